@@ -1,0 +1,18 @@
+package files
+
+// TreeKind says what a directory that moves with a container is for.
+type TreeKind string
+
+// The kinds of trees that make up a container's state.
+const (
+	Writable TreeKind = "writable" // upper directory of its overlay, with whiteouts and opaque directories
+	VolumeOf TreeKind = "volume"   // a named volume
+	Private  TreeKind = "private"  // the engine's own files for this container: hosts, resolv.conf, log
+)
+
+// Tree is a directory on this node that makes up part of a container.
+type Tree struct {
+	Kind TreeKind
+	Name string // of the volume; empty otherwise
+	Path string // absolute
+}
