@@ -1,0 +1,87 @@
+# Building, setting up and checking Godwit. `make help` lists what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Where setup puts what the distribution has not: CRIU, runc and, if need be, Go.
+GODWIT_PREFIX ?= /opt/godwit
+export GODWIT_PREFIX
+export PATH := $(GODWIT_PREFIX)/go/bin:$(PATH)
+
+# A tag such as v0.1.0 gives 0.1.0, a commit after it 0.1.0-3-gabcdef; without tags it is 0.1.0-dev-abcdef.
+VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null | sed 's/^v//')
+ifeq ($(VERSION),)
+VERSION := 0.1.0-dev$(shell git describe --always --dirty 2>/dev/null | sed 's/^/-/')
+endif
+
+FUZZTIME ?= 10s
+ARCHITECTURES := amd64 arm64
+
+# make install
+DESTDIR ?=
+PREFIX ?= /usr/local
+UNITDIR ?= /etc/systemd/system
+
+# Static, so that the binary runs on any distribution, and inside the container of doctor's trial.
+GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## install what is needed: packages, Go, a CRIU and a runc that work here (root; quick when all is there)
+	scripts/setup-packages.sh
+	scripts/setup-go.sh
+	$(MAKE) --no-print-directory build
+	scripts/setup-criu.sh
+
+.PHONY: build
+build: ## build/godwit, static, for this machine
+	@mkdir -p build
+	$(GO_BUILD) -o build/godwit ./cmd/godwit
+
+.PHONY: build-all
+build-all: ## build/godwit-linux-amd64 and build/godwit-linux-arm64
+	@mkdir -p build
+	for architecture in $(ARCHITECTURES); do \
+	  GOOS=linux GOARCH=$$architecture $(GO_BUILD) -o build/godwit-linux-$$architecture ./cmd/godwit; \
+	done
+
+.PHONY: test
+test: setup ## all tests, for real: needs root, CRIU and the kernel; fails rather than skips
+	scripts/test.sh
+
+.PHONY: lint
+lint: ## gofmt, golangci-lint with the import rules of the design, shellcheck
+	scripts/lint.sh
+
+.PHONY: demo
+demo: setup ## two nodes, a link, a Redis that moves while a client counts; leaves build/demo.json
+	build/godwit demo --json build/demo.json
+
+.PHONY: bench
+bench: bench-switchover ## all benchmarks
+
+.PHONY: bench-switchover
+bench-switchover: setup ## how long a switchover takes, beside other ways to move a container; leaves build/bench-switchover.json
+	build/godwit bench switchover --json build/bench-switchover.json
+
+.PHONY: fuzz
+fuzz: ## every fuzz test for FUZZTIME each (default 10s)
+	scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: install
+install: build ## binary and systemd unit into DESTDIR/PREFIX (default /usr/local)
+	install -D -m 0755 build/godwit '$(DESTDIR)$(PREFIX)/bin/godwit'
+	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'
+	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/godwit-agent.service >'$(DESTDIR)$(UNITDIR)/godwit-agent.service'
+
+.PHONY: uninstall
+uninstall: ## remove what install put there; containers and state stay
+	rm -f '$(DESTDIR)$(PREFIX)/bin/godwit' '$(DESTDIR)$(UNITDIR)/godwit-agent.service'
+
+.PHONY: clean
+clean: ## remove build/
+	rm -rf build

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Installs the Debian or Ubuntu packages that building, testing and benchmarking Godwit needs. Asks apt for nothing that
+# is there, so it needs no network when nothing is missing. Meant for Debian 12 and 13 and Ubuntu 24.04.
+set -euo pipefail
+
+# What each package is for:
+packages=(
+  runc           # runs and restores the containers
+  nftables       # marks and counts packets in the lab
+  iproute2       # ip and tc, in tests and for a person at a lab node
+  iputils-ping   # round trips in the lab
+  procps         # ps in tests of process trees
+  ca-certificates # Go modules come over https
+  git make       # version stamp, this build
+  gcc libc6-dev  # workloads of the tests that are written in C
+  busybox-static # the smallest root file system of the tests
+  redis-server   # the demo's workload, packed into a lab image
+  rsync          # benchmark: checkpoint, copy, restore by hand
+  podman netavark conmon # benchmark: the way of Podman
+  patchelf       # gives CRIU its own loader and libraries (install-criu.sh)
+  debian-archive-keyring # checks the signatures of what install-criu.sh fetches
+  shellcheck     # make lint
+)
+
+missing() {
+  local package
+  for package in "${packages[@]}"; do
+    [[ $(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null || true) == installed ]] ||
+      echo "$package"
+  done
+}
+
+# Packages such as redis-server start a service when they are installed, unless this file says no (invoke-rc.d(8)).
+policy=/usr/sbin/policy-rc.d
+forbid_services() {
+  [[ ! -e $policy ]] || return 0
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod 755 "$policy"
+}
+
+# A package that was installed quietly must not start at the next boot either.
+disable_redis() {
+  command -v systemctl >/dev/null || return 0
+  systemctl disable --quiet redis-server.service 2>/dev/null || true
+}
+
+main() {
+  command -v apt-get >/dev/null || {
+    echo "setup: this machine has no apt-get; install by hand: ${packages[*]}" >&2
+    exit 1
+  }
+  local wanted
+  mapfile -t wanted < <(missing)
+  if ((${#wanted[@]} == 0)); then
+    echo "setup: packages: all there"
+    return
+  fi
+  if ((EUID != 0)); then
+    echo "setup: packages missing: ${wanted[*]}; run make setup as root, or install them by hand" >&2
+    exit 1
+  fi
+  echo "setup: packages: installing ${wanted[*]}"
+  forbid_services
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  apt-get install -qq -y --no-install-recommends "${wanted[@]}" >/dev/null
+  [[ " ${wanted[*]} " != *" redis-server "* ]] || disable_redis
+}
+
+main
