@@ -1,9 +1,17 @@
 package kernel
 
 import (
-	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Cgroup is the control group of a container: one directory in each hierarchy that is mounted (pure v2, pure v1, or
@@ -13,42 +21,178 @@ type Cgroup struct {
 	freeze freezer  // the one that stops processes
 }
 
-// CgroupOf finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling process. It fails if
-// the process is in the root group of all hierarchies that can freeze: freezing that would stop the machine.
-func CgroupOf(pid int) (*Cgroup, error) { return nil, errors.ErrUnsupported }
-
-// OpenCgroup finds a cgroup by its name below the mount points of the hierarchies, as in runc's cgroupsPath, for
-// example "/godwit/5f3a". It works when no process is in it any more. Error: fs.ErrNotExist when no hierarchy has it.
-func OpenCgroup(name string) (*Cgroup, error) { return nil, errors.ErrUnsupported }
-
-// FreezerDir is the absolute directory that freezes the group: what CRIU wants as freeze_cgroup.
-func (c *Cgroup) FreezerDir() string { return "" }
-
-// Dirs are the absolute directories of the group, one for each hierarchy.
-func (c *Cgroup) Dirs() []string { return nil }
-
-// Freeze stops all processes of the group and returns when all are stopped, with the instant at which that was seen.
-// It may be called on a frozen group. If ctx ends first, or an error is returned, the group is thawed again.
-func (c *Cgroup) Freeze(ctx context.Context) (time.Time, error) {
-	return time.Time{}, errors.ErrUnsupported
+// CgroupOf finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling process. Hierarchies in
+// which the process shares its group with the caller are left out: they are not the container's. It fails if none is
+// left that can freeze.
+func CgroupOf(pid int) (*Cgroup, error) {
+	groups, err := groupsOf(pid)
+	if err != nil {
+		return nil, err
+	}
+	own, err := groupsOf(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	c, err := findCgroup(func(h hierarchy) (string, bool) {
+		group := groups[h.controllers]
+		return group, group != "" && !contains(group, own[h.controllers])
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find the cgroup of process %d: %w", pid, err)
+	}
+	return c, nil
 }
 
-// Frozen tells whether all processes are stopped at this moment.
-func (c *Cgroup) Frozen() (bool, error) { return false, errors.ErrUnsupported }
+// OpenCgroup finds a cgroup by its name below the mount points of the hierarchies, as in an OCI cgroupsPath, for
+// example "/godwit/5f3a". It works when no process is in it any more. Error: fs.ErrNotExist when no hierarchy has it.
+func OpenCgroup(name string) (*Cgroup, error) {
+	if !filepath.IsAbs(name) || filepath.Clean(name) != name || name == "/" {
+		return nil, fmt.Errorf("open cgroup %q: want a clean absolute name such as /godwit/5f3a", name)
+	}
+	c, err := findCgroup(func(h hierarchy) (string, bool) { return filepath.Join(h.root, name), true })
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup %s: %w", name, err)
+	}
+	return c, nil
+}
 
-// Thaw lets the processes go on. It is no error if they were not frozen or the group is gone.
-func (c *Cgroup) Thaw() error { return errors.ErrUnsupported }
+// findCgroup collects the directories of the group that name gives for each hierarchy, and chooses its freezer: that
+// of version 2, in which processes can be killed while frozen, before that of version 1.
+func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
+	all, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cgroup{}
+	for _, h := range all {
+		group, ok := name(h)
+		if !ok {
+			continue
+		}
+		dir, ok := h.dir(group)
+		if !ok || !exists(dir) {
+			continue
+		}
+		c.dirs = append(c.dirs, dir)
+		switch {
+		case h.unified && exists(filepath.Join(dir, "cgroup.freeze")):
+			c.freeze = freezer{dir: dir, unified: true}
+		case c.freeze.dir == "" && slices.Contains(strings.Split(h.controllers, ","), "freezer"):
+			c.freeze = freezer{dir: dir}
+		}
+	}
+	if len(c.dirs) == 0 {
+		return nil, fs.ErrNotExist
+	}
+	if c.freeze.dir == "" {
+		return nil, fmt.Errorf("no cgroup of its own that can freeze: mount cgroup v2 or the v1 freezer: %w", ErrUnsupported)
+	}
+	return c, nil
+}
 
-// Kill ends all processes of the group, frozen or not, without any of them running another instruction of its own
-// where the kernel can do so (cgroup.kill; on v1 SIGKILL is queued before the thaw), and returns when all are gone
-// or are zombies that their parent has not collected.
-func (c *Cgroup) Kill(ctx context.Context) error { return errors.ErrUnsupported }
+// contains tells whether group is other or one of its ancestors.
+func contains(group, other string) bool {
+	return group == other || group == "/" || strings.HasPrefix(other, group+"/")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// FreezerDir is the absolute directory that freezes the group: what CRIU wants as freeze_cgroup.
+func (c *Cgroup) FreezerDir() string { return c.freeze.dir }
+
+// Dirs are the absolute directories of the group, one for each hierarchy.
+func (c *Cgroup) Dirs() []string { return slices.Clone(c.dirs) }
 
 // Procs are the processes of the group and of all below it, in the caller's pid namespace, in ascending order.
-func (c *Cgroup) Procs() ([]int, error) { return nil, errors.ErrUnsupported }
+func (c *Cgroup) Procs() ([]int, error) {
+	var pids []int
+	err := filepath.WalkDir(c.freeze.dir, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a group below went away meanwhile, or the group itself
+		}
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		found, err := procsIn(path)
+		pids = append(pids, found...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the processes of cgroup %s: %w", c.freeze.dir, err)
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
+}
+
+// procsIn reads the processes of one group, not of those below. A threaded group of version 2 has no list of its own
+// (EOPNOTSUPP): its processes are in the list of the group above. A process outside of the caller's pid namespace is 0.
+func procsIn(dir string) ([]int, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for field := range strings.FieldsSeq(string(data)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, fmt.Errorf("%s/cgroup.procs: %w", dir, err)
+		}
+		if pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// removePatience is how long Remove waits for the kernel to let go of a group whose last process has just ended.
+const removePatience = 2 * time.Second
 
 // Remove removes the group's directories in all hierarchies, and those below. Processes must be gone. It is no error
 // if there are none.
-func (c *Cgroup) Remove() error { return errors.ErrUnsupported }
+func (c *Cgroup) Remove() error {
+	var failed []error
+	for _, dir := range c.dirs {
+		if err := removeTree(dir); err != nil {
+			failed = append(failed, fmt.Errorf("remove cgroup %s: %w", dir, err))
+		}
+	}
+	return errors.Join(failed...)
+}
 
-type freezer struct{}
+// removeTree removes a group and those below, deepest first.
+func removeTree(dir string) error {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			dirs = append(dirs, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	pause := newBackoff()
+	deadline := time.Now().Add(removePatience)
+	for _, d := range slices.Backward(dirs) {
+		for {
+			err := unix.Rmdir(d)
+			if err == nil || errors.Is(err, unix.ENOENT) {
+				break
+			}
+			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+				return err
+			}
+			pause.wait()
+		}
+	}
+	return nil
+}

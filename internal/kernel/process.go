@@ -1,14 +1,21 @@
 package kernel
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is what the kernel tells about one process.
 type Process struct {
 	PID         int
-	NamespaceID int    // the pid in the innermost pid namespace
+	NamespaceID int    // its pid in its innermost pid namespace
 	Parent      int    // parent's pid
 	Name        string // comm
 	State       byte   // R, S, D, T, t, Z, X…
@@ -18,16 +25,97 @@ type Process struct {
 }
 
 // ReadProcess reads a process's facts from /proc. Error: fs.ErrNotExist when it is gone.
-func ReadProcess(pid int) (Process, error) { return Process{}, errors.ErrUnsupported }
+func ReadProcess(pid int) (Process, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err == nil {
+		var status []byte
+		if status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
+			return parseProcess(pid, string(stat), string(status))
+		}
+	}
+	if errors.Is(err, unix.ESRCH) { // it ended between open and read
+		err = fs.ErrNotExist
+	}
+	return Process{}, fmt.Errorf("read process %d: %w", pid, err)
+}
 
-// PidfdOpen returns a descriptor that refers to a process and never to another that gets its number.
-func PidfdOpen(pid int) (*os.File, error) { return nil, errors.ErrUnsupported }
+// parseProcess reads /proc/PID/stat and /proc/PID/status (proc_pid_stat(5)). The name may contain anything, so fields
+// are counted from the last parenthesis.
+func parseProcess(pid int, stat, status string) (Process, error) {
+	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if open < 0 || end < open {
+		return Process{}, fmt.Errorf("read process %d: no name in stat", pid)
+	}
+	p := Process{PID: pid, NamespaceID: pid, Name: stat[open+1 : end]}
+	fields := strings.Fields(stat[end+1:])
+	const parent, threads, start = 1, 17, 19 // fields 4, 20 and 22 of the line
+	if len(fields) <= start {
+		return Process{}, fmt.Errorf("read process %d: stat has only %d fields", pid, len(fields)+2)
+	}
+	p.State = fields[0][0]
+	var errs [3]error
+	p.Parent, errs[0] = strconv.Atoi(fields[parent])
+	p.Threads, errs[1] = strconv.Atoi(fields[threads])
+	p.StartTicks, errs[2] = strconv.ParseUint(fields[start], 10, 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		return Process{}, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	lines := bufio.NewScanner(strings.NewReader(status))
+	for lines.Scan() {
+		key, value, _ := strings.Cut(lines.Text(), ":")
+		numbers := strings.Fields(value)
+		if len(numbers) == 0 {
+			continue
+		}
+		switch key {
+		case "TracerPid":
+			p.Tracer, _ = strconv.Atoi(numbers[0])
+		case "NSpid":
+			p.NamespaceID, _ = strconv.Atoi(numbers[len(numbers)-1])
+		}
+	}
+	return p, nil
+}
 
-// PidfdGetfd duplicates descriptor fd of the process behind pidfd (Linux 5.6).
-func PidfdGetfd(pidfd *os.File, fd int) (*os.File, error) { return nil, errors.ErrUnsupported }
+// PidfdOpen returns a descriptor that refers to a process and never to another that gets its number (Linux 5.3).
+func PidfdOpen(pid int) (*os.File, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	return os.NewFile(uintptr(fd), fmt.Sprintf("pidfd:%d", pid)), nil
+}
+
+// PidfdGetfd duplicates descriptor fd of the process behind pidfd (Linux 5.6). The caller closes it; it shares its
+// open file with the process, so flags that are set on it are seen there.
+func PidfdGetfd(pidfd *os.File, fd int) (int, error) {
+	got, err := unix.PidfdGetfd(int(pidfd.Fd()), fd, 0)
+	if err != nil {
+		return -1, fmt.Errorf("take descriptor %d of %s: %w", fd, pidfd.Name(), err)
+	}
+	return got, nil
+}
 
 // PidfdKill sends SIGKILL to the process behind pidfd. It is no error if it is gone.
-func PidfdKill(pidfd *os.File) error { return errors.ErrUnsupported }
+func PidfdKill(pidfd *os.File) error {
+	err := unix.PidfdSendSignal(int(pidfd.Fd()), unix.SIGKILL, nil, 0)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill %s: %w", pidfd.Name(), err)
+	}
+	return nil
+}
 
-// PidfdAlive tells whether the process behind pidfd has not ended.
-func PidfdAlive(pidfd *os.File) (bool, error) { return false, errors.ErrUnsupported }
+// PidfdAlive tells whether the process behind pidfd has not ended: a pidfd becomes readable when it does.
+func PidfdAlive(pidfd *os.File) (bool, error) {
+	poll := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(poll, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("poll %s: %w", pidfd.Name(), err)
+		}
+		return n == 0, nil
+	}
+}

@@ -1,0 +1,207 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// freezer stops the processes of a group: cgroup.freeze of version 2 (Linux 5.2), or freezer.state of version 1.
+type freezer struct {
+	dir     string
+	unified bool
+}
+
+// Freeze stops all processes of the group and returns when all are stopped, with the instant at which that was seen.
+// It may be called on a frozen group. If ctx ends first, or an error is returned, the group is thawed again.
+func (c *Cgroup) Freeze(ctx context.Context) (time.Time, error) {
+	at, err := c.freeze.stop(ctx)
+	if err != nil {
+		if thawErr := c.Thaw(); thawErr != nil {
+			err = errors.Join(err, thawErr)
+		}
+		return time.Time{}, fmt.Errorf("freeze cgroup %s: %w", c.freeze.dir, err)
+	}
+	return at, nil
+}
+
+// Frozen tells whether all processes are stopped at this moment.
+func (c *Cgroup) Frozen() (bool, error) {
+	frozen, err := c.freeze.stopped()
+	if err != nil {
+		return false, fmt.Errorf("read the state of cgroup %s: %w", c.freeze.dir, err)
+	}
+	return frozen, nil
+}
+
+// Thaw lets the processes go on. It is no error if they were not frozen or the group is gone.
+func (c *Cgroup) Thaw() error {
+	err := c.freeze.order(false)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("thaw cgroup %s: %w", c.freeze.dir, err)
+	}
+	return nil
+}
+
+// reorderEvery is after how many looks the order to freeze is given again. Version 1 can stay in FREEZING when a
+// process forked or was in a state that the freezer skips at that moment; writing once more picks it up (the same is
+// done by runc, libcontainer/cgroups/fs/freezer.go).
+const reorderEvery = 16
+
+func (f freezer) stop(ctx context.Context) (time.Time, error) {
+	if err := f.order(true); err != nil {
+		return time.Time{}, err
+	}
+	pause := newBackoff()
+	for look := 1; ; look++ {
+		frozen, err := f.stopped()
+		if err != nil {
+			return time.Time{}, err
+		}
+		if frozen {
+			return time.Now(), nil
+		}
+		if err := ctx.Err(); err != nil {
+			return time.Time{}, fmt.Errorf("%w before all its processes stopped: %s", err, f.running())
+		}
+		pause.wait()
+		if !f.unified && look%reorderEvery == 0 {
+			if err := f.order(true); err != nil {
+				return time.Time{}, err
+			}
+		}
+	}
+}
+
+func (f freezer) order(freeze bool) error {
+	file, value := "cgroup.freeze", "0"
+	if f.unified && freeze {
+		value = "1"
+	}
+	if !f.unified {
+		file, value = "freezer.state", "THAWED"
+		if freeze {
+			value = "FROZEN"
+		}
+	}
+	return writeFile(filepath.Join(f.dir, file), value)
+}
+
+func (f freezer) stopped() (bool, error) {
+	if !f.unified {
+		data, err := os.ReadFile(filepath.Join(f.dir, "freezer.state"))
+		return strings.TrimSpace(string(data)) == "FROZEN", err
+	}
+	return eventIs(f.dir, "frozen 1")
+}
+
+// eventIs looks for a line of a group's cgroup.events.
+func eventIs(dir, line string) (bool, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+	if err != nil {
+		return false, err
+	}
+	for l := range strings.Lines(string(data)) {
+		if strings.TrimSpace(l) == line {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// running names a process that keeps the group from being frozen, for the error.
+func (f freezer) running() string {
+	pids, err := (&Cgroup{freeze: f}).Procs()
+	if err != nil {
+		return err.Error()
+	}
+	for _, pid := range pids {
+		p, err := ReadProcess(pid)
+		if err == nil && (p.State == 'D' || p.State == 'R') {
+			return fmt.Sprintf("process %d (%s) is in state %c", pid, p.Name, p.State)
+		}
+	}
+	return "no process found that runs"
+}
+
+// Kill ends all processes of the group, frozen or not, and returns when all are gone or are zombies that their parent
+// has not collected. Frozen processes run no instruction of their own any more: version 2 kills them frozen
+// (cgroup.kill, Linux 5.14), in version 1 SIGKILL is pending before the thaw.
+func (c *Cgroup) Kill(ctx context.Context) error {
+	pause := newBackoff()
+	for {
+		left, err := c.killOnce()
+		if err != nil {
+			return fmt.Errorf("kill cgroup %s: %w", c.freeze.dir, err)
+		}
+		if left == 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("kill cgroup %s: %w while %d processes are still ending", c.freeze.dir, err, left)
+		}
+		pause.wait()
+	}
+}
+
+// killOnce kills what is in the group now and returns how many processes there were that had not ended.
+func (c *Cgroup) killOnce() (int, error) {
+	pids, err := c.Procs()
+	if err != nil {
+		return 0, err
+	}
+	left := 0
+	for _, pid := range pids {
+		if p, err := ReadProcess(pid); err == nil && p.State != 'Z' && p.State != 'X' {
+			left++
+		}
+	}
+	if left == 0 {
+		return 0, nil
+	}
+	if c.freeze.unified {
+		err := writeFile(filepath.Join(c.freeze.dir, "cgroup.kill"), "1")
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return left, err
+		}
+	}
+	for _, pid := range pids {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return 0, fmt.Errorf("process %d: %w", pid, err)
+		}
+	}
+	if c.freeze.unified {
+		return left, nil // SIGKILL ends a process that is frozen by version 2
+	}
+	return left, c.Thaw()
+}
+
+// writeFile writes to a file of a kernel file system: it is never created.
+func writeFile(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(value)
+	return err
+}
+
+// backoff waits 50 microseconds at first and longer each time, up to 2 ms.
+type backoff struct{ next time.Duration }
+
+func newBackoff() *backoff { return &backoff{next: 50 * time.Microsecond} }
+
+// wait sleeps in the kernel: the Go scheduler's timers round up to a millisecond when a process is idle.
+func (b *backoff) wait() {
+	t := unix.NsecToTimespec(b.next.Nanoseconds())
+	_ = unix.Nanosleep(&t, nil) // cut short by a signal: the caller looks again, nothing is lost
+	b.next = min(b.next*5/4, 2*time.Millisecond)
+}

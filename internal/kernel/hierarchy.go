@@ -1,0 +1,120 @@
+package kernel
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// hierarchy is one mounted cgroup hierarchy.
+type hierarchy struct {
+	unified     bool   // version 2
+	controllers string // of version 1, as in /proc/PID/cgroup: "freezer", "cpu,cpuacct", "name=systemd"
+	mount       string // mount point
+	root        string // which group of the hierarchy is mounted there
+}
+
+// hierarchies lists the cgroup hierarchies mounted in the caller's mount namespace, each once.
+func hierarchies() ([]hierarchy, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup mounts: %w", err)
+	}
+	defer f.Close()
+	var all []hierarchy
+	seen := map[string]bool{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		h, ok := parseCgroupMount(lines.Text())
+		if ok && !seen[h.controllers] {
+			seen[h.controllers] = true
+			all = append(all, h)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("list cgroup mounts: %w", err)
+	}
+	return all, nil
+}
+
+// parseCgroupMount reads one line of mountinfo (proc_pid_mountinfo(5)).
+func parseCgroupMount(line string) (hierarchy, bool) {
+	before, after, ok := strings.Cut(line, " - ")
+	mount, fs := strings.Fields(before), strings.Fields(after)
+	if !ok || len(mount) < 5 || len(fs) < 3 {
+		return hierarchy{}, false
+	}
+	h := hierarchy{root: unescape(mount[3]), mount: unescape(mount[4])}
+	switch fs[0] {
+	case "cgroup2":
+		h.unified = true
+	case "cgroup":
+		h.controllers = controllersOf(fs[2])
+	default:
+		return hierarchy{}, false
+	}
+	return h, true
+}
+
+// controllersOf picks the controllers from the super block options of a version 1 mount, in the order and spelling of
+// /proc/PID/cgroup.
+func controllersOf(options string) string {
+	notControllers := map[string]bool{"rw": true, "ro": true, "xattr": true, "noprefix": true, "clone_children": true,
+		"none": true, "favordynmods": true, "cpuset_v2_mode": true}
+	var named []string
+	for o := range strings.SplitSeq(options, ",") {
+		if !notControllers[o] && !strings.HasPrefix(o, "release_agent=") {
+			named = append(named, o)
+		}
+	}
+	return strings.Join(named, ",")
+}
+
+// unescape undoes the octal escapes of mountinfo (space, tab, newline, backslash).
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// dir is the directory of group in the hierarchy; false if the mount does not show it.
+func (h hierarchy) dir(group string) (string, bool) {
+	rel, err := filepath.Rel(h.root, group)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return "", false
+	}
+	return filepath.Join(h.mount, rel), true
+}
+
+// groupsOf reads a process's group in each hierarchy. The key is the controllers, "" for version 2.
+func groupsOf(pid int) (map[string]string, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return nil, fmt.Errorf("read cgroups of process %d: %w", pid, err)
+	}
+	return parseGroups(string(data)), nil
+}
+
+// parseGroups reads the content of /proc/PID/cgroup (cgroups(7)). A group that was removed is marked "(deleted)".
+func parseGroups(text string) map[string]string {
+	groups := map[string]string{}
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) == 3 && strings.HasPrefix(parts[2], "/") {
+			groups[parts[1]] = strings.TrimSuffix(parts[2], " (deleted)")
+		}
+	}
+	return groups
+}
