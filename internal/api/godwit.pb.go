@@ -2438,34 +2438,32 @@ func (x *HelloReply) GetVersion() string {
 	return ""
 }
 
-type SourceMessage struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Message:
-	//
-	//	*SourceMessage_Offer
-	//	*SourceMessage_Prepare
-	//	*SourceMessage_Ping
-	//	*SourceMessage_Abort
-	//	*SourceMessage_Settled
-	Message       isSourceMessage_Message `protobuf_oneof:"message"`
+// Envelope is what goes over a session, both ways: a message of the state machine with what belongs to it, or a ping.
+type Envelope struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	Offer         *Offer                 `protobuf:"bytes,2,opt,name=offer,proto3" json:"offer,omitempty"`             // with reserve
+	Reservation   *Reservation           `protobuf:"bytes,3,opt,name=reservation,proto3" json:"reservation,omitempty"` // with reserved
+	Ping          *Ping                  `protobuf:"bytes,4,opt,name=ping,proto3" json:"ping,omitempty"`
+	Pong          *Ping                  `protobuf:"bytes,5,opt,name=pong,proto3" json:"pong,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SourceMessage) Reset() {
-	*x = SourceMessage{}
+func (x *Envelope) Reset() {
+	*x = Envelope{}
 	mi := &file_godwit_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SourceMessage) String() string {
+func (x *Envelope) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SourceMessage) ProtoMessage() {}
+func (*Envelope) ProtoMessage() {}
 
-func (x *SourceMessage) ProtoReflect() protoreflect.Message {
+func (x *Envelope) ProtoReflect() protoreflect.Message {
 	mi := &file_godwit_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2477,127 +2475,73 @@ func (x *SourceMessage) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SourceMessage.ProtoReflect.Descriptor instead.
-func (*SourceMessage) Descriptor() ([]byte, []int) {
+// Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
+func (*Envelope) Descriptor() ([]byte, []int) {
 	return file_godwit_proto_rawDescGZIP(), []int{45}
 }
 
-func (x *SourceMessage) GetMessage() isSourceMessage_Message {
+func (x *Envelope) GetMessage() *Message {
 	if x != nil {
 		return x.Message
 	}
 	return nil
 }
 
-func (x *SourceMessage) GetOffer() *Offer {
+func (x *Envelope) GetOffer() *Offer {
 	if x != nil {
-		if x, ok := x.Message.(*SourceMessage_Offer); ok {
-			return x.Offer
-		}
+		return x.Offer
 	}
 	return nil
 }
 
-func (x *SourceMessage) GetPrepare() *Prepare {
+func (x *Envelope) GetReservation() *Reservation {
 	if x != nil {
-		if x, ok := x.Message.(*SourceMessage_Prepare); ok {
-			return x.Prepare
-		}
+		return x.Reservation
 	}
 	return nil
 }
 
-func (x *SourceMessage) GetPing() *Ping {
+func (x *Envelope) GetPing() *Ping {
 	if x != nil {
-		if x, ok := x.Message.(*SourceMessage_Ping); ok {
-			return x.Ping
-		}
+		return x.Ping
 	}
 	return nil
 }
 
-func (x *SourceMessage) GetAbort() *Abort {
+func (x *Envelope) GetPong() *Ping {
 	if x != nil {
-		if x, ok := x.Message.(*SourceMessage_Abort); ok {
-			return x.Abort
-		}
+		return x.Pong
 	}
 	return nil
 }
 
-func (x *SourceMessage) GetSettled() *Settled {
-	if x != nil {
-		if x, ok := x.Message.(*SourceMessage_Settled); ok {
-			return x.Settled
-		}
-	}
-	return nil
+// Message is migration.Message.
+type Message struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Kind              string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Error             string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	ProblemsJson      []byte                 `protobuf:"bytes,3,opt,name=problems_json,json=problemsJson,proto3" json:"problems_json,omitempty"`
+	AtUnixNanoseconds int64                  `protobuf:"varint,4,opt,name=at_unix_nanoseconds,json=atUnixNanoseconds,proto3" json:"at_unix_nanoseconds,omitempty"`
+	SpansJson         []byte                 `protobuf:"bytes,5,opt,name=spans_json,json=spansJson,proto3" json:"spans_json,omitempty"`
+	ReportJson        []byte                 `protobuf:"bytes,6,opt,name=report_json,json=reportJson,proto3" json:"report_json,omitempty"` // with confirm: the source's report, which the target keeps too
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
-type isSourceMessage_Message interface {
-	isSourceMessage_Message()
-}
-
-type SourceMessage_Offer struct {
-	Offer *Offer `protobuf:"bytes,1,opt,name=offer,proto3,oneof"`
-}
-
-type SourceMessage_Prepare struct {
-	Prepare *Prepare `protobuf:"bytes,2,opt,name=prepare,proto3,oneof"`
-}
-
-type SourceMessage_Ping struct {
-	Ping *Ping `protobuf:"bytes,3,opt,name=ping,proto3,oneof"`
-}
-
-type SourceMessage_Abort struct {
-	Abort *Abort `protobuf:"bytes,4,opt,name=abort,proto3,oneof"`
-}
-
-type SourceMessage_Settled struct {
-	Settled *Settled `protobuf:"bytes,5,opt,name=settled,proto3,oneof"`
-}
-
-func (*SourceMessage_Offer) isSourceMessage_Message() {}
-
-func (*SourceMessage_Prepare) isSourceMessage_Message() {}
-
-func (*SourceMessage_Ping) isSourceMessage_Message() {}
-
-func (*SourceMessage_Abort) isSourceMessage_Message() {}
-
-func (*SourceMessage_Settled) isSourceMessage_Message() {}
-
-type TargetMessage struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Message:
-	//
-	//	*TargetMessage_Reserved
-	//	*TargetMessage_Refused
-	//	*TargetMessage_Prepared
-	//	*TargetMessage_Pong
-	//	*TargetMessage_Running
-	//	*TargetMessage_NeverRan
-	//	*TargetMessage_Settled
-	Message       isTargetMessage_Message `protobuf_oneof:"message"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TargetMessage) Reset() {
-	*x = TargetMessage{}
+func (x *Message) Reset() {
+	*x = Message{}
 	mi := &file_godwit_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TargetMessage) String() string {
+func (x *Message) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TargetMessage) ProtoMessage() {}
+func (*Message) ProtoMessage() {}
 
-func (x *TargetMessage) ProtoReflect() protoreflect.Message {
+func (x *Message) ProtoReflect() protoreflect.Message {
 	mi := &file_godwit_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2609,140 +2553,66 @@ func (x *TargetMessage) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TargetMessage.ProtoReflect.Descriptor instead.
-func (*TargetMessage) Descriptor() ([]byte, []int) {
+// Deprecated: Use Message.ProtoReflect.Descriptor instead.
+func (*Message) Descriptor() ([]byte, []int) {
 	return file_godwit_proto_rawDescGZIP(), []int{46}
 }
 
-func (x *TargetMessage) GetMessage() isTargetMessage_Message {
+func (x *Message) GetKind() string {
 	if x != nil {
-		return x.Message
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Message) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Message) GetProblemsJson() []byte {
+	if x != nil {
+		return x.ProblemsJson
 	}
 	return nil
 }
 
-func (x *TargetMessage) GetReserved() *Reserved {
+func (x *Message) GetAtUnixNanoseconds() int64 {
 	if x != nil {
-		if x, ok := x.Message.(*TargetMessage_Reserved); ok {
-			return x.Reserved
-		}
+		return x.AtUnixNanoseconds
+	}
+	return 0
+}
+
+func (x *Message) GetSpansJson() []byte {
+	if x != nil {
+		return x.SpansJson
 	}
 	return nil
 }
 
-func (x *TargetMessage) GetRefused() *Refused {
+func (x *Message) GetReportJson() []byte {
 	if x != nil {
-		if x, ok := x.Message.(*TargetMessage_Refused); ok {
-			return x.Refused
-		}
+		return x.ReportJson
 	}
 	return nil
 }
-
-func (x *TargetMessage) GetPrepared() *Prepared {
-	if x != nil {
-		if x, ok := x.Message.(*TargetMessage_Prepared); ok {
-			return x.Prepared
-		}
-	}
-	return nil
-}
-
-func (x *TargetMessage) GetPong() *Ping {
-	if x != nil {
-		if x, ok := x.Message.(*TargetMessage_Pong); ok {
-			return x.Pong
-		}
-	}
-	return nil
-}
-
-func (x *TargetMessage) GetRunning() *Running {
-	if x != nil {
-		if x, ok := x.Message.(*TargetMessage_Running); ok {
-			return x.Running
-		}
-	}
-	return nil
-}
-
-func (x *TargetMessage) GetNeverRan() *NeverRan {
-	if x != nil {
-		if x, ok := x.Message.(*TargetMessage_NeverRan); ok {
-			return x.NeverRan
-		}
-	}
-	return nil
-}
-
-func (x *TargetMessage) GetSettled() *SettledReply {
-	if x != nil {
-		if x, ok := x.Message.(*TargetMessage_Settled); ok {
-			return x.Settled
-		}
-	}
-	return nil
-}
-
-type isTargetMessage_Message interface {
-	isTargetMessage_Message()
-}
-
-type TargetMessage_Reserved struct {
-	Reserved *Reserved `protobuf:"bytes,1,opt,name=reserved,proto3,oneof"`
-}
-
-type TargetMessage_Refused struct {
-	Refused *Refused `protobuf:"bytes,2,opt,name=refused,proto3,oneof"`
-}
-
-type TargetMessage_Prepared struct {
-	Prepared *Prepared `protobuf:"bytes,3,opt,name=prepared,proto3,oneof"`
-}
-
-type TargetMessage_Pong struct {
-	Pong *Ping `protobuf:"bytes,4,opt,name=pong,proto3,oneof"`
-}
-
-type TargetMessage_Running struct {
-	Running *Running `protobuf:"bytes,5,opt,name=running,proto3,oneof"`
-}
-
-type TargetMessage_NeverRan struct {
-	NeverRan *NeverRan `protobuf:"bytes,6,opt,name=never_ran,json=neverRan,proto3,oneof"`
-}
-
-type TargetMessage_Settled struct {
-	Settled *SettledReply `protobuf:"bytes,7,opt,name=settled,proto3,oneof"`
-}
-
-func (*TargetMessage_Reserved) isTargetMessage_Message() {}
-
-func (*TargetMessage_Refused) isTargetMessage_Message() {}
-
-func (*TargetMessage_Prepared) isTargetMessage_Message() {}
-
-func (*TargetMessage_Pong) isTargetMessage_Message() {}
-
-func (*TargetMessage_Running) isTargetMessage_Message() {}
-
-func (*TargetMessage_NeverRan) isTargetMessage_Message() {}
-
-func (*TargetMessage_Settled) isTargetMessage_Message() {}
 
 type Offer struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Protocol       uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	Migration      string                 `protobuf:"bytes,2,opt,name=migration,proto3" json:"migration,omitempty"`
-	Container      string                 `protobuf:"bytes,3,opt,name=container,proto3" json:"container,omitempty"`
-	Mode           string                 `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
-	DefinitionJson []byte                 `protobuf:"bytes,5,opt,name=definition_json,json=definitionJson,proto3" json:"definition_json,omitempty"`
-	PlatformJson   []byte                 `protobuf:"bytes,6,opt,name=platform_json,json=platformJson,proto3" json:"platform_json,omitempty"` // architecture, CPU features, kernel, CRIU
-	MemoryBytes    int64                  `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	TreesBytes     int64                  `protobuf:"varint,8,opt,name=trees_bytes,json=treesBytes,proto3" json:"trees_bytes,omitempty"`
-	DryRun         bool                   `protobuf:"varint,9,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	Protocol               uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Migration              string                 `protobuf:"bytes,2,opt,name=migration,proto3" json:"migration,omitempty"`
+	Mode                   string                 `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	DefinitionJson         []byte                 `protobuf:"bytes,4,opt,name=definition_json,json=definitionJson,proto3" json:"definition_json,omitempty"`
+	PlatformJson           []byte                 `protobuf:"bytes,5,opt,name=platform_json,json=platformJson,proto3" json:"platform_json,omitempty"` // migration.Platform
+	MemoryBytes            int64                  `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	TreesBytes             int64                  `protobuf:"varint,7,opt,name=trees_bytes,json=treesBytes,proto3" json:"trees_bytes,omitempty"`
+	StartedUnixNanoseconds int64                  `protobuf:"varint,8,opt,name=started_unix_nanoseconds,json=startedUnixNanoseconds,proto3" json:"started_unix_nanoseconds,omitempty"`
+	DryRun                 bool                   `protobuf:"varint,9,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // answer, and forget it
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *Offer) Reset() {
@@ -2789,13 +2659,6 @@ func (x *Offer) GetMigration() string {
 	return ""
 }
 
-func (x *Offer) GetContainer() string {
-	if x != nil {
-		return x.Container
-	}
-	return ""
-}
-
 func (x *Offer) GetMode() string {
 	if x != nil {
 		return x.Mode
@@ -2831,6 +2694,13 @@ func (x *Offer) GetTreesBytes() int64 {
 	return 0
 }
 
+func (x *Offer) GetStartedUnixNanoseconds() int64 {
+	if x != nil {
+		return x.StartedUnixNanoseconds
+	}
+	return 0
+}
+
 func (x *Offer) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
@@ -2838,29 +2708,29 @@ func (x *Offer) GetDryRun() bool {
 	return false
 }
 
-type Reserved struct {
+type Reservation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MissingLayers []string               `protobuf:"bytes,1,rep,name=missing_layers,json=missingLayers,proto3" json:"missing_layers,omitempty"`
 	MissingImage  bool                   `protobuf:"varint,2,opt,name=missing_image,json=missingImage,proto3" json:"missing_image,omitempty"`
-	Warnings      []string               `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	WarningsJson  []byte                 `protobuf:"bytes,3,opt,name=warnings_json,json=warningsJson,proto3" json:"warnings_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Reserved) Reset() {
-	*x = Reserved{}
+func (x *Reservation) Reset() {
+	*x = Reservation{}
 	mi := &file_godwit_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Reserved) String() string {
+func (x *Reservation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Reserved) ProtoMessage() {}
+func (*Reservation) ProtoMessage() {}
 
-func (x *Reserved) ProtoReflect() protoreflect.Message {
+func (x *Reservation) ProtoReflect() protoreflect.Message {
 	mi := &file_godwit_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2872,146 +2742,30 @@ func (x *Reserved) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Reserved.ProtoReflect.Descriptor instead.
-func (*Reserved) Descriptor() ([]byte, []int) {
+// Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
+func (*Reservation) Descriptor() ([]byte, []int) {
 	return file_godwit_proto_rawDescGZIP(), []int{48}
 }
 
-func (x *Reserved) GetMissingLayers() []string {
+func (x *Reservation) GetMissingLayers() []string {
 	if x != nil {
 		return x.MissingLayers
 	}
 	return nil
 }
 
-func (x *Reserved) GetMissingImage() bool {
+func (x *Reservation) GetMissingImage() bool {
 	if x != nil {
 		return x.MissingImage
 	}
 	return false
 }
 
-func (x *Reserved) GetWarnings() []string {
+func (x *Reservation) GetWarningsJson() []byte {
 	if x != nil {
-		return x.Warnings
+		return x.WarningsJson
 	}
 	return nil
-}
-
-type Refused struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ProblemsJson  []byte                 `protobuf:"bytes,1,opt,name=problems_json,json=problemsJson,proto3" json:"problems_json,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Refused) Reset() {
-	*x = Refused{}
-	mi := &file_godwit_proto_msgTypes[49]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Refused) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Refused) ProtoMessage() {}
-
-func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[49]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Refused.ProtoReflect.Descriptor instead.
-func (*Refused) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{49}
-}
-
-func (x *Refused) GetProblemsJson() []byte {
-	if x != nil {
-		return x.ProblemsJson
-	}
-	return nil
-}
-
-type Prepare struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Prepare) Reset() {
-	*x = Prepare{}
-	mi := &file_godwit_proto_msgTypes[50]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Prepare) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Prepare) ProtoMessage() {}
-
-func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[50]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
-func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{50}
-}
-
-type Prepared struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Prepared) Reset() {
-	*x = Prepared{}
-	mi := &file_godwit_proto_msgTypes[51]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Prepared) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Prepared) ProtoMessage() {}
-
-func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[51]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
-func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{51}
 }
 
 type Ping struct {
@@ -3025,7 +2779,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +2791,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +2804,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{52}
+	return file_godwit_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Ping) GetSentUnixNanoseconds() int64 {
@@ -3074,28 +2828,29 @@ func (x *Ping) GetAnsweredUnixNanoseconds() int64 {
 	return 0
 }
 
-type Abort struct {
+type TellRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Migration     string                 `protobuf:"bytes,1,opt,name=migration,proto3" json:"migration,omitempty"`
+	Message       *Message               `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Abort) Reset() {
-	*x = Abort{}
-	mi := &file_godwit_proto_msgTypes[53]
+func (x *TellRequest) Reset() {
+	*x = TellRequest{}
+	mi := &file_godwit_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Abort) String() string {
+func (x *TellRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Abort) ProtoMessage() {}
+func (*TellRequest) ProtoMessage() {}
 
-func (x *Abort) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+func (x *TellRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,92 +2861,46 @@ func (x *Abort) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Abort.ProtoReflect.Descriptor instead.
-func (*Abort) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+// Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
+func (*TellRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{50}
 }
 
-func (x *Abort) GetReason() string {
+func (x *TellRequest) GetMigration() string {
 	if x != nil {
-		return x.Reason
+		return x.Migration
 	}
 	return ""
 }
 
-type Running struct {
-	state                  protoimpl.MessageState `protogen:"open.v1"`
-	ResumedUnixNanoseconds int64                  `protobuf:"varint,1,opt,name=resumed_unix_nanoseconds,json=resumedUnixNanoseconds,proto3" json:"resumed_unix_nanoseconds,omitempty"`
-	PhasesJson             []byte                 `protobuf:"bytes,2,opt,name=phases_json,json=phasesJson,proto3" json:"phases_json,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
-}
-
-func (x *Running) Reset() {
-	*x = Running{}
-	mi := &file_godwit_proto_msgTypes[54]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Running) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Running) ProtoMessage() {}
-
-func (x *Running) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+func (x *TellRequest) GetMessage() *Message {
 	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Running.ProtoReflect.Descriptor instead.
-func (*Running) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
-}
-
-func (x *Running) GetResumedUnixNanoseconds() int64 {
-	if x != nil {
-		return x.ResumedUnixNanoseconds
-	}
-	return 0
-}
-
-func (x *Running) GetPhasesJson() []byte {
-	if x != nil {
-		return x.PhasesJson
+		return x.Message
 	}
 	return nil
 }
 
-type NeverRan struct {
+type TellReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *NeverRan) Reset() {
-	*x = NeverRan{}
-	mi := &file_godwit_proto_msgTypes[55]
+func (x *TellReply) Reset() {
+	*x = TellReply{}
+	mi := &file_godwit_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *NeverRan) String() string {
+func (x *TellReply) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*NeverRan) ProtoMessage() {}
+func (*TellReply) ProtoMessage() {}
 
-func (x *NeverRan) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[55]
+func (x *TellReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,96 +2911,9 @@ func (x *NeverRan) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use NeverRan.ProtoReflect.Descriptor instead.
-func (*NeverRan) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{55}
-}
-
-func (x *NeverRan) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-type Settled struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ReportJson    []byte                 `protobuf:"bytes,1,opt,name=report_json,json=reportJson,proto3" json:"report_json,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Settled) Reset() {
-	*x = Settled{}
-	mi := &file_godwit_proto_msgTypes[56]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Settled) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Settled) ProtoMessage() {}
-
-func (x *Settled) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[56]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Settled.ProtoReflect.Descriptor instead.
-func (*Settled) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{56}
-}
-
-func (x *Settled) GetReportJson() []byte {
-	if x != nil {
-		return x.ReportJson
-	}
-	return nil
-}
-
-type SettledReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SettledReply) Reset() {
-	*x = SettledReply{}
-	mi := &file_godwit_proto_msgTypes[57]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SettledReply) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SettledReply) ProtoMessage() {}
-
-func (x *SettledReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[57]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SettledReply.ProtoReflect.Descriptor instead.
-func (*SettledReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{57}
+// Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
+func (*TellReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{51}
 }
 
 type OutcomeRequest struct {
@@ -3304,7 +2926,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3316,7 +2938,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3329,7 +2951,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{58}
+	return file_godwit_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -3347,18 +2969,15 @@ func (x *OutcomeRequest) GetAbort() bool {
 }
 
 type OutcomeReply struct {
-	state                  protoimpl.MessageState `protogen:"open.v1"`
-	Outcome                string                 `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"` // never-ran, ran, pending
-	Reason                 string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	ResumedUnixNanoseconds int64                  `protobuf:"varint,3,opt,name=resumed_unix_nanoseconds,json=resumedUnixNanoseconds,proto3" json:"resumed_unix_nanoseconds,omitempty"`
-	PhasesJson             []byte                 `protobuf:"bytes,4,opt,name=phases_json,json=phasesJson,proto3" json:"phases_json,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +2989,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,33 +3002,12 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{59}
+	return file_godwit_proto_rawDescGZIP(), []int{53}
 }
 
-func (x *OutcomeReply) GetOutcome() string {
+func (x *OutcomeReply) GetMessage() *Message {
 	if x != nil {
-		return x.Outcome
-	}
-	return ""
-}
-
-func (x *OutcomeReply) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-func (x *OutcomeReply) GetResumedUnixNanoseconds() int64 {
-	if x != nil {
-		return x.ResumedUnixNanoseconds
-	}
-	return 0
-}
-
-func (x *OutcomeReply) GetPhasesJson() []byte {
-	if x != nil {
-		return x.PhasesJson
+		return x.Message
 	}
 	return nil
 }
@@ -3424,7 +3022,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3034,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3047,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{60}
+	return file_godwit_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -3474,7 +3072,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3084,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3097,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{61}
+	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
 type RenewRequest struct {
@@ -3511,7 +3109,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3121,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3134,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{62}
+	return file_godwit_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RenewRequest) GetCsrDer() []byte {
@@ -3555,7 +3153,7 @@ type RenewReply struct {
 
 func (x *RenewReply) Reset() {
 	*x = RenewReply{}
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3567,7 +3165,7 @@ func (x *RenewReply) String() string {
 func (*RenewReply) ProtoMessage() {}
 
 func (x *RenewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3580,7 +3178,7 @@ func (x *RenewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReply.ProtoReflect.Descriptor instead.
 func (*RenewReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{63}
+	return file_godwit_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RenewReply) GetCertificateDer() []byte {
@@ -3754,68 +3352,50 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"\xf5\x01\n" +
-	"\rSourceMessage\x12(\n" +
-	"\x05offer\x18\x01 \x01(\v2\x10.godwit.v1.OfferH\x00R\x05offer\x12.\n" +
-	"\aprepare\x18\x02 \x01(\v2\x12.godwit.v1.PrepareH\x00R\aprepare\x12%\n" +
-	"\x04ping\x18\x03 \x01(\v2\x0f.godwit.v1.PingH\x00R\x04ping\x12(\n" +
-	"\x05abort\x18\x04 \x01(\v2\x10.godwit.v1.AbortH\x00R\x05abort\x12.\n" +
-	"\asettled\x18\x05 \x01(\v2\x12.godwit.v1.SettledH\x00R\asettledB\t\n" +
-	"\amessage\"\xf0\x02\n" +
-	"\rTargetMessage\x121\n" +
-	"\breserved\x18\x01 \x01(\v2\x13.godwit.v1.ReservedH\x00R\breserved\x12.\n" +
-	"\arefused\x18\x02 \x01(\v2\x12.godwit.v1.RefusedH\x00R\arefused\x121\n" +
-	"\bprepared\x18\x03 \x01(\v2\x13.godwit.v1.PreparedH\x00R\bprepared\x12%\n" +
-	"\x04pong\x18\x04 \x01(\v2\x0f.godwit.v1.PingH\x00R\x04pong\x12.\n" +
-	"\arunning\x18\x05 \x01(\v2\x12.godwit.v1.RunningH\x00R\arunning\x122\n" +
-	"\tnever_ran\x18\x06 \x01(\v2\x13.godwit.v1.NeverRanH\x00R\bneverRan\x123\n" +
-	"\asettled\x18\a \x01(\v2\x17.godwit.v1.SettledReplyH\x00R\asettledB\t\n" +
-	"\amessage\"\x9e\x02\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\"\xe4\x01\n" +
+	"\bEnvelope\x12,\n" +
+	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\x12&\n" +
+	"\x05offer\x18\x02 \x01(\v2\x10.godwit.v1.OfferR\x05offer\x128\n" +
+	"\vreservation\x18\x03 \x01(\v2\x16.godwit.v1.ReservationR\vreservation\x12#\n" +
+	"\x04ping\x18\x04 \x01(\v2\x0f.godwit.v1.PingR\x04ping\x12#\n" +
+	"\x04pong\x18\x05 \x01(\v2\x0f.godwit.v1.PingR\x04pong\"\xc8\x01\n" +
+	"\aMessage\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12#\n" +
+	"\rproblems_json\x18\x03 \x01(\fR\fproblemsJson\x12.\n" +
+	"\x13at_unix_nanoseconds\x18\x04 \x01(\x03R\x11atUnixNanoseconds\x12\x1d\n" +
+	"\n" +
+	"spans_json\x18\x05 \x01(\fR\tspansJson\x12\x1f\n" +
+	"\vreport_json\x18\x06 \x01(\fR\n" +
+	"reportJson\"\xba\x02\n" +
 	"\x05Offer\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1c\n" +
-	"\tmigration\x18\x02 \x01(\tR\tmigration\x12\x1c\n" +
-	"\tcontainer\x18\x03 \x01(\tR\tcontainer\x12\x12\n" +
-	"\x04mode\x18\x04 \x01(\tR\x04mode\x12'\n" +
-	"\x0fdefinition_json\x18\x05 \x01(\fR\x0edefinitionJson\x12#\n" +
-	"\rplatform_json\x18\x06 \x01(\fR\fplatformJson\x12!\n" +
-	"\fmemory_bytes\x18\a \x01(\x03R\vmemoryBytes\x12\x1f\n" +
-	"\vtrees_bytes\x18\b \x01(\x03R\n" +
-	"treesBytes\x12\x17\n" +
-	"\adry_run\x18\t \x01(\bR\x06dryRun\"r\n" +
-	"\bReserved\x12%\n" +
+	"\tmigration\x18\x02 \x01(\tR\tmigration\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\tR\x04mode\x12'\n" +
+	"\x0fdefinition_json\x18\x04 \x01(\fR\x0edefinitionJson\x12#\n" +
+	"\rplatform_json\x18\x05 \x01(\fR\fplatformJson\x12!\n" +
+	"\fmemory_bytes\x18\x06 \x01(\x03R\vmemoryBytes\x12\x1f\n" +
+	"\vtrees_bytes\x18\a \x01(\x03R\n" +
+	"treesBytes\x128\n" +
+	"\x18started_unix_nanoseconds\x18\b \x01(\x03R\x16startedUnixNanoseconds\x12\x17\n" +
+	"\adry_run\x18\t \x01(\bR\x06dryRun\"~\n" +
+	"\vReservation\x12%\n" +
 	"\x0emissing_layers\x18\x01 \x03(\tR\rmissingLayers\x12#\n" +
-	"\rmissing_image\x18\x02 \x01(\bR\fmissingImage\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings\".\n" +
-	"\aRefused\x12#\n" +
-	"\rproblems_json\x18\x01 \x01(\fR\fproblemsJson\"\t\n" +
-	"\aPrepare\"\n" +
-	"\n" +
-	"\bPrepared\"\xb2\x01\n" +
+	"\rmissing_image\x18\x02 \x01(\bR\fmissingImage\x12#\n" +
+	"\rwarnings_json\x18\x03 \x01(\fR\fwarningsJson\"\xb2\x01\n" +
 	"\x04Ping\x122\n" +
 	"\x15sent_unix_nanoseconds\x18\x01 \x01(\x03R\x13sentUnixNanoseconds\x12:\n" +
 	"\x19received_unix_nanoseconds\x18\x02 \x01(\x03R\x17receivedUnixNanoseconds\x12:\n" +
-	"\x19answered_unix_nanoseconds\x18\x03 \x01(\x03R\x17answeredUnixNanoseconds\"\x1f\n" +
-	"\x05Abort\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"d\n" +
-	"\aRunning\x128\n" +
-	"\x18resumed_unix_nanoseconds\x18\x01 \x01(\x03R\x16resumedUnixNanoseconds\x12\x1f\n" +
-	"\vphases_json\x18\x02 \x01(\fR\n" +
-	"phasesJson\"\"\n" +
-	"\bNeverRan\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"*\n" +
-	"\aSettled\x12\x1f\n" +
-	"\vreport_json\x18\x01 \x01(\fR\n" +
-	"reportJson\"\x0e\n" +
-	"\fSettledReply\"D\n" +
+	"\x19answered_unix_nanoseconds\x18\x03 \x01(\x03R\x17answeredUnixNanoseconds\"Y\n" +
+	"\vTellRequest\x12\x1c\n" +
+	"\tmigration\x18\x01 \x01(\tR\tmigration\x12,\n" +
+	"\amessage\x18\x02 \x01(\v2\x12.godwit.v1.MessageR\amessage\"\v\n" +
+	"\tTellReply\"D\n" +
 	"\x0eOutcomeRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12\x14\n" +
-	"\x05abort\x18\x02 \x01(\bR\x05abort\"\x9b\x01\n" +
-	"\fOutcomeReply\x12\x18\n" +
-	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x128\n" +
-	"\x18resumed_unix_nanoseconds\x18\x03 \x01(\x03R\x16resumedUnixNanoseconds\x12\x1f\n" +
-	"\vphases_json\x18\x04 \x01(\fR\n" +
-	"phasesJson\"H\n" +
+	"\x05abort\x18\x02 \x01(\bR\x05abort\"<\n" +
+	"\fOutcomeReply\x12,\n" +
+	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\"H\n" +
 	"\x0eReleaseRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\x0e\n" +
@@ -3849,10 +3429,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"Migrations\x12\x1c.godwit.v1.MigrationsRequest\x1a\x1a.godwit.v1.MigrationsReply\x12=\n" +
 	"\x06Cancel\x12\x1b.godwit.v1.MigrationRequest\x1a\x16.godwit.v1.CancelReply\x12=\n" +
-	"\aResolve\x12\x19.godwit.v1.ResolveRequest\x1a\x17.godwit.v1.ResolveReply2\xb9\x02\n" +
+	"\aResolve\x12\x19.godwit.v1.ResolveRequest\x1a\x17.godwit.v1.ResolveReply2\xe5\x02\n" +
 	"\x04Peer\x127\n" +
-	"\x05Hello\x12\x17.godwit.v1.HelloRequest\x1a\x15.godwit.v1.HelloReply\x12A\n" +
-	"\aSession\x12\x18.godwit.v1.SourceMessage\x1a\x18.godwit.v1.TargetMessage(\x010\x01\x12=\n" +
+	"\x05Hello\x12\x17.godwit.v1.HelloRequest\x1a\x15.godwit.v1.HelloReply\x127\n" +
+	"\aSession\x12\x13.godwit.v1.Envelope\x1a\x13.godwit.v1.Envelope(\x010\x01\x124\n" +
+	"\x04Tell\x12\x16.godwit.v1.TellRequest\x1a\x14.godwit.v1.TellReply\x12=\n" +
 	"\aOutcome\x12\x19.godwit.v1.OutcomeRequest\x1a\x17.godwit.v1.OutcomeReply\x12=\n" +
 	"\aRelease\x12\x19.godwit.v1.ReleaseRequest\x1a\x17.godwit.v1.ReleaseReply\x127\n" +
 	"\x05Renew\x12\x17.godwit.v1.RenewRequest\x1a\x15.godwit.v1.RenewReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
@@ -3869,7 +3450,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
@@ -3916,25 +3497,19 @@ var file_godwit_proto_goTypes = []any{
 	(*Location)(nil),           // 42: godwit.v1.Location
 	(*HelloRequest)(nil),       // 43: godwit.v1.HelloRequest
 	(*HelloReply)(nil),         // 44: godwit.v1.HelloReply
-	(*SourceMessage)(nil),      // 45: godwit.v1.SourceMessage
-	(*TargetMessage)(nil),      // 46: godwit.v1.TargetMessage
+	(*Envelope)(nil),           // 45: godwit.v1.Envelope
+	(*Message)(nil),            // 46: godwit.v1.Message
 	(*Offer)(nil),              // 47: godwit.v1.Offer
-	(*Reserved)(nil),           // 48: godwit.v1.Reserved
-	(*Refused)(nil),            // 49: godwit.v1.Refused
-	(*Prepare)(nil),            // 50: godwit.v1.Prepare
-	(*Prepared)(nil),           // 51: godwit.v1.Prepared
-	(*Ping)(nil),               // 52: godwit.v1.Ping
-	(*Abort)(nil),              // 53: godwit.v1.Abort
-	(*Running)(nil),            // 54: godwit.v1.Running
-	(*NeverRan)(nil),           // 55: godwit.v1.NeverRan
-	(*Settled)(nil),            // 56: godwit.v1.Settled
-	(*SettledReply)(nil),       // 57: godwit.v1.SettledReply
-	(*OutcomeRequest)(nil),     // 58: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),       // 59: godwit.v1.OutcomeReply
-	(*ReleaseRequest)(nil),     // 60: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),       // 61: godwit.v1.ReleaseReply
-	(*RenewRequest)(nil),       // 62: godwit.v1.RenewRequest
-	(*RenewReply)(nil),         // 63: godwit.v1.RenewReply
+	(*Reservation)(nil),        // 48: godwit.v1.Reservation
+	(*Ping)(nil),               // 49: godwit.v1.Ping
+	(*TellRequest)(nil),        // 50: godwit.v1.TellRequest
+	(*TellReply)(nil),          // 51: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),     // 52: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),       // 53: godwit.v1.OutcomeReply
+	(*ReleaseRequest)(nil),     // 54: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),       // 55: godwit.v1.ReleaseReply
+	(*RenewRequest)(nil),       // 56: godwit.v1.RenewRequest
+	(*RenewReply)(nil),         // 57: godwit.v1.RenewReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
@@ -3944,75 +3519,72 @@ var file_godwit_proto_depIdxs = []int32{
 	28, // 4: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
 	42, // 5: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
 	42, // 6: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	47, // 7: godwit.v1.SourceMessage.offer:type_name -> godwit.v1.Offer
-	50, // 8: godwit.v1.SourceMessage.prepare:type_name -> godwit.v1.Prepare
-	52, // 9: godwit.v1.SourceMessage.ping:type_name -> godwit.v1.Ping
-	53, // 10: godwit.v1.SourceMessage.abort:type_name -> godwit.v1.Abort
-	56, // 11: godwit.v1.SourceMessage.settled:type_name -> godwit.v1.Settled
-	48, // 12: godwit.v1.TargetMessage.reserved:type_name -> godwit.v1.Reserved
-	49, // 13: godwit.v1.TargetMessage.refused:type_name -> godwit.v1.Refused
-	51, // 14: godwit.v1.TargetMessage.prepared:type_name -> godwit.v1.Prepared
-	52, // 15: godwit.v1.TargetMessage.pong:type_name -> godwit.v1.Ping
-	54, // 16: godwit.v1.TargetMessage.running:type_name -> godwit.v1.Running
-	55, // 17: godwit.v1.TargetMessage.never_ran:type_name -> godwit.v1.NeverRan
-	57, // 18: godwit.v1.TargetMessage.settled:type_name -> godwit.v1.SettledReply
-	0,  // 19: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
-	2,  // 20: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
-	5,  // 21: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
-	6,  // 22: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
-	8,  // 23: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
-	11, // 24: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
-	13, // 25: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
-	15, // 26: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
-	13, // 27: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	18, // 28: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	20, // 29: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	22, // 30: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	25, // 31: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	27, // 32: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	30, // 33: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	32, // 34: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	32, // 35: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	35, // 36: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	37, // 37: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	35, // 38: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	40, // 39: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	43, // 40: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	45, // 41: godwit.v1.Peer.Session:input_type -> godwit.v1.SourceMessage
-	58, // 42: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	60, // 43: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	62, // 44: godwit.v1.Peer.Renew:input_type -> godwit.v1.RenewRequest
-	1,  // 45: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 46: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 47: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 48: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 49: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 50: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 51: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 52: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	17, // 53: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	19, // 54: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	21, // 55: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	23, // 56: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	26, // 57: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	29, // 58: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	31, // 59: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	33, // 60: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	34, // 61: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	36, // 62: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	38, // 63: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	39, // 64: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	41, // 65: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	44, // 66: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	46, // 67: godwit.v1.Peer.Session:output_type -> godwit.v1.TargetMessage
-	59, // 68: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	61, // 69: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	63, // 70: godwit.v1.Peer.Renew:output_type -> godwit.v1.RenewReply
-	45, // [45:71] is the sub-list for method output_type
-	19, // [19:45] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	46, // 7: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	47, // 8: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	48, // 9: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	49, // 10: godwit.v1.Envelope.ping:type_name -> godwit.v1.Ping
+	49, // 11: godwit.v1.Envelope.pong:type_name -> godwit.v1.Ping
+	46, // 12: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	46, // 13: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	0,  // 14: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
+	2,  // 15: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
+	5,  // 16: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
+	6,  // 17: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
+	8,  // 18: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
+	11, // 19: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
+	13, // 20: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
+	15, // 21: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
+	13, // 22: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
+	18, // 23: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	20, // 24: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	22, // 25: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	25, // 26: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	27, // 27: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	30, // 28: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	32, // 29: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	32, // 30: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	35, // 31: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	37, // 32: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	35, // 33: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	40, // 34: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	43, // 35: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	45, // 36: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	50, // 37: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	52, // 38: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	54, // 39: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	56, // 40: godwit.v1.Peer.Renew:input_type -> godwit.v1.RenewRequest
+	1,  // 41: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 42: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 43: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 44: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 45: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 46: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 47: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 48: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	17, // 49: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	19, // 50: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	21, // 51: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	23, // 52: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	26, // 53: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	29, // 54: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	31, // 55: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	33, // 56: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	34, // 57: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	36, // 58: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	38, // 59: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	39, // 60: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	41, // 61: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	44, // 62: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	45, // 63: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	51, // 64: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	53, // 65: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	55, // 66: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	57, // 67: godwit.v1.Peer.Renew:output_type -> godwit.v1.RenewReply
+	41, // [41:68] is the sub-list for method output_type
+	14, // [14:41] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_godwit_proto_init() }
@@ -4020,29 +3592,13 @@ func file_godwit_proto_init() {
 	if File_godwit_proto != nil {
 		return
 	}
-	file_godwit_proto_msgTypes[45].OneofWrappers = []any{
-		(*SourceMessage_Offer)(nil),
-		(*SourceMessage_Prepare)(nil),
-		(*SourceMessage_Ping)(nil),
-		(*SourceMessage_Abort)(nil),
-		(*SourceMessage_Settled)(nil),
-	}
-	file_godwit_proto_msgTypes[46].OneofWrappers = []any{
-		(*TargetMessage_Reserved)(nil),
-		(*TargetMessage_Refused)(nil),
-		(*TargetMessage_Prepared)(nil),
-		(*TargetMessage_Pong)(nil),
-		(*TargetMessage_Running)(nil),
-		(*TargetMessage_NeverRan)(nil),
-		(*TargetMessage_Settled)(nil),
-	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   64,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -894,6 +894,7 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 const (
 	Peer_Hello_FullMethodName   = "/godwit.v1.Peer/Hello"
 	Peer_Session_FullMethodName = "/godwit.v1.Peer/Session"
+	Peer_Tell_FullMethodName    = "/godwit.v1.Peer/Tell"
 	Peer_Outcome_FullMethodName = "/godwit.v1.Peer/Outcome"
 	Peer_Release_FullMethodName = "/godwit.v1.Peer/Release"
 	Peer_Renew_FullMethodName   = "/godwit.v1.Peer/Renew"
@@ -905,9 +906,11 @@ const (
 type PeerClient interface {
 	// Hello exchanges what two nodes know: the nodes, and which containers live away from their home.
 	Hello(ctx context.Context, in *HelloRequest, opts ...grpc.CallOption) (*HelloReply, error)
-	// Session is one migration, from the node that gives to the node that gets.
-	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SourceMessage, TargetMessage], error)
-	// Outcome tells what became of a migration towards this node. It is final once it is never-ran or ran.
+	// Session is one migration, from the node that gives to the node that gets. It is lost when either end breaks it.
+	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Envelope, Envelope], error)
+	// Tell passes a message of a migration on when its session is lost.
+	Tell(ctx context.Context, in *TellRequest, opts ...grpc.CallOption) (*TellReply, error)
+	// Outcome asks the target what became of a migration. It is final once it is never-ran or running.
 	Outcome(ctx context.Context, in *OutcomeRequest, opts ...grpc.CallOption) (*OutcomeReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error)
@@ -933,18 +936,28 @@ func (c *peerClient) Hello(ctx context.Context, in *HelloRequest, opts ...grpc.C
 	return out, nil
 }
 
-func (c *peerClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SourceMessage, TargetMessage], error) {
+func (c *peerClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Envelope, Envelope], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[0], Peer_Session_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[SourceMessage, TargetMessage]{ClientStream: stream}
+	x := &grpc.GenericClientStream[Envelope, Envelope]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Peer_SessionClient = grpc.BidiStreamingClient[SourceMessage, TargetMessage]
+type Peer_SessionClient = grpc.BidiStreamingClient[Envelope, Envelope]
+
+func (c *peerClient) Tell(ctx context.Context, in *TellRequest, opts ...grpc.CallOption) (*TellReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TellReply)
+	err := c.cc.Invoke(ctx, Peer_Tell_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *peerClient) Outcome(ctx context.Context, in *OutcomeRequest, opts ...grpc.CallOption) (*OutcomeReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -982,9 +995,11 @@ func (c *peerClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.C
 type PeerServer interface {
 	// Hello exchanges what two nodes know: the nodes, and which containers live away from their home.
 	Hello(context.Context, *HelloRequest) (*HelloReply, error)
-	// Session is one migration, from the node that gives to the node that gets.
-	Session(grpc.BidiStreamingServer[SourceMessage, TargetMessage]) error
-	// Outcome tells what became of a migration towards this node. It is final once it is never-ran or ran.
+	// Session is one migration, from the node that gives to the node that gets. It is lost when either end breaks it.
+	Session(grpc.BidiStreamingServer[Envelope, Envelope]) error
+	// Tell passes a message of a migration on when its session is lost.
+	Tell(context.Context, *TellRequest) (*TellReply, error)
+	// Outcome asks the target what became of a migration. It is final once it is never-ran or running.
 	Outcome(context.Context, *OutcomeRequest) (*OutcomeReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(context.Context, *ReleaseRequest) (*ReleaseReply, error)
@@ -1003,8 +1018,11 @@ type UnimplementedPeerServer struct{}
 func (UnimplementedPeerServer) Hello(context.Context, *HelloRequest) (*HelloReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Hello not implemented")
 }
-func (UnimplementedPeerServer) Session(grpc.BidiStreamingServer[SourceMessage, TargetMessage]) error {
+func (UnimplementedPeerServer) Session(grpc.BidiStreamingServer[Envelope, Envelope]) error {
 	return status.Error(codes.Unimplemented, "method Session not implemented")
+}
+func (UnimplementedPeerServer) Tell(context.Context, *TellRequest) (*TellReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Tell not implemented")
 }
 func (UnimplementedPeerServer) Outcome(context.Context, *OutcomeRequest) (*OutcomeReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Outcome not implemented")
@@ -1055,11 +1073,29 @@ func _Peer_Hello_Handler(srv interface{}, ctx context.Context, dec func(interfac
 }
 
 func _Peer_Session_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(PeerServer).Session(&grpc.GenericServerStream[SourceMessage, TargetMessage]{ServerStream: stream})
+	return srv.(PeerServer).Session(&grpc.GenericServerStream[Envelope, Envelope]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Peer_SessionServer = grpc.BidiStreamingServer[SourceMessage, TargetMessage]
+type Peer_SessionServer = grpc.BidiStreamingServer[Envelope, Envelope]
+
+func _Peer_Tell_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TellRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Tell(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Tell_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Tell(ctx, req.(*TellRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _Peer_Outcome_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(OutcomeRequest)
@@ -1125,6 +1161,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Hello",
 			Handler:    _Peer_Hello_Handler,
+		},
+		{
+			MethodName: "Tell",
+			Handler:    _Peer_Tell_Handler,
 		},
 		{
 			MethodName: "Outcome",
