@@ -3100,94 +3100,6 @@ func (*ReleaseReply) Descriptor() ([]byte, []int) {
 	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
-type RenewRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	CsrDer        []byte                 `protobuf:"bytes,1,opt,name=csr_der,json=csrDer,proto3" json:"csr_der,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RenewRequest) Reset() {
-	*x = RenewRequest{}
-	mi := &file_godwit_proto_msgTypes[56]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RenewRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RenewRequest) ProtoMessage() {}
-
-func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[56]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
-func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{56}
-}
-
-func (x *RenewRequest) GetCsrDer() []byte {
-	if x != nil {
-		return x.CsrDer
-	}
-	return nil
-}
-
-type RenewReply struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	CertificateDer []byte                 `protobuf:"bytes,1,opt,name=certificate_der,json=certificateDer,proto3" json:"certificate_der,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
-}
-
-func (x *RenewReply) Reset() {
-	*x = RenewReply{}
-	mi := &file_godwit_proto_msgTypes[57]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RenewReply) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RenewReply) ProtoMessage() {}
-
-func (x *RenewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[57]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RenewReply.ProtoReflect.Descriptor instead.
-func (*RenewReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{57}
-}
-
-func (x *RenewReply) GetCertificateDer() []byte {
-	if x != nil {
-		return x.CertificateDer
-	}
-	return nil
-}
-
 var File_godwit_proto protoreflect.FileDescriptor
 
 const file_godwit_proto_rawDesc = "" +
@@ -3399,12 +3311,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x0eReleaseRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\x0e\n" +
-	"\fReleaseReply\"'\n" +
-	"\fRenewRequest\x12\x17\n" +
-	"\acsr_der\x18\x01 \x01(\fR\x06csrDer\"5\n" +
-	"\n" +
-	"RenewReply\x12'\n" +
-	"\x0fcertificate_der\x18\x01 \x01(\fR\x0ecertificateDer2\x97\n" +
+	"\fReleaseReply2\x97\n" +
 	"\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
@@ -3429,14 +3336,13 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"Migrations\x12\x1c.godwit.v1.MigrationsRequest\x1a\x1a.godwit.v1.MigrationsReply\x12=\n" +
 	"\x06Cancel\x12\x1b.godwit.v1.MigrationRequest\x1a\x16.godwit.v1.CancelReply\x12=\n" +
-	"\aResolve\x12\x19.godwit.v1.ResolveRequest\x1a\x17.godwit.v1.ResolveReply2\xe5\x02\n" +
+	"\aResolve\x12\x19.godwit.v1.ResolveRequest\x1a\x17.godwit.v1.ResolveReply2\xac\x02\n" +
 	"\x04Peer\x127\n" +
 	"\x05Hello\x12\x17.godwit.v1.HelloRequest\x1a\x15.godwit.v1.HelloReply\x127\n" +
 	"\aSession\x12\x13.godwit.v1.Envelope\x1a\x13.godwit.v1.Envelope(\x010\x01\x124\n" +
 	"\x04Tell\x12\x16.godwit.v1.TellRequest\x1a\x14.godwit.v1.TellReply\x12=\n" +
 	"\aOutcome\x12\x19.godwit.v1.OutcomeRequest\x1a\x17.godwit.v1.OutcomeReply\x12=\n" +
-	"\aRelease\x12\x19.godwit.v1.ReleaseRequest\x1a\x17.godwit.v1.ReleaseReply\x127\n" +
-	"\x05Renew\x12\x17.godwit.v1.RenewRequest\x1a\x15.godwit.v1.RenewReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
+	"\aRelease\x12\x19.godwit.v1.ReleaseRequest\x1a\x17.godwit.v1.ReleaseReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
 
 var (
 	file_godwit_proto_rawDescOnce sync.Once
@@ -3450,7 +3356,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
@@ -3508,8 +3414,6 @@ var file_godwit_proto_goTypes = []any{
 	(*OutcomeReply)(nil),       // 53: godwit.v1.OutcomeReply
 	(*ReleaseRequest)(nil),     // 54: godwit.v1.ReleaseRequest
 	(*ReleaseReply)(nil),       // 55: godwit.v1.ReleaseReply
-	(*RenewRequest)(nil),       // 56: godwit.v1.RenewRequest
-	(*RenewReply)(nil),         // 57: godwit.v1.RenewReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
@@ -3552,36 +3456,34 @@ var file_godwit_proto_depIdxs = []int32{
 	50, // 37: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
 	52, // 38: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
 	54, // 39: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	56, // 40: godwit.v1.Peer.Renew:input_type -> godwit.v1.RenewRequest
-	1,  // 41: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 42: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 43: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 44: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 45: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 46: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 47: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 48: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	17, // 49: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	19, // 50: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	21, // 51: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	23, // 52: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	26, // 53: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	29, // 54: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	31, // 55: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	33, // 56: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	34, // 57: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	36, // 58: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	38, // 59: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	39, // 60: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	41, // 61: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	44, // 62: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	45, // 63: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	51, // 64: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	53, // 65: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	55, // 66: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	57, // 67: godwit.v1.Peer.Renew:output_type -> godwit.v1.RenewReply
-	41, // [41:68] is the sub-list for method output_type
-	14, // [14:41] is the sub-list for method input_type
+	1,  // 40: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 41: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 42: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 43: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 44: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 45: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 46: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 47: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	17, // 48: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	19, // 49: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	21, // 50: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	23, // 51: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	26, // 52: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	29, // 53: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	31, // 54: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	33, // 55: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	34, // 56: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	36, // 57: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	38, // 58: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	39, // 59: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	41, // 60: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	44, // 61: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	45, // 62: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	51, // 63: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	53, // 64: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	55, // 65: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	40, // [40:66] is the sub-list for method output_type
+	14, // [14:40] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
 	14, // [14:14] is the sub-list for extension extendee
 	0,  // [0:14] is the sub-list for field type_name
@@ -3598,7 +3500,7 @@ func file_godwit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   58,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -897,7 +897,6 @@ const (
 	Peer_Tell_FullMethodName    = "/godwit.v1.Peer/Tell"
 	Peer_Outcome_FullMethodName = "/godwit.v1.Peer/Outcome"
 	Peer_Release_FullMethodName = "/godwit.v1.Peer/Release"
-	Peer_Renew_FullMethodName   = "/godwit.v1.Peer/Renew"
 )
 
 // PeerClient is the client API for Peer service.
@@ -914,8 +913,6 @@ type PeerClient interface {
 	Outcome(ctx context.Context, in *OutcomeRequest, opts ...grpc.CallOption) (*OutcomeReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error)
-	// Renew gives a node a new certificate for the key in the request.
-	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewReply, error)
 }
 
 type peerClient struct {
@@ -979,16 +976,6 @@ func (c *peerClient) Release(ctx context.Context, in *ReleaseRequest, opts ...gr
 	return out, nil
 }
 
-func (c *peerClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewReply, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RenewReply)
-	err := c.cc.Invoke(ctx, Peer_Renew_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -1003,8 +990,6 @@ type PeerServer interface {
 	Outcome(context.Context, *OutcomeRequest) (*OutcomeReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(context.Context, *ReleaseRequest) (*ReleaseReply, error)
-	// Renew gives a node a new certificate for the key in the request.
-	Renew(context.Context, *RenewRequest) (*RenewReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -1029,9 +1014,6 @@ func (UnimplementedPeerServer) Outcome(context.Context, *OutcomeRequest) (*Outco
 }
 func (UnimplementedPeerServer) Release(context.Context, *ReleaseRequest) (*ReleaseReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
-}
-func (UnimplementedPeerServer) Renew(context.Context, *RenewRequest) (*RenewReply, error) {
-	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -1133,24 +1115,6 @@ func _Peer_Release_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Peer_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RenewRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(PeerServer).Renew(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Peer_Renew_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(PeerServer).Renew(ctx, req.(*RenewRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1173,10 +1137,6 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Release",
 			Handler:    _Peer_Release_Handler,
-		},
-		{
-			MethodName: "Renew",
-			Handler:    _Peer_Renew_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
