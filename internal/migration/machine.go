@@ -1,0 +1,327 @@
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Errors of Machine.Step. The machine has changed nothing when it returns one of them.
+var (
+	// ErrUnexpected: the event does not fit (late, duplicate, of the other side). It can be ignored.
+	ErrUnexpected = errors.New("event does not fit the state of the migration")
+	// ErrTooLate: a user wants to cancel what is past its commit point, or over.
+	ErrTooLate = errors.New("too late to cancel")
+	// ErrNotInDoubt: an operator wants to resolve what decides itself.
+	ErrNotInDoubt = errors.New("nothing to resolve")
+)
+
+// Machine is one side of one migration. It is not safe for concurrent use.
+//
+// What must survive a crash is in rec; the rest is what the agent is doing for us now, and dies with it.
+type Machine struct {
+	rec   Record
+	steps []Step // source: all of them; target: its own
+
+	at       int      // index of the step that is under way or waited for
+	busy     StepName // what the agent was told to do and has not ended yet: a step, an undo, the check
+	stopping bool     // busy was interrupted, and what was done is undone when it ends
+	unsure   bool     // target: only the engine knows whether it runs
+	undone   bool     // an undo has ended since the last journal
+	told     bool     // the peer was told to give up
+
+	out []Action
+}
+
+// New makes the machine of one side. The source's waits for Start, the target's for the message reserve.
+func New(spec Spec) (*Machine, error) {
+	if err := spec.check(); err != nil {
+		return nil, err
+	}
+	rec := Record{Version: recordVersion, Spec: spec, State: Waiting, Begun: []StepName{}, Result: ResultRuns}
+	return &Machine{rec: rec, steps: sideSteps(spec)}, nil
+}
+
+// Resume makes a machine from what was durable when the agent crashed, and the actions with which it carries on.
+func Resume(rec Record) (*Machine, []Action, error) {
+	if err := rec.Spec.check(); err != nil {
+		return nil, nil, fmt.Errorf("resume a migration: %w", err)
+	}
+	m := &Machine{rec: rec.clone(), steps: sideSteps(rec.Spec)}
+	if err := rec.check(m.steps); err != nil {
+		return nil, nil, fmt.Errorf("resume migration %s: %w", rec.Spec.ID, err)
+	}
+	if n := len(rec.Begun); n > 0 {
+		m.at = m.index(rec.Begun[n-1])
+	}
+	if rec.Spec.Side == Source {
+		m.resumeSource()
+	} else {
+		m.resumeTarget()
+	}
+	return m, m.take(), nil
+}
+
+// sideSteps are the steps that one side's machine goes through.
+func sideSteps(spec Spec) []Step {
+	steps := Steps(spec.Mode)
+	if spec.Side == Target {
+		steps = slices.DeleteFunc(steps, func(s Step) bool { return s.At != Target })
+	}
+	return steps
+}
+
+// Record is what would be journaled now. It is for reading; only a Journal action asks to write.
+func (m *Machine) Record() Record { return m.rec.clone() }
+
+// State tells where the machine stands.
+func (m *Machine) State() State { return m.rec.State }
+
+// Current is the step that is under way or waited for.
+func (m *Machine) Current() Step { return m.steps[m.at] }
+
+// Step takes an event and returns what to do, in order. Of its errors only ErrTooLate and ErrNotInDoubt concern the
+// user; after any error there is nothing to do but what the actions say.
+func (m *Machine) Step(event Event) ([]Action, error) {
+	var err error
+	switch e := event.(type) {
+	case StepDone:
+		err = m.ended(e.Step, e.Began, e.Ended)
+		if err == nil {
+			m.stepDone(e)
+		}
+	case StepFailed:
+		err = m.ended(e.Step, e.Began, e.Ended)
+		if err == nil {
+			m.stepFailed(e)
+		}
+	default:
+		if m.rec.Spec.Side == Source {
+			err = m.stepSource(event)
+		} else {
+			err = m.stepTarget(event)
+		}
+	}
+	return m.take(), err
+}
+
+func (m *Machine) stepDone(e StepDone) {
+	if m.rec.Spec.Side == Source {
+		m.sourceDid(e.Step)
+	} else {
+		m.targetDid(e.Step, e.Ended)
+	}
+}
+
+func (m *Machine) stepFailed(e StepFailed) {
+	reason := fmt.Sprintf("%s failed: %s", e.Step, e.Error)
+	if m.rec.Spec.Side == Source {
+		m.sourceFailed(e.Step, reason, e.Problems)
+	} else {
+		m.targetFailed(e.Step, reason, e.Problems)
+	}
+}
+
+// ended notes the end of what the agent was doing.
+func (m *Machine) ended(step StepName, began, ended time.Time) error {
+	if m.busy == "" || step != m.busy {
+		return fmt.Errorf("%w: end of %s", ErrUnexpected, step)
+	}
+	m.busy = ""
+	if phase := m.phase(step); phase != "" && !began.IsZero() && len(m.rec.Spans) < maxSpans {
+		m.rec.Spans = append(m.rec.Spans, Span{Phase: phase, Start: began, End: ended})
+	}
+	return nil
+}
+
+// phase is the report's name for a step or an undo.
+func (m *Machine) phase(step StepName) string {
+	if i := m.index(step); i >= 0 {
+		return m.steps[i].Phase
+	}
+	if step == StepCheck {
+		return ""
+	}
+	return string(step)
+}
+
+func (m *Machine) index(step StepName) int {
+	return slices.IndexFunc(m.steps, func(s Step) bool { return s.Name == step })
+}
+
+func (m *Machine) commitIndex() int {
+	return slices.IndexFunc(m.steps, func(s Step) bool { return s.Commit })
+}
+
+func (m *Machine) emit(actions ...Action) { m.out = append(m.out, actions...) }
+
+func (m *Machine) journal() {
+	m.undone = false
+	m.emit(Journal{Record: m.rec.clone()})
+}
+
+func (m *Machine) take() []Action {
+	out := m.out
+	m.out = nil
+	return out
+}
+
+// mark notes that a step may have begun, with those that are joined to it, and tells whether that is news.
+func (m *Machine) mark(i int) bool {
+	news := false
+	for j := i; j < len(m.steps) && (j == i || m.steps[j].Joined); j++ {
+		s := m.steps[j]
+		if s.At != m.rec.Spec.Side && s.Undo == "" || s.At != m.rec.Spec.Side && s.Commit {
+			continue // the other side's business
+		}
+		if !slices.Contains(m.rec.Begun, s.Name) {
+			m.rec.Begun = append(m.rec.Begun, s.Name)
+			news = true
+		}
+	}
+	return news
+}
+
+// do begins a step of this side, journaled first.
+func (m *Machine) do(i int) {
+	m.at = i
+	if m.mark(i) {
+		m.journal()
+	}
+	m.busy = m.steps[i].Name
+	m.emit(Do{Step: m.busy})
+}
+
+// blame records the first reason of a failure; later ones are its consequences.
+func (m *Machine) blame(reason string, problems []Problem) {
+	if m.rec.Error != "" {
+		return
+	}
+	m.rec.Error = bounded(reason, maxText)
+	m.rec.Problems = boundedProblems(problems)
+}
+
+// blameToo adds what the target says of a failure that the source has seen only from afar.
+func (m *Machine) blameToo(reason string, problems []Problem) {
+	if m.rec.Error != "" {
+		reason = m.rec.Error + "; " + reason
+		m.rec.Error = ""
+	}
+	m.blame(reason, problems)
+}
+
+// note records what did not change the result.
+func (m *Machine) note(text string) {
+	text = bounded(text, maxText)
+	if len(m.rec.Notes) < maxNotes && !slices.Contains(m.rec.Notes, text) {
+		m.rec.Notes = append(m.rec.Notes, text)
+	}
+}
+
+// forgive makes a note of a failure that did not stop the container from moving.
+func (m *Machine) forgive() {
+	if m.rec.Error != "" {
+		m.note(m.rec.Error)
+	}
+	m.rec.Error, m.rec.Problems = "", nil
+}
+
+// halt rolls back as soon as nothing is under way.
+func (m *Machine) halt() {
+	if m.busy == "" {
+		m.rollBack()
+	} else if !m.stopping {
+		m.stopping = true
+		m.emit(Interrupt{Step: m.busy})
+	}
+}
+
+// rollBack begins to undo. Steps that were journaled ahead and not begun are not undone.
+func (m *Machine) rollBack() {
+	m.stopping, m.unsure = false, false
+	m.rec.State = Undoing
+	m.rec.Begun = slices.DeleteFunc(m.rec.Begun, func(s StepName) bool { return m.index(s) > m.at })
+	if m.rec.Spec.Side == Target {
+		m.rec.Decision = NeverRan
+		m.journal()
+		m.tellNeverRan()
+	}
+	m.undo()
+}
+
+// undo begins the next undo, last step first, or finishes when there is none.
+func (m *Machine) undo() {
+	for m.busy == "" && len(m.rec.Begun) > 0 {
+		last := m.steps[m.index(m.rec.Begun[len(m.rec.Begun)-1])]
+		name := m.undoOf(last)
+		if name == "" {
+			m.pop()
+			continue
+		}
+		if last.At != m.rec.Spec.Side {
+			m.tellGiveUp()
+			m.pop()
+			continue
+		}
+		if m.undone {
+			m.journal()
+		}
+		m.busy = name
+		m.emit(Undo{Step: name})
+	}
+	if m.busy == "" {
+		m.finish()
+	}
+}
+
+// undoOf is the undo of a step. The commit has one only if an operator overrules it.
+func (m *Machine) undoOf(s Step) StepName {
+	if s.Commit && !m.rec.Overruled {
+		return ""
+	}
+	return s.Undo
+}
+
+func (m *Machine) pop() { m.rec.Begun = m.rec.Begun[:len(m.rec.Begun)-1] }
+
+// undoEnded carries on after the end of whatever was under way while undoing.
+func (m *Machine) undoEnded(step StepName, failure string) {
+	if n := len(m.rec.Begun); n > 0 && m.undoOf(m.steps[m.index(m.rec.Begun[n-1])]) == step {
+		if failure != "" {
+			m.note(failure)
+			return // Tick tries again
+		}
+		m.pop()
+		m.undone = true
+		if step == UndoRestore {
+			m.journal()
+			m.tellNeverRan()
+		}
+	}
+	m.undo()
+}
+
+// finish ends the migration on this node.
+func (m *Machine) finish() {
+	switch {
+	case m.rec.State != Undoing:
+		m.rec.Result = Moved
+	case len(m.rec.Problems) > 0:
+		m.rec.Result = Refused
+	default:
+		m.rec.Result = RolledBack
+	}
+	m.rec.State = Done
+	m.journal()
+	m.emitFinish()
+}
+
+func (m *Machine) emitFinish() {
+	m.emit(Finish{Result: m.rec.Result, Error: m.rec.Error, Problems: slices.Clone(m.rec.Problems)})
+}
+
+// unexpected is the error for an event that does not fit.
+func (m *Machine) unexpected(event any) error {
+	return fmt.Errorf("%w: %T while %s", ErrUnexpected, event, m.rec.State)
+}

@@ -1,0 +1,138 @@
+package migration
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Side is one of the two nodes of a migration.
+type Side string
+
+// The two sides.
+const (
+	Source Side = "source"
+	Target Side = "target"
+)
+
+// Mode says when memory leaves and whether processes move or start anew.
+type Mode string
+
+// The modes. Auto is not a mode of its own: it stands for the one that is chosen at the reserve.
+const (
+	Cold     Mode = "cold"
+	PreCopy  Mode = "pre-copy"
+	PostCopy Mode = "post-copy"
+	Hybrid   Mode = "hybrid"
+	Restart  Mode = "restart"
+	Auto     Mode = "auto"
+)
+
+// StepName names a step, or the undo of one.
+type StepName string
+
+// The steps of a migration, in the order of the cold mode.
+const (
+	StepExamine StepName = "examine" // source: what in the container cannot be dumped
+	StepReserve StepName = "reserve" // target: may it come, is there room
+	StepStage   StepName = "stage"   // source: send what the target has not: layers
+	StepArrive  StepName = "arrive"  // target: make all that can stand ready before the state is here
+	StepPrepare StepName = "prepare" // source: start what the dump needs
+	StepHold    StepName = "hold"    // source: packets for the container queue
+	StepFreeze  StepName = "freeze"  // source: its processes stop
+	StepDump    StepName = "dump"    // source: write the execution state
+	StepSend    StepName = "send"    // source: images, trees, final marker
+	StepReceive StepName = "receive" // target: images, trees, final marker
+	StepRestore StepName = "restore" // target: make the processes; the commit point
+	StepForward StepName = "forward" // source: queued packets go to the target, the route follows
+	StepDestroy StepName = "destroy" // source: the frozen copy goes
+	StepCleanup StepName = "cleanup" // source: all else that the migration made
+	StepSettle  StepName = "settle"  // target: the source needs nothing more
+)
+
+// The undos of steps.
+const (
+	UndoReserve StepName = "release" // target: give back what was reserved
+	UndoArrive  StepName = "discard" // target: remove the arrival
+	UndoPrepare StepName = "close"   // source: end what waits for the dump, remove what it wrote
+	UndoHold    StepName = "unhold"  // source: queued packets go to the container here
+	UndoFreeze  StepName = "thaw"    // source: its processes go on, whatever a dump did to them
+	UndoRestore StepName = "fence"   // target: kill and remove the copy that runs, because an operator said so
+)
+
+// StepCheck is what a StepFailed names when CheckArrived could not be answered.
+const StepCheck StepName = "check"
+
+// Step is one step of a mode.
+type Step struct {
+	Name StepName
+	At   Side     // who does it; the other side asks for it or waits for it
+	Undo StepName // empty: nothing to undo, or undone by the undo of an earlier step
+	// Phase is the name under which the report shows the step's time.
+	Phase string
+	// Ask is the message that asks the target for this step; empty: it begins by itself after the one before.
+	Ask MessageKind
+	// Answer is the message that tells the source that the target has done the step; empty: the source does not wait.
+	Answer MessageKind
+	// Final marks the step that emits the final marker: from then on the source may not roll back by itself.
+	Final bool
+	// Commit marks the commit point. Steps before it are undone on failure, steps after it are repeated until done. Its
+	// own undo is for an operator's decision only.
+	Commit bool
+	// Joined steps are journaled together with the step before them, so that no disk write is between the two. They
+	// are then undone although they may not have begun, which every undo must bear.
+	Joined bool
+}
+
+// Steps returns the list of steps of a mode, for both sides, or nil if there is no such mode yet.
+func Steps(mode Mode) []Step {
+	if mode != Cold {
+		return nil
+	}
+	return []Step{
+		{Name: StepExamine, At: Source, Phase: "examine"},
+		{Name: StepReserve, At: Target, Phase: "reserve", Undo: UndoReserve, Ask: KindReserve, Answer: KindReserved},
+		{Name: StepStage, At: Source, Phase: "stage"},
+		{Name: StepArrive, At: Target, Phase: "arrive", Undo: UndoArrive, Ask: KindArrive, Answer: KindPrepared},
+		{Name: StepPrepare, At: Source, Phase: "prepare", Undo: UndoPrepare},
+		{Name: StepHold, At: Source, Phase: "hold", Undo: UndoHold},
+		{Name: StepFreeze, At: Source, Phase: "freeze", Undo: UndoFreeze, Joined: true},
+		{Name: StepDump, At: Source, Phase: "dump", Joined: true},
+		{Name: StepSend, At: Source, Phase: "transfer", Final: true, Joined: true},
+		{Name: StepReceive, At: Target, Phase: "receive"},
+		{Name: StepRestore, At: Target, Phase: "restore", Undo: UndoRestore, Answer: KindRunning, Commit: true, Joined: true},
+		{Name: StepForward, At: Source, Phase: "forward"},
+		{Name: StepDestroy, At: Source, Phase: "destroy", Joined: true},
+		{Name: StepCleanup, At: Source, Phase: "cleanup", Joined: true},
+		{Name: StepSettle, At: Target, Phase: "settle", Ask: KindConfirm},
+	}
+}
+
+// Modes lists every mode that a user may name, in the order of the documentation.
+func Modes() []Mode {
+	return []Mode{Cold, PreCopy, PostCopy, Hybrid, Restart, Auto}
+}
+
+// Available tells whether this version can migrate in a mode.
+func (m Mode) Available() bool { return len(Steps(m)) > 0 }
+
+// ParseMode finds the mode that a user named. The error lists the modes that exist.
+func ParseMode(name string) (Mode, error) {
+	var have, later []string
+	for _, m := range Modes() {
+		if m.Available() {
+			if name == string(m) {
+				return m, nil
+			}
+			have = append(have, string(m))
+		} else {
+			later = append(later, string(m))
+		}
+	}
+	for _, l := range later {
+		if name == l {
+			return "", fmt.Errorf("mode %s is not available yet; available: %s", name, strings.Join(have, ", "))
+		}
+	}
+	return "", fmt.Errorf("no such mode: %q; available: %s; not available yet: %s",
+		bounded(name, maxName), strings.Join(have, ", "), strings.Join(later, ", "))
+}

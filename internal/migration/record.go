@@ -1,0 +1,107 @@
+package migration
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Spec is what a migration is, known from its beginning and the same on both nodes but for Side.
+type Spec struct {
+	ID        string    `json:"id"`
+	Side      Side      `json:"side"`
+	Container string    `json:"container"` // its id
+	Name      string    `json:"name"`
+	Source    string    `json:"source"` // name of the node
+	Target    string    `json:"target"`
+	Mode      Mode      `json:"mode"`
+	Started   time.Time `json:"started"`
+}
+
+// State is where a machine stands.
+type State string
+
+// The states of a machine.
+const (
+	Waiting   State = "waiting"   // nothing has begun
+	Forward   State = "forward"   // going through the steps before the commit
+	InDoubt   State = "in-doubt"  // source: frozen, does not know whether the target resumed
+	Undoing   State = "undoing"   // it runs, or will run, at the source; at the target: it never ran here and never will
+	Committed State = "committed" // source: it runs at the target; target: it may run here from now on
+	Running   State = "running"   // target: it runs here, and the source is told until it confirms
+	Done      State = "done"
+)
+
+// Result of a migration, in the words of the report.
+type Result string
+
+// The results.
+const (
+	Moved       Result = "moved"
+	RolledBack  Result = "rolled-back"
+	Refused     Result = "refused"
+	ResultDoubt Result = "in-doubt"
+	ResultRuns  Result = "running" // the migration is still under way
+)
+
+// recordVersion is the format of the record; Resume refuses others.
+const recordVersion = 1
+
+// Record is what must be durable of a machine: a new machine made from it carries on where the old one was.
+type Record struct {
+	Version int   `json:"version"`
+	Spec    Spec  `json:"spec"`
+	State   State `json:"state"`
+	// Begun are the steps that may have begun and are not undone, in order.
+	Begun []StepName `json:"begun"`
+	// Final: the final marker may have left (source), or has come (target).
+	Final bool `json:"final"`
+	// Abort: the source asks the target to end it if it still can.
+	Abort bool `json:"abort"`
+	// Decision is the outcome at the target, once it is known.
+	Decision Outcome `json:"decision,omitempty"`
+	// Overruled: an operator decided that it runs at the source.
+	Overruled bool      `json:"overruled,omitempty"`
+	Result    Result    `json:"result"`
+	Error     string    `json:"error,omitempty"`
+	Problems  []Problem `json:"problems,omitempty"`
+	// Notes are what did not change the result but should be told.
+	Notes     []string  `json:"notes,omitempty"`
+	Resumed   time.Time `json:"resumed,omitzero"` // the resume, by the target's clock
+	Spans     []Span    `json:"spans,omitempty"`
+	PeerSpans []Span    `json:"peer_spans,omitempty"`
+}
+
+// clone copies what a later change of the machine could reach.
+func (r Record) clone() Record {
+	r.Begun = slices.Clone(r.Begun)
+	r.Problems = slices.Clone(r.Problems)
+	r.Notes = slices.Clone(r.Notes)
+	r.Spans = slices.Clone(r.Spans)
+	r.PeerSpans = slices.Clone(r.PeerSpans)
+	return r
+}
+
+// check refuses a record that no machine can have written.
+func (r Record) check(steps []Step) error {
+	if r.Version != recordVersion {
+		return fmt.Errorf("journal has format %d, this version reads %d", r.Version, recordVersion)
+	}
+	states := []State{Waiting, Forward, InDoubt, Undoing, Committed, Done}
+	if r.Spec.Side == Target {
+		states = []State{Waiting, Forward, Undoing, Committed, Running, Done}
+	}
+	if !slices.Contains(states, r.State) {
+		return fmt.Errorf("journal of the %s has state %q, which it cannot have", r.Spec.Side, bounded(string(r.State), maxName))
+	}
+	last := -1
+	for _, name := range r.Begun {
+		i := slices.IndexFunc(steps, func(s Step) bool { return s.Name == name })
+		if i <= last {
+			return fmt.Errorf("journal names step %q, unknown in mode %s at the %s or out of order",
+				bounded(string(name), maxName), r.Spec.Mode, r.Spec.Side)
+		}
+		last = i
+	}
+	return nil
+}

@@ -1,0 +1,307 @@
+package migration
+
+import "fmt"
+
+// resumeSource carries on after a crash of the source's agent.
+func (m *Machine) resumeSource() {
+	switch m.rec.State {
+	case Waiting, Forward:
+		m.blame(fmt.Sprintf("the agent of %s was restarted", m.rec.Spec.Source), nil)
+		if m.rec.Final {
+			m.doubt()
+		} else {
+			m.rollBack()
+		}
+	case InDoubt:
+		m.emit(AskOutcome{Abort: m.rec.Abort})
+	case Undoing:
+		m.undo()
+	case Committed:
+		m.at = m.commitIndex()
+		m.carryOn()
+	case Done:
+		if m.rec.Result == Moved {
+			m.emit(Send{Message{Kind: KindConfirm}})
+		}
+		m.emitFinish()
+	}
+}
+
+// stepSource takes the events that are not the end of a step.
+func (m *Machine) stepSource(event Event) error {
+	switch e := event.(type) {
+	case Start:
+		if m.rec.State != Waiting {
+			return m.unexpected(e)
+		}
+		m.rec.State = Forward
+		m.begin(0)
+	case FinalMarker:
+		return m.finalMarker(e)
+	case Received:
+		return m.sourceHears(e.Message)
+	case PeerLost:
+		m.sourceGivesUp(fmt.Sprintf("the connection to %s is lost: %s", m.rec.Spec.Target, e.Error), false)
+	case PeerBack:
+		if m.rec.State == InDoubt {
+			m.emit(AskOutcome{Abort: m.rec.Abort})
+		}
+	case Timeout:
+		m.sourceGivesUp("it took too long: "+e.Reason, true)
+	case Cancel:
+		if m.rec.State == Committed || m.rec.State == Done {
+			return fmt.Errorf("%w: migration %s is %s", ErrTooLate, m.rec.Spec.ID, m.rec.State)
+		}
+		m.sourceGivesUp("cancelled: "+e.Reason, true)
+	case Tick:
+		m.sourceTicks()
+	case Resolve:
+		return m.sourceResolves(e)
+	default:
+		return m.unexpected(event)
+	}
+	return nil
+}
+
+// begin goes on with step i: it does it, or asks for it, or waits for it.
+func (m *Machine) begin(i int) {
+	for ; i < len(m.steps); i++ {
+		s := m.steps[i]
+		if s.At == Source {
+			m.do(i)
+			return
+		}
+		m.at = i
+		if m.mark(i) {
+			m.journal()
+		}
+		if s.Ask != "" {
+			m.emit(Send{Message{Kind: s.Ask}})
+		}
+		if s.Answer != "" {
+			return
+		}
+	}
+	m.finish()
+}
+
+// carryOn begins the step after the one that was reached, once the container is known to run at the target.
+func (m *Machine) carryOn() {
+	if m.busy == "" {
+		m.begin(m.at + 1)
+	}
+}
+
+func (m *Machine) sourceDid(step StepName) {
+	switch m.rec.State {
+	case Forward:
+		if m.stopping {
+			m.rollBack()
+		} else {
+			m.begin(m.at + 1)
+		}
+	case Undoing:
+		m.undoEnded(step, "")
+	case Committed:
+		m.carryOn()
+	case Waiting, InDoubt, Running, Done:
+		// The send ended while in doubt: the target's word counts, not ours.
+	}
+}
+
+func (m *Machine) sourceFailed(step StepName, reason string, problems []Problem) {
+	switch m.rec.State {
+	case Forward:
+		m.blame(reason, problems)
+		if m.rec.Final {
+			m.doubt()
+		} else {
+			m.rollBack()
+		}
+	case Undoing:
+		m.undoEnded(step, reason)
+	case Committed:
+		if m.index(step) < m.commitIndex() {
+			m.carryOn() // the end of a send that no longer matters
+			return
+		}
+		m.note(reason)
+		m.at-- // Tick tries again
+	case Waiting, InDoubt, Running, Done:
+	}
+}
+
+// finalMarker decides whether the final marker may leave. From then on the source may not roll back by itself.
+func (m *Machine) finalMarker(e FinalMarker) error {
+	if m.rec.State != Forward || m.stopping || m.rec.Final || !m.steps[m.at].Final || m.busy == "" {
+		m.emit(Deny{Step: StepSend})
+		return m.unexpected(e)
+	}
+	m.rec.Final = true
+	m.journal()
+	m.emit(EmitFinal{})
+	return nil
+}
+
+// sourceGivesUp reacts to what makes a migration fail from outside; abort: the target shall end it if it can.
+func (m *Machine) sourceGivesUp(reason string, abort bool) {
+	switch m.rec.State {
+	case Waiting, Forward:
+		m.blame(reason, nil)
+		m.rec.Abort = m.rec.Abort || abort
+		if m.rec.Final {
+			m.doubt()
+		} else {
+			m.halt()
+		}
+	case InDoubt:
+		if abort && !m.rec.Abort {
+			m.note(reason)
+			m.rec.Abort = true
+			m.emit(AskOutcome{Abort: true})
+			m.journal()
+		}
+	case Undoing, Committed, Running, Done:
+	}
+}
+
+// doubt: the final marker may have left, and the target's answer is not known. The journal says so already, so
+// nothing waits for it here.
+func (m *Machine) doubt() {
+	m.rec.State = InDoubt
+	if m.busy != "" {
+		m.stopping = true
+		m.emit(Interrupt{Step: m.busy})
+	}
+	m.emit(AskOutcome{Abort: m.rec.Abort})
+	m.journal()
+}
+
+func (m *Machine) sourceTicks() {
+	switch {
+	case m.rec.State == InDoubt:
+		m.emit(AskOutcome{Abort: m.rec.Abort})
+	case m.rec.State == Undoing && m.busy == "":
+		m.undo()
+	case m.rec.State == Committed:
+		m.carryOn()
+	}
+}
+
+// sourceHears takes a message of the target.
+func (m *Machine) sourceHears(msg Message) error {
+	switch msg.Kind {
+	case KindRunning:
+		return m.hearsRunning(msg)
+	case KindNeverRan:
+		return m.hearsNeverRan(msg)
+	case KindPending:
+		return nil
+	}
+	s := m.steps[m.at]
+	if m.rec.State != Forward || s.At != Target || s.Answer != msg.Kind {
+		return fmt.Errorf("%w: message %s while %s", ErrUnexpected, bounded(string(msg.Kind), maxName), m.rec.State)
+	}
+	m.begin(m.at + 1)
+	return nil
+}
+
+// hearsRunning: the container runs at the target. This is the commit at the source.
+func (m *Machine) hearsRunning(msg Message) error {
+	switch {
+	case m.rec.State == InDoubt, m.rec.State == Forward && m.rec.Final:
+		m.rec.Resumed = msg.At
+		m.rec.PeerSpans = boundedSpans(msg.Spans)
+		m.commit()
+	case m.rec.Overruled:
+		m.emit(Send{Message{Kind: KindOverruled}})
+	case m.rec.State == Done && m.rec.Result == Moved:
+		m.emit(Send{Message{Kind: KindConfirm}})
+	case m.rec.State == Committed:
+	default:
+		return fmt.Errorf("%w: %s says that the container runs there, which was never allowed", ErrUnexpected, m.rec.Spec.Target)
+	}
+	return nil
+}
+
+// commit goes on to give the container away.
+func (m *Machine) commit() {
+	m.forgive()
+	m.rec.State = Committed
+	m.rec.Decision = Ran
+	m.at = m.commitIndex()
+	m.mark(m.at + 1)
+	m.journal()
+	m.carryOn()
+}
+
+// hearsNeverRan: the container does not run at the target and never will.
+func (m *Machine) hearsNeverRan(msg Message) error {
+	reason := msg.Error
+	if reason == "" {
+		reason = "no reason given"
+	}
+	switch m.rec.State {
+	case Forward, InDoubt:
+		m.blameToo(fmt.Sprintf("%s: %s", m.rec.Spec.Target, reason), msg.Problems)
+		m.rec.Decision = NeverRan
+		if m.rec.Final {
+			m.takeBack()
+		} else {
+			m.halt()
+		}
+	case Undoing:
+		m.rec.Decision = NeverRan
+	case Committed, Running:
+		return fmt.Errorf("%w: %s says now that the container never ran there", ErrUnexpected, m.rec.Spec.Target)
+	case Waiting, Done:
+	}
+	return nil
+}
+
+// takeBack undoes after the final marker. The decision is durable first: a source that runs again must not be in doubt
+// after a crash.
+func (m *Machine) takeBack() {
+	m.rec.State = Undoing
+	m.journal()
+	if m.busy == "" {
+		m.undo()
+	} else if !m.stopping {
+		m.stopping = true
+		m.emit(Interrupt{Step: m.busy})
+	}
+}
+
+// sourceResolves takes an operator's decision in place of the target's answer.
+func (m *Machine) sourceResolves(e Resolve) error {
+	if m.rec.State != InDoubt {
+		return fmt.Errorf("%w: migration %s is %s, not in doubt", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
+	}
+	switch e.RunsAt {
+	case Source:
+		m.note("an operator decided that it runs at the source")
+		m.rec.Overruled = true
+		m.rec.Decision = NeverRan
+		m.takeBack()
+	case Target:
+		m.note("an operator decided that it runs at the target")
+		m.commit()
+	default:
+		return fmt.Errorf("%w: it runs at the source or at the target, not at %q", ErrNotInDoubt, bounded(string(e.RunsAt), maxName))
+	}
+	return nil
+}
+
+// tellGiveUp tells the target that nothing will come, unless it said so itself. It may get lost: a target that loses
+// its source gives up by itself.
+func (m *Machine) tellGiveUp() {
+	if m.told || m.rec.Decision == NeverRan && !m.rec.Overruled {
+		return
+	}
+	m.told = true
+	kind := KindAbort
+	if m.rec.Overruled {
+		kind = KindOverruled
+	}
+	m.emit(Send{Message{Kind: kind, Error: m.rec.Error}})
+}

@@ -1,0 +1,320 @@
+package migration
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// resumeTarget carries on after a crash of the target's agent.
+func (m *Machine) resumeTarget() {
+	switch m.rec.State {
+	case Waiting, Forward:
+		m.blame(fmt.Sprintf("the agent of %s was restarted", m.rec.Spec.Target), nil)
+		if slices.Contains(m.rec.Begun, m.steps[m.commitIndex()].Name) {
+			m.checkArrived()
+		} else {
+			m.rollBack()
+		}
+	case Committed:
+		m.checkArrived()
+	case Running:
+		m.targetTicks()
+	case Undoing:
+		m.tellNeverRan()
+		m.undo()
+	case Done:
+		m.emitFinish()
+	}
+}
+
+// stepTarget takes the events that are not the end of a step.
+func (m *Machine) stepTarget(event Event) error {
+	switch e := event.(type) {
+	case Ready:
+		return m.ready(e)
+	case Received:
+		return m.targetHears(e.Message)
+	case Asked:
+		m.asked(e)
+	case PeerLost:
+		if !m.rec.Final {
+			m.targetGivesUp(fmt.Sprintf("the connection to %s is lost: %s", m.rec.Spec.Source, e.Error))
+		}
+	case PeerBack:
+		if m.rec.State == Running {
+			m.targetTicks()
+		}
+	case Timeout:
+		m.targetGivesUp("it took too long: " + e.Reason)
+	case Cancel:
+		if m.rec.State == Committed || m.rec.State == Running || m.rec.State == Done {
+			return fmt.Errorf("%w: migration %s is %s", ErrTooLate, m.rec.Spec.ID, m.rec.State)
+		}
+		m.targetGivesUp("cancelled: " + e.Reason)
+	case Tick:
+		m.targetTicks()
+	case Arrived:
+		return m.arrived(e)
+	case Resolve:
+		return m.targetResolves(e)
+	default:
+		return m.unexpected(event)
+	}
+	return nil
+}
+
+func (m *Machine) targetDid(step StepName, at time.Time) {
+	switch m.rec.State {
+	case Forward:
+		switch {
+		case m.steps[m.at].Commit:
+			m.runs(at) // whatever was wanted meanwhile
+		case m.stopping:
+			m.rollBack()
+		default:
+			m.targetNext()
+		}
+	case Committed:
+		m.runs(at)
+	case Running:
+		m.finish()
+	case Undoing:
+		m.undoEnded(step, "")
+	case Waiting, InDoubt, Done:
+	}
+}
+
+// targetNext goes on after a step: with the next one at once, unless the source has to ask for it.
+func (m *Machine) targetNext() {
+	answer := m.steps[m.at].Answer
+	m.at++
+	next := m.steps[m.at]
+	m.rec.Final = next.Commit // the step before it has received the final marker
+	if next.Ask == "" {
+		m.do(m.at)
+	}
+	if answer != "" {
+		m.emit(Send{Message{Kind: answer}})
+	}
+}
+
+func (m *Machine) targetFailed(step StepName, reason string, problems []Problem) {
+	switch m.rec.State {
+	case Forward, Committed:
+		switch {
+		case step == StepCheck:
+			m.note(reason) // Tick tries again
+		case m.rec.State == Committed:
+			m.blame(reason, problems)
+			m.checkArrived()
+		default:
+			m.blame(reason, problems)
+			m.rollBack()
+		}
+	case Running:
+		m.note(reason)
+	case Undoing:
+		m.undoEnded(step, reason)
+	case Waiting, InDoubt, Done:
+	}
+}
+
+// ready decides whether the container may be resumed here. The record is the commit at the target.
+func (m *Machine) ready(e Ready) error {
+	if m.rec.State != Forward || m.stopping || !m.steps[m.at].Commit || m.busy != m.steps[m.at].Name {
+		m.emit(Deny{Step: m.steps[m.commitIndex()].Name})
+		return m.unexpected(e)
+	}
+	m.rec.State = Committed
+	m.journal()
+	m.emit(Proceed{})
+	return nil
+}
+
+// checkArrived asks the engine, because nobody else can know.
+func (m *Machine) checkArrived() {
+	m.unsure = true
+	m.busy = StepCheck
+	m.emit(CheckArrived{})
+}
+
+func (m *Machine) arrived(e Arrived) error {
+	if m.busy != StepCheck || e.Outcome != Ran && e.Outcome != NeverRan {
+		return m.unexpected(e)
+	}
+	m.busy = ""
+	if e.Outcome == Ran {
+		m.runs(e.At)
+		return nil
+	}
+	m.blame("the restore did not end", nil)
+	m.rollBack()
+	return nil
+}
+
+// runs: the container runs here. The source hears of it first, because packets wait for that; that it runs is durable
+// already.
+func (m *Machine) runs(at time.Time) {
+	m.stopping, m.unsure = false, false
+	m.forgive()
+	m.rec.Resumed = at
+	m.rec.Decision = Ran
+	m.rec.State = Running
+	if m.rec.Overruled {
+		m.fence()
+		return
+	}
+	m.at = m.commitIndex() + 1
+	m.tellRunning()
+	m.journal()
+}
+
+// targetGivesUp reacts to what makes a migration fail from outside.
+func (m *Machine) targetGivesUp(reason string) {
+	if m.unsure || m.rec.State != Waiting && m.rec.State != Forward {
+		return
+	}
+	m.blame(reason, nil)
+	m.halt()
+}
+
+func (m *Machine) targetTicks() {
+	switch {
+	case m.busy != "":
+	case m.unsure:
+		m.checkArrived()
+	case m.rec.State == Undoing:
+		m.undo()
+	case m.rec.State == Running:
+		settle := m.commitIndex() + 1
+		if slices.Contains(m.rec.Begun, m.steps[settle].Name) {
+			m.do(settle)
+		} else {
+			m.at = settle
+			m.tellRunning()
+		}
+	}
+}
+
+// targetHears takes a message of the source.
+func (m *Machine) targetHears(msg Message) error {
+	switch msg.Kind {
+	case KindAbort:
+		m.targetGivesUp(fmt.Sprintf("%s gave up: %s", m.rec.Spec.Source, msg.Error))
+		m.tellOutcome()
+		return nil
+	case KindOverruled:
+		return m.overruled("an operator decided that it runs at the source")
+	}
+	waits := m.busy == "" && !m.unsure && slices.Contains([]State{Waiting, Forward, Running}, m.rec.State)
+	if s := m.steps[m.at]; waits && s.Ask != "" && s.Ask == msg.Kind {
+		if m.rec.State == Waiting {
+			m.rec.State = Forward
+		}
+		m.do(m.at)
+		return nil
+	}
+	if m.neverRan() {
+		m.tellNeverRan()
+		return nil
+	}
+	return fmt.Errorf("%w: message %s while %s", ErrUnexpected, bounded(string(msg.Kind), maxName), m.rec.State)
+}
+
+// asked answers a source in doubt. Such a source will send nothing more: what has not all arrived never will.
+func (m *Machine) asked(e Asked) {
+	if e.Abort || !m.rec.Final {
+		m.targetGivesUp(fmt.Sprintf("ended at the request of %s", m.rec.Spec.Source))
+	}
+	switch {
+	case m.neverRan():
+		m.emit(Answer{m.neverRanMessage()})
+	case m.rec.Decision == Ran && !m.rec.Overruled:
+		m.emit(Answer{m.runningMessage()})
+	default:
+		m.emit(Answer{Message{Kind: KindPending}})
+	}
+}
+
+// neverRan tells whether it may be said that the container does not run here and never will.
+func (m *Machine) neverRan() bool {
+	fencing := m.rec.Overruled && slices.Contains(m.rec.Begun, m.steps[m.commitIndex()].Name)
+	return m.rec.Decision == NeverRan && !fencing
+}
+
+func (m *Machine) neverRanMessage() Message {
+	reason := m.rec.Error
+	if reason == "" {
+		reason = "this migration has ended"
+	}
+	return Message{Kind: KindNeverRan, Error: reason, Problems: slices.Clone(m.rec.Problems)}
+}
+
+func (m *Machine) runningMessage() Message {
+	return Message{Kind: KindRunning, At: m.rec.Resumed, Spans: slices.Clone(m.rec.Spans)}
+}
+
+func (m *Machine) tellNeverRan() {
+	if m.neverRan() {
+		m.emit(Send{m.neverRanMessage()})
+	}
+}
+
+func (m *Machine) tellRunning() { m.emit(Send{m.runningMessage()}) }
+
+// tellOutcome tells the source what it seems not to know.
+func (m *Machine) tellOutcome() {
+	if m.rec.Decision == Ran && !m.rec.Overruled {
+		m.tellRunning()
+	} else if m.rec.State == Done {
+		m.tellNeverRan()
+	}
+}
+
+// overruled: an operator decided that the container runs at the source. A copy that runs here must not go on.
+func (m *Machine) overruled(why string) error {
+	switch m.rec.State {
+	case Waiting, Forward:
+		if m.unsure {
+			m.rec.Overruled = true
+		}
+		m.targetGivesUp(why)
+	case Committed:
+		m.note(why)
+		m.rec.Overruled = true
+	case Running:
+		if m.busy != "" {
+			return fmt.Errorf("%w: the source has already given it away", ErrNotInDoubt)
+		}
+		m.note(why)
+		m.fence()
+	case Undoing, InDoubt:
+	case Done:
+		if m.rec.Result == Moved {
+			return fmt.Errorf("%w: migration %s is over, the container was moved", ErrNotInDoubt, m.rec.Spec.ID)
+		}
+	}
+	return nil
+}
+
+// fence takes back a container that runs here.
+func (m *Machine) fence() {
+	m.rec.Overruled = true
+	m.at = m.commitIndex()
+	m.blame("an operator decided that it runs at the source", nil)
+	m.rollBack()
+}
+
+// targetResolves takes an operator's decision in place of the source's word.
+func (m *Machine) targetResolves(e Resolve) error {
+	switch {
+	case e.RunsAt == Source:
+		return m.overruled("an operator decided that it runs at the source")
+	case e.RunsAt == Target && m.rec.State == Running && m.busy == "":
+		m.note("an operator decided that it runs at the target")
+		m.do(m.commitIndex() + 1)
+		return nil
+	}
+	return fmt.Errorf("%w: migration %s is %s", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
+}
