@@ -3,6 +3,12 @@ package criu
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/checkpoint-restore/go-criu/v7/rpc"
+	"google.golang.org/protobuf/proto"
 )
 
 // Mount tells CRIU of a mount that comes from outside of the container. Key is the mount point in the container at
@@ -25,23 +31,168 @@ type DumpRequest struct {
 }
 
 // Dump is one warm CRIU that waits to dump one container.
-type Dump struct{}
+type Dump struct {
+	*session
+	request DumpRequest
+	holding bool // CRIU waits in post-dump
+}
+
+const (
+	dumpLog           = "dump.log"
+	logWarnings       = 2       // errors and warnings: enough for Explain; more costs tens of milliseconds in large trees
+	defaultGhostLimit = 1 << 30 // CRIU's own is 1 MiB, and it fails the dump
+)
 
 // StartDump starts CRIU and returns when it is ready for the request. Nothing is sent, nothing is stopped. ctx bounds
 // the start only.
 func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error) {
-	return nil, errors.ErrUnsupported
+	s, err := startSession(t.Path, [3]*os.File{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.warm(ctx); err != nil {
+		s.kill()
+		return nil, fmt.Errorf("%s: %w", t.Path, errEnded(ctx, err))
+	}
+	return &Dump{session: s, request: request}, nil
 }
 
 // Run dumps the container, which the caller has frozen, into imagesDir, an existing directory in memory. When it
-// returns the images are complete, CRIU holds the processes stopped, and Release must be called. On an error CRIU has
-// put everything back, and the caller thaws; the error carries the reason from CRIU's log.
-func (d *Dump) Run(ctx context.Context, imagesDir string) error { return errors.ErrUnsupported }
+// returns nil the images are complete, CRIU holds the processes stopped, and Release must be called. On an error CRIU
+// has put everything back, the container is frozen as before, and the caller thaws it; the error has the reason from
+// CRIU's log. If ctx ends the dump is given up in the same way.
+func (d *Dump) Run(ctx context.Context, imagesDir string) error {
+	images, err := os.Open(imagesDir)
+	if err != nil {
+		return fmt.Errorf("dump process %d: %w", d.request.RootPID, err)
+	}
+	defer images.Close()
+	work, err := os.Open(d.request.WorkDir)
+	if err != nil {
+		return fmt.Errorf("dump process %d: %w", d.request.RootPID, err)
+	}
+	defer work.Close()
+	request := &rpc.CriuReq{
+		Type: rpc.CriuReqType_DUMP.Enum(),
+		Opts: d.options(int32(images.Fd()), int32(work.Fd())),
+	}
+	if err := d.send(request, nil); err != nil {
+		return fmt.Errorf("dump process %d: send the request: %w", d.request.RootPID, err)
+	}
+	if err := d.untilPostDump(ctx); err != nil {
+		return fmt.Errorf("dump process %d: %w", d.request.RootPID, err)
+	}
+	d.holding = true
+	return nil
+}
 
-// Release lets go of the processes without letting them run: refreeze must freeze the cgroup and wait until it is
-// frozen; then CRIU is killed. Afterwards the container is frozen with complete images and can be thawed (after
-// Unrepair) or killed.
-func (d *Dump) Release(refreeze func() error) error { return errors.ErrUnsupported }
+// untilPostDump answers CRIU's notifications up to post-dump, which it leaves unanswered. When ctx ends the next
+// notification is answered with a refusal, on which CRIU lets the processes go.
+func (d *Dump) untilPostDump(ctx context.Context) error {
+	for {
+		var answer rpc.CriuResp
+		if _, err := d.receive(&answer); err != nil {
+			return d.failure(errEnded(ctx, err))
+		}
+		switch answer.GetType() {
+		case rpc.CriuReqType_NOTIFY:
+			if answer.GetNotify().GetScript() == "post-dump" && ctx.Err() == nil {
+				return nil
+			}
+			if err := d.reply(ctx.Err() == nil); err != nil {
+				return d.failure(err)
+			}
+		default:
+			err := fmt.Errorf("CRIU failed (errno %d)", answer.GetCrErrno())
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			return d.failure(err)
+		}
+	}
+}
 
-// Close ends CRIU if it still runs. It may be called at any time, more than once.
-func (d *Dump) Close() error { return errors.ErrUnsupported }
+func (d *Dump) reply(success bool) error {
+	return d.send(&rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: proto.Bool(success)}, nil)
+}
+
+// failure ends a dump that failed: CRIU has let go of the processes when it has ended. The cause is from its log.
+func (d *Dump) failure(err error) error {
+	d.close()
+	_ = d.wait() // its exit code says less than its log
+	if cause := explainFile(filepath.Join(d.request.WorkDir, dumpLog)); cause != "" {
+		return fmt.Errorf("%w: %s", err, cause)
+	}
+	return err
+}
+
+// options are those that `runc checkpoint` gives (libcontainer/criu_linux.go), so that `runc restore` finds what it
+// looks for, except for the network lock, the cgroups and the log: packets are held by the caller, cgroups are made by
+// the engine at the target, and a frozen state must not be restored.
+func (d *Dump) options(images, work int32) *rpc.CriuOpts {
+	r := d.request
+	ghost := r.GhostLimit
+	if ghost == 0 {
+		ghost = defaultGhostLimit
+	}
+	o := &rpc.CriuOpts{
+		ImagesDirFd:       &images,
+		WorkDirFd:         &work,
+		LogFile:           proto.String(dumpLog),
+		LogLevel:          proto.Int32(logWarnings),
+		Pid:               proto.Int32(int32(r.RootPID)),
+		Root:              proto.String(r.Root),
+		ManageCgroupsMode: rpc.CriuCgMode_IGNORE.Enum(),
+		NetworkLock:       rpc.CriuNetworkLockMethod_SKIP.Enum(),
+		NotifyScripts:     proto.Bool(true),
+		LeaveRunning:      proto.Bool(false),
+		TcpEstablished:    proto.Bool(true),
+		TcpSkipInFlight:   proto.Bool(true),
+		LinkRemap:         proto.Bool(true),
+		FileLocks:         proto.Bool(true),
+		EvasiveDevices:    proto.Bool(true),
+		ShellJob:          proto.Bool(r.TTY),
+		OrphanPtsMaster:   proto.Bool(true),
+		GhostLimit:        proto.Uint32(ghost),
+		External:          r.External,
+	}
+	if r.FreezeCgroup != "" {
+		o.FreezeCgroup = proto.String(r.FreezeCgroup)
+	}
+	for _, m := range r.ExternalMounts {
+		o.ExtMnt = append(o.ExtMnt, &rpc.ExtMountMap{Key: proto.String(m.Key), Val: proto.String(m.Value)})
+	}
+	return o
+}
+
+// Release lets go of the processes without letting them run: refreeze must freeze the cgroup, which CRIU has thawed
+// after it stopped the processes itself, and wait until it is frozen; then CRIU is killed. Afterwards the container is
+// frozen with complete images and can be thawed (after Unrepair) or killed. On an error CRIU is told to put everything
+// back, and the container is frozen as before the dump.
+func (d *Dump) Release(refreeze func() error) error {
+	if !d.holding {
+		return errors.New("release a dump: CRIU does not hold the processes: Run has not returned success")
+	}
+	d.holding = false
+	if err := refreeze(); err != nil {
+		_ = d.reply(false) // if CRIU is gone there is nothing to put back
+		return d.failure(fmt.Errorf("release the dump of process %d: %w", d.request.RootPID, err))
+	}
+	if !d.alive() {
+		return d.failure(fmt.Errorf("release the dump of process %d: CRIU ended before it was told to", d.request.RootPID))
+	}
+	d.kill()
+	return nil
+}
+
+// Close ends CRIU if it still runs. If it holds processes it puts everything back first. It may be called at any time
+// after Run returned, more than once.
+func (d *Dump) Close() error {
+	if d.holding {
+		d.holding = false
+		_ = d.reply(false) // as in Release
+		_ = d.wait()
+	}
+	d.kill()
+	return nil
+}

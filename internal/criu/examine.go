@@ -30,6 +30,3 @@ type Subject struct {
 func Examine(ctx context.Context, subject Subject) ([]Problem, error) {
 	return nil, errors.ErrUnsupported
 }
-
-// Explain finds the first real cause in a CRIU log, in one or a few lines; "" if there is none.
-func Explain(log string) string { return "" }

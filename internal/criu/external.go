@@ -1,9 +1,20 @@
 package criu
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Externals are the parts of a container that come from outside of it, with the keys that `runc restore` uses.
@@ -13,12 +24,137 @@ type Externals struct {
 }
 
 // ExternalFor computes, from a container's OCI specification and its first process, what `runc checkpoint` would tell
-// CRIU to leave out of the images.
-func ExternalFor(spec *specs.Spec, pid int) (Externals, error) {
-	return Externals{}, errors.ErrUnsupported
+// CRIU to leave out of the images (libcontainer/criu_linux.go). rootfs is the container's root file system as the
+// caller sees it.
+func ExternalFor(spec *specs.Spec, rootfs string, pid int) (Externals, error) {
+	if spec.Linux == nil {
+		return Externals{}, errors.New("the specification has no linux part")
+	}
+	var e Externals
+	root, err := os.Open(rootfs)
+	if err != nil {
+		return Externals{}, fmt.Errorf("find external mounts: %w", err)
+	}
+	defer root.Close()
+	for _, m := range spec.Mounts {
+		if m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind") {
+			dest := resolveIn(root, m.Destination)
+			e.Mounts = append(e.Mounts, Mount{dest, dest})
+		}
+	}
+	cgroups, err := externalCgroupMounts(spec, pid)
+	if err != nil {
+		return Externals{}, err
+	}
+	e.Mounts = append(e.Mounts, cgroups...)
+	masked, err := maskedMounts(spec.Linux.MaskedPaths, pid)
+	if err != nil {
+		return Externals{}, err
+	}
+	e.Mounts = append(e.Mounts, masked...)
+	for _, d := range spec.Linux.Devices {
+		e.Mounts = append(e.Mounts, Mount{d.Path, d.Path})
+	}
+	e.External, err = externalNamespaces(spec.Linux.Namespaces)
+	return e, err
+}
+
+// resolveIn follows symbolic links of a path inside a root, as the engine did when it mounted there. A path that does
+// not exist is returned as it is.
+func resolveIn(root *os.File, path string) string {
+	path = filepath.Clean("/" + path)
+	fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	if err != nil {
+		return path
+	}
+	defer unix.Close(fd)
+	full, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return path
+	}
+	base, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", root.Fd()))
+	if err != nil {
+		return path
+	}
+	rest, ok := strings.CutPrefix(full, strings.TrimSuffix(base, "/"))
+	if !ok || !strings.HasPrefix(rest, "/") {
+		return path
+	}
+	return rest
+}
+
+// maskedMounts are the files that the engine hides under a bind mount of /dev/null. Directories are hidden under a
+// tmpfs, which CRIU dumps.
+func maskedMounts(paths []string, pid int) ([]Mount, error) {
+	var mounts []Mount
+	for _, path := range paths {
+		info, err := os.Stat(fmt.Sprintf("/proc/%d/root/%s", pid, path))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find masked path %s: %w", path, err)
+		}
+		if !info.IsDir() {
+			mounts = append(mounts, Mount{path, os.DevNull})
+		}
+	}
+	return mounts, nil
+}
+
+// externalCgroupMounts are the version 1 cgroup mounts of a container without a cgroup namespace: bind mounts of the
+// node's own. Version 2, and both in a namespace of their own, are real mounts, which CRIU dumps.
+func externalCgroupMounts(spec *specs.Spec, pid int) ([]Mount, error) {
+	own := slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
+	index := slices.IndexFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "cgroup" })
+	if own || index < 0 {
+		return nil, nil
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return nil, fmt.Errorf("find cgroup mounts: %w", err)
+	}
+	defer f.Close()
+	var mounts []Mount
+	prefix := strings.TrimSuffix(spec.Mounts[index].Destination, "/") + "/"
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		m, ok := kernel.ParseMount(lines.Text())
+		if ok && m.Type == "cgroup" && strings.HasPrefix(m.Point, prefix) {
+			mounts = append(mounts, Mount{m.Point, m.Point})
+		}
+	}
+	return mounts, lines.Err()
+}
+
+// externalNamespaces names the namespaces that are given by path, in the way in which `runc restore` looks them up.
+func externalNamespaces(namespaces []specs.LinuxNamespace) ([]string, error) {
+	keys := map[specs.LinuxNamespaceType][2]string{
+		specs.NetworkNamespace: {"net", "extRootNetNS"},
+		specs.PIDNamespace:     {"pid", "extRootPidNS"},
+	}
+	var external []string
+	for _, n := range namespaces {
+		key, ok := keys[n.Type]
+		if !ok || n.Path == "" {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(n.Path, &st); err != nil {
+			return nil, fmt.Errorf("find %s namespace %s: %w", n.Type, n.Path, err)
+		}
+		external = append(external, fmt.Sprintf("%s[%d]:%s", key[0], st.Ino, key[1]))
+	}
+	return external, nil
 }
 
 // WriteDescriptors writes descriptors.json, which `runc restore` needs, to the images: what standard input, output and
 // error of the container were when runc started it. descriptors is that of runc's state.json
 // ("external_descriptors"): three strings such as "pipe:[4711]" or "/dev/null".
-func WriteDescriptors(imagesDir string, descriptors []string) error { return errors.ErrUnsupported }
+func WriteDescriptors(imagesDir string, descriptors []string) error {
+	data, err := json.Marshal(descriptors)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(imagesDir, "descriptors.json"), data, 0o600)
+}

@@ -28,7 +28,11 @@ func hierarchies() ([]hierarchy, error) {
 	seen := map[string]bool{}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		h, ok := parseCgroupMount(lines.Text())
+		m, ok := ParseMount(lines.Text())
+		if !ok {
+			continue
+		}
+		h, ok := cgroupHierarchy(m)
 		if ok && !seen[h.controllers] {
 			seen[h.controllers] = true
 			all = append(all, h)
@@ -40,23 +44,37 @@ func hierarchies() ([]hierarchy, error) {
 	return all, nil
 }
 
-// parseCgroupMount reads one line of mountinfo (proc_pid_mountinfo(5)).
-func parseCgroupMount(line string) (hierarchy, bool) {
+// Mount is one line of /proc/PID/mountinfo.
+type Mount struct {
+	Device  string // major:minor
+	Root    string // which directory of the file system is mounted
+	Point   string // where, as the process sees it
+	Type    string // of the file system
+	Source  string
+	Options string // of the super block
+}
+
+// ParseMount reads one line of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
+func ParseMount(line string) (Mount, bool) {
 	before, after, ok := strings.Cut(line, " - ")
 	mount, fs := strings.Fields(before), strings.Fields(after)
-	if !ok || len(mount) < 5 || len(fs) < 3 {
-		return hierarchy{}, false
+	if !ok || len(mount) < 6 || len(fs) < 3 {
+		return Mount{}, false
 	}
-	h := hierarchy{root: unescape(mount[3]), mount: unescape(mount[4])}
-	switch fs[0] {
+	return Mount{Device: mount[2], Root: unescape(mount[3]), Point: unescape(mount[4]), Type: fs[0],
+		Source: unescape(fs[1]), Options: fs[2]}, true
+}
+
+// cgroupHierarchy makes a hierarchy of a mount, if it is one.
+func cgroupHierarchy(m Mount) (hierarchy, bool) {
+	switch m.Type {
 	case "cgroup2":
-		h.unified = true
+		return hierarchy{unified: true, root: m.Root, mount: m.Point}, true
 	case "cgroup":
-		h.controllers = controllersOf(fs[2])
+		return hierarchy{controllers: controllersOf(m.Options), root: m.Root, mount: m.Point}, true
 	default:
 		return hierarchy{}, false
 	}
-	return h, true
 }
 
 // controllersOf picks the controllers from the super block options of a version 1 mount, in the order and spelling of

@@ -1,0 +1,53 @@
+package criu
+
+import (
+	"os"
+	"regexp"
+	"strings"
+)
+
+// maxLog bounds what is read of a log: the first errors are near its end only in a verbose one.
+const maxLog = 4 << 20
+
+// explainFile explains a log file; "" if it cannot be read.
+func explainFile(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return Explain(string(data[:min(len(data), maxLog)]))
+}
+
+var (
+	// logLine takes "(00.012345) " , "    1: " and "Error (criu/x.c:12): " off a message.
+	logLine = regexp.MustCompile(`^(?:\(\d+\.\d+\)\s*)?(?:\s*\d+:\s*)?Error \([^)]*\):\s*(.*)$`)
+	// consequence matches messages that say that something failed, not why; harmless ones are in it, too.
+	consequence = regexp.MustCompile(`^(rlimit: Can't setup RLIMIT_NOFILE|Dumping FAILED|Restoring FAILED|` +
+		`Dump (files|mappings|core|fsnotify|xattr).*failed|Killing processes because of failure|` +
+		`RPC client reported script error|Post dump script|Aborting restore|\d+ (exited|killed|stopped)|` +
+		`Unable to wait|Can't dump task|ns/.* (exited|failed)|.*\bfailed with (-1|1)$|Unexpected exit code)`)
+)
+
+// Explain finds the first real cause in a CRIU log: the first error that is not known to be harmless or the mere
+// consequence of another one, and up to two that follow it. "" if there is no error.
+func Explain(log string) string {
+	var causes, others []string
+	for line := range strings.Lines(log) {
+		m := logLine.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil || m[1] == "" {
+			continue
+		}
+		if strings.HasPrefix(m[1], "rlimit: Can't setup RLIMIT_NOFILE") {
+			continue // harmless: CRIU goes on with the limit it has
+		}
+		if consequence.MatchString(m[1]) {
+			others = append(others, m[1])
+			continue
+		}
+		causes = append(causes, m[1])
+	}
+	if len(causes) == 0 {
+		causes = others
+	}
+	return strings.Join(causes[:min(len(causes), 3)], "; ")
+}
