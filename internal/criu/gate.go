@@ -2,21 +2,91 @@ package criu
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
 	"time"
 )
 
-// GateMain is what runs when runc calls this program as `criu`. Without GODWIT_GATE in the environment, and for
-// anything but a restore, it becomes the real CRIU. See GateEnv. It returns the exit code.
-func GateMain(args []string) int { return 1 }
+// The gate stands between runc and CRIU at a restore. runc starts it in place of CRIU; it starts the real CRIU at once
+// and holds the request until the agent lets it go. The agent listens on a unix socket; gate and agent exchange lines
+// of JSON:
+//
+//	gate: ready        the request is here and CRIU is loaded
+//	agent: go          the images are here, restore
+//	gate: restored     all processes and sockets exist, none runs
+//	agent: resume      they may run (anything else, or the end of the connection: they never will)
+//	gate: resumed      they run
+//	gate: failed       they do not run (or, with uncertain, nobody knows)
+
+// gateMessage is one line between gate and agent.
+type gateMessage struct {
+	Kind      string `json:"kind"`
+	Root      string `json:"root,omitempty"`      // go: another root file system
+	PID       int    `json:"pid,omitempty"`       // resumed
+	At        int64  `json:"at,omitempty"`        // resumed: nanoseconds since 1970
+	Error     string `json:"error,omitempty"`     // failed
+	Uncertain bool   `json:"uncertain,omitempty"` // failed: after the processes were allowed to run
+}
+
+const (
+	kindReady    = "ready"
+	kindGo       = "go"
+	kindRestored = "restored"
+	kindResume   = "resume"
+	kindResumed  = "resumed"
+	kindFailed   = "failed"
+)
+
+// Environment of the gate.
+const (
+	envGate   = "GODWIT_GATE"
+	envRecord = "GODWIT_GATE_RECORD"
+)
 
 // GateEnv is the environment for `runc restore` that makes its criu a gate: socket is the path that ListenGate listens
-// on, record the file that is made durably before anything runs, criu the real CRIU. PATH must begin with a directory
+// on, record the file that is made durably before anything runs, tool the real CRIU. PATH must begin with a directory
 // in which `criu` is a link to this program: the caller adds that.
-func GateEnv(socket, record, criu string) []string { return nil }
+func GateEnv(socket, record string, tool Tool) []string {
+	return []string{envGate + "=" + socket, envRecord + "=" + record, envCRIU + "=" + tool.Path}
+}
+
+// maxGateLine bounds a line between gate and agent; the longest carries an error's text.
+const maxGateLine = 64 << 10
+
+// gateConn carries gate messages.
+type gateConn struct {
+	conn    net.Conn
+	decoder *json.Decoder
+}
+
+func newGateConn(c net.Conn) *gateConn { return &gateConn{conn: c, decoder: json.NewDecoder(c)} }
+
+func (c *gateConn) send(m gateMessage) error {
+	if len(m.Error) > maxGateLine/2 {
+		m.Error = m.Error[:maxGateLine/2]
+	}
+	return json.NewEncoder(c.conn).Encode(m)
+}
+
+func (c *gateConn) receive() (gateMessage, error) {
+	var m gateMessage
+	err := c.decoder.Decode(&m)
+	return m, err
+}
 
 // Gate is the agent's side of one gate.
-type Gate struct{}
+type Gate struct {
+	listener *net.UnixListener
+	mu       sync.Mutex // guards conn against Close
+	conn     *gateConn
+	closed   bool
+}
 
 // GateOptions change what runc asked of CRIU.
 type GateOptions struct {
@@ -29,26 +99,142 @@ type Resumed struct {
 	At  time.Time // when it was let go
 }
 
-// ListenGate listens for one gate on a unix socket at path. An old socket at path is replaced.
-func ListenGate(path string) (*Gate, error) { return nil, errors.ErrUnsupported }
-
-// WaitReady returns when the gate has runc's request and a warm CRIU.
-func (g *Gate) WaitReady(ctx context.Context) error { return errors.ErrUnsupported }
-
-// Go lets CRIU restore from what is now in the images directory. When all sockets and processes exist and before the
-// first of them runs it calls beforeResume; if that fails, or ctx ends before it, nothing will ever run. Otherwise the
-// record is made durably, and the processes run. An error means that nothing ran, unless errors.Is(err, ErrUncertain).
-func (g *Gate) Go(ctx context.Context, options GateOptions, beforeResume func() error) (Resumed, error) {
-	return Resumed{}, errors.ErrUnsupported
-}
-
-// Close closes the socket. A gate that has not been allowed to resume ends: nothing of it will ever run.
-func (g *Gate) Close() error { return errors.ErrUnsupported }
-
 // ErrUncertain is wrapped by errors of Go after which only Ran can tell whether the container runs.
 var ErrUncertain = errors.New("it is not known whether the processes run")
 
-// Ran tells whether the gate with this record file let its container run. If the gate still lives it waits for its end
-// (a gate whose agent is gone ends by itself at once); when ctx ends first it kills the gate, and CRIU with it. So
-// the answer false is final. The caller removes the processes that a killed restore may leave (kernel.Cgroup.Kill).
-func Ran(ctx context.Context, record string) (bool, error) { return false, errors.ErrUnsupported }
+// ListenGate listens for one gate on a unix socket at path. An old socket at path is replaced.
+func ListenGate(path string) (*Gate, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listen for the restore gate: %w", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen for the restore gate: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close() // the first error counts
+		return nil, fmt.Errorf("listen for the restore gate: %w", err)
+	}
+	return &Gate{listener: l}, nil
+}
+
+// WaitReady returns when the gate has runc's request and a warm CRIU.
+func (g *Gate) WaitReady(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = g.listener.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	c, err := g.listener.AcceptUnix()
+	if err != nil {
+		return fmt.Errorf("wait for the restore gate: %w", firstOf(ctx.Err(), err))
+	}
+	_ = g.listener.Close() // one gate only; the socket's file goes with it
+	g.mu.Lock()
+	g.conn = newGateConn(c)
+	if g.closed {
+		_ = c.Close() // Close came first
+	}
+	g.mu.Unlock()
+	m, err := g.receive(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("wait for the restore gate: %w", err)
+	case m.Kind == kindFailed:
+		return fmt.Errorf("wait for the restore gate: %s", m.Error)
+	case m.Kind != kindReady:
+		return fmt.Errorf("wait for the restore gate: it says %q, want %q", m.Kind, kindReady)
+	}
+	return nil
+}
+
+// receive reads the gate's next message; the end of ctx cuts it short.
+func (g *Gate) receive(ctx context.Context) (gateMessage, error) {
+	stop := context.AfterFunc(ctx, func() { _ = g.conn.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	m, err := g.conn.receive()
+	if err == nil {
+		return m, nil
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("the gate ended: `runc restore` or CRIU failed or was killed")
+	}
+	return gateMessage{}, firstOf(ctx.Err(), err)
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Go lets CRIU restore from what is now in the images directory. When all sockets and processes exist and before the
+// first of them runs it calls beforeResume; if that fails, or ctx ends before it, nothing will ever run. Otherwise the
+// record is made durably, and the processes run. An error means that nothing ran and nothing will, unless
+// errors.Is(err, ErrUncertain).
+func (g *Gate) Go(ctx context.Context, options GateOptions, beforeResume func() error) (Resumed, error) {
+	if g.conn == nil {
+		return Resumed{}, errors.New("restore: the gate is not ready")
+	}
+	if err := g.conn.send(gateMessage{Kind: kindGo, Root: options.Root}); err != nil {
+		return Resumed{}, g.giveUp(fmt.Errorf("restore: tell the gate: %w", err))
+	}
+	m, err := g.receive(ctx)
+	if err == nil && m.Kind != kindRestored {
+		err = unexpected(m)
+	}
+	if err == nil {
+		err = beforeResume()
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return Resumed{}, g.giveUp(fmt.Errorf("restore: %w", err))
+	}
+	if err := g.conn.send(gateMessage{Kind: kindResume}); err != nil {
+		return Resumed{}, g.giveUp(fmt.Errorf("restore: allow the processes to run: %w: %w", ErrUncertain, err))
+	}
+	m, err = g.receive(context.WithoutCancel(ctx)) // there is no way back: the answer comes or the gate ends
+	switch {
+	case err != nil:
+		return Resumed{}, fmt.Errorf("restore: %w: %w", ErrUncertain, err)
+	case m.Kind != kindResumed:
+		return Resumed{}, fmt.Errorf("restore: %w", unexpected(m))
+	}
+	return Resumed{PID: m.PID, At: time.Unix(0, m.At)}, nil
+}
+
+// unexpected makes an error of a message that is not the one waited for.
+func unexpected(m gateMessage) error {
+	switch {
+	case m.Kind != kindFailed:
+		return fmt.Errorf("the gate says %q", m.Kind)
+	case m.Uncertain:
+		return fmt.Errorf("%w: %s", ErrUncertain, m.Error)
+	default:
+		return errors.New(m.Error)
+	}
+}
+
+// giveUp closes the connection, on which the gate ends, and passes the error on.
+func (g *Gate) giveUp(err error) error {
+	_ = g.Close() // the error given counts
+	return err
+}
+
+// Close closes the socket. A gate that has not been allowed to resume ends: nothing of it will ever run.
+func (g *Gate) Close() error {
+	_ = g.listener.Close() // closed already when the gate is connected
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	if g.conn == nil {
+		return nil
+	}
+	err := g.conn.conn.Close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -56,6 +56,34 @@ func OpenCgroup(name string) (*Cgroup, error) {
 	return c, nil
 }
 
+// JoinCgroupsOf moves the calling process into the cgroups of another, in every hierarchy in which they differ.
+func JoinCgroupsOf(pid int) error {
+	groups, err := groupsOf(pid)
+	if err != nil {
+		return err
+	}
+	own, err := groupsOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		group, ok := groups[h.controllers]
+		if !ok || group == own[h.controllers] {
+			continue
+		}
+		if dir, ok := h.dir(group); ok {
+			if err := writeFile(filepath.Join(dir, "cgroup.procs"), "0"); err != nil {
+				return fmt.Errorf("move to the cgroup of process %d: %w", pid, err)
+			}
+		}
+	}
+	return nil
+}
+
 // findCgroup collects the directories of the group that name gives for each hierarchy, and chooses its freezer: that
 // of version 2, in which processes can be killed while frozen, before that of version 1.
 func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {

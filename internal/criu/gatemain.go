@@ -1,0 +1,385 @@
+package criu
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/checkpoint-restore/go-criu/v7/rpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// GateMain is what runs when runc calls this program as `criu`. Without GODWIT_GATE in the environment, and for
+// anything but a restore, it becomes the real CRIU; for a restore it is the gate: see GateEnv and Gate. It returns the
+// exit code.
+func GateMain(args []string) int {
+	err := gateMain(args)
+	if err == nil {
+		return 0
+	}
+	if !errors.Is(err, errNoted) {
+		fmt.Fprintln(os.Stderr, "godwit restore gate:", err)
+	}
+	return 1
+}
+
+// errNoted is a failure that was told to the agent and written to the log.
+var errNoted = errors.New("the restore failed")
+
+func gateMain(args []string) error {
+	path, err := findPath()
+	if err != nil {
+		return err
+	}
+	fd, restore := -1, false
+	if os.Getenv(envGate) != "" && len(args) == 3 && args[1] == "swrk" {
+		if fd, err = strconv.Atoi(args[2]); err != nil {
+			return fmt.Errorf("socket number %q: %w", args[2], err)
+		}
+		if restore, err = isRestore(fd); err != nil {
+			return fmt.Errorf("look at runc's request: %w", err)
+		}
+	}
+	if !restore {
+		return syscall.Exec(path, append([]string{path}, args[1:]...), os.Environ())
+	}
+	g := &gateProcess{criu: path, record: os.Getenv(envRecord)}
+	return g.end(g.run(fd, os.Getenv(envGate)))
+}
+
+// isRestore waits for the request and looks at it without taking it from the socket.
+func isRestore(fd int) (bool, error) {
+	buf := make([]byte, maxMessage)
+	for {
+		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_PEEK)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != nil && !errors.Is(err, unix.EINTR) {
+				return false, err
+			}
+			continue
+		case err != nil:
+			return false, err
+		}
+		var request rpc.CriuReq
+		if err := proto.Unmarshal(buf[:n], &request); err != nil {
+			return false, err
+		}
+		return request.GetType() == rpc.CriuReqType_RESTORE, nil
+	}
+}
+
+// gateProcess is the gate: runc on one side, CRIU on the other, the agent beside it.
+type gateProcess struct {
+	criu    string // path
+	record  string
+	lock    *os.File
+	runc    *link
+	real    *session
+	agent   *gateConn
+	workDir string
+	pid     int  // of the restored first process
+	allowed bool // the record was made
+	refused bool // CRIU answered that it failed: it has killed what it made before any of it ran
+}
+
+// run goes through the whole life of the gate. fd is the connection to runc.
+func (g *gateProcess) run(fd int, socket string) error {
+	runc, err := newLink(fd, "runc")
+	if err != nil {
+		return err
+	}
+	g.runc = runc
+	var request rpc.CriuReq
+	if _, err := g.runc.receive(&request); err != nil {
+		return fmt.Errorf("receive runc's request: %w", err)
+	}
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return fmt.Errorf("connect to the agent: %w", err)
+	}
+	g.agent = newGateConn(conn)
+	if g.lock, err = lockRecord(g.record); err != nil {
+		return err
+	}
+	if err := g.startReal(&request); err != nil {
+		return err
+	}
+	// runc has put this process into the container's cgroup, for CRIU, which is there now. The gate would count against
+	// the container's limits, and be frozen and killed with it.
+	if err := kernel.JoinCgroupsOf(os.Getppid()); err != nil {
+		return err
+	}
+	if err := g.waitForGo(&request); err != nil {
+		return err
+	}
+	if err := g.real.send(&request, nil); err != nil {
+		return fmt.Errorf("send the request to CRIU: %w", err)
+	}
+	return g.relay()
+}
+
+// startReal starts CRIU and makes the request one that it can serve: descriptors in it are numbers in runc.
+func (g *gateProcess) startReal(request *rpc.CriuReq) error {
+	o := request.GetOpts()
+	if o == nil {
+		return errors.New("runc's request has no options")
+	}
+	inherited, err := inheritedFiles(o)
+	if err != nil {
+		return err
+	}
+	g.real, err = startSession(g.criu, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, inherited)
+	if err != nil {
+		return err
+	}
+	peer, err := peerOf(g.runc)
+	if err != nil {
+		return err
+	}
+	for _, fd := range []*int32{o.ImagesDirFd, o.WorkDirFd} {
+		if fd == nil || *fd < 0 {
+			continue
+		}
+		dir, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", peer, *fd), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open directory %d of runc: %w", *fd, err)
+		}
+		*fd = int32(dir) // stays open: CRIU opens it through /proc/GATE/fd
+	}
+	g.workDir = fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())
+	if o.WorkDirFd != nil {
+		g.workDir = fmt.Sprintf("/proc/self/fd/%d", o.GetWorkDirFd())
+	}
+	g.settle(o)
+	return nil
+}
+
+// settle sets what must not depend on the node's /etc/criu/runc.conf or on annotations.
+func (g *gateProcess) settle(o *rpc.CriuOpts) {
+	o.ConfigFile = nil
+	o.LogLevel = proto.Int32(logWarnings)
+	o.TcpEstablished = proto.Bool(true)
+	o.FileLocks = proto.Bool(true)
+	o.LinkRemap = proto.Bool(true)
+	o.NetworkLock = rpc.CriuNetworkLockMethod_SKIP.Enum()
+	o.ManageCgroups = nil
+	o.ManageCgroupsMode = rpc.CriuCgMode_IGNORE.Enum()
+}
+
+// inheritedFiles are the descriptors from 4 on that runc gave to this process for CRIU. Each keeps its number.
+func inheritedFiles(o *rpc.CriuOpts) ([]*os.File, error) {
+	last := swrkFD
+	for _, i := range o.GetInheritFd() {
+		if i.GetFd() < 0 || i.GetFd() > 64 {
+			return nil, fmt.Errorf("runc's request names descriptor %d for %s", i.GetFd(), i.GetKey())
+		}
+		last = max(last, int(i.GetFd()))
+	}
+	var files []*os.File
+	for fd := swrkFD + 1; fd <= last; fd++ {
+		files = append(files, os.NewFile(uintptr(fd), fmt.Sprintf("inherited-%d", fd)))
+	}
+	return files, nil
+}
+
+// peerOf is the process that made the connection: runc.
+func peerOf(l *link) (int, error) {
+	raw, err := l.conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = firstOf(err, credErr); err != nil {
+		return 0, fmt.Errorf("find the process that asks for the restore: %w", err)
+	}
+	return int(cred.Pid), nil
+}
+
+// waitForGo tells the agent that all is ready, and returns when the images are.
+func (g *gateProcess) waitForGo(request *rpc.CriuReq) error {
+	if err := g.agent.send(gateMessage{Kind: kindReady}); err != nil {
+		return fmt.Errorf("tell the agent: %w", err)
+	}
+	m, err := g.agent.receive()
+	if err != nil {
+		return fmt.Errorf("wait for the agent: it is gone or has given up: %w", err)
+	}
+	if m.Kind != kindGo {
+		return fmt.Errorf("the agent says %q, want %q", m.Kind, kindGo)
+	}
+	if m.Root != "" {
+		request.Opts.Root = proto.String(m.Root)
+	}
+	return nil
+}
+
+// forRunc are the notifications for which runc has work to do. It does nothing on the others, which are answered here.
+var forRunc = [...]string{"setup-namespaces", "orphan-pts-master", "post-restore"}
+
+// relay passes messages between CRIU and runc until CRIU's last.
+func (g *gateProcess) relay() error {
+	for {
+		var m rpc.CriuResp
+		rights, err := g.real.receive(&m)
+		if err != nil {
+			return fmt.Errorf("CRIU ended during the restore: %w", err)
+		}
+		if m.GetType() != rpc.CriuReqType_NOTIFY {
+			return g.finish(&m)
+		}
+		if err := g.notified(&m, rights); err != nil {
+			return err
+		}
+	}
+}
+
+// notified serves one notification. post-restore is the last at which a refusal, or the end of this process, makes
+// CRIU kill what it restored: all sockets and processes exist and wait in CRIU's own code. At those that follow
+// (network-unlock, pre-resume) CRIU ignores the answer (criu/cr-restore.c, restore_root_task).
+func (g *gateProcess) notified(m *rpc.CriuResp, rights []byte) error {
+	script := m.GetNotify().GetScript()
+	reply := &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: proto.Bool(true)}
+	switch {
+	case script == "post-restore":
+		g.pid = int(m.GetNotify().GetPid())
+		if err := g.askBoth(m, rights); err != nil {
+			return err
+		}
+	case slices.Contains(forRunc[:], script):
+		if err := g.askRunc(m, rights); err != nil {
+			return err
+		}
+	case script == "post-resume":
+		at := time.Now()
+		if err := g.agent.send(gateMessage{Kind: kindResumed, PID: g.pid, At: at.UnixNano()}); err != nil {
+			g.note("the agent is gone, the container runs: " + err.Error())
+		}
+	}
+	return g.real.send(reply, nil)
+}
+
+// askRunc passes a notification to runc and waits for its answer.
+func (g *gateProcess) askRunc(m *rpc.CriuResp, rights []byte) error {
+	if err := g.runc.send(m, rights); err != nil {
+		return fmt.Errorf("pass %s to runc: %w", m.GetNotify().GetScript(), err)
+	}
+	var answer rpc.CriuReq
+	if _, err := g.runc.receive(&answer); err != nil {
+		return fmt.Errorf("wait for runc's answer to %s: %w", m.GetNotify().GetScript(), err)
+	}
+	if !answer.GetNotifySuccess() {
+		return fmt.Errorf("runc refuses %s", m.GetNotify().GetScript())
+	}
+	return nil
+}
+
+// askBoth asks the agent whether the container may run and meanwhile lets runc write its state. When both agree the
+// record is made; then, and only then, is CRIU let on.
+func (g *gateProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
+	runc := make(chan error, 1)
+	go func() { runc <- g.askRunc(m, rights) }()
+	err := g.askAgent()
+	if err = firstOf(err, <-runc); err != nil {
+		return err
+	}
+	if err := writeRecord(g.record); err != nil {
+		return fmt.Errorf("record that the container may run: %w", err)
+	}
+	g.allowed = true
+	return nil
+}
+
+func (g *gateProcess) askAgent() error {
+	if err := g.agent.send(gateMessage{Kind: kindRestored}); err != nil {
+		return fmt.Errorf("ask the agent whether to resume: %w", err)
+	}
+	answer, err := g.agent.receive()
+	if err != nil {
+		return fmt.Errorf("the agent is gone or has given up before the container was resumed: %w", err)
+	}
+	if answer.Kind != kindResume {
+		return fmt.Errorf("the agent says %q, want %q", answer.Kind, kindResume)
+	}
+	return nil
+}
+
+// finish passes CRIU's last answer to runc and waits for CRIU's end, so that the restored first process, a child of
+// this one, passes to the monitor when the gate ends.
+func (g *gateProcess) finish(m *rpc.CriuResp) error {
+	if !m.GetSuccess() {
+		g.refused = true
+		_ = g.runc.send(m, nil) // what matters is told to the agent
+		return fmt.Errorf("CRIU failed to restore (errno %d)", m.GetCrErrno())
+	}
+	if err := g.runc.send(m, nil); err != nil {
+		return fmt.Errorf("pass CRIU's answer to runc: %w", err)
+	}
+	return g.real.wait()
+}
+
+// end ends what still runs, and tells the agent of a failure. Nothing runs as long as the agent has not allowed it:
+// CRIU kills what it made when it gets no answer. If it fails later, but says so itself, it has done the same, and the
+// record is taken back. Else the record stays: better none runs than two.
+func (g *gateProcess) end(err error) error {
+	if g.real != nil {
+		g.endReal(err)
+	}
+	if err == nil || g.agent == nil {
+		return err
+	}
+	if cause := explainFile(filepath.Join(g.workDir, restoreLog)); cause != "" {
+		err = fmt.Errorf("%w: %s", err, cause)
+	}
+	uncertain := g.allowed
+	if g.allowed && g.refused {
+		if removeErr := kernel.RemoveDurable(g.record); removeErr != nil {
+			err = errors.Join(err, removeErr)
+		} else {
+			uncertain = false
+		}
+	}
+	g.note(err.Error())
+	_ = g.agent.send(gateMessage{Kind: kindFailed, Error: err.Error(), Uncertain: uncertain}) // it may be gone: then nobody asks
+	return errNoted
+}
+
+// note writes to CRIU's log: standard error is the container's.
+func (g *gateProcess) note(text string) {
+	f, err := os.OpenFile(filepath.Join(g.workDir, restoreLog), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return // there is nobody left to tell
+	}
+	defer f.Close()
+	_, _ = fmt.Fprintln(f, "godwit restore gate:", text) // as above
+}
+
+// restoreLog is how runc calls CRIU's log.
+const restoreLog = "restore.log"
+
+// endPatience is how long CRIU may take to kill what it restored.
+const endPatience = 5 * time.Second
+
+func (g *gateProcess) endReal(err error) {
+	g.real.close()
+	if err != nil {
+		kill := time.AfterFunc(endPatience, func() { _ = g.real.process.Process.Kill() }) // it may have ended
+		defer kill.Stop()
+	}
+	_ = g.real.wait() // the error given counts
+}

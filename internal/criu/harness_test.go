@@ -1,0 +1,345 @@
+package criu
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+var workload string // path of the program that runs in the containers
+
+// TestMain is also the gate: tests start runc with a link called criu to this program.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "criu" {
+		os.Exit(GateMain(os.Args))
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "godwit-criu-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	workload = filepath.Join(dir, "workload")
+	build := exec.Command("go", "build", "-o", workload, "./testdata/workload")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the workload: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// container is a runc container in a network namespace, with a client's namespace at the other end of a veth pair.
+type container struct {
+	t                  *testing.T
+	id, dir, bundle    string
+	netns, clientNetns string
+	cgroupsPath        string
+	spec               *specs.Spec
+	pid                int
+	group              *kernel.Cgroup
+	images             string // tmpfs
+}
+
+var containers atomic.Int64
+
+func newContainer(t *testing.T, change ...func(*specs.Spec)) *container {
+	t.Helper()
+	n := containers.Add(1)
+	c := &container{t: t, id: fmt.Sprintf("gwt%d-%d", os.Getpid(), n), dir: t.TempDir()}
+	c.netns, c.clientNetns = "/run/netns/"+c.id, "/run/netns/"+c.id+"c"
+	c.bundle = filepath.Join(c.dir, "bundle")
+	c.images = filepath.Join(c.dir, "images")
+	c.cgroupsPath = "/godwit-test/" + c.id
+	t.Cleanup(c.cleanUp)
+	c.network()
+	must(t, os.MkdirAll(c.images, 0o700))
+	must(t, unix.Mount("tmpfs", c.images, "tmpfs", 0, "mode=700"))
+	c.makeBundle(change)
+	c.runc("run", "--detach", "--bundle", c.bundle, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
+	c.attach()
+	return c
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *container) network() {
+	n := containers.Load()
+	for _, args := range [][]string{
+		{"netns", "add", c.id}, {"netns", "add", c.id + "c"},
+		{"-n", c.id, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", c.id + "c"},
+		{"-n", c.id, "link", "set", "lo", "up"}, {"-n", c.id, "link", "set", "eth0", "up"},
+		{"-n", c.id + "c", "link", "set", "lo", "up"}, {"-n", c.id + "c", "link", "set", "eth0", "up"},
+		{"-n", c.id, "addr", "add", fmt.Sprintf("10.99.%d.1/24", n%250), "dev", "eth0"},
+		{"-n", c.id + "c", "addr", "add", fmt.Sprintf("10.99.%d.2/24", n%250), "dev", "eth0"},
+	} {
+		command(c.t, "ip", args...)
+	}
+}
+
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (c *container) cleanUp() {
+	_ = exec.Command(runcPath(), "--root", c.root(), "delete", "--force", c.id).Run()
+	if c.group != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := c.group.Kill(ctx); err != nil {
+			c.t.Error(err)
+		}
+		_ = c.group.Thaw()
+		if err := c.group.Remove(); err != nil {
+			c.t.Error(err)
+		}
+	}
+	_ = unix.Unmount(c.images, unix.MNT_DETACH)
+	_ = exec.Command("ip", "netns", "del", c.id).Run()
+	_ = exec.Command("ip", "netns", "del", c.id+"c").Run()
+}
+
+func (c *container) root() string { return filepath.Join(c.dir, "runc") }
+
+func runcPath() string {
+	if _, err := os.Stat("/opt/godwit/bin/runc"); err == nil {
+		return "/opt/godwit/bin/runc"
+	}
+	return "runc"
+}
+
+// runc runs runc with standard streams of /dev/null, which the container inherits.
+func (c *container) runc(args ...string) {
+	c.t.Helper()
+	log := filepath.Join(c.dir, "runc.log")
+	cmd := exec.Command(runcPath(), append([]string{"--root", c.root(), "--log", log}, args...)...)
+	if err := cmd.Run(); err != nil {
+		text, _ := os.ReadFile(log)
+		c.t.Fatalf("runc %s: %v\n%s", strings.Join(args, " "), err, text)
+	}
+}
+
+// attach finds the container's first process and cgroup.
+func (c *container) attach() {
+	c.t.Helper()
+	data, err := os.ReadFile(filepath.Join(c.dir, "pid"))
+	must(c.t, err)
+	_, err = fmt.Sscan(string(data), &c.pid)
+	must(c.t, err)
+	c.group, err = kernel.CgroupOf(c.pid)
+	must(c.t, err)
+}
+
+func (c *container) makeBundle(change []func(*specs.Spec)) {
+	rootfs := filepath.Join(c.bundle, "rootfs")
+	for _, d := range []string{"bin", "proc", "sys", "dev", "tmp", "data"} {
+		must(c.t, os.MkdirAll(filepath.Join(rootfs, d), 0o755))
+	}
+	command(c.t, "cp", workload, filepath.Join(rootfs, "bin/workload"))
+	c.spec = testSpec(c.netns, c.cgroupsPath)
+	for _, f := range change {
+		f(c.spec)
+	}
+	data, err := json.Marshal(c.spec)
+	must(c.t, err)
+	must(c.t, os.WriteFile(filepath.Join(c.bundle, "config.json"), data, 0o600))
+}
+
+func testSpec(netns, cgroupsPath string) *specs.Spec {
+	caps := []string{"CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_SETUID", "CAP_SETGID", "CAP_NET_RAW"}
+	return &specs.Spec{
+		Version:  "1.0.2",
+		Hostname: "test",
+		Root:     &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{
+			Args: []string{"/bin/workload"}, Cwd: "/", Env: []string{"PATH=/bin"}, NoNewPrivileges: true,
+			Capabilities: &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
+		},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=65536k"}},
+			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
+			{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
+		},
+		Linux: &specs.Linux{
+			CgroupsPath: cgroupsPath,
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+				{Type: specs.CgroupNamespace}, {Type: specs.NetworkNamespace, Path: netns},
+			},
+			MaskedPaths:   []string{"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/scsi", "/sys/firmware"},
+			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
+		},
+	}
+}
+
+// client is a TCP connection from the client's namespace.
+type client struct {
+	t     *testing.T
+	conn  net.Conn
+	lines *bufio.Reader
+	last  int
+}
+
+// dial connects, trying until the server listens.
+func (c *container) dial() *client {
+	c.t.Helper()
+	address := strings.Fields(command(c.t, "ip", "-n", c.id, "-4", "-o", "addr", "show", "dev", "eth0"))[3]
+	address = strings.Split(address, "/")[0] + ":7000"
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		conn, err := dialIn(c.clientNetns, address)
+		if err == nil {
+			c.t.Cleanup(func() { _ = conn.Close() })
+			return &client{t: c.t, conn: conn, lines: bufio.NewReader(conn)}
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("dial %s: %v", address, err)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// dialIn makes the socket in another network namespace; it stays there.
+func dialIn(netns, address string) (net.Conn, error) {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		f, err := os.Open(netns)
+		if err == nil {
+			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+			_ = f.Close()
+		}
+		if err != nil {
+			done <- result{err: err}
+			return
+		}
+		conn, err := (&net.Dialer{Timeout: time.Second, FallbackDelay: -1}).Dial("tcp4", address)
+		done <- result{conn, err}
+	}()
+	r := <-done
+	return r.conn, r.err
+}
+
+func (c *client) ask(line string) (string, error) {
+	must(c.t, c.conn.SetDeadline(time.Now().Add(10*time.Second)))
+	if _, err := fmt.Fprintln(c.conn, line); err != nil {
+		return "", err
+	}
+	answer, err := c.lines.ReadString('\n')
+	return strings.TrimSpace(answer), err
+}
+
+// count asks for the next number and fails if it is not the next.
+func (c *client) count() {
+	c.t.Helper()
+	answer, err := c.ask("count")
+	if err != nil {
+		c.t.Fatalf("the connection broke after %d answers: %v", c.last, err)
+	}
+	c.last++
+	if answer != fmt.Sprint(c.last) {
+		c.t.Fatalf("answer %q, want %d", answer, c.last)
+	}
+}
+
+func (c *container) request() DumpRequest {
+	c.t.Helper()
+	e, err := ExternalFor(c.spec, filepath.Join(c.bundle, "rootfs"), c.pid)
+	must(c.t, err)
+	return DumpRequest{
+		RootPID: c.pid, Root: filepath.Join(c.bundle, "rootfs"), WorkDir: c.dir, FreezeCgroup: c.group.FreezerDir(),
+		ExternalMounts: e.Mounts, External: e.External,
+	}
+}
+
+func findTool(t *testing.T) Tool {
+	t.Helper()
+	tool, err := Find()
+	must(t, err)
+	return tool
+}
+
+// emptyImages makes the images directory new.
+func (c *container) emptyImages() {
+	entries, err := os.ReadDir(c.images)
+	must(c.t, err)
+	for _, e := range entries {
+		must(c.t, os.RemoveAll(filepath.Join(c.images, e.Name())))
+	}
+}
+
+// dump freezes and dumps the container; it is frozen afterwards. It returns the duration of Run and of Release.
+func (c *container) dump() (run, release time.Duration) {
+	c.t.Helper()
+	ctx := context.Background()
+	d, err := findTool(c.t).StartDump(ctx, c.request())
+	must(c.t, err)
+	defer d.Close()
+	_, err = c.group.Freeze(ctx)
+	must(c.t, err)
+	start := time.Now()
+	if err := d.Run(ctx, c.images); err != nil {
+		log, _ := os.ReadFile(filepath.Join(c.dir, "dump.log"))
+		c.t.Fatalf("%v\n%s", err, bytes.TrimSpace(log))
+	}
+	run = time.Since(start)
+	start = time.Now()
+	must(c.t, d.Release(c.refreeze))
+	must(c.t, WriteDescriptors(c.images, []string{"/dev/null", "/dev/null", "/dev/null"}))
+	return run, time.Since(start)
+}
+
+func (c *container) refreeze() error {
+	_, err := c.group.Freeze(context.Background())
+	return err
+}
+
+// abort lets the container go on after a dump.
+func (c *container) abort() (repaired int) {
+	c.t.Helper()
+	pids, err := c.group.Procs()
+	must(c.t, err)
+	repaired, err = Unrepair(pids)
+	must(c.t, err)
+	_, err = RemoveLinkRemaps(pids)
+	must(c.t, err)
+	must(c.t, c.group.Thaw())
+	return repaired
+}

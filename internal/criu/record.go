@@ -1,0 +1,117 @@
+package criu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// A record is the durable word that a restored container was allowed to run. It is made by the gate, not by the agent,
+// because the gate is the last that can hold the container back. For its life the gate holds a lock on the file
+// RECORD.lock, so that an agent that starts anew can wait for the gate's end before it believes that there is no record.
+
+const lockSuffix = ".lock"
+
+// recordContent is what a record says, for people; its existence is what counts.
+type recordContent struct {
+	AllowedToRun time.Time `json:"allowed_to_run"`
+}
+
+func writeRecord(path string) error {
+	data, err := json.Marshal(recordContent{AllowedToRun: time.Now().UTC()})
+	if err != nil {
+		return err
+	}
+	return kernel.WriteFileAtomic(path, append(data, '\n'), 0o600)
+}
+
+// lockRecord takes the lock for the rest of the process's life. It fails if there is a record already: a restore is
+// allowed to run once.
+func lockRecord(path string) (*os.File, error) {
+	f, err := os.OpenFile(path+lockSuffix, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_SETLK, &whole); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: another gate uses it: %w", f.Name(), err), f.Close())
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(fmt.Errorf("record %s exists: this restore was allowed to run before", path), f.Close())
+	}
+	return f, nil
+}
+
+// Ran tells whether the gate with this record file let its container run. If the gate still lives it waits for its end
+// (a gate whose agent is gone ends by itself at once); when ctx ends first it kills the gate, on which CRIU fails. So
+// the answer false is final. The caller removes the processes that a killed restore may leave (kernel.Cgroup.Kill).
+func Ran(ctx context.Context, record string) (bool, error) {
+	if err := endGate(ctx, record+lockSuffix); err != nil {
+		return false, fmt.Errorf("wait for the restore gate to end: %w", err)
+	}
+	_, err := os.Stat(record)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look whether the container was resumed: %w", err)
+	}
+	return true, nil
+}
+
+// endGate returns when no gate holds the lock. A gate that starts later finds the lock file held or finds no agent;
+// neither lets anything run.
+func endGate(ctx context.Context, lock string) error {
+	f, err := os.OpenFile(lock, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // no gate was ever started
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		holder := unix.Flock_t{Type: unix.F_WRLCK}
+		if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &holder); err != nil {
+			return err
+		}
+		if holder.Type == unix.F_UNLCK {
+			return nil
+		}
+		if ctx.Err() != nil {
+			if err := killHolder(f, int(holder.Pid)); err != nil {
+				return err
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// killHolder kills the process that holds the lock, if it still does when its descriptor is open: so its number cannot
+// have become another's.
+func killHolder(f *os.File, pid int) error {
+	pidfd, err := kernel.PidfdOpen(pid)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer pidfd.Close()
+	holder := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &holder); err != nil {
+		return err
+	}
+	if holder.Type == unix.F_UNLCK || int(holder.Pid) != pid {
+		return nil
+	}
+	return kernel.PidfdKill(pidfd)
+}
