@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/doctor"
+)
+
+const doctorLong = `Says for each requirement whether this machine has it, what is lost without it and how to get it.
+
+What decides is a real trial: a tiny container with an open TCP connection is checkpointed and restored, and must answer
+on the same connection. The exit code is 0 only if containers can be moved from and to this machine.
+
+CRIU and runc are looked for in the environment (GODWIT_CRIU, GODWIT_RUNC), in /opt/godwit/bin and in PATH.`
+
+func newDoctorCommand() *cobra.Command {
+	var asJSON bool
+	options := doctor.Options{}
+	cmd := &cobra.Command{
+		Use:     "doctor",
+		Short:   "Check whether containers can be moved from and to this machine",
+		Long:    doctorLong,
+		Example: "  godwit doctor\n  godwit doctor --json",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			program, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find this program: %w", err)
+			}
+			options.Program = []string{program, "doctor", "trial-server"}
+			report := doctor.Examine(cmd.Context(), options)
+			if err := printDoctor(cmd, report, asJSON); err != nil {
+				return err
+			}
+			if !report.Works {
+				return &codedError{code: exitError}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&options.TrialOnly, "trial", false, "make only the trial")
+	cmd.Flags().StringVar(&options.State, "state", "/var/lib/godwit", "state directory of the agent")
+	cmd.AddCommand(newTrialServerCommand())
+	return cmd
+}
+
+func printDoctor(cmd *cobra.Command, report doctor.Report, asJSON bool) error {
+	if !asJSON {
+		return report.Print(cmd.OutOrStdout())
+	}
+	encoder := json.NewEncoder(cmd.OutOrStdout())
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
+}
+
+// newTrialServerCommand is what runs inside the trial's container.
+func newTrialServerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "trial-server",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Getpid() != 1 {
+				return errors.New("trial-server runs only inside the trial's container")
+			}
+			return doctor.ServeTrial(cmd.Context())
+		},
+	}
+}

@@ -1,0 +1,158 @@
+package doctor
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// prefixBin is where scripts/install-criu.sh puts CRIU and runc.
+const prefixBin = "/opt/godwit/bin"
+
+var errNotInstalled = errors.New("not installed")
+
+// tools are the programs that the trial needs.
+type tools struct {
+	criu, runc string
+}
+
+// findTool looks for a program where every part of Godwit does: environment, prefix, PATH.
+func findTool(name, variable string) (string, error) {
+	if path := os.Getenv(variable); path != "" {
+		if err := executable(path); err != nil {
+			return "", fmt.Errorf("%s (from %s): %w", path, variable, err)
+		}
+		return path, nil
+	}
+	if path := filepath.Join(prefixBin, name); executable(path) == nil {
+		return path, nil
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", errNotInstalled
+	}
+	return filepath.Abs(path)
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return errors.New("is not a program")
+	}
+	return nil
+}
+
+// runtimeTool is runc with its state in the trial's directory.
+type runtimeTool struct {
+	runc, directory string
+	environment     []string
+}
+
+func newRuntimeTool(tools tools, directory string) runtimeTool {
+	path := "PATH=" + filepath.Join(directory, "bin") + ":" + os.Getenv("PATH")
+	return runtimeTool{runc: tools.runc, directory: directory, environment: append(os.Environ(), path)}
+}
+
+// prepare makes runc find the CRIU that is meant: it always takes the program "criu" in its PATH.
+func (r runtimeTool) prepare(tools tools) error {
+	bin := filepath.Join(r.directory, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return fmt.Errorf("make a directory for the trial's tools: %w", err)
+	}
+	if err := os.Symlink(tools.criu, filepath.Join(bin, "criu")); err != nil {
+		return fmt.Errorf("make CRIU known to runc: %w", err)
+	}
+	return nil
+}
+
+// run runs runc. Its standard streams, which a container inherits, are /dev/null: a file of the host could not be dumped.
+// What it has to say is in its log.
+func (r runtimeTool) run(ctx context.Context, args ...string) error {
+	log := filepath.Join(r.directory, "runc.log")
+	_ = os.Remove(log) // that of an earlier call
+	args = append([]string{"--root", filepath.Join(r.directory, "runc"), "--log", log, "--log-format", "json"}, args...)
+	command := exec.CommandContext(ctx, r.runc, args...)
+	command.Env = r.environment
+	err := command.Run()
+	switch said := lastMessage(log); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("runc did not finish: %w", ctx.Err())
+	case said != "":
+		return fmt.Errorf("runc: %s", said)
+	default:
+		return fmt.Errorf("runc: %w", err)
+	}
+}
+
+// remove deletes the container, running or not; it is no error if there is none.
+func (r runtimeTool) remove(name string) {
+	// Not the trial's context: what is there must go, also when the time is over or the user has interrupted.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if _, err := os.Stat(filepath.Join(r.directory, "runc", name)); err != nil {
+		return
+	}
+	_ = r.run(ctx, "delete", "--force", name)
+}
+
+// lastMessage is the last error in runc's log.
+func lastMessage(log string) string {
+	content, err := os.ReadFile(log)
+	if err != nil {
+		return ""
+	}
+	last := ""
+	lines := bufio.NewScanner(bytes.NewReader(content))
+	for lines.Scan() {
+		var entry struct{ Level, Msg string }
+		if json.Unmarshal(lines.Bytes(), &entry) == nil && (entry.Level == "error" || entry.Level == "fatal") {
+			// The second line names a log that is removed with the trial.
+			last, _, _ = strings.Cut(entry.Msg, "\n")
+		}
+	}
+	return last
+}
+
+// criuLog is what CRIU said was wrong in a step, one line for each error.
+func (t *trial) criuLog(step string) string {
+	logs := map[string]string{"checkpoint": "dump.log", "restore": "restore.log"}
+	log, ok := logs[step]
+	if !ok {
+		return ""
+	}
+	if said := criuErrors(filepath.Join(t.directory, log)); said != "" {
+		return said
+	}
+	return "wrote no error to its log; it may be too old to know what it is asked for"
+}
+
+func criuErrors(log string) string {
+	content, err := os.ReadFile(log)
+	if err != nil {
+		return ""
+	}
+	var found []string
+	for line := range strings.Lines(string(content)) {
+		at := strings.Index(line, "Error (")
+		// Without CAP_SYS_RESOURCE every log has this one, and it is harmless.
+		if at < 0 || strings.Contains(line, "RLIMIT_NOFILE") {
+			continue
+		}
+		found = append(found, strings.TrimSpace(line[at:]))
+	}
+	const most = 5
+	return strings.Join(found[:min(len(found), most)], "\n")
+}

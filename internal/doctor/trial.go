@@ -1,0 +1,197 @@
+package doctor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// trialTimeout bounds the whole trial; it takes about half a second where all is well.
+const trialTimeout = 30 * time.Second
+
+// Trial is what came out of the real trial.
+type Trial struct {
+	Result  TrialResult `json:"result"`
+	Seconds float64     `json:"seconds"`
+	Steps   []Step      `json:"steps"`
+	Error   string      `json:"error,omitempty"`
+	Advice  *Advice     `json:"advice,omitempty"`
+}
+
+// TrialResult says whether the trial could be made and how it ended.
+type TrialResult string
+
+// How a trial can end.
+const (
+	Passed TrialResult = "passed"
+	Failed TrialResult = "failed"
+	NotRun TrialResult = "not-run" // something that it needs is missing
+)
+
+// Step of the trial and how long it took.
+type Step struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+}
+
+// trial is one run of the real trial: a container that answers on a TCP connection is checkpointed and restored, and
+// must go on answering on it.
+type trial struct {
+	*workplace
+	runtime    runtimeTool
+	namespace  *namespace
+	connection net.Conn
+	answers    *bufio.Reader
+	asked      int
+}
+
+// runTrial makes the trial with these tools; program is what to run in the container (ServeTrial is in it). All that it
+// makes is under a directory of its own in state and removed again, as is what a trial that was killed left there.
+func runTrial(ctx context.Context, tools tools, program []string, state string) (result Trial) {
+	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
+	start := time.Now()
+	t, err := newTrial(ctx, tools, program, state)
+	if err != nil {
+		return failedTrial(err, "")
+	}
+	result = t.steps(ctx)
+	if err := t.close(); err != nil && result.Result == Passed {
+		result = failedTrial(fmt.Errorf("clean up: %w", err), "")
+	}
+	result.Seconds = time.Since(start).Seconds()
+	return result
+}
+
+func (t *trial) steps(ctx context.Context) Trial {
+	steps := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"start", t.start}, {"connect", t.connect}, {"checkpoint", t.checkpoint}, {"restore", t.restore}, {"answer", t.ask},
+	}
+	result := Trial{Result: Passed}
+	for _, step := range steps {
+		began := time.Now()
+		if err := step.do(ctx); err != nil {
+			failed := failedTrial(fmt.Errorf("%s: %w", step.name, err), t.criuLog(step.name))
+			failed.Steps = result.Steps
+			return failed
+		}
+		result.Steps = append(result.Steps, Step{step.name, time.Since(began).Seconds()})
+	}
+	return result
+}
+
+func newTrial(ctx context.Context, tools tools, program []string, state string) (_ *trial, err error) {
+	place, err := openWorkplace(ctx, state)
+	if err != nil {
+		return nil, err
+	}
+	t := &trial{workplace: place}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.close())
+		}
+	}()
+	// The container of a trial that was killed, if there is one; its state is in the directory.
+	t.runtime = newRuntimeTool(tools, place.directory)
+	t.runtime.remove(place.container)
+	if err := place.make(); err != nil {
+		return nil, err
+	}
+	if err := t.runtime.prepare(tools); err != nil {
+		return nil, err
+	}
+	if t.namespace, err = newNamespace(); err != nil {
+		return nil, err
+	}
+	// Nobody else can reach the namespace, so nothing has to be locked out of it; migrations do it this way too.
+	criuConfig := filepath.Join(place.directory, "criu.conf")
+	if err := os.WriteFile(criuConfig, []byte("network-lock skip\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("write the trial's CRIU configuration: %w", err)
+	}
+	return t, writeBundle(place.directory, program, trialSpec(program[1:], place.container, t.namespace.path, criuConfig))
+}
+
+func (t *trial) start(ctx context.Context) error {
+	return t.runtime.run(ctx, "run", "--detach", "--bundle", t.directory, t.container)
+}
+
+// connect waits until the server listens, opens the connection and asks for the first time.
+func (t *trial) connect(ctx context.Context) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := t.namespace.do(func() (err error) {
+			dialer := net.Dialer{Timeout: time.Second}
+			dialer.SetMultipathTCP(false)
+			t.connection, err = dialer.DialContext(ctx, "tcp4", trialAddress)
+			return err
+		})
+		if err == nil {
+			t.answers = bufio.NewReader(t.connection)
+			return t.ask(ctx)
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the program in the container never listened: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+func (t *trial) checkpoint(ctx context.Context) error {
+	return t.runtime.run(ctx, "checkpoint", "--tcp-established",
+		"--image-path", filepath.Join(t.directory, "images"), "--work-path", t.directory, t.container)
+}
+
+func (t *trial) restore(ctx context.Context) error {
+	return t.runtime.run(ctx, "restore", "--detach", "--tcp-established", "--bundle", t.directory,
+		"--image-path", filepath.Join(t.directory, "images"), "--work-path", t.directory, t.container)
+}
+
+// ask sends a line and expects the number of lines sent so far.
+func (t *trial) ask(ctx context.Context) error {
+	deadline, _ := ctx.Deadline()
+	if limit := time.Now().Add(5 * time.Second); deadline.After(limit) {
+		deadline = limit
+	}
+	if err := t.connection.SetDeadline(deadline); err != nil {
+		return err
+	}
+	t.asked++
+	if _, err := fmt.Fprintln(t.connection, "?"); err != nil {
+		return fmt.Errorf("ask the container on its connection: %w", err)
+	}
+	var answer int
+	if _, err := fmt.Fscanln(t.answers, &answer); err != nil {
+		return fmt.Errorf("hear from the container on its connection: %w", err)
+	}
+	if answer != t.asked {
+		return fmt.Errorf("the container answered %d to question %d: its memory is not what it was", answer, t.asked)
+	}
+	return nil
+}
+
+// close removes all that the trial made.
+func (t *trial) close() error {
+	if t.connection != nil {
+		t.connection.Close()
+	}
+	t.runtime.remove(t.container)
+	if t.namespace != nil {
+		t.namespace.close()
+	}
+	return t.workplace.close()
+}
