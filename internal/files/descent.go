@@ -1,0 +1,113 @@
+package files
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// openLevels is how many directories of one descent are open at the same time. Deeper trees cost two more system
+// calls for each directory left, not more descriptors.
+const openLevels = 64
+
+// openDirectory never follows a link, never leaves the file system that the directory is mounted from, and does not
+// touch access times.
+const openDirectoryFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NOATIME
+
+func openDirectory(parent int, name string) (int, error) {
+	fd, err := unix.Openat2(parent, name, &unix.OpenHow{
+		Flags:   openDirectoryFlags,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err == unix.EXDEV {
+		return -1, fmt.Errorf("another file system is mounted there: %w", err)
+	}
+	return fd, err
+}
+
+// level is one directory on the way from the root of a tree.
+type level struct {
+	fd     int // -1: closed to save descriptors
+	device uint64
+	inode  uint64
+	name   string
+}
+
+// descent is the way from the root of a tree to one of its directories. It walks trees of any depth with few
+// descriptors and no paths: names are looked up in open directories only, and a directory that was closed meanwhile
+// is found again through ".." and must be the same one.
+type descent struct {
+	levels []level
+	lowest int // all levels from here on are open
+}
+
+// enter goes down to a directory that is open already; the descent closes it.
+func (d *descent) enter(fd int, name string) error {
+	if len(d.levels) >= maxDepth {
+		unix.Close(fd)
+		return fmt.Errorf("directories are more than %d deep", maxDepth)
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	d.levels = append(d.levels, level{fd: fd, device: stat.Dev, inode: stat.Ino, name: name})
+	if len(d.levels)-d.lowest > openLevels {
+		unix.Close(d.levels[d.lowest].fd)
+		d.levels[d.lowest].fd = -1
+		d.lowest++
+	}
+	return nil
+}
+
+func (d *descent) depth() int { return len(d.levels) }
+func (d *descent) fd() int    { return d.levels[len(d.levels)-1].fd }
+func (d *descent) name() string {
+	return d.levels[len(d.levels)-1].name
+}
+
+// leave goes up. It tells whether the directory above had been closed, and so has lost its reading position.
+func (d *descent) leave() (reopened bool, err error) {
+	last := len(d.levels) - 1
+	child := d.levels[last].fd
+	defer unix.Close(child)
+	d.levels = d.levels[:last]
+	if last == 0 || d.levels[last-1].fd >= 0 {
+		return false, nil
+	}
+	parent := &d.levels[last-1]
+	fd, err := unix.Openat(child, "..", openDirectoryFlags, 0)
+	if err != nil {
+		return false, fmt.Errorf("go back to the directory above: %w", err)
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Dev != parent.device || stat.Ino != parent.inode {
+		unix.Close(fd)
+		return false, fmt.Errorf("a directory was moved while it was being read")
+	}
+	parent.fd = fd
+	d.lowest = last - 1
+	return true, nil
+}
+
+// close gives up, wherever the descent is.
+func (d *descent) close() {
+	for i := d.lowest; i < len(d.levels); i++ {
+		unix.Close(d.levels[i].fd)
+	}
+	d.levels, d.lowest = nil, 0
+}
+
+// path is for messages: the directory's path from the root of the tree and a name in it, cut to a readable length.
+func (d *descent) path(name string) string {
+	const readable = 512
+	text := name
+	for i := len(d.levels) - 1; i > 0; i-- {
+		if len(text) > readable {
+			return ".../" + text
+		}
+		text = d.levels[i].name + "/" + text
+	}
+	return text
+}

@@ -1,0 +1,143 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// Size is how much there is in a tree.
+type Size struct {
+	Entries int64
+	Bytes   int64 // of regular files, without holes: about what SendTrees sends and what a copy takes
+}
+
+// TreeSize measures a tree, which may change meanwhile. Files with several names count once for each.
+func TreeSize(ctx context.Context, tree Tree) (Size, error) {
+	size, err := treeSize(ctx, tree.Path)
+	if err != nil {
+		return Size{}, fmt.Errorf("measure %s: %w", tree.Path, err)
+	}
+	return size, nil
+}
+
+func treeSize(ctx context.Context, path string) (Size, error) {
+	var size Size
+	root, err := unix.Open(path, openDirectoryFlags&^unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return size, err
+	}
+	w, err := newWalk(root)
+	if err != nil {
+		return size, err
+	}
+	defer w.close()
+	for w.depth() > 0 {
+		if err := ctx.Err(); err != nil {
+			return size, err
+		}
+		name, kind, err := w.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			size.Entries++
+			err = w.ascend()
+		case err == nil:
+			err = size.add(w, name, kind)
+		}
+		if err != nil {
+			return size, fmt.Errorf("%q: %w", w.path(name), err)
+		}
+	}
+	return size, nil
+}
+
+func (s *Size) add(w *walk, name string, kind byte) error {
+	if kind == unix.DT_DIR {
+		return unlessGone(w.descend(name))
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstatat(w.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return unlessGone(err)
+	}
+	switch stat.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return unlessGone(w.descend(name))
+	case unix.S_IFREG:
+		s.Bytes += min(stat.Size, stat.Blocks*512)
+	}
+	s.Entries++
+	return nil
+}
+
+// NoSpaceError says that something does not fit.
+type NoSpaceError struct {
+	Path   string
+	Needed int64
+	Free   int64
+	cause  error
+}
+
+func (e *NoSpaceError) Error() string {
+	return fmt.Sprintf("not enough space at %s: %d bytes are needed, %d are free; make room there", e.Path, e.Needed, e.Free)
+}
+
+// Unwrap gives the kernel's error, usually unix.ENOSPC.
+func (e *NoSpaceError) Unwrap() error { return e.cause }
+
+// CheckSpace tells by a *NoSpaceError if the file system that holds path has less than the needed bytes free.
+func CheckSpace(path string, needed int64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("ask for free space at %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	return checkSpace(fd, path, needed)
+}
+
+func checkSpace(fd int, path string, needed int64) error {
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(fd, &stat); err != nil {
+		return fmt.Errorf("ask for free space at %s: %w", path, err)
+	}
+	if free := freeBytes(&stat); free < needed {
+		return &NoSpaceError{Path: path, Needed: needed, Free: free, cause: unix.ENOSPC}
+	}
+	return nil
+}
+
+// freeBytes is what an unprivileged user may still take: the rest keeps the machine alive. A file system that counts
+// no blocks, such as overlayfs over some FUSE file systems, is taken to have room.
+func freeBytes(stat *unix.Statfs_t) int64 {
+	if stat.Blocks == 0 {
+		return 1<<63 - 1
+	}
+	unit := stat.Frsize
+	if unit == 0 {
+		unit = stat.Bsize
+	}
+	return int64(stat.Bavail) * unit
+}
+
+func noSpace(path string, needed int64, cause error) error {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err != nil {
+		return cause
+	}
+	return &NoSpaceError{Path: path, Needed: needed, Free: freeBytes(&stat), cause: cause}
+}
+
+// Sync makes what was written below a directory durable, by syncing its file system.
+func Sync(path string) error {
+	fd, err := unix.Open(path, openDirectoryFlags, 0)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Syncfs(fd); err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package files
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// portableXattr tells whether an extended attribute is part of what a container has, rather than of the file system
+// that it lies on.
+//
+// Overlayfs keeps file handles and counts of the lower file system in some of its attributes. They are meaningless on
+// another one, and with index=on make the mount fail with ESTALE (Documentation/filesystems/overlayfs.rst, "Sharing
+// and copying layers"); where the handle happens to resolve, on a clone of the file system, they even point to the
+// wrong file. Hard links of a lower layer that overlayfs keeps together by its index (index=on) are not: the index
+// consists of such handles. Engines mount with index=off. Overlayfs makes them again as it needs them. What it cannot know (opaque, redirect, metacopy, protattr,
+// whiteout) travels. The same holds for security.evm, a keyed hash over the inode's number.
+func portableXattr(name string) bool {
+	switch name {
+	case "system.posix_acl_access", "system.posix_acl_default":
+		return true
+	case "security.evm":
+		return false
+	}
+	for _, prefix := range []string{"trusted.overlay.", "user.overlay."} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			switch rest {
+			case "origin", "impure", "nlink", "upper":
+				return false
+			}
+			return true
+		}
+	}
+	for _, prefix := range []string{"user.", "trusted.", "security."} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false // system.nfs4_acl, btrfs.compression, ...: how this file system works
+}
+
+// validXattr refuses attributes that no sender of ours sends.
+func validXattr(name string) error {
+	if len(name) > maxXattrName || strings.Contains(name, "\x00") || !portableXattr(name) {
+		return fmt.Errorf("extended attribute %q must not be copied", name)
+	}
+	return nil
+}
+
+// node is something whose attributes are read or set: an open file, or, for what must not be opened (devices, fifos,
+// sockets, symbolic links), a name in an open directory.
+type node struct {
+	fd   int
+	path string // below /proc/self/fd; empty for an open file
+}
+
+func opened(fd int) node { return node{fd: fd} }
+
+// named reaches a name in a directory through /proc, because there are no *xattrat calls before Linux 6.13. The
+// name has no slash, so the only link that the kernel follows is the descriptor's.
+func named(dirfd int, name string) node {
+	return node{fd: -1, path: fmt.Sprintf("/proc/self/fd/%d/%s", dirfd, name)}
+}
+
+func (n node) list(buffer []byte) (int, error) {
+	if n.path == "" {
+		return unix.Flistxattr(n.fd, buffer)
+	}
+	return unix.Llistxattr(n.path, buffer)
+}
+
+func (n node) get(name string, buffer []byte) (int, error) {
+	if n.path == "" {
+		return unix.Fgetxattr(n.fd, name, buffer)
+	}
+	return unix.Lgetxattr(n.path, name, buffer)
+}
+
+func (n node) set(name string, value []byte) error {
+	if n.path == "" {
+		return unix.Fsetxattr(n.fd, name, value, 0)
+	}
+	return unix.Lsetxattr(n.path, name, value, 0)
+}
+
+func (n node) remove(name string) error {
+	if n.path == "" {
+		return unix.Fremovexattr(n.fd, name)
+	}
+	return unix.Lremovexattr(n.path, name)
+}
+
+// xattrReader reads extended attributes with buffers that it keeps.
+type xattrReader struct {
+	names  []byte
+	values []byte
+}
+
+func newXattrReader() *xattrReader {
+	return &xattrReader{names: make([]byte, 1<<10), values: make([]byte, 4<<10)}
+}
+
+// fill calls a system call that reads into a buffer, again with the largest that it may need if that is too small.
+func fill(buffer *[]byte, read func([]byte) (int, error)) (int, error) {
+	n, err := read(*buffer)
+	if errors.Is(err, unix.ERANGE) && len(*buffer) < maxXattrValue {
+		*buffer = make([]byte, maxXattrValue)
+		n, err = read(*buffer)
+	}
+	return n, err
+}
+
+// read returns the attributes that travel. A file system without attributes has none.
+func (x *xattrReader) read(n node) ([]Xattr, error) {
+	length, err := fill(&x.names, n.list)
+	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && length == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list extended attributes: %w", err)
+	}
+	var found []Xattr
+	for raw := range bytes.SplitSeq(x.names[:length], []byte{0}) {
+		name := string(raw)
+		if name == "" || !portableXattr(name) {
+			continue
+		}
+		size, err := fill(&x.values, func(b []byte) (int, error) { return n.get(name, b) })
+		if errors.Is(err, unix.ENODATA) {
+			continue // removed since it was listed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read extended attribute %q: %w", name, err)
+		}
+		found = append(found, Xattr{Name: name, Value: bytes.Clone(x.values[:size])})
+	}
+	return found, nil
+}
+
+// setXattrs gives a node exactly these attributes in addition to those it has.
+func setXattrs(n node, attributes []Xattr) error {
+	for _, attribute := range attributes {
+		if err := n.set(attribute.Name, attribute.Value); err != nil {
+			return fmt.Errorf("set extended attribute %q: %w", attribute.Name, err)
+		}
+	}
+	return nil
+}
+
+// clearXattrs removes what a directory that was there before has, above all a default ACL, which everything made in
+// it would inherit.
+func clearXattrs(n node) error {
+	present, err := newXattrReader().read(n)
+	if err != nil {
+		return err
+	}
+	for _, attribute := range present {
+		if strings.HasPrefix(attribute.Name, "security.selinux") {
+			continue // cannot be removed where SELinux is on, and is replaced where the source has one
+		}
+		if err := n.remove(attribute.Name); err != nil && !errors.Is(err, unix.ENODATA) {
+			return fmt.Errorf("remove extended attribute %q: %w", attribute.Name, err)
+		}
+	}
+	return nil
+}
