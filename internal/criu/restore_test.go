@@ -1,0 +1,123 @@
+package criu
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// restore is `runc restore` waiting in the gate.
+type restore struct {
+	c      *container
+	gate   *Gate
+	record string
+	runc   *exec.Cmd
+	done   chan error
+}
+
+// kill ends the container and removes what runc keeps of it: it is to be restored.
+func (c *container) kill() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	must(c.t, c.group.Kill(ctx))
+	must(c.t, c.group.Thaw())
+	c.runc("delete", "--force", c.id)
+}
+
+func (c *container) startRestore() *restore {
+	c.t.Helper()
+	bin := filepath.Join(c.dir, "bin")
+	must(c.t, os.MkdirAll(bin, 0o755))
+	link := filepath.Join(bin, "criu")
+	if _, err := os.Lstat(link); err != nil {
+		self, err := os.Executable()
+		must(c.t, err)
+		must(c.t, os.Symlink(self, link))
+	}
+	r := &restore{c: c, record: filepath.Join(c.dir, "record"), done: make(chan error, 1)}
+	var err error
+	r.gate, err = ListenGate(filepath.Join(c.dir, "gate.sock"))
+	must(c.t, err)
+	c.t.Cleanup(func() { _ = r.gate.Close() })
+	work := filepath.Join(c.dir, "work")
+	r.runc = exec.Command(runcPath(), "--root", c.root(), "--log", filepath.Join(c.dir, "runc.log"), "restore", "--detach",
+		"--bundle", c.bundle, "--image-path", c.images, "--work-path", work, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
+	r.runc.Env = append(os.Environ(), GateEnv(filepath.Join(c.dir, "gate.sock"), r.record, findTool(c.t))...)
+	r.runc.Env = append(r.runc.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+	must(c.t, r.runc.Start())
+	go func() { r.done <- r.runc.Wait() }()
+	return r
+}
+
+func deadline(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func (r *restore) logs() string {
+	var all string
+	for _, f := range []string{"runc.log", "work/restore.log"} {
+		data, _ := os.ReadFile(filepath.Join(r.c.dir, f))
+		all += fmt.Sprintf("--- %s\n%s", f, data)
+	}
+	return all
+}
+
+func TestRestore(t *testing.T) {
+	c := newContainer(t)
+	client := c.dial()
+	client.count()
+	for range 5 {
+		ctx := deadline(t)
+		c.dump()
+		data := c.images + ".copy"
+		command(t, "cp", "-a", c.images, data)
+		c.killQuietly()
+		r := c.startRestore()
+		if err := r.gate.WaitReady(ctx); err != nil {
+			t.Fatalf("%v\n%s", err, r.logs())
+		}
+		start := time.Now()
+		var asked time.Duration
+		resumed, err := r.gate.Go(ctx, GateOptions{}, func() error {
+			asked = time.Since(start)
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, r.logs())
+		}
+		t.Logf("go to asked %v, to resumed %v, pid %d", asked, resumed.At.Sub(start), resumed.PID)
+		if err := <-r.done; err != nil {
+			t.Fatalf("%v\n%s", err, r.logs())
+		}
+		c.attach()
+		c.unplug(false)
+		client.count()
+		must(t, os.Remove(r.record))
+		must(t, os.RemoveAll(data))
+		c.emptyImages()
+	}
+}
+
+// killQuietly kills the frozen container without its sockets telling the peer, as an agent does that holds packets.
+func (c *container) killQuietly() {
+	c.unplug(true)
+	c.kill()
+}
+
+// unplug takes the link of the container's namespace down or up.
+func (c *container) unplug(down bool) {
+	c.t.Helper()
+	rule := []string{"netns", "exec", c.id, "nft"}
+	if down {
+		command(c.t, "ip", append(rule, "add table ip hold; add chain ip hold out { type filter hook output priority 0; policy drop; }")...)
+		return
+	}
+	command(c.t, "ip", append(rule, "delete table ip hold")...)
+}
