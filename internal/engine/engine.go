@@ -7,6 +7,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/netip"
@@ -55,6 +56,9 @@ type Definition struct {
 	Network  Network           `json:"network"`
 	Labels   map[string]string `json:"labels"`
 	Created  time.Time         `json:"created"`
+	// Engine is the engine's own knowledge about a running container that its namesake at the target must have before
+	// the state arrives. Opaque to all others, bounded in size, and validated by the engine that gets it.
+	Engine json.RawMessage `json:"engine,omitempty"`
 }
 
 // Volume is a named volume mounted into the container.

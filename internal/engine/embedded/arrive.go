@@ -1,0 +1,439 @@
+package embedded
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// arrivalPatience bounds how long runc may take to come to its gate.
+const arrivalPatience = 30 * time.Second
+
+// Reserve lists what stands against making this container here.
+func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
+	if err := validate(d); err != nil {
+		return nil, err
+	}
+	all, err := e.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var problems []engine.Problem
+	add := func(what, why, remedy string) {
+		problems = append(problems, engine.Problem{What: what, Why: why, Remedy: remedy})
+	}
+	for _, one := range all {
+		switch {
+		case one.Definition.ID == d.ID:
+			add("container "+d.Name, "it is here already ("+string(one.State)+")", "remove what is left of it on this node")
+		case one.Definition.Name == d.Name:
+			add("name "+d.Name, "a container on this node has it", "remove or rename that container")
+		}
+	}
+	for _, v := range d.Volumes {
+		entries, err := os.ReadDir(e.paths.volume(v.Name))
+		switch {
+		case err == nil && len(entries) > 0:
+			add("volume "+v.Name, "a volume of this name with files in it is on this node", "remove that volume or move its files")
+		case err != nil && !errors.Is(err, os.ErrNotExist):
+			return nil, fmt.Errorf("look at volume %s: %w", v.Name, err)
+		}
+	}
+	if _, err := e.tool(); err != nil {
+		add("CRIU", err.Error(), "run \"godwit doctor\" on this node")
+	}
+	return problems, nil
+}
+
+// arrival is a container that waits for its state, and all that was started for it.
+type arrival struct {
+	engine     *Engine
+	definition engine.Definition
+	files      container
+	gate       *criu.Gate
+	reports    *os.File // of the monitor
+	monitor    chan error
+	once       sync.Once
+	settled    chan struct{} // closed when the monitor has the container, or there is none
+}
+
+var _ engine.Arrival = (*arrival)(nil)
+
+// Arrive prepares a container that will be restored here. When it returns `runc restore` waits at its last step before
+// the state is needed.
+func (e *Engine) Arrive(ctx context.Context, d engine.Definition, netns string) (engine.Arrival, error) {
+	problems, err := e.Reserve(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if len(problems) > 0 {
+		p := problems[0]
+		return nil, fmt.Errorf("prepare the arrival of container %s: %s: %s", d.Name, p.What, p.Why)
+	}
+	unlockNames := e.lock("")
+	defer unlockNames()
+	defer e.lock(d.ID)()
+	if err := e.nameFree(ctx, d); err != nil {
+		return nil, err
+	}
+	a := &arrival{engine: e, definition: d, files: e.paths.of(d.ID), settled: make(chan struct{})}
+	if err := a.prepare(ctx, netns); err != nil {
+		cleanup := context.WithoutCancel(ctx)
+		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(),
+			e.discard(cleanup, a.files))
+	}
+	e.mu.Lock()
+	e.arrivals[d.ID] = a
+	e.mu.Unlock()
+	return a, nil
+}
+
+// prepare makes everything that can be there before the state is.
+func (a *arrival) prepare(ctx context.Context, netns string) error {
+	tool, err := a.engine.tool()
+	if err != nil {
+		return err
+	}
+	if err := a.makeFiles(netns); err != nil {
+		return err
+	}
+	if err := a.makeImages(); err != nil {
+		return err
+	}
+	// runc makes mount points in the root file system now. The writable directory that they would be made in must stay
+	// empty, for what is to come: so it gets another one here, and CRIU gets the real one at last.
+	scratch := a.files.scratch()
+	err = a.engine.mountRoot(a.definition, filepath.Join(scratch, "upper"), filepath.Join(scratch, "work"))
+	if err != nil {
+		return err
+	}
+	if a.gate, err = criu.ListenGate(a.files.gate()); err != nil {
+		return err
+	}
+	if err := a.startRestore(ctx, tool); err != nil {
+		return err
+	}
+	return a.clearWay()
+}
+
+// makeFiles makes the container's directories. From the first one on Discard knows what to remove.
+func (a *arrival) makeFiles(netns string) error {
+	e, d := a.engine, a.definition
+	var missing []string
+	for _, v := range d.Volumes {
+		if !exists(e.paths.volume(v.Name)) {
+			missing = append(missing, v.Name)
+		}
+	}
+	if err := os.MkdirAll(a.files.dir(), 0o700); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	if err := saveJSON(a.files.arrival(), arrivalRecord{Volumes: missing, Netns: netns}); err != nil {
+		return err
+	}
+	if _, err := e.makeFiles(d); err != nil {
+		return err
+	}
+	if err := e.makePrivate(d); err != nil {
+		return err
+	}
+	if err := e.saveSpec(d, netns, account{home: "/"}); err != nil {
+		return err
+	}
+	d.Engine = nil // it names descriptors of another node
+	return saveJSON(a.files.definition(), d)
+}
+
+// makeImages makes the directory in memory for the state, with what runc reads when it starts.
+func (a *arrival) makeImages() error {
+	x, err := decodeExtra(a.definition)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(a.files.criuWork(), 0o700); err != nil {
+		return fmt.Errorf("make directory for CRIU's log: %w", err)
+	}
+	if err := mountMemory(a.files.images()); err != nil {
+		return err
+	}
+	if x.Stdio == nil {
+		x.Stdio = []string{"", "", ""}
+	}
+	return criu.WriteDescriptors(a.files.images(), x.Stdio)
+}
+
+// startRestore starts the container's monitor, which starts `runc restore`, which starts this program as CRIU: the gate.
+func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
+	path, err := a.engine.gatePath()
+	if err != nil {
+		return err
+	}
+	environment := append(criu.GateEnv(a.files.gate(), a.files.resumed(), tool), "PATH="+path)
+	a.reports, err = a.engine.startMonitor(a.files, job{Terminal: a.definition.TTY, Restore: &restoreJob{
+		Environment: environment, Images: a.files.images(), Work: a.files.criuWork(),
+	}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, arrivalPatience)
+	defer cancel()
+	a.monitor = make(chan error, 1)
+	go a.watch(cancel)
+	if err := a.gate.WaitReady(ctx); err != nil {
+		select { // why runc failed says more than that its gate is not there
+		case monitorErr := <-a.monitor:
+			a.monitor <- monitorErr
+			return errors.Join(monitorErr, err)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// watch waits for the monitor's word on what has become of the restore.
+func (a *arrival) watch(failed func()) {
+	defer close(a.settled)
+	decoder := json.NewDecoder(a.reports)
+	answer, err := readReport(decoder)
+	if err == nil && answer.Waiting {
+		answer, err = readReport(decoder)
+	}
+	a.monitor <- err
+	if err != nil {
+		failed()
+	}
+}
+
+// gatePath is a PATH in which `criu` is this program.
+func (e *Engine) gatePath() (string, error) {
+	dir := e.paths.tools()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make directory for the gate: %w", err)
+	}
+	link := filepath.Join(dir, "criu")
+	target, err := os.Readlink(link)
+	if err != nil || target != e.config.Executable {
+		fresh := fmt.Sprintf("%s.%d", link, os.Getpid())
+		_ = os.Remove(fresh) // of a process with our number that was killed here; if it is still there, Symlink fails
+		if err := errors.Join(os.Symlink(e.config.Executable, fresh), os.Rename(fresh, link)); err != nil {
+			return "", fmt.Errorf("make the link to the gate: %w", err)
+		}
+	}
+	return dir + string(filepath.ListSeparator) + os.Getenv("PATH"), nil
+}
+
+// clearWay takes away what only runc's preparation needed, so that the trees come into empty directories.
+func (a *arrival) clearWay() error {
+	if err := unmount(a.files.rootfs()); err != nil {
+		return err
+	}
+	for _, name := range privateMounts() {
+		if err := os.Remove(filepath.Join(a.files.private(), name)); err != nil {
+			return fmt.Errorf("remove placeholder: %w", err)
+		}
+	}
+	return nil
+}
+
+// ImagesDir is the directory, in memory, into which the execution state must be written.
+func (a *arrival) ImagesDir() string { return a.files.images() }
+
+// TreePath is where the content of the source's tree of this kind and name must be put.
+func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
+	switch {
+	case kind == files.Writable && name == "":
+		return a.files.upper(), nil
+	case kind == files.Private && name == "":
+		return a.files.private(), nil
+	case kind == files.VolumeOf:
+		for _, v := range a.definition.Volumes {
+			if v.Name == name {
+				return a.engine.paths.volume(name), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("container %s has no tree %.40q of kind %.40q", a.definition.Name, name, kind)
+}
+
+// Restore makes the processes from the state that is here now.
+func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
+	unlock := a.engine.lock(a.definition.ID)
+	fail := func(err error) (time.Time, error) {
+		unlock()
+		return time.Time{}, fmt.Errorf("restore container %s: %w", a.definition.Name, err)
+	}
+	// The log is not the container's to shape: what came in its place must be an ordinary file.
+	if err := checkPrivate(a.files); err != nil {
+		return fail(err)
+	}
+	if err := a.engine.mountRoot(a.definition, a.files.upper(), a.files.work()); err != nil {
+		return fail(err)
+	}
+	resumed, err := a.gate.Go(ctx, criu.GateOptions{Root: a.files.rootfs()}, beforeResume)
+	if err != nil {
+		return fail(err)
+	}
+	// runc comes to its end after the container runs; who wants to act on the container waits for that.
+	go func() {
+		defer unlock()
+		<-a.settled
+		_ = a.engine.settleArrival(a.files) // Arrived does it again
+	}()
+	return resumed.At, nil
+}
+
+// checkPrivate refuses private files that are not what this engine writes there: they come from another node.
+func checkPrivate(place container) error {
+	entries, err := os.ReadDir(place.private())
+	if err != nil {
+		return fmt.Errorf("look at the private files: %w", err)
+	}
+	for _, entry := range entries {
+		if !entry.Type().IsRegular() {
+			return fmt.Errorf("private file %.80q is not a regular file", entry.Name())
+		}
+	}
+	for _, name := range privateMounts() {
+		if !exists(filepath.Join(place.private(), name)) {
+			return fmt.Errorf("private file %s has not come", name)
+		}
+	}
+	return nil
+}
+
+// settleArrival makes a container of an arrival that was resumed.
+func (e *Engine) settleArrival(place container) error {
+	err := errors.Join(unmount(place.images()), files.RemoveTree(place.scratch()))
+	if err == nil {
+		err = kernel.RemoveDurable(place.arrival())
+	}
+	if err != nil {
+		return fmt.Errorf("tidy up after the arrival of container %.12s: %w", place.id, err)
+	}
+	return nil
+}
+
+// Close ends what Arrive started if the container has not been resumed.
+func (a *arrival) Close() error {
+	var err error
+	a.once.Do(func() {
+		a.engine.mu.Lock()
+		if a.engine.arrivals[a.definition.ID] == a {
+			delete(a.engine.arrivals, a.definition.ID)
+		}
+		a.engine.mu.Unlock()
+		if a.gate != nil {
+			err = a.gate.Close() // on which a gate that waits ends, then runc, then the monitor
+		}
+		if a.monitor != nil {
+			<-a.settled
+		}
+		if a.reports != nil {
+			err = errors.Join(err, a.reports.Close())
+		}
+	})
+	return err
+}
+
+// Arrived tells what became of an arrival, also after the agent crashed.
+func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
+	if !idPattern.MatchString(id) {
+		return "", fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+	}
+	e.endOwn(id)
+	defer e.lock(id)()
+	place := e.paths.of(id)
+	if !exists(place.arrival()) {
+		if exists(place.definition()) {
+			return engine.Ran, nil
+		}
+		return engine.NeverRan, nil
+	}
+	outcome, err := e.outcome(ctx, place)
+	if err == nil && outcome == engine.Ran {
+		err = e.settleArrival(place)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find out about the arrival of container %.12s: %w", id, err)
+	}
+	return outcome, nil
+}
+
+// endOwn ends an arrival of this process that still waits.
+func (e *Engine) endOwn(id string) {
+	e.mu.Lock()
+	a := e.arrivals[id]
+	e.mu.Unlock()
+	if a != nil {
+		_ = a.Close() // the record decides
+	}
+}
+
+// outcome looks for the gate's record and makes sure that none can come any more if there is none.
+func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, error) {
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	ran, err := criu.Ran(waiting, place.resumed())
+	if err != nil {
+		return "", err
+	}
+	if !ran {
+		// runc may not have come to its gate: with its monitor's session it ends here.
+		if err := endSession(ctx, place); err != nil {
+			return "", err
+		}
+		if ran, err = criu.Ran(ctx, place.resumed()); err != nil {
+			return "", err
+		}
+	}
+	if ran {
+		return engine.Ran, nil
+	}
+	return engine.NeverRan, nil
+}
+
+// Discard removes an arrival that never ran.
+func (e *Engine) Discard(ctx context.Context, id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+	}
+	e.endOwn(id)
+	defer e.lock(id)()
+	place := e.paths.of(id)
+	if exists(place.definition()) && !exists(place.arrival()) {
+		return fmt.Errorf("discard the arrival of container %.12s: %w: it runs here; remove it instead", id, engine.ErrBusy)
+	}
+	return e.discard(ctx, place)
+}
+
+// discard ends and removes all of an arrival that must not have run.
+func (e *Engine) discard(ctx context.Context, place container) error {
+	if exists(place.arrival()) {
+		outcome, err := e.outcome(ctx, place)
+		if err == nil && outcome == engine.Ran {
+			err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
+		}
+		if err != nil {
+			return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
+		}
+	}
+	var was arrivalRecord
+	if err := loadJSON(place.arrival(), &was); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := e.settle(ctx, place); err != nil {
+		return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
+	}
+	return e.removeFiles(place, was.Volumes)
+}

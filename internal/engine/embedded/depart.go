@@ -1,0 +1,355 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// tool finds CRIU once.
+func (e *Engine) tool() (criu.Tool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.criu.Path != "" {
+		return e.criu, nil
+	}
+	tool, err := criu.Find()
+	if err == nil {
+		e.criu = tool
+	}
+	return tool, err
+}
+
+// departure is a running container that is about to be frozen.
+type departure struct {
+	files    container
+	name     string
+	terminal bool
+	stdio    []string
+	group    *kernel.Cgroup
+	init     identity
+	dump     *criu.Dump
+}
+
+var _ engine.Departure = (*departure)(nil)
+
+// Depart prepares a running container's move: CRIU is started and knows what it will dump.
+func (e *Engine) Depart(ctx context.Context, id string) (engine.Departure, error) {
+	defer e.lock(id)()
+	one, err := e.running(id)
+	if err != nil {
+		return nil, err
+	}
+	d, err := e.depart(ctx, one)
+	if err != nil {
+		return nil, fmt.Errorf("prepare container %s for its move: %w", one.Definition.Name, err)
+	}
+	return d, nil
+}
+
+func (e *Engine) depart(ctx context.Context, one engine.Container) (*departure, error) {
+	d := &departure{files: e.paths.of(one.Definition.ID), name: one.Definition.Name, terminal: one.Definition.TTY}
+	x, err := decodeExtra(one.Definition)
+	if err != nil {
+		return nil, err
+	}
+	d.stdio = x.Stdio
+	if d.init, err = identify(one.PID); err != nil {
+		return nil, err
+	}
+	if d.group, err = kernel.OpenCgroup(d.files.cgroup()); err != nil {
+		return nil, fmt.Errorf("open its cgroup: %w", err)
+	}
+	spec, err := loadSpec(d.files)
+	if err != nil {
+		return nil, err
+	}
+	if err := saveJSON(d.files.departure(), departureRecord{Started: time.Now()}); err != nil {
+		return nil, err
+	}
+	if err := e.warmDump(ctx, d, spec); err != nil {
+		return nil, errors.Join(err, os.Remove(d.files.departure()))
+	}
+	return d, nil
+}
+
+// warmDump starts the CRIU that will dump the container.
+func (e *Engine) warmDump(ctx context.Context, d *departure, spec *specs.Spec) error {
+	tool, err := e.tool()
+	if err != nil {
+		return err
+	}
+	externals, err := criu.ExternalFor(spec, d.files.rootfs(), d.init.PID)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.files.criuWork(), 0o700); err != nil {
+		return fmt.Errorf("make directory for CRIU's log: %w", err)
+	}
+	d.dump, err = tool.StartDump(ctx, criu.DumpRequest{
+		RootPID:        d.init.PID,
+		Root:           d.files.rootfs(),
+		WorkDir:        d.files.criuWork(),
+		FreezeCgroup:   d.group.FreezerDir(),
+		ExternalMounts: externals.Mounts,
+		External:       externals.External,
+		TTY:            d.terminal,
+	})
+	return err
+}
+
+// Freeze stops the container's processes. All they have written is in the log then.
+func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
+	at, err := d.group.Freeze(ctx)
+	if err != nil {
+		return at, fmt.Errorf("freeze container %s: %w", d.name, err)
+	}
+	if err := d.afterFreeze(ctx); err != nil {
+		return at, errors.Join(fmt.Errorf("freeze container %s: %w", d.name, err), d.group.Thaw())
+	}
+	return at, nil
+}
+
+// afterFreeze checks what only now can no longer change.
+func (d *departure) afterFreeze(ctx context.Context) error {
+	if !d.init.alive() {
+		return fmt.Errorf("%w: it has just ended", engine.ErrNotRunning)
+	}
+	return askMonitor(ctx, d.files, opDrain)
+}
+
+// Dump writes the execution state to a directory in memory. The container stays frozen.
+func (d *departure) Dump(ctx context.Context, directory string) error {
+	if err := d.dump.Run(ctx, directory); err != nil {
+		return fmt.Errorf("dump container %s: %w", d.name, err)
+	}
+	err := criu.WriteDescriptors(directory, d.stdio)
+	if err == nil {
+		err = d.dump.Release(func() error {
+			_, err := d.group.Freeze(ctx)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("dump container %s: %w", d.name, err)
+	}
+	return nil
+}
+
+// Close ends what Depart started.
+func (d *departure) Close() error {
+	err := d.dump.Close()
+	if !frozen(d.files) {
+		err = errors.Join(err, kernel.RemoveDurable(d.files.departure()))
+	}
+	return err
+}
+
+// Trees are the directories that make up the container's own state.
+func (e *Engine) Trees(_ context.Context, id string) ([]files.Tree, error) {
+	place, err := e.find(id)
+	if err != nil {
+		return nil, err
+	}
+	var d engine.Definition
+	if err := loadJSON(place.definition(), &d); err != nil {
+		return nil, fmt.Errorf("list trees of container %.12s: %w", id, err)
+	}
+	trees := []files.Tree{
+		{Kind: files.Writable, Path: place.upper()},
+		{Kind: files.Private, Path: place.private()},
+	}
+	for _, v := range d.Volumes {
+		trees = append(trees, files.Tree{Kind: files.VolumeOf, Name: v.Name, Path: e.paths.volume(v.Name)})
+	}
+	return trees, nil
+}
+
+// Thaw lets a container that a departure froze go on.
+func (e *Engine) Thaw(ctx context.Context, id string) error {
+	defer e.lock(id)()
+	place, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := thaw(ctx, place); err != nil {
+		return fmt.Errorf("thaw container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+func thaw(ctx context.Context, place container) error {
+	if !exists(place.departure()) {
+		return nil
+	}
+	group, err := kernel.OpenCgroup(place.cgroup())
+	if err == nil {
+		err = thawGroup(ctx, group)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return kernel.RemoveDurable(place.departure())
+}
+
+// thawGroup lets processes go on once no CRIU holds them any more.
+func thawGroup(ctx context.Context, group *kernel.Cgroup) error {
+	pids, err := group.Procs()
+	if err != nil {
+		return err
+	}
+	if err := waitUntraced(ctx, pids); err != nil {
+		return err
+	}
+	if _, err := criu.Unrepair(pids); err != nil {
+		return fmt.Errorf("take its sockets out of repair: %w", err)
+	}
+	if _, err := criu.RemoveLinkRemaps(pids); err != nil {
+		return err
+	}
+	return group.Thaw()
+}
+
+// waitUntraced waits for a CRIU whose agent was killed: it notices that and puts back what it changed in the
+// processes. One that does not is killed in the end.
+func waitUntraced(ctx context.Context, pids []int) error {
+	const patience, pause = 5 * time.Second, 5 * time.Millisecond
+	for deadline := time.Now().Add(patience); ; {
+		tracer := tracerOf(pids)
+		if tracer == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			process, err := identify(tracer)
+			if err == nil {
+				err = killProcess(process)
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for CRIU (process %d) to let go: %w", tracer, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+func tracerOf(pids []int) int {
+	for _, pid := range pids {
+		// A debugger of the container's own is one of the processes, not a CRIU.
+		process, err := kernel.ReadProcess(pid)
+		if err == nil && process.Tracer != 0 && !slices.Contains(pids, process.Tracer) {
+			return process.Tracer
+		}
+	}
+	return 0
+}
+
+// Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
+func (e *Engine) Destroy(ctx context.Context, id string) error {
+	defer e.lock(id)()
+	place, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		err = e.destroy(ctx, place)
+	}
+	if err != nil {
+		return fmt.Errorf("destroy container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+func (e *Engine) destroy(ctx context.Context, place container) error {
+	var d engine.Definition
+	if err := loadJSON(place.definition(), &d); err != nil {
+		return err
+	}
+	spec, err := loadSpec(place)
+	if err != nil {
+		return err
+	}
+	if err := silence(netnsOf(spec)); err != nil {
+		return err
+	}
+	// A monitor that does not answer cannot record the end either: settle removes what it had.
+	_ = askMonitor(ctx, place, opRetire)
+	if err := killCgroup(ctx, place); err != nil {
+		return err
+	}
+	if err := e.endMonitor(ctx, place); err != nil {
+		return err
+	}
+	if err := e.settle(ctx, place); err != nil {
+		return err
+	}
+	var volumes []string
+	for _, v := range d.Volumes {
+		volumes = append(volumes, v.Name)
+	}
+	return e.removeFiles(place, volumes)
+}
+
+// endMonitor waits for the monitor of a container whose processes are gone, and ends one that does not go.
+func (e *Engine) endMonitor(ctx context.Context, place container) error {
+	var last liveState
+	if err := loadJSON(place.runtime(), &last); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if waitGone(waiting, last.Monitor) == nil {
+		return nil
+	}
+	return errors.Join(ctx.Err(), killProcess(last.Monitor))
+}
+
+// silence takes down the links of a network namespace, so that no socket that is closed there says good-bye.
+func silence(path string) error {
+	handle, err := netns.GetFromPath(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {
+		return nil // the namespace is gone already
+	}
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	defer handle.Close()
+	links, err := netlink.NewHandleAt(handle, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", path, err)
+	}
+	defer links.Close()
+	all, err := links.LinkList()
+	if err != nil {
+		return fmt.Errorf("list links in %s: %w", path, err)
+	}
+	for _, link := range all {
+		if link.Type() == "loopback" || link.Attrs().Name == "lo" {
+			continue
+		}
+		if err := links.LinkSetDown(link); err != nil {
+			return fmt.Errorf("take down %s in %s: %w", link.Attrs().Name, path, err)
+		}
+	}
+	return nil
+}

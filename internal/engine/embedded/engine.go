@@ -1,0 +1,262 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Images tells where the layers of images are.
+type Images interface {
+	// LayerPath is the directory with the content of a layer, by its DiffID.
+	LayerPath(diffID string) (string, error)
+}
+
+// Config says where the engine keeps its files and finds its tools.
+type Config struct {
+	StateDir   string
+	RunDir     string
+	Runc       string    // path; "" to look for it
+	Criu       criu.Tool // zero to look for it when it is needed
+	Images     Images
+	Executable string // this program, which becomes monitors and gates; "" for the running one
+	ResolvConf string // "" for /etc/resolv.conf
+}
+
+// Engine runs containers with runc. It implements engine.Engine.
+type Engine struct {
+	config Config
+	paths  paths
+	runc   runc
+
+	mu       sync.Mutex
+	locks    map[string]*sync.Mutex
+	arrivals map[string]*arrival // of this process
+	criu     criu.Tool
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New opens the engine. It starts nothing; containers that run go on.
+func New(config Config) (*Engine, error) {
+	if config.Images == nil {
+		return nil, errors.New("embedded engine: no source of images")
+	}
+	if config.Runc == "" {
+		path, err := findRunc()
+		if err != nil {
+			return nil, err
+		}
+		config.Runc = path
+	}
+	if config.Executable == "" {
+		path, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		config.Executable = path
+	}
+	if config.ResolvConf == "" {
+		config.ResolvConf = "/etc/resolv.conf"
+	}
+	p := paths{state: config.StateDir, run: config.RunDir}
+	e := &Engine{
+		config: config, paths: p, criu: config.Criu, runc: runc{path: config.Runc, root: p.runcRoot()},
+		locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{},
+	}
+	return e, e.prepare()
+}
+
+// prepare makes the engine's directories and finishes removals that a crash interrupted.
+func (e *Engine) prepare() error {
+	for _, dir := range []string{e.paths.containers(), e.paths.volumes(), e.paths.runContainers(), e.paths.runcRoot()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make directory of the embedded engine: %w", err)
+		}
+	}
+	entries, err := os.ReadDir(e.paths.containers())
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), removingPrefix) {
+			if err := os.RemoveAll(filepath.Join(e.paths.containers(), entry.Name())); err != nil {
+				return fmt.Errorf("finish the removal of a container: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// Name of the engine.
+func (e *Engine) Name() string { return "embedded" }
+
+// lock keeps other changes of a container away until the returned function is called.
+func (e *Engine) lock(id string) (unlock func()) {
+	e.mu.Lock()
+	l := e.locks[id]
+	if l == nil {
+		l = &sync.Mutex{}
+		e.locks[id] = l
+	}
+	e.mu.Unlock()
+	l.Lock()
+	return l.Unlock
+}
+
+// find checks an id and that there is such a container.
+func (e *Engine) find(id string) (container, error) {
+	if !idPattern.MatchString(id) {
+		return container{}, fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+	}
+	files := e.paths.of(id)
+	if !exists(files.definition()) {
+		return files, fmt.Errorf("container %.12s: %w", id, engine.ErrNotFound)
+	}
+	return files, nil
+}
+
+// List tells of every container, in order of name.
+func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
+	entries, err := os.ReadDir(e.paths.containers())
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var all []engine.Container
+	for _, entry := range entries {
+		if !idPattern.MatchString(entry.Name()) {
+			continue
+		}
+		one, err := e.inspect(entry.Name())
+		if errors.Is(err, engine.ErrNotFound) { // removed meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b engine.Container) int { return strings.Compare(a.Definition.Name, b.Definition.Name) })
+	return all, ctx.Err()
+}
+
+// Inspect finds a container by name, id, or unique prefix of an id.
+func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
+	if idPattern.MatchString(ref) {
+		return e.inspect(ref)
+	}
+	all, err := e.List(ctx)
+	if err != nil {
+		return engine.Container{}, err
+	}
+	var found []engine.Container
+	for _, one := range all {
+		if one.Definition.Name == ref {
+			return one, nil
+		}
+		if ref != "" && strings.HasPrefix(one.Definition.ID, ref) {
+			found = append(found, one)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return engine.Container{}, fmt.Errorf("container %.80q: %w", ref, engine.ErrNotFound)
+	case 1:
+		return found[0], nil
+	}
+	return engine.Container{}, fmt.Errorf("container %.80q: %w: %d ids begin so; give more of it", ref, engine.ErrNotFound, len(found))
+}
+
+// inspect puts together what the disk and the kernel tell about one container.
+func (e *Engine) inspect(id string) (engine.Container, error) {
+	files, err := e.find(id)
+	if err != nil {
+		return engine.Container{}, err
+	}
+	var one engine.Container
+	var was record
+	err = loadJSON(files.definition(), &one.Definition)
+	if err == nil {
+		err = loadJSON(files.record(), &was)
+	}
+	if errors.Is(err, fs.ErrNotExist) && !exists(files.definition()) {
+		return one, fmt.Errorf("container %.12s: %w", id, engine.ErrNotFound)
+	}
+	if err != nil {
+		return one, fmt.Errorf("inspect container %.12s: %w", id, err)
+	}
+	one.State, one.Started, one.Finished, one.ExitCode = was.State, was.Started, was.Finished, was.ExitCode
+	if was.State == engine.Running || exists(files.arrival()) {
+		err = e.addProcesses(files, &one)
+	}
+	return one, err
+}
+
+// addProcesses tells the state of a container that was started or is arriving.
+func (e *Engine) addProcesses(files container, one *engine.Container) error {
+	var now liveState
+	if err := loadJSON(files.runtime(), &now); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	arriving := exists(files.arrival()) && !exists(files.resumed())
+	switch {
+	case arriving:
+		one.State = engine.Arriving
+		return nil
+	case !now.Init.alive() && !now.Monitor.alive():
+		one.State, one.ExitCode = engine.Exited, exitUnknown
+		return e.lateExit(files, one)
+	}
+	one.State, one.PID = engine.Running, now.Init.PID
+	one.Definition.Engine = encodeExtra(extra{Stdio: now.Stdio})
+	if frozen(files) {
+		one.State = engine.Frozen
+	}
+	return nil
+}
+
+// lateExit tells of a container that is found to have ended: its monitor may have recorded that just now.
+func (e *Engine) lateExit(files container, one *engine.Container) error {
+	var was record
+	if err := loadJSON(files.record(), &was); err != nil {
+		return err
+	}
+	if was.State == engine.Exited {
+		one.Finished, one.ExitCode = was.Finished, was.ExitCode
+	}
+	return nil
+}
+
+// frozen tells whether a container's cgroup is frozen.
+func frozen(files container) bool {
+	group, err := kernel.OpenCgroup(files.cgroup())
+	if err != nil {
+		return false
+	}
+	is, err := group.Frozen()
+	return err == nil && is
+}
+
+// waitGone waits until a process has ended.
+func waitGone(ctx context.Context, process identity) error {
+	const pause = 5 * time.Millisecond
+	for process.alive() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for process %d to end: %w", process.PID, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Examine lists what stands against moving this running container.
+func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
+	one, err := e.running(id)
+	if err != nil {
+		return nil, err
+	}
+	place := e.paths.of(id)
+	group, err := kernel.OpenCgroup(place.cgroup())
+	if err != nil {
+		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
+	}
+	pids, err := group.Procs()
+	if err != nil {
+		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
+	}
+	problems, err := e.sharedVolumes(ctx, one.Definition)
+	if err != nil {
+		return nil, err
+	}
+	problems = append(problems, examineProcesses(one, pids)...)
+	problems = append(problems, examineMonitor(place)...)
+	x, err := decodeExtra(one.Definition)
+	if err != nil {
+		return nil, err
+	}
+	found, err := criu.Examine(ctx, criu.Subject{PIDs: pids, Stdio: x.Stdio})
+	if err != nil {
+		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
+	}
+	for _, p := range found {
+		problems = append(problems, engine.Problem{What: p.String(), Why: p.Why, Remedy: p.Remedy})
+	}
+	return problems, nil
+}
+
+// sharedVolumes finds volumes that another container on this node has, too: they cannot be in two places.
+func (e *Engine) sharedVolumes(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
+	all, err := e.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var problems []engine.Problem
+	for _, v := range d.Volumes {
+		for _, other := range all {
+			same := func(o engine.Volume) bool { return o.Name == v.Name }
+			if other.Definition.ID != d.ID && slices.ContainsFunc(other.Definition.Volumes, same) {
+				problems = append(problems, engine.Problem{
+					What:   "volume " + v.Name,
+					Why:    "container " + other.Definition.Name + " on this node has it, too, and it cannot be on two nodes",
+					Remedy: "remove container " + other.Definition.Name + " first",
+				})
+			}
+		}
+	}
+	return problems, nil
+}
+
+// examineProcesses finds processes that did not come from the container's first one, and namespaces within.
+func examineProcesses(one engine.Container, pids []int) []engine.Problem {
+	var problems []engine.Problem
+	for _, pid := range pids {
+		process, err := kernel.ReadProcess(pid)
+		if err != nil { // ended meanwhile
+			continue
+		}
+		what := fmt.Sprintf("process %d (%s)", process.NamespaceID, process.Name)
+		if pid != one.PID && !slices.Contains(pids, process.Parent) {
+			problems = append(problems, engine.Problem{
+				What: what, Why: "it was started by exec and its parent is outside of the container", Remedy: "end it, or wait until it ends",
+			})
+			continue
+		}
+		if kind := foreignNamespace(one.PID, pid); kind != "" {
+			problems = append(problems, engine.Problem{
+				What: what, Why: "it is in a " + kind + " namespace of its own, below the container's", Remedy: "end it before the move",
+			})
+		}
+	}
+	return problems
+}
+
+// foreignNamespace names a namespace in which a process is and the container's first process is not, if CRIU cannot
+// carry that.
+func foreignNamespace(init, pid int) string {
+	for _, kind := range []string{"pid", "user", "ipc", "uts", "net"} {
+		a, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", init, kind))
+		b, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+		if err == nil && err2 == nil && a != b {
+			return kind
+		}
+	}
+	return ""
+}
+
+// examineMonitor finds out whether the container's output can be carried.
+func examineMonitor(place container) []engine.Problem {
+	var now liveState
+	err := loadJSON(place.runtime(), &now)
+	if err == nil && !now.Monitor.alive() {
+		err = errors.New("it has been killed")
+	}
+	if err == nil {
+		return nil
+	}
+	return []engine.Problem{{
+		What: "the container's monitor", Why: err.Error(), Remedy: "stop the container and start it again",
+	}}
+}

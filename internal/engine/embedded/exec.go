@@ -1,0 +1,154 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// execWaitDelay is how long output of a killed exec is waited for.
+const execWaitDelay = 2 * time.Second
+
+// Exec runs a process in a running container and returns its exit code.
+func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int, error) {
+	session, err := e.openExec(id, process)
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(session.dir)
+	pidFile := filepath.Join(session.dir, "pid")
+	cmd := e.runc.command(ctx, session.log(),
+		"exec", "--process", filepath.Join(session.dir, "process.json"), "--pid-file", pidFile, id)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = process.Stdin, writerOrNull(process.Stdout), writerOrNull(process.Stderr)
+	cmd.WaitDelay = execWaitDelay
+	cmd.Cancel = func() error {
+		// Killing runc alone would leave the process in the container.
+		return errors.Join(killByFile(pidFile), cmd.Process.Kill())
+	}
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return 0, fmt.Errorf("exec in container %.12s: %w", id, ctx.Err())
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		return 0, fmt.Errorf("exec in container %.12s: %w", id, err)
+	}
+	// runc has no exit code of its own: 255 may be the process's.
+	if reason := lastRuncError(session.log()); reason != "" && !exists(pidFile) {
+		return 0, fmt.Errorf("exec %q in container %.12s: %s", process.Args[0], id, reason)
+	}
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// execSession is one call of Exec. While its directory is there the container cannot be moved.
+type execSession struct{ dir string }
+
+func (s execSession) log() string { return filepath.Join(s.dir, "log") }
+
+// openExec checks that a process may be run in a container, and writes what runc must know of it.
+func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
+	var none execSession
+	if len(process.Args) == 0 {
+		return none, errors.New("exec: no command was given")
+	}
+	defer e.lock(id)()
+	files, err := e.find(id)
+	if err != nil {
+		return none, err
+	}
+	one, err := e.running(id)
+	if err != nil {
+		return none, err
+	}
+	if exists(files.departure()) {
+		return none, fmt.Errorf("exec in container %s: %w: it is being moved", one.Definition.Name, engine.ErrBusy)
+	}
+	spec, err := e.execSpec(files, one.Definition, process)
+	if err != nil {
+		return none, fmt.Errorf("exec in container %s: %w", one.Definition.Name, err)
+	}
+	dir, err := os.MkdirTemp(files.runDir(), "exec-")
+	if err != nil {
+		return none, fmt.Errorf("exec in container %s: %w", one.Definition.Name, err)
+	}
+	return execSession{dir}, saveJSON(filepath.Join(dir, "process.json"), spec)
+}
+
+// execSpec describes a further process: as the container's first one, but for what the caller says.
+func (e *Engine) execSpec(files container, d engine.Definition, process engine.Exec) (*specs.Process, error) {
+	spec, err := loadSpec(files)
+	if err != nil {
+		return nil, err
+	}
+	user := process.User
+	if user == "" {
+		user = d.User
+	}
+	who, err := resolveUser(files.rootfs(), user)
+	if err != nil {
+		return nil, err
+	}
+	d.Env = mergeEnvironment(d.Env, process.Env)
+	d.Args, d.TTY = process.Args, false
+	result := processOf(specInput{definition: d, user: who.user, home: who.home})
+	result.Cwd = spec.Process.Cwd
+	if process.Dir != "" {
+		if !path.IsAbs(process.Dir) {
+			return nil, fmt.Errorf("working directory %.80q: must be an absolute path", process.Dir)
+		}
+		result.Cwd = process.Dir
+	}
+	return result, nil
+}
+
+// mergeEnvironment puts the variables of over in the place of those with the same names in base.
+func mergeEnvironment(base, over []string) []string {
+	named := map[string]bool{}
+	for _, variable := range over {
+		name, _, _ := strings.Cut(variable, "=")
+		named[name] = true
+	}
+	var merged []string
+	for _, variable := range base {
+		if name, _, _ := strings.Cut(variable, "="); !named[name] {
+			merged = append(merged, variable)
+		}
+	}
+	return append(merged, over...)
+}
+
+// killByFile kills the process whose pid runc wrote to a file, if it has.
+func killByFile(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil // it has not come so far
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || pid <= 0 {
+		return fmt.Errorf("%s does not hold a pid: %.20q", path, data)
+	}
+	process, err := identify(pid)
+	if err != nil {
+		return nil // gone
+	}
+	return signalProcess(process, unix.SIGKILL)
+}
+
+func writerOrNull(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}

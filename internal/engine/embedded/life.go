@@ -1,0 +1,331 @@
+package embedded
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+	"golang.org/x/sys/unix"
+)
+
+// removingPrefix begins the name of a container's directory whose removal has begun.
+const removingPrefix = ".removing-"
+
+// Create makes a container that does not run yet. netns is the path of its network namespace, which must exist when
+// it is started. Errors: ErrNameTaken.
+func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) error {
+	if err := validate(d); err != nil {
+		return err
+	}
+	d.Engine = nil
+	unlockNames := e.lock("") // names are looked up and taken by one at a time
+	defer unlockNames()
+	defer e.lock(d.ID)()
+	if err := e.nameFree(ctx, d); err != nil {
+		return err
+	}
+	made, err := e.makeFiles(d)
+	if err == nil {
+		err = e.makePrivate(d)
+	}
+	if err == nil {
+		err = e.saveSpec(d, netns, account{home: "/"})
+	}
+	if err == nil {
+		err = saveJSON(e.paths.of(d.ID).definition(), d)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("create container %s: %w", d.Name, err), e.removeFiles(e.paths.of(d.ID), made))
+	}
+	return nil
+}
+
+// nameFree refuses a name or an id that is taken.
+func (e *Engine) nameFree(ctx context.Context, d engine.Definition) error {
+	all, err := e.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one.Definition.Name == d.Name || one.Definition.ID == d.ID {
+			return fmt.Errorf("container %s (%.12s): %w by container %.12s; remove that one or choose another name",
+				d.Name, d.ID, engine.ErrNameTaken, one.Definition.ID)
+		}
+	}
+	return nil
+}
+
+// Start starts a container that was created or has ended. It returns when the first process runs its program.
+func (e *Engine) Start(ctx context.Context, id string) error {
+	defer e.lock(id)()
+	one, err := e.inspect(id)
+	if err != nil {
+		return err
+	}
+	if one.State != engine.Created && one.State != engine.Exited {
+		return fmt.Errorf("start container %s: %w: it is %s", one.Definition.Name, engine.ErrBusy, one.State)
+	}
+	files := e.paths.of(id)
+	if err := e.settle(ctx, files); err != nil {
+		return err
+	}
+	err = e.mountRoot(one.Definition, files.upper(), files.work())
+	if err == nil {
+		err = e.refreshSpec(one.Definition)
+	}
+	if err == nil {
+		err = e.launch(ctx, files, job{Terminal: one.Definition.TTY})
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("start container %s: %w", one.Definition.Name, err), e.settle(ctx, files))
+	}
+	return nil
+}
+
+// settle waits for the monitor of a container that has ended, and removes what a monitor that was killed has left.
+func (e *Engine) settle(ctx context.Context, files container) error {
+	var last liveState
+	if err := loadJSON(files.runtime(), &last); err == nil {
+		ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+		defer cancel()
+		if err := waitGone(ctx, last.Monitor); err != nil {
+			return err
+		}
+	}
+	if err := sweep(ctx, e.runc, files); err != nil {
+		return err
+	}
+	return os.RemoveAll(files.runDir())
+}
+
+// launch starts a container's monitor and waits until the container runs.
+func (e *Engine) launch(ctx context.Context, files container, j job) error {
+	reports, err := e.startMonitor(files, j)
+	if err != nil {
+		return err
+	}
+	defer reports.Close()
+	stop := context.AfterFunc(ctx, func() { _ = reports.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	answer, err := readReport(json.NewDecoder(reports))
+	if err == nil || answer.Error != "" {
+		return err
+	}
+	return errors.Join(ctx.Err(), err, killMonitor(files))
+}
+
+// startMonitor starts a monitor, which tells by reports how far it is. It stays when this process ends.
+func (e *Engine) startMonitor(files container, j job) (*os.File, error) {
+	j.ID, j.StateDir, j.RunDir, j.Runc = files.id, e.paths.state, e.paths.run, e.runc.path
+	if err := os.MkdirAll(files.runDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("make run directory: %w", err)
+	}
+	if err := saveJSON(files.job(), j); err != nil {
+		return nil, err
+	}
+	output, err := os.OpenFile(files.monitorLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the monitor's log: %w", err)
+	}
+	defer output.Close()
+	reports, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make pipe for the monitor's reports: %w", err)
+	}
+	defer theirs.Close()
+	cmd := exec.Command(e.config.Executable, MonitorCommand, files.job())
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", output, output
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		reports.Close()
+		return nil, fmt.Errorf("start the container's monitor: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // how it ended is in the container's record
+	return reports, nil
+}
+
+// readReport reads a monitor's next report. An error report is returned with an error.
+func readReport(decoder *json.Decoder) (report, error) {
+	var r report
+	if err := decoder.Decode(&r); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it ended without a word; its log may tell why")
+		}
+		return r, fmt.Errorf("the container's monitor: %w", err)
+	}
+	if r.Error != "" {
+		return r, errors.New(r.Error)
+	}
+	return r, nil
+}
+
+// killMonitor ends a container's monitor, if there is one.
+func killMonitor(files container) error {
+	var last liveState
+	err := loadJSON(files.runtime(), &last)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !last.Monitor.alive() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return killProcess(last.Monitor)
+}
+
+// killProcess sends SIGKILL to exactly this process.
+func killProcess(process identity) error { return signalProcess(process, unix.SIGKILL) }
+
+// signalProcess sends a signal to exactly this process; none if it has ended.
+func signalProcess(process identity, signal unix.Signal) error {
+	pidfd, err := kernel.PidfdOpen(process.PID)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open process %d: %w", process.PID, err)
+	}
+	defer pidfd.Close()
+	if !process.alive() { // looked at after it was opened, so the number cannot change hands between
+		return nil
+	}
+	err = unix.PidfdSendSignal(int(pidfd.Fd()), signal, nil, 0)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", process.PID, err)
+	}
+	return nil
+}
+
+// Wait waits until a container has ended and returns its exit code.
+func (e *Engine) Wait(ctx context.Context, id string) (int, error) {
+	const pause = 20 * time.Millisecond
+	for {
+		one, err := e.inspect(id)
+		if err != nil {
+			return 0, err
+		}
+		if one.State == engine.Exited {
+			return one.ExitCode, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("wait for container %s: %w", one.Definition.Name, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Stop asks the first process to end, and ends it when grace is over.
+func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
+	defer e.lock(id)()
+	one, err := e.running(id)
+	if errors.Is(err, engine.ErrNotRunning) && one.State == engine.Exited {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	init, err := identify(one.PID)
+	if err != nil {
+		return err
+	}
+	if err := signalProcess(init, unix.SIGTERM); err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if _, err := e.Wait(waiting, id); err == nil || ctx.Err() != nil {
+		return err
+	}
+	return e.kill(ctx, id)
+}
+
+// kill ends a container's processes and waits until its monitor has recorded that.
+func (e *Engine) kill(ctx context.Context, id string) error {
+	group, err := kernel.OpenCgroup(e.paths.of(id).cgroup())
+	if err == nil {
+		err = group.Kill(ctx)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("kill container %.12s: %w", id, err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	_, err = e.Wait(waiting, id)
+	return err
+}
+
+// running inspects a container that must be running and not be moving.
+func (e *Engine) running(id string) (engine.Container, error) {
+	one, err := e.inspect(id)
+	switch {
+	case err != nil:
+		return one, err
+	case one.State == engine.Running && one.PID > 0:
+		return one, nil
+	case one.State == engine.Frozen || one.State == engine.Arriving:
+		return one, fmt.Errorf("container %s: %w: it is being moved", one.Definition.Name, engine.ErrBusy)
+	}
+	return one, fmt.Errorf("container %s: %w: it is %s", one.Definition.Name, engine.ErrNotRunning, one.State)
+}
+
+// Remove deletes a container that does not run; with force, one that does. Its volumes stay.
+func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
+	defer e.lock(id)()
+	one, err := e.inspect(id)
+	if err != nil {
+		return err
+	}
+	name := one.Definition.Name
+	switch {
+	case one.State == engine.Frozen || one.State == engine.Arriving:
+		return fmt.Errorf("remove container %s: %w: it is being moved", name, engine.ErrBusy)
+	case one.State == engine.Running && !force:
+		return fmt.Errorf("remove container %s: %w: it runs; stop it first", name, engine.ErrBusy)
+	case one.State == engine.Running:
+		if err := e.kill(ctx, id); err != nil {
+			return err
+		}
+	}
+	files := e.paths.of(id)
+	if err := e.settle(ctx, files); err != nil {
+		return fmt.Errorf("remove container %s: %w", name, err)
+	}
+	return e.removeFiles(files, nil)
+}
+
+// removeFiles removes a container's directory, and the given volumes. A crash leaves all of it, or a directory that
+// the next start of the engine removes.
+func (e *Engine) removeFiles(place container, volumes []string) error {
+	for _, name := range volumes {
+		if err := files.RemoveTree(e.paths.volume(name)); err != nil {
+			return fmt.Errorf("remove volume %s: %w", name, err)
+		}
+	}
+	doomed := filepath.Join(e.paths.containers(), removingPrefix+place.id)
+	err := os.Rename(place.dir(), doomed)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = kernel.SyncDir(e.paths.containers())
+	}
+	if err == nil {
+		err = files.RemoveTree(doomed)
+	}
+	if err != nil {
+		return fmt.Errorf("remove files of container %.12s: %w", place.id, err)
+	}
+	return nil
+}

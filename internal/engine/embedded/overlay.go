@@ -1,0 +1,129 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// overlay is a union mount: read-only layers below one directory that takes all changes.
+type overlay struct {
+	layers []string // lowest first
+	upper  string
+	work   string
+	target string
+}
+
+// mount makes the overlay, with the options that keep its upper directory meaningful on another node: whatever the
+// kernel's defaults are, no file refers to a layer by inode (index), by path (redirect_dir) or for its data (metacopy);
+// see Documentation/filesystems/overlayfs.rst. The layers are given one by one, because all in one string of mount(2)
+// would be limited to a page; kernels before 6.5 have only that.
+func (o overlay) mount() error {
+	for _, dir := range []string{o.upper, o.work, o.target} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make directory for overlay: %w", err)
+		}
+	}
+	err := o.mountByDescriptor()
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		err = o.mountByString()
+	}
+	if err != nil {
+		return fmt.Errorf("mount overlay of %d layers at %s: %w", len(o.layers), o.target, err)
+	}
+	return nil
+}
+
+func overlayOptions() [][2]string {
+	return [][2]string{{"index", "off"}, {"redirect_dir", "off"}, {"metacopy", "off"}}
+}
+
+func (o overlay) mountByDescriptor() error {
+	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("fsopen: %w", err)
+	}
+	defer unix.Close(fd)
+	options := overlayOptions()
+	for _, layer := range slices.Backward(o.layers) { // the first that is given lies on top
+		options = append(options, [2]string{"lowerdir+", layer})
+	}
+	options = append(options, [2]string{"upperdir", o.upper}, [2]string{"workdir", o.work})
+	for _, option := range options {
+		if err := unix.FsconfigSetString(fd, option[0], option[1]); err != nil {
+			return fmt.Errorf("option %s=%s: %w", option[0], option[1], err)
+		}
+	}
+	if err := unix.FsconfigCreate(fd); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("fsmount: %w", err)
+	}
+	defer unix.Close(mount)
+	return unix.MoveMount(mount, "", unix.AT_FDCWD, o.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+func (o overlay) mountByString() error {
+	layers := slices.Clone(o.layers)
+	slices.Reverse(layers)
+	data := []string{"lowerdir=" + strings.Join(layers, ":"), "upperdir=" + o.upper, "workdir=" + o.work}
+	for _, option := range overlayOptions() {
+		data = append(data, option[0]+"="+option[1])
+	}
+	return unix.Mount("overlay", o.target, "overlay", 0, strings.Join(data, ","))
+}
+
+// unmount takes away all mounts at a path. None is no error.
+func unmount(path string) error {
+	for range 16 {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+	return fmt.Errorf("unmount %s: something mounts there again and again", path)
+}
+
+// unmountBelow takes away the mounts directly below a directory, then at it.
+func unmountBelow(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list %s: %w", dir, err)
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := unmount(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mountMemory makes a directory in memory that only root can enter and that is never swapped out where the kernel can
+// do so (noswap, Linux 6.4): what is in it is the memory of a container.
+func mountMemory(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make directory %s: %w", path, err)
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	err := unix.Mount("tmpfs", path, "tmpfs", flags, "mode=0700,size=100%,noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("tmpfs", path, "tmpfs", flags, "mode=0700,size=100%")
+	}
+	if err != nil {
+		return fmt.Errorf("mount memory at %s: %w", path, err)
+	}
+	return nil
+}

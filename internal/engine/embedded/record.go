@@ -1,0 +1,108 @@
+package embedded
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// maxRecordBytes bounds the files that this package reads back.
+const maxRecordBytes = 4 << 20
+
+// exitUnknown is the exit code of a container whose end nobody saw, because the node went down with it.
+const exitUnknown = 255
+
+// record is what must be known of a container after a reboot.
+type record struct {
+	State    engine.State `json:"state"` // created, running (was started) or exited
+	Started  time.Time    `json:"started"`
+	Finished time.Time    `json:"finished"`
+	ExitCode int          `json:"exit_code"`
+}
+
+// identity names a process for ever: a pid alone can come back as another process.
+type identity struct {
+	PID        int    `json:"pid"`
+	StartTicks uint64 `json:"start_ticks"`
+}
+
+// liveState is what is known of a container that has processes. Its monitor writes it.
+type liveState struct {
+	Monitor identity `json:"monitor"`
+	Init    identity `json:"init"`  // zero until there is one
+	Stdio   []string `json:"stdio"` // what the container's stdin, stdout and stderr are, in the words of CRIU
+}
+
+// arrivalRecord is there from the begin of an arrival until the container has been resumed and all is tidy.
+type arrivalRecord struct {
+	Volumes []string `json:"volumes"` // made by this arrival: Discard removes them
+	Netns   string   `json:"netns"`
+}
+
+// departureRecord is there from Depart until the container is thawed or destroyed.
+type departureRecord struct {
+	Started time.Time `json:"started"`
+}
+
+// identify finds the identity of a process that is alive now.
+func identify(pid int) (identity, error) {
+	process, err := kernel.ReadProcess(pid)
+	if err != nil {
+		return identity{}, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	return identity{PID: pid, StartTicks: process.StartTicks}, nil
+}
+
+// alive tells whether this very process runs. A zombie does not.
+func (i identity) alive() bool {
+	if i.PID <= 0 {
+		return false
+	}
+	process, err := kernel.ReadProcess(i.PID)
+	return err == nil && process.StartTicks == i.StartTicks && process.State != 'Z' && process.State != 'X'
+}
+
+// saveJSON replaces a file so that a crash leaves the old or the new content.
+func saveJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	if err := kernel.WriteFileAtomic(path, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("save %s: %w", path, err)
+	}
+	return nil
+}
+
+// loadJSON reads a file that saveJSON wrote. A missing file is fs.ErrNotExist.
+func loadJSON(path string, value any) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxRecordBytes+1))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(data) > maxRecordBytes {
+		return fmt.Errorf("read %s: larger than %d bytes", path, maxRecordBytes)
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return fmt.Errorf("decode %s: %w", path, err)
+	}
+	return nil
+}
+
+// exists tells whether a path is there. What cannot be found out counts as there.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,211 @@
+package embedded
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// minMemoryBytes is the least memory that runc and CRIU can start a container in (Docker has the same bound).
+	minMemoryBytes = 6 << 20
+	// cpuPeriod is the kernel's default CFS period in microseconds.
+	cpuPeriod = 100_000
+	// shmBytes is the size of /dev/shm, as Docker has it.
+	shmOption = "size=65536k"
+	// nofile is the limit of open files: the usual one of service managers, so that a container has the same limit on
+	// every node.
+	nofileSoft, nofileHard = 1024, 524288
+)
+
+// defaultCapabilities are Docker's (moby/moby, daemon/pkg/oci/caps/defaults.go).
+func defaultCapabilities() []string {
+	return []string{
+		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
+		"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL",
+		"CAP_AUDIT_WRITE",
+	}
+}
+
+// maskedPaths and readonlyPaths are Docker's (moby/moby, daemon/pkg/oci/defaults.go).
+func maskedPaths() []string {
+	return []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+		"/sys/devices/virtual/powercap",
+	}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// specInput is all that an OCI specification is made from.
+type specInput struct {
+	definition engine.Definition
+	files      container
+	netns      string
+	user       specs.User
+	home       string
+	unified    bool // only cgroup v2 is mounted
+}
+
+// makeSpec makes the OCI specification of a container.
+func makeSpec(in specInput) (*specs.Spec, error) {
+	d := in.definition
+	spec := &specs.Spec{
+		Version:  "1.0.2", // what runc 1.1 and later read
+		Process:  processOf(in),
+		Root:     &specs.Root{Path: in.files.rootfs(), Readonly: d.ReadOnly},
+		Hostname: hostname(d),
+		Mounts:   mountsOf(in),
+		// CRIU must not read a configuration file of this node: it would silently change what is asked of it.
+		Annotations: map[string]string{"org.criu.config": ""},
+		Linux: &specs.Linux{
+			CgroupsPath:   in.files.cgroup(),
+			Namespaces:    namespacesOf(in),
+			Resources:     resourcesOf(d.Limits),
+			MaskedPaths:   maskedPaths(),
+			ReadonlyPaths: readonlyPaths(),
+		},
+	}
+	filter, err := seccomp.GetDefaultProfile(spec)
+	if err != nil {
+		return nil, fmt.Errorf("make seccomp profile of %s: %w", d.Name, err)
+	}
+	spec.Linux.Seccomp = filter
+	return spec, nil
+}
+
+func hostname(d engine.Definition) string {
+	if d.Hostname != "" {
+		return d.Hostname
+	}
+	return d.ID[:12]
+}
+
+func processOf(in specInput) *specs.Process {
+	d := in.definition
+	dir := d.Dir
+	if dir == "" {
+		dir = "/"
+	}
+	capabilities := &specs.LinuxCapabilities{Bounding: defaultCapabilities()}
+	if in.user.UID == 0 { // as Docker does: a user who is not root has none, but may gain them by set-user-id programs
+		capabilities.Effective, capabilities.Permitted = defaultCapabilities(), defaultCapabilities()
+	}
+	return &specs.Process{
+		Terminal:     d.TTY,
+		User:         in.user,
+		Args:         d.Args,
+		Env:          environmentOf(d, in.home),
+		Cwd:          dir,
+		Capabilities: capabilities,
+		Rlimits:      openFiles(),
+	}
+}
+
+// openFiles limits the container's open files; an agent that may not raise limits can give only what it has itself.
+func openFiles() []specs.POSIXRlimit {
+	soft, hard := uint64(nofileSoft), uint64(nofileHard)
+	var own unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &own) == nil {
+		hard = min(hard, own.Max)
+	}
+	return []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: min(soft, hard), Hard: hard}}
+}
+
+// environmentOf adds what every container has, where the definition does not say otherwise.
+func environmentOf(d engine.Definition, home string) []string {
+	env := slices.Clone(d.Env)
+	set := func(name, value string) {
+		has := func(v string) bool { return strings.HasPrefix(v, name+"=") }
+		if !slices.ContainsFunc(env, has) {
+			env = append(env, name+"="+value)
+		}
+	}
+	set("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	set("HOSTNAME", hostname(d))
+	set("HOME", home)
+	if d.TTY {
+		set("TERM", "xterm")
+	}
+	return env
+}
+
+func namespacesOf(in specInput) []specs.LinuxNamespace {
+	namespaces := []specs.LinuxNamespace{
+		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+		{Type: specs.NetworkNamespace, Path: in.netns},
+	}
+	if in.unified {
+		namespaces = append(namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+	}
+	return namespaces
+}
+
+// mountsOf lists the container's mounts in the order in which they are made. On machines with cgroup v1 the container
+// has no /sys/fs/cgroup: one mount for each of a dozen hierarchies would have to be made again within the freeze.
+func mountsOf(in specInput) []specs.Mount {
+	mounts := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", shmOption}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm",
+			Options: []string{"nosuid", "noexec", "nodev", "mode=1777", shmOption}},
+	}
+	if in.unified {
+		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
+			Options: []string{"ro", "nosuid", "noexec", "nodev"}})
+	}
+	for _, name := range privateMounts() {
+		mounts = append(mounts, bind(in.files.private()+"/"+name, "/etc/"+name, false))
+	}
+	volumes := slices.Clone(in.definition.Volumes)
+	// A volume below another one must be mounted after it.
+	slices.SortStableFunc(volumes, func(a, b engine.Volume) int { return strings.Compare(a.Path, b.Path) })
+	for _, v := range volumes {
+		mounts = append(mounts, bind(in.files.paths.volume(v.Name), v.Path, v.ReadOnly))
+	}
+	return mounts
+}
+
+// privateMounts are the files of the private directory that appear in the container's /etc.
+func privateMounts() []string { return []string{"resolv.conf", "hostname", "hosts"} }
+
+func bind(source, destination string, readOnly bool) specs.Mount {
+	options := []string{"bind", "rprivate"}
+	if readOnly {
+		options = append(options, "ro")
+	}
+	return specs.Mount{Destination: destination, Type: "bind", Source: source, Options: options}
+}
+
+func resourcesOf(limits engine.Limits) *specs.LinuxResources {
+	resources := &specs.LinuxResources{Devices: allowedDevices()}
+	if limits.MemoryBytes > 0 {
+		resources.Memory = &specs.LinuxMemory{Limit: &limits.MemoryBytes}
+	}
+	if limits.CPUs > 0 {
+		quota, period := int64(math.Round(limits.CPUs*cpuPeriod)), uint64(cpuPeriod)
+		resources.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
+	}
+	if limits.Pids > 0 {
+		resources.Pids = &specs.LinuxPids{Limit: &limits.Pids}
+	}
+	return resources
+}
+
+// allowedDevices forbids all devices; runc itself allows those that every container has (null, zero, tty, ptmx, ...).
+func allowedDevices() []specs.LinuxDeviceCgroup {
+	return []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+}

@@ -1,0 +1,269 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ptyQuiet is how long a terminal must be silent to count as empty: what a process wrote to it reaches the other end
+// through a work queue of the kernel (drivers/tty/tty_buffer.c), a moment after the write is over.
+const ptyQuiet = 3 * time.Millisecond
+
+// logRetry is the pause before output is written again to a log whose disk is full. The container meanwhile waits when
+// its pipe is full; nothing is lost.
+const logRetry = 500 * time.Millisecond
+
+// stdio is a container's standard output and error: pipes, or a terminal, and the log that they end in.
+type stdio struct {
+	files          container
+	names          []string // of stdin, stdout, stderr, as CRIU calls them
+	stdout, stderr *os.File // the container's ends, until runc has them
+	console        *net.UnixListener
+	streams        []*stream
+	done           sync.WaitGroup
+
+	mu  sync.Mutex // guards reading from the streams and writing to the log: one without the other loses output
+	log *logWriter
+}
+
+// stream is one end that this process reads.
+type stream struct {
+	name     string
+	file     *os.File // non-blocking
+	terminal bool
+}
+
+// openStdio makes a container's standard output and error.
+func openStdio(files container, terminal bool) (*stdio, error) {
+	s := &stdio{files: files}
+	if terminal {
+		return s, s.listenConsole()
+	}
+	var err error
+	var outName, errName string
+	if s.stdout, outName, err = s.pipe("stdout"); err == nil {
+		s.stderr, errName, err = s.pipe("stderr")
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	s.names = []string{"/dev/null", outName, errName}
+	return s, nil
+}
+
+// pipe makes one pipe: its read end becomes a stream. The container's end stays in blocking mode, as programs expect.
+func (s *stdio) pipe(name string) (*os.File, string, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, "", fmt.Errorf("make pipe for %s: %w", name, err)
+	}
+	end := os.NewFile(uintptr(fds[1]), name)
+	if err := s.add(name, fds[0], false); err != nil {
+		end.Close()
+		return nil, "", err
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(fds[1], &stat); err != nil {
+		end.Close()
+		return nil, "", fmt.Errorf("stat pipe for %s: %w", name, err)
+	}
+	return end, fmt.Sprintf("pipe:[%d]", stat.Ino), nil
+}
+
+func (s *stdio) add(name string, fd int, terminal bool) error {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("set %s non-blocking: %w", name, err)
+	}
+	s.streams = append(s.streams, &stream{name: name, file: os.NewFile(uintptr(fd), name), terminal: terminal})
+	return nil
+}
+
+// listenConsole makes the socket on which runc hands over the terminal that it makes in the container.
+func (s *stdio) listenConsole() error {
+	if err := os.RemoveAll(s.files.console()); err != nil {
+		return fmt.Errorf("remove old console socket: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.files.console(), Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("listen for the container's terminal: %w", err)
+	}
+	s.console = listener
+	s.names = []string{"", "", ""} // CRIU carries a terminal whole
+	return nil
+}
+
+// handOver is called when runc has ended successfully: the container has its ends now, and the terminal is there.
+func (s *stdio) handOver() error {
+	if s.console == nil {
+		return errors.Join(s.stdout.Close(), s.stderr.Close())
+	}
+	defer s.console.Close()
+	if err := s.console.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	conn, err := s.console.AcceptUnix()
+	if err != nil {
+		return fmt.Errorf("wait for the container's terminal: %w", err)
+	}
+	defer conn.Close()
+	fd, err := receiveDescriptor(conn)
+	if err != nil {
+		return fmt.Errorf("receive the container's terminal: %w", err)
+	}
+	return s.add("stdout", fd, true)
+}
+
+// receiveDescriptor reads one descriptor from a unix socket.
+func receiveDescriptor(conn *net.UnixConn) (int, error) {
+	data, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4*4))
+	_, n, _, _, err := conn.ReadMsgUnix(data, rights)
+	if err != nil {
+		return -1, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:n])
+	if err != nil || len(messages) != 1 {
+		return -1, fmt.Errorf("%d control messages: %w", len(messages), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) == 0 {
+		return -1, fmt.Errorf("%d descriptors: %w", len(fds), err)
+	}
+	for _, extra := range fds[1:] {
+		unix.Close(extra)
+	}
+	unix.CloseOnExec(fds[0])
+	return fds[0], nil
+}
+
+// follow opens the log and moves output to it from now on.
+func (s *stdio) follow() error {
+	log, err := openLog(s.files.log())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.log = log
+	s.mu.Unlock()
+	for _, one := range s.streams {
+		raw, err := one.file.SyscallConn()
+		if err != nil {
+			return fmt.Errorf("read %s: %w", one.name, err)
+		}
+		s.done.Go(func() {
+			// An error means that the file was closed by this process.
+			_ = raw.Read(func(fd uintptr) bool { return s.moveAll(one, int(fd)) })
+		})
+	}
+	return nil
+}
+
+// moveAll moves to the log what there is, and tells whether the stream has ended.
+func (s *stdio) moveAll(one *stream, fd int) bool {
+	for {
+		ended, err := s.move(one, fd)
+		if err == nil {
+			return ended
+		}
+		time.Sleep(logRetry)
+	}
+}
+
+// move moves what a stream has now to the log. An error means that the log takes no more at this moment.
+func (s *stdio) move(one *stream, fd int) (ended bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	buffer := make([]byte, maxLogPiece)
+	for {
+		if err := s.log.flush(); err != nil {
+			return false, err
+		}
+		n, err := unix.Read(fd, buffer)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return false, nil
+		case err != nil || n <= 0: // EIO is how a terminal says that nobody has it open any more
+			return true, nil
+		default:
+			if err := s.log.write(time.Now(), one.name, buffer[:n]); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// drain moves to the log all that a container, which must be frozen, has written.
+func (s *stdio) drain() error {
+	for _, one := range s.streams {
+		for {
+			if err := s.drainOne(one); err != nil {
+				return fmt.Errorf("drain %s of the container: %w", one.name, err)
+			}
+			if !one.terminal || !readable(one.file, ptyQuiet) {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (s *stdio) drainOne(one *stream) error {
+	raw, err := one.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var moveErr error
+	err = raw.Control(func(fd uintptr) { _, moveErr = s.move(one, int(fd)) })
+	return errors.Join(err, moveErr)
+}
+
+// readable waits for data.
+func readable(file *os.File, timeout time.Duration) bool {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ready := false
+	_ = raw.Control(func(fd uintptr) {
+		set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, _ := unix.Poll(set, int(timeout.Milliseconds()))
+		ready = n > 0 && set[0].Revents&unix.POLLIN != 0
+	})
+	return ready
+}
+
+// finish moves the last output to the log, after all processes of the container have ended.
+func (s *stdio) finish() error {
+	err := s.drain()
+	s.close()
+	s.done.Wait()
+	return err
+}
+
+// close closes all that is open.
+func (s *stdio) close() {
+	for _, file := range []*os.File{s.stdout, s.stderr} {
+		if file != nil {
+			file.Close()
+		}
+	}
+	if s.console != nil {
+		s.console.Close()
+	}
+	for _, one := range s.streams {
+		one.file.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.log != nil {
+		s.log.close()
+	}
+}

@@ -1,0 +1,37 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// sweep ends all processes of a container and removes what the kernel and runc have of it: cgroup, runc's state,
+// mounts. It needs to know nothing but the container's id, and finding nothing is success.
+func sweep(ctx context.Context, r runc, files container) error {
+	if err := killCgroup(ctx, files); err != nil {
+		return err
+	}
+	return errors.Join(r.forget(files.id), unmountBelow(files.runDir()))
+}
+
+// killCgroup kills all processes in a container's cgroup and removes the cgroup.
+func killCgroup(ctx context.Context, files container) error {
+	group, err := kernel.OpenCgroup(files.cgroup())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open cgroup of container %.12s: %w", files.id, err)
+	}
+	if err := group.Kill(ctx); err != nil {
+		return fmt.Errorf("kill container %.12s: %w", files.id, err)
+	}
+	if err := group.Remove(); err != nil {
+		return fmt.Errorf("remove cgroup of container %.12s: %w", files.id, err)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package embedded
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxAccountBytes = 8 << 20 // of /etc/passwd and /etc/group in an image
+	maxID           = 1<<31 - 1
+	maxGroups       = 1024
+)
+
+// account is the user a container's process runs as.
+type account struct {
+	user specs.User
+	home string
+}
+
+// resolveUser finds what "", "user", "uid", "user:group" or "uid:gid" means in a container's root file system. The
+// files there belong to the container, so they are read without following links out of it and within bounds.
+func resolveUser(rootfs, wanted string) (account, error) {
+	name, group, hasGroup := strings.Cut(wanted, ":")
+	result := account{home: "/"}
+	known, err := lookupPasswd(rootfs, name)
+	if err != nil {
+		return result, fmt.Errorf("user %q: %w", wanted, err)
+	}
+	result.user.UID, result.user.GID = known.uid, known.gid
+	if known.home != "" {
+		result.home = known.home
+	}
+	if hasGroup {
+		if result.user.GID, err = lookupGroup(rootfs, group); err != nil {
+			return result, fmt.Errorf("user %q: %w", wanted, err)
+		}
+		return result, nil
+	}
+	if known.name != "" {
+		result.user.AdditionalGids, err = groupsOf(rootfs, known.name, known.gid)
+	}
+	return result, err
+}
+
+// passwdEntry is one line of /etc/passwd.
+type passwdEntry struct {
+	name, home string
+	uid, gid   uint32
+}
+
+// lookupPasswd finds a user by name or number; a number need not be listed. "" is root.
+func lookupPasswd(rootfs, wanted string) (passwdEntry, error) {
+	if wanted == "" {
+		wanted = "0"
+	}
+	number, isNumber := parseID(wanted)
+	var found *passwdEntry
+	err := eachLine(rootfs, "etc/passwd", func(fields []string) bool {
+		if len(fields) < 6 {
+			return true
+		}
+		uid, ok := parseID(fields[2])
+		gid, ok2 := parseID(fields[3])
+		if ok && ok2 && (fields[0] == wanted || isNumber && uid == number) {
+			found = &passwdEntry{name: fields[0], home: fields[5], uid: uid, gid: gid}
+		}
+		return found == nil
+	})
+	switch {
+	case err != nil:
+		return passwdEntry{}, err
+	case found != nil:
+		return *found, nil
+	case isNumber:
+		return passwdEntry{uid: number}, nil
+	}
+	return passwdEntry{}, errors.New("the image's /etc/passwd does not list it; use a number or a name that it has")
+}
+
+func lookupGroup(rootfs, wanted string) (uint32, error) {
+	number, isNumber := parseID(wanted)
+	if isNumber {
+		return number, nil
+	}
+	found, result := false, uint32(0)
+	err := eachLine(rootfs, "etc/group", func(fields []string) bool {
+		if len(fields) >= 3 && fields[0] == wanted {
+			result, found = parseID(fields[2])
+		}
+		return !found
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("the image's /etc/group does not list group %q; use a number or a name that it has", wanted)
+	}
+	return result, err
+}
+
+// groupsOf lists the groups of which a user is a member besides the primary one.
+func groupsOf(rootfs, name string, primary uint32) ([]uint32, error) {
+	var groups []uint32
+	err := eachLine(rootfs, "etc/group", func(fields []string) bool {
+		if len(fields) < 4 {
+			return true
+		}
+		for _, member := range strings.Split(fields[3], ",") {
+			if gid, ok := parseID(fields[2]); ok && member == name && gid != primary {
+				groups = append(groups, gid)
+				break
+			}
+		}
+		return len(groups) < maxGroups
+	})
+	return groups, err
+}
+
+func parseID(s string) (uint32, bool) {
+	id, err := strconv.ParseUint(s, 10, 32)
+	return uint32(id), err == nil && id <= maxID
+}
+
+// eachLine calls visit with the fields of each line until it returns false. A missing file has no lines.
+func eachLine(rootfs, name string, visit func(fields []string) bool) error {
+	file, err := openInside(rootfs, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open /%s in the container: %w", name, err)
+	}
+	defer file.Close()
+	scanner := bufio.NewScanner(io.LimitReader(file, maxAccountBytes))
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		line := strings.TrimSpace(scanner.Text())
+		if line != "" && line[0] != '#' && !visit(strings.Split(line, ":")) {
+			return nil
+		}
+	}
+	if err := scanner.Err(); err != nil {
+		return fmt.Errorf("read /%s in the container: %w", name, err)
+	}
+	return nil
+}
+
+// openInside opens a regular file in a container's root file system. Links are followed as the container would see
+// them and never lead out of it (openat2(2), RESOLVE_IN_ROOT, Linux 5.6); a fifo or a device is refused, not waited on.
+func openInside(rootfs, name string) (*os.File, error) {
+	root, err := unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: rootfs, Err: err}
+	}
+	defer unix.Close(root)
+	fd, err := unix.Openat2(root, name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), name)
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
