@@ -178,7 +178,10 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
 	if err != nil {
 		return err
 	}
-	environment := append(criu.GateEnv(a.files.gate(), a.files.resumed(), tool), "PATH="+path)
+	settings := criu.GateSettings{
+		Socket: a.files.gate(), Record: a.files.resumed(), Tool: tool, CgroupNamespace: unified(),
+	}
+	environment := append(criu.GateEnv(settings), "PATH="+path)
 	a.reports, err = a.engine.startMonitor(a.files, job{Terminal: a.definition.TTY, Restore: &restoreJob{
 		Environment: environment, Images: a.files.images(), Work: a.files.criuWork(),
 	}})

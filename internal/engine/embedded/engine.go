@@ -32,6 +32,7 @@ type Config struct {
 	Images     Images
 	Executable string // this program, which becomes monitors and gates; "" for the running one
 	ResolvConf string // "" for /etc/resolv.conf
+	Cgroup     string // parent of the containers' cgroups; "" for /godwit
 }
 
 // Engine runs containers with runc. It implements engine.Engine.
@@ -70,7 +71,10 @@ func New(config Config) (*Engine, error) {
 	if config.ResolvConf == "" {
 		config.ResolvConf = "/etc/resolv.conf"
 	}
-	p := paths{state: config.StateDir, run: config.RunDir}
+	if config.Cgroup == "" {
+		config.Cgroup = "/godwit"
+	}
+	p := paths{state: config.StateDir, run: config.RunDir, group: config.Cgroup}
 	e := &Engine{
 		config: config, paths: p, criu: config.Criu, runc: runc{path: config.Runc, root: p.runcRoot()},
 		locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{},

@@ -94,24 +94,24 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 }
 
 // settle waits for the monitor of a container that has ended, and removes what a monitor that was killed has left.
-func (e *Engine) settle(ctx context.Context, files container) error {
+func (e *Engine) settle(ctx context.Context, place container) error {
 	var last liveState
-	if err := loadJSON(files.runtime(), &last); err == nil {
+	if err := loadJSON(place.runtime(), &last); err == nil {
 		ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 		defer cancel()
 		if err := waitGone(ctx, last.Monitor); err != nil {
 			return err
 		}
 	}
-	if err := sweep(ctx, e.runc, files); err != nil {
+	if err := sweep(ctx, e.runc, place); err != nil {
 		return err
 	}
-	return os.RemoveAll(files.runDir())
+	return os.RemoveAll(place.runDir())
 }
 
 // launch starts a container's monitor and waits until the container runs.
-func (e *Engine) launch(ctx context.Context, files container, j job) error {
-	reports, err := e.startMonitor(files, j)
+func (e *Engine) launch(ctx context.Context, place container, j job) error {
+	reports, err := e.startMonitor(place, j)
 	if err != nil {
 		return err
 	}
@@ -122,19 +122,20 @@ func (e *Engine) launch(ctx context.Context, files container, j job) error {
 	if err == nil || answer.Error != "" {
 		return err
 	}
-	return errors.Join(ctx.Err(), err, killMonitor(files))
+	return errors.Join(ctx.Err(), err, killMonitor(place))
 }
 
 // startMonitor starts a monitor, which tells by reports how far it is. It stays when this process ends.
-func (e *Engine) startMonitor(files container, j job) (*os.File, error) {
-	j.ID, j.StateDir, j.RunDir, j.Runc = files.id, e.paths.state, e.paths.run, e.runc.path
-	if err := os.MkdirAll(files.runDir(), 0o700); err != nil {
+func (e *Engine) startMonitor(place container, j job) (*os.File, error) {
+	j.ID, j.StateDir, j.RunDir = place.id, e.paths.state, e.paths.run
+	j.Cgroup, j.Runc = e.paths.group, e.runc.path
+	if err := os.MkdirAll(place.runDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("make run directory: %w", err)
 	}
-	if err := saveJSON(files.job(), j); err != nil {
+	if err := saveJSON(place.job(), j); err != nil {
 		return nil, err
 	}
-	output, err := os.OpenFile(files.monitorLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	output, err := os.OpenFile(place.monitorLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the monitor's log: %w", err)
 	}
@@ -144,7 +145,7 @@ func (e *Engine) startMonitor(files container, j job) (*os.File, error) {
 		return nil, fmt.Errorf("make pipe for the monitor's reports: %w", err)
 	}
 	defer theirs.Close()
-	cmd := exec.Command(e.config.Executable, MonitorCommand, files.job())
+	cmd := exec.Command(e.config.Executable, MonitorCommand, place.job())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", output, output
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -172,9 +173,9 @@ func readReport(decoder *json.Decoder) (report, error) {
 }
 
 // killMonitor ends a container's monitor, if there is one.
-func killMonitor(files container) error {
+func killMonitor(place container) error {
 	var last liveState
-	err := loadJSON(files.runtime(), &last)
+	err := loadJSON(place.runtime(), &last)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !last.Monitor.alive() {
 		return nil
 	}
@@ -325,7 +326,7 @@ func (e *Engine) removeFiles(place container, volumes []string) error {
 		err = files.RemoveTree(doomed)
 	}
 	if err != nil {
-		return fmt.Errorf("remove files of container %.12s: %w", place.id, err)
+		return fmt.Errorf("remove place of container %.12s: %w", place.id, err)
 	}
 	return nil
 }

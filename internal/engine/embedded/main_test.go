@@ -62,7 +62,7 @@ func shortDir(t *testing.T) string {
 func newTestNode(t *testing.T) *testNode {
 	t.Helper()
 	dir := shortDir(t)
-	e, err := New(Config{StateDir: dir + "/s", RunDir: dir + "/r", Images: testImages{busyboxLayer(t)}})
+	e, err := New(Config{StateDir: dir + "/s", RunDir: dir + "/r", Images: testImages{busyboxLayer(t)}, Cgroup: "/godwit-test/" + filepath.Base(dir)})
 	if err != nil {
 		t.Fatal(err)
 	}

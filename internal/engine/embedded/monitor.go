@@ -28,6 +28,7 @@ type job struct {
 	ID       string      `json:"id"`
 	StateDir string      `json:"state_dir"`
 	RunDir   string      `json:"run_dir"`
+	Cgroup   string      `json:"cgroup"`
 	Runc     string      `json:"runc"`
 	Terminal bool        `json:"terminal"`
 	Restore  *restoreJob `json:"restore,omitempty"` // nil: start the container anew
@@ -85,7 +86,7 @@ func newMonitor(args []string) (*monitor, error) {
 	if !idPattern.MatchString(j.ID) {
 		return nil, fmt.Errorf("job %s is not for a container: id %.80q", args[0], j.ID)
 	}
-	p := paths{state: j.StateDir, run: j.RunDir}
+	p := paths{state: j.StateDir, run: j.RunDir, group: j.Cgroup}
 	return &monitor{job: j, files: p.of(j.ID), runc: runc{path: j.Runc, root: p.runcRoot()}}, nil
 }
 

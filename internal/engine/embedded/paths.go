@@ -15,6 +15,7 @@ var (
 type paths struct {
 	state string // survives a reboot
 	run   string // does not
+	group string // cgroup in which the containers' cgroups are
 }
 
 func (p paths) containers() string         { return filepath.Join(p.state, "containers") }
@@ -61,4 +62,4 @@ func (c container) pidFile() string    { return filepath.Join(c.runDir(), "pid")
 func (c container) runcLog() string    { return filepath.Join(c.runDir(), "runc.log") }
 
 // cgroup is the container's cgroup, below the mount point of each hierarchy.
-func (c container) cgroup() string { return "/godwit/" + c.id }
+func (c container) cgroup() string { return filepath.Join(c.paths.group, c.id) }

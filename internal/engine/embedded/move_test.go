@@ -1,0 +1,134 @@
+package embedded
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"golang.org/x/sys/unix"
+	"io"
+	"os"
+)
+
+// mountMemoryDir is a directory for a dump.
+func mountMemoryDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := mountMemory(dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// move moves a container from one node to another and tells where the time went.
+func move(t *testing.T, source, target *testNode, id string) {
+	t.Helper()
+	ctx := t.Context()
+	one, err := source.Inspect(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	netns := newNetns(t)
+	arrival, err := target.Arrive(ctx, one.Definition, netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arrival.Close()
+	departure, err := source.Depart(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer departure.Close()
+	begin := time.Now()
+	if _, err := departure.Freeze(ctx); err != nil {
+		t.Fatal(err)
+	}
+	frozenAt := time.Now()
+	images := mountMemoryDir(t)
+	dumping := time.Now()
+	if err := departure.Dump(ctx, images); err != nil {
+		t.Fatal(err)
+	}
+	dumped := time.Now()
+	copyFiles(t, images, arrival.ImagesDir())
+	copyTrees(t, source, arrival, id)
+	restoring := time.Now()
+	resumed, err := arrival.Restore(ctx, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	returned := time.Now()
+	if err := source.Destroy(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	destroyed := time.Now()
+	if err := arrival.Close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("freeze %v dump %v restore %v (return +%v) destroy %v", frozenAt.Sub(begin), dumped.Sub(dumping),
+		resumed.Sub(restoring), returned.Sub(resumed), destroyed.Sub(returned))
+}
+
+func copyFiles(t *testing.T, from, to string) {
+	t.Helper()
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		data, err := os.ReadFile(from + "/" + entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to+"/"+entry.Name(), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func copyTrees(t *testing.T, source *testNode, arrival engine.Arrival, id string) {
+	t.Helper()
+	trees, err := source.Trees(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(files.SendTrees(context.Background(), w, trees, nil)) }()
+	if err := files.ReceiveTrees(t.Context(), r, arrival.TreePath, files.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitFor polls a condition.
+func waitFor(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestMove(t *testing.T) {
+	a, b := newTestNode(t), newTestNode(t)
+	d := a.start(definition(t, "sh", "-c", "i=0; while :; do echo $i; i=$((i+1)); sleep 0.01; done"))
+	waitFor(t, "output", func() bool { return strings.Contains(a.output(d.ID), "20\n") })
+	move(t, a, b, d.ID)
+	before := len(b.output(d.ID))
+	waitFor(t, "more output", func() bool { return len(b.output(d.ID)) > before+100 })
+	move(t, b, a, d.ID)
+	before = len(a.output(d.ID))
+	waitFor(t, "more output", func() bool { return len(a.output(d.ID)) > before+100 })
+	out := a.output(d.ID)
+	for i, line := range strings.Split(strings.TrimSuffix(out, "\n"), "\n") {
+		if line != strconv.Itoa(i) {
+			t.Fatalf("line %d is %q", i, line)
+		}
+	}
+}
