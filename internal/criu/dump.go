@@ -46,7 +46,7 @@ const (
 // StartDump starts CRIU and returns when it is ready for the request. Nothing is sent, nothing is stopped. ctx bounds
 // the start only.
 func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error) {
-	s, err := startSession(t.Path, [3]*os.File{}, nil)
+	s, err := startSession(t.Path, sessionFiles{})
 	if err != nil {
 		return nil, err
 	}

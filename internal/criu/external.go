@@ -105,9 +105,8 @@ func maskedMounts(paths []string, pid int) ([]Mount, error) {
 // externalCgroupMounts are the version 1 cgroup mounts of a container without a cgroup namespace: bind mounts of the
 // node's own. Version 2, and both in a namespace of their own, are real mounts, which CRIU dumps.
 func externalCgroupMounts(spec *specs.Spec, pid int) ([]Mount, error) {
-	own := slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
 	index := slices.IndexFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "cgroup" })
-	if own || index < 0 {
+	if hasCgroupNamespace(spec) || index < 0 {
 		return nil, nil
 	}
 	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", pid))
@@ -125,6 +124,10 @@ func externalCgroupMounts(spec *specs.Spec, pid int) ([]Mount, error) {
 		}
 	}
 	return mounts, lines.Err()
+}
+
+func hasCgroupNamespace(spec *specs.Spec) bool {
+	return slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
 }
 
 // externalNamespaces names the namespaces that are given by path, in the way in which `runc restore` looks them up.

@@ -1,6 +1,7 @@
 package criu
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/checkpoint-restore/go-criu/v7/rpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
@@ -140,7 +142,11 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 	if err != nil {
 		return err
 	}
-	g.real, err = startSession(g.criu, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, inherited)
+	with := sessionFiles{stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, more: inherited}
+	if with.namespaces, err = namespacesFor("config.json"); err != nil {
+		return err
+	}
+	g.real, err = startSession(g.criu, with)
 	if err != nil {
 		return err
 	}
@@ -164,6 +170,24 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 	}
 	g.settle(o)
 	return nil
+}
+
+// namespacesFor says which namespaces CRIU is started in. runc starts its criu in the bundle's directory, so the
+// container's specification is at hand. CRIU makes a cgroup namespace only if it also manages cgroups, which takes time
+// and is runc's task here. So the gate makes it; its root is the container's cgroup, into which runc has put the gate.
+func namespacesFor(config string) (uintptr, error) {
+	data, err := os.ReadFile(config)
+	if err != nil {
+		return 0, fmt.Errorf("read the container's specification: %w", err)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return 0, fmt.Errorf("read the container's specification: %w", err)
+	}
+	if spec.Linux != nil && hasCgroupNamespace(&spec) {
+		return unix.CLONE_NEWCGROUP, nil
+	}
+	return 0, nil
 }
 
 // settle sets what must not depend on the node's /etc/criu/runc.conf or on annotations.

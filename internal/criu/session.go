@@ -82,8 +82,15 @@ type session struct {
 // swrkFD is the descriptor on which CRIU finds its connection. Those after it are the caller's.
 const swrkFD = 3
 
-// startSession starts CRIU with the given standard streams and further descriptors from 4 on.
-func startSession(path string, stdio [3]*os.File, more []*os.File) (*session, error) {
+// sessionFiles are what a new CRIU gets, and the namespaces that are made for it (CLONE_NEW…).
+type sessionFiles struct {
+	stdio      [3]*os.File
+	more       []*os.File // descriptors from 4 on
+	namespaces uintptr
+}
+
+// startSession starts CRIU.
+func startSession(path string, with sessionFiles) (*session, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)
@@ -95,9 +102,12 @@ func startSession(path string, stdio [3]*os.File, more []*os.File) (*session, er
 		return nil, err
 	}
 	cmd := exec.Command(path, "swrk", fmt.Sprint(swrkFD))
-	setStdio(cmd, stdio)
-	cmd.ExtraFiles = append([]*os.File{server}, more...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's ^C is not for CRIU
+	setStdio(cmd, with.stdio)
+	cmd.ExtraFiles = append([]*os.File{server}, with.more...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid:    true, // a terminal's ^C is not for CRIU
+		Cloneflags: with.namespaces,
+	}
 	if err := cmd.Start(); err != nil {
 		l.close()
 		return nil, fmt.Errorf("start %s: %w", path, err)

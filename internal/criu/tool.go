@@ -48,7 +48,7 @@ func Find() (Tool, error) {
 	if err != nil {
 		return Tool{}, err
 	}
-	s, err := startSession(path, [3]*os.File{}, nil)
+	s, err := startSession(path, sessionFiles{})
 	if err != nil {
 		return Tool{}, err
 	}
