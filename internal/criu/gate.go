@@ -47,13 +47,29 @@ const (
 const (
 	envGate   = "GODWIT_GATE"
 	envRecord = "GODWIT_GATE_RECORD"
+
+	envCgroupNamespace = "GODWIT_GATE_CGROUP_NAMESPACE"
 )
 
-// GateEnv is the environment for `runc restore` that makes its criu a gate: socket is the path that ListenGate listens
-// on, record the file that is made durably before anything runs, tool the real CRIU. PATH must begin with a directory
-// in which `criu` is a link to this program: the caller adds that.
-func GateEnv(socket, record string, tool Tool) []string {
-	return []string{envGate + "=" + socket, envRecord + "=" + record, envCRIU + "=" + tool.Path}
+// GateSettings make the criu of one `runc restore` a gate.
+type GateSettings struct {
+	Socket string // on which ListenGate listens
+	Record string // file that is made durably before anything runs
+	Tool   Tool   // the real CRIU
+
+	// CgroupNamespace says that the container has a cgroup namespace of its own. CRIU makes one only if it also manages
+	// cgroups, which takes time and is the engine's task, so the gate makes it and starts CRIU in it.
+	CgroupNamespace bool
+}
+
+// GateEnv is the environment for `runc restore`. Its PATH must begin with a directory in which `criu` is a link to
+// this program: the caller adds that.
+func GateEnv(s GateSettings) []string {
+	env := []string{envGate + "=" + s.Socket, envRecord + "=" + s.Record, envCRIU + "=" + s.Tool.Path}
+	if s.CgroupNamespace {
+		env = append(env, envCgroupNamespace+"=1")
+	}
+	return env
 }
 
 // maxGateLine bounds a line between gate and agent; the longest carries an error's text.

@@ -1,7 +1,6 @@
 package criu
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/checkpoint-restore/go-criu/v7/rpc"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
@@ -143,8 +141,8 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 		return err
 	}
 	with := sessionFiles{stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, more: inherited}
-	if with.namespaces, err = namespacesFor("config.json"); err != nil {
-		return err
+	if os.Getenv(envCgroupNamespace) != "" {
+		with.namespaces = unix.CLONE_NEWCGROUP // its root is the container's cgroup, where runc has put this process
 	}
 	g.real, err = startSession(g.criu, with)
 	if err != nil {
@@ -170,24 +168,6 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 	}
 	g.settle(o)
 	return nil
-}
-
-// namespacesFor says which namespaces CRIU is started in. runc starts its criu in the bundle's directory, so the
-// container's specification is at hand. CRIU makes a cgroup namespace only if it also manages cgroups, which takes time
-// and is runc's task here. So the gate makes it; its root is the container's cgroup, into which runc has put the gate.
-func namespacesFor(config string) (uintptr, error) {
-	data, err := os.ReadFile(config)
-	if err != nil {
-		return 0, fmt.Errorf("read the container's specification: %w", err)
-	}
-	var spec specs.Spec
-	if err := json.Unmarshal(data, &spec); err != nil {
-		return 0, fmt.Errorf("read the container's specification: %w", err)
-	}
-	if spec.Linux != nil && hasCgroupNamespace(&spec) {
-		return unix.CLONE_NEWCGROUP, nil
-	}
-	return 0, nil
 }
 
 // settle sets what must not depend on the node's /etc/criu/runc.conf or on annotations.

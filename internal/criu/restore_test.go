@@ -47,7 +47,9 @@ func (c *container) startRestore() *restore {
 	work := filepath.Join(c.dir, "work")
 	r.runc = exec.Command(runcPath(), "--root", c.root(), "--log", filepath.Join(c.dir, "runc.log"), "restore", "--detach",
 		"--bundle", c.bundle, "--image-path", c.images, "--work-path", work, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
-	r.runc.Env = append(os.Environ(), GateEnv(filepath.Join(c.dir, "gate.sock"), r.record, findTool(c.t))...)
+	r.runc.Env = append(os.Environ(), GateEnv(GateSettings{
+		Socket: filepath.Join(c.dir, "gate.sock"), Record: r.record, Tool: findTool(c.t), CgroupNamespace: true,
+	})...)
 	r.runc.Env = append(r.runc.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	must(c.t, r.runc.Start())
 	go func() { r.done <- r.runc.Wait() }()
