@@ -1,0 +1,249 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// insideDevice is the name of a container's interface.
+const insideDevice = "eth0"
+
+// validID keeps ids usable as file names and in an interface's alias.
+var validID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
+
+// gateway is what every container on every node has as its router; the address is link-local and nobody else's.
+func gateway() (netip.Addr, net.HardwareAddr) {
+	return netip.AddrFrom4([4]byte{169, 254, 1, 1}), net.HardwareAddr{0x0e, 0x67, 0x67, 0x77, 0, 1}
+}
+
+// containerDevice is the name of the node's end of a container's veth pair: 15 bytes, the kernel's limit.
+func containerDevice(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return "gwc" + hex.EncodeToString(sum[:6])
+}
+
+// Attach makes a container's network namespace, with its address, and the devices that join it to this node, and
+// returns the namespace's path. The container is not plugged in until Route says that it is here. What is there
+// already is left as it is, so a running container does not notice.
+func (n *Network) Attach(ctx context.Context, id string, address Address) (string, error) {
+	if !validID.MatchString(id) {
+		return "", fmt.Errorf("container id %q is %w: it must be letters, digits, and _ . - after the first", id, ErrInvalid)
+	}
+	mac, err := n.config.check(address)
+	if err != nil {
+		return "", fmt.Errorf("attach container %s: %w", id, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return "", fmt.Errorf("attach container %s: %w", id, err)
+	}
+	for other, attached := range n.containers {
+		if attached.address.IP == address.IP && other != id {
+			return "", fmt.Errorf("attach container %s: %w: container %s has %s here", id, ErrAddressTaken, other, address.IP)
+		}
+	}
+	if old, ok := n.containers[id]; ok && old.address.IP != address.IP {
+		return "", fmt.Errorf("attach container %s: it is attached with %s; detach it first", id, old.address.IP)
+	}
+	path := n.NetnsPath(id)
+	if err := n.attach(id, path, address, mac); err != nil {
+		return "", errors.Join(fmt.Errorf("attach container %s with %s: %w", id, address.IP, err), n.undoAttach(id))
+	}
+	n.containers[id] = attachment{address: address, device: containerDevice(id)}
+	return path, nil
+}
+
+// undoAttach removes what a failed Attach has made, but never an attachment that stood before it.
+func (n *Network) undoAttach(id string) error {
+	if _, stands := n.containers[id]; stands {
+		return nil
+	}
+	return n.detach(id)
+}
+
+// attach does the work of Attach; each step may have been done before.
+func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr) error {
+	if err := makeNamespace(path); err != nil {
+		return err
+	}
+	inside, err := openNamespace(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inside.Close() }()
+	handle, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
+	}
+	defer handle.Close()
+	if err := n.makePair(handle, inside, id, address, mac); err != nil {
+		return err
+	}
+	if err := n.configureOutside(id, address, mac); err != nil {
+		return err
+	}
+	return configureInside(handle, inside, address)
+}
+
+// makePair makes the veth pair unless both ends are there and as asked.
+func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id string, address Address, mac net.HardwareAddr) error {
+	name := containerDevice(id)
+	outside, err := n.links.LinkByName(name)
+	if err != nil && !isLinkNotFound(err) {
+		return fmt.Errorf("look for device %s: %w", name, err)
+	}
+	if err == nil {
+		eth0, err := handle.LinkByName(insideDevice)
+		if err == nil && bytes.Equal(eth0.Attrs().HardwareAddr, mac) && eth0.Attrs().MTU == address.MTU &&
+			eth0.Attrs().ParentIndex == outside.Attrs().Index {
+			return nil
+		}
+		if err := n.links.LinkDel(outside); err != nil {
+			return fmt.Errorf("remove half-made device %s: %w", name, err)
+		}
+	}
+	_, gatewayMAC := gateway()
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name, attributes.MTU, attributes.Group = name, address.MTU, groupContainer
+	attributes.HardwareAddr = gatewayMAC
+	pair := netlink.NewVeth(attributes)
+	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU = insideDevice, mac, uint32(address.MTU)
+	pair.PeerNamespace = netlink.NsFd(inside)
+	if err := n.links.LinkAdd(pair); err != nil {
+		return fmt.Errorf("make veth pair %s: %w", name, err)
+	}
+	return nil
+}
+
+// configureOutside prepares the node's end. Its alias says whose it is, for an agent that starts anew.
+func (n *Network) configureOutside(id string, address Address, mac net.HardwareAddr) error {
+	name := containerDevice(id)
+	link, err := n.links.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find device %s: %w", name, err)
+	}
+	if err := within(n.ns, func() error { return deviceSysctls(name) }); err != nil {
+		return fmt.Errorf("prepare device %s: %w", name, err)
+	}
+	neighbour := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
+		IP: net.IP(address.IP.AsSlice()), HardwareAddr: mac}
+	err = errors.Join(n.links.LinkSetAlias(link, aliasOf(id, address)), n.links.LinkSetUp(link), n.links.NeighSet(neighbour))
+	if err != nil {
+		return fmt.Errorf("configure device %s: %w", name, err)
+	}
+	return nil
+}
+
+// configureInside gives the container its address and its way out. The gateway's neighbour entry is permanent and the
+// same on every node, so a container that moves has nothing to ask or to unlearn.
+func configureInside(handle *netlink.Handle, inside netns.NsHandle, address Address) error {
+	eth0, err := handle.LinkByName(insideDevice)
+	if err != nil {
+		return fmt.Errorf("find the container's %s: %w", insideDevice, err)
+	}
+	lo, err := handle.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find the container's loopback device: %w", err)
+	}
+	if err := within(inside, func() error { return disableIPv6(insideDevice) }); err != nil {
+		return fmt.Errorf("prepare the container's %s: %w", insideDevice, err)
+	}
+	index := eth0.Attrs().Index
+	router, routerMAC := gateway()
+	own := &netlink.Addr{IPNet: hostNet(address.IP), Scope: unix.RT_SCOPE_UNIVERSE}
+	neighbour := &netlink.Neigh{LinkIndex: index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
+		IP: net.IP(router.AsSlice()), HardwareAddr: routerMAC}
+	out := &netlink.Route{LinkIndex: index, Dst: allAddresses(), Gw: net.IP(router.AsSlice()), Flags: int(netlink.FLAG_ONLINK)}
+	err = errors.Join(handle.LinkSetUp(lo), handle.AddrReplace(eth0, own), handle.LinkSetUp(eth0),
+		handle.NeighSet(neighbour), handle.RouteReplace(out))
+	if err != nil {
+		return fmt.Errorf("configure the container's interface: %w", err)
+	}
+	return nil
+}
+
+// Detach removes a container's namespace, devices and local route. Doing nothing is success. A route by which this
+// node sends the address elsewhere stays.
+func (n *Network) Detach(id string) error {
+	if !validID.MatchString(id) {
+		return fmt.Errorf("container id %q is %w", id, ErrInvalid)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if attached, ok := n.containers[id]; ok {
+		if err := n.unplug(attached.address.IP); err != nil {
+			return fmt.Errorf("detach container %s: %w", id, err)
+		}
+	}
+	if err := n.detach(id); err != nil {
+		return fmt.Errorf("detach container %s: %w", id, err)
+	}
+	delete(n.containers, id)
+	return nil
+}
+
+// detach removes the devices, and with them every route to them, and then the namespace.
+func (n *Network) detach(id string) error {
+	link, err := n.links.LinkByName(containerDevice(id))
+	if err == nil {
+		err = n.links.LinkDel(link)
+	}
+	if err != nil && !isLinkNotFound(err) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove device %s: %w", containerDevice(id), err)
+	}
+	return removeNamespace(n.NetnsPath(id))
+}
+
+// aliasOf is what recoverContainers reads.
+func aliasOf(id string, address Address) string {
+	return strings.Join([]string{"godwit", id, address.IP.String(), address.MAC, strconv.Itoa(address.MTU)}, " ")
+}
+
+// parseAlias is the inverse of aliasOf. Anybody with the right to may have changed the alias.
+func (c Config) parseAlias(alias string) (string, Address, bool) {
+	fields := strings.Fields(alias)
+	if len(fields) != 5 || fields[0] != "godwit" || !validID.MatchString(fields[1]) {
+		return "", Address{}, false
+	}
+	ip, errIP := netip.ParseAddr(fields[2])
+	mtu, errMTU := strconv.Atoi(fields[4])
+	address := Address{IP: ip, MAC: fields[3], MTU: mtu}
+	if errIP != nil || errMTU != nil {
+		return "", Address{}, false
+	}
+	_, err := c.check(address)
+	return fields[1], address, err == nil
+}
+
+// recoverContainers finds the containers that an earlier process attached.
+func (n *Network) recoverContainers() error {
+	links, err := n.links.LinkList()
+	if err != nil {
+		return fmt.Errorf("list the node's devices: %w", err)
+	}
+	for _, link := range links {
+		attributes := link.Attrs()
+		if attributes.Group != groupContainer {
+			continue
+		}
+		id, address, ok := n.config.parseAlias(attributes.Alias)
+		if ok && containerDevice(id) == attributes.Name {
+			n.containers[id] = attachment{address: address, device: attributes.Name}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+// Package network lets a container keep its IP address when it moves to another node.
+//
+// It owns, on one node and in one network namespace: the addresses of the containers whose home is this node, the
+// network namespace and the veth pair of every container here, the tunnel to the other nodes, the routes, and the hold
+// queues in which packets wait while a container moves. It must not know what a migration is, who asks, or how
+// processes are frozen: it is told where an address is, and makes it so. Every call says what shall be, not what shall
+// change, so it can be repeated after a crash.
+//
+// # Where packets go
+//
+// Node N owns 10.88.N.0/24. A packet to a container goes to the container's home node by that subnet's route, unless
+// a /32 route says better; the home node always has the /32 route when the container is elsewhere. What has no route
+// meets a blackhole: while a container is away nobody answers for it, neither by a reset nor by ICMP.
+//
+// Nodes are joined by one VXLAN device without learning and without ARP: each peer has a permanent neighbour, a
+// forwarding entry and routes. The tunnel is not encrypted; packets that are not from a peer's address are dropped.
+//
+// # Where answers go
+//
+// A container that is away from its home may have three kinds of correspondents, and a table of destinations alone
+// cannot tell them apart: other containers and nodes (the destination tells); a host to which the container once
+// connected through its home's masquerading (must go home for ever: its address is known there only); and a client
+// that connected to the container through any node (must go back by that node: no other may know the client, and a
+// direct way out would be wrong when home and this node share a LAN on which the first kind also lives). So each node
+// remembers, in the connection's conntrack mark, the door by which the latest packet to a container came in: this
+// node's own interfaces, or a peer. Answers leave by the same door; what has no door goes home, and from home to
+// wherever the main table says. A client that moves to another node is followed with its first packet. The one case
+// that this does not serve is a client that has moved and waits in silence: it is found when it next speaks.
+//
+// Only the home masquerades, and only packets that begin a connection. Otherwise a connection that is met in its
+// middle, just after a move, would have its address translated.
+//
+// # Holding packets
+//
+// A Hold turns the address to a TUN device whose other end is a queue in this process. Release writes the packets, in
+// order, into the same TUN device, from which a rule sends them to the destination; packets that come meanwhile queue
+// behind them. When the queue is empty and nothing has come for a moment, the address's route is switched. A kernel
+// queue would survive this process, but tbf and htb let the first packet pass, sch_plug is not in every kernel, and
+// neither could send what it holds elsewhere. If this process dies, its TUN devices and the routes to them vanish, the
+// blackhole takes their place, and senders repeat what was lost.
+//
+// The kernel segments and checksums what enters a TUN device without offloads, so held packets are complete. They are
+// exempt from connection tracking the second time that they come by.
+package network

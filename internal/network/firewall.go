@@ -1,0 +1,236 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// tableName of our tables in the packet filter. Nobody else's tables are touched.
+const tableName = "godwit"
+
+// Names of the sets that change while containers come and go.
+const (
+	setContainers = "containers" // device and source address of each container that is plugged in
+	setPeers      = "peers"      // underlay addresses of the peers
+)
+
+// applyFirewall replaces our tables in one transaction by what peers and containers are now.
+func (n *Network) applyFirewall() error {
+	plugged, err := n.pluggedIn()
+	if err != nil {
+		return err
+	}
+	conn, err := n.filter()
+	if err != nil {
+		return err
+	}
+	table := newTable(conn, nftables.TableFamilyIPv4)
+	containers, err := containerSet(table)
+	if err != nil {
+		return err
+	}
+	if err := conn.AddSet(containers, plugged); err != nil {
+		return fmt.Errorf("describe the set of containers: %w", err)
+	}
+	n.arriveChain(conn, table, containers)
+	n.doorsChain(conn, table)
+	n.outputChain(conn, table)
+	n.leaveChain(conn, table)
+	outer := table
+	if n.config.Underlay.Is6() {
+		outer = newTable(conn, nftables.TableFamilyIPv6)
+	}
+	if err := n.inputChain(conn, outer); err != nil {
+		return err
+	}
+	if err := conn.Flush(); err != nil {
+		return fmt.Errorf("replace table %s of the packet filter: %w; does the kernel have nf_tables with ct and masquerade?", tableName, err)
+	}
+	return nil
+}
+
+// newTable describes an empty table in place of whatever there is: adding first makes deleting succeed.
+func newTable(conn *nftables.Conn, family nftables.TableFamily) *nftables.Table {
+	table := &nftables.Table{Name: tableName, Family: family}
+	conn.AddTable(table)
+	conn.DelTable(table)
+	return conn.AddTable(table)
+}
+
+// filter opens the packet filter of our namespace.
+func (n *Network) filter() (*nftables.Conn, error) {
+	conn, err := nftables.New(nftables.WithNetNSFd(int(n.ns)))
+	if err != nil {
+		return nil, fmt.Errorf("open the packet filter: %w", err)
+	}
+	return conn, nil
+}
+
+// containerSet describes the set of allowed pairs of device and source address.
+func containerSet(table *nftables.Table) (*nftables.Set, error) {
+	key, err := nftables.ConcatSetType(nftables.TypeIFName, nftables.TypeIPAddr)
+	if err != nil {
+		return nil, fmt.Errorf("describe the set of containers: %w", err)
+	}
+	return &nftables.Set{Table: table, Name: setContainers, KeyType: key, Concatenation: true}, nil
+}
+
+// pluggedIn lists the containers whose address is routed to them here.
+func (n *Network) pluggedIn() ([]nftables.SetElement, error) {
+	routes, err := n.listRoutes()
+	if err != nil {
+		return nil, err
+	}
+	var elements []nftables.SetElement
+	for _, attached := range n.containers {
+		link, err := n.links.LinkByName(attached.device)
+		if isLinkNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find device %s: %w", attached.device, err)
+		}
+		for _, route := range routes {
+			if isHostRoute(attached.address.IP)(route) && route.LinkIndex == link.Attrs().Index {
+				elements = append(elements, containerElement(attached.device, attached.address.IP))
+			}
+		}
+	}
+	return elements, nil
+}
+
+// allow adds a container to the set, or removes it; both may be repeated.
+func (n *Network) allow(device string, ip netip.Addr, yes bool) error {
+	conn, err := n.filter()
+	if err != nil {
+		return err
+	}
+	set, err := containerSet(&nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4})
+	if err != nil {
+		return err
+	}
+	element := []nftables.SetElement{containerElement(device, ip)}
+	// Adding what is there is no error; so adding before removing makes the removal succeed.
+	err = conn.SetAddElements(set, element)
+	if err == nil && !yes {
+		err = conn.SetDeleteElements(set, element)
+	}
+	if err == nil {
+		err = conn.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("let %s send from device %s (%t): %w", ip, device, yes, err)
+	}
+	return nil
+}
+
+// containerElement is a device name, padded as the kernel pads it, and an address.
+func containerElement(device string, ip netip.Addr) nftables.SetElement {
+	key := make([]byte, unix.IFNAMSIZ, unix.IFNAMSIZ+4)
+	copy(key, device)
+	bytes := ip.As4()
+	return nftables.SetElement{Key: append(key, bytes[:]...)}
+}
+
+// arriveChain comes before connection tracking. What a hold sends has been tracked when it came; tracking it again
+// would see a copy, or with translated addresses another connection. What a container sends must have its own address,
+// and only while it is plugged in.
+func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, containers *nftables.Set) {
+	chain := conn.AddChain(&nftables.Chain{Name: "arrive", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+	add := ruleAdder(conn, table, chain)
+	add(fromGroup(groupHold), is(&expr.Notrack{}))
+	add(fromGroup(groupContainer), is(
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: unix.NFT_REG_1},
+		&expr.Payload{DestRegister: unix.NFT_REG_2, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4},
+		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: containers.Name, SetID: containers.ID, Invert: true},
+	), drop())
+}
+
+// doorsChain comes after connection tracking and before routing: it remembers by which door a connection's packets
+// come in, and marks answers with it.
+func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table) {
+	chain := conn.AddChain(&nftables.Chain{Name: "doors", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
+	add := ruleAdder(conn, table, chain)
+	in := join(inPool(offsetDestination, n.config.Pool, true), inPool(offsetSource, n.config.Pool, false))
+	out := join(inPool(offsetSource, n.config.Pool, true), inPool(offsetDestination, n.config.Pool, false))
+	for number := range n.peers {
+		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
+	}
+	add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
+	for _, number := range []uint32{groupContainer, groupTunnel} {
+		add(fromGroup(number), out, markWithDoor())
+	}
+	// The tunnel would look up its own packet's route with the mark, which leads into the tunnel again.
+	routed := conn.AddChain(&nftables.Chain{Name: "routed", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityMangle})
+	ruleAdder(conn, table, routed)(group(expr.MetaKeyOIFGROUP, groupTunnel), clearMark())
+}
+
+// inputChain drops tunnel packets of strangers.
+func (n *Network) inputChain(conn *nftables.Conn, table *nftables.Table) error {
+	peers := &nftables.Set{Table: table, Name: setPeers, KeyType: nftables.TypeIPAddr}
+	if n.config.Underlay.Is6() {
+		peers.KeyType = nftables.TypeIP6Addr
+	}
+	var elements []nftables.SetElement
+	for _, peer := range n.peers {
+		elements = append(elements, nftables.SetElement{Key: peer.Underlay.AsSlice()})
+	}
+	if err := conn.AddSet(peers, elements); err != nil {
+		return fmt.Errorf("describe the set of peers: %w", err)
+	}
+	chain := conn.AddChain(&nftables.Chain{Name: "input", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)})
+	add := ruleAdder(conn, table, chain)
+	source := &expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4}
+	if n.config.Underlay.Is6() {
+		source.Offset, source.Len = offsetSource6, 16
+	}
+	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), toPort(n.config.Port), is(source,
+		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: peers.Name, SetID: peers.ID, Invert: true}), drop())
+	return nil
+}
+
+// outputChain keeps the kernel from telling senders to go to another node directly (ICMP redirect): a home forwards
+// from tunnel to tunnel, and its clients cannot follow.
+func (n *Network) outputChain(conn *nftables.Conn, table *nftables.Table) {
+	chain := conn.AddChain(&nftables.Chain{Name: "output", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter})
+	add := ruleAdder(conn, table, chain)
+	add(group(expr.MetaKeyOIFGROUP, groupTunnel), protocol(unix.IPPROTO_ICMP, expr.CmpOpEq), icmpType(icmpRedirect), drop())
+}
+
+// leaveChain gives connections that this node's containers open to the outside the node's address. Of TCP only packets
+// that open a connection count, see the package comment.
+func (n *Network) leaveChain(conn *nftables.Conn, table *nftables.Table) {
+	chain := conn.AddChain(&nftables.Chain{Name: "leave", Table: table, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	add := ruleAdder(conn, table, chain)
+	out := join(inPool(offsetSource, n.config.subnet(n.config.NodeNumber), true), inPool(offsetDestination, n.config.Pool, false),
+		notGroups(expr.MetaKeyOIFGROUP))
+	add(out, protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensConnection(), is(&expr.Masq{}))
+	add(out, protocol(unix.IPPROTO_TCP, expr.CmpOpNeq), is(&expr.Masq{}))
+}
+
+// removeFirewall removes our tables.
+func (n *Network) removeFirewall() error {
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+		conn, err := n.filter()
+		if err != nil {
+			return err
+		}
+		conn.DelTable(&nftables.Table{Name: tableName, Family: family})
+		if err := conn.Flush(); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove table %s of the packet filter: %w", tableName, err)
+		}
+	}
+	return nil
+}

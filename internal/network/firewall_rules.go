@@ -1,0 +1,135 @@
+package network
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Offsets of fields (RFC 791, RFC 8200, RFC 9293) and values.
+const (
+	offsetSource      = 12
+	offsetDestination = 16
+	offsetSource6     = 8
+	offsetTCPFlags    = 13
+	offsetPort        = 2 // destination port of UDP
+	tcpSYN            = 0x02
+	tcpACK            = 0x10
+	icmpRedirect      = 5
+)
+
+// rule is a list of expressions; a packet that fails one leaves the rule.
+type rule []expr.Any
+
+// is makes a rule of expressions.
+func is(expressions ...expr.Any) rule { return expressions }
+
+// join appends rules to one.
+func join(parts ...rule) rule {
+	var whole rule
+	for _, part := range parts {
+		whole = append(whole, part...)
+	}
+	return whole
+}
+
+// ruleAdder adds rules to one chain.
+func ruleAdder(conn *nftables.Conn, table *nftables.Table, chain *nftables.Chain) func(parts ...rule) {
+	return func(parts ...rule) { conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: join(parts...)}) }
+}
+
+// drop the packet.
+func drop() rule { return is(&expr.Verdict{Kind: expr.VerdictDrop}) }
+
+// group compares the interface group.
+func group(key expr.MetaKey, number uint32) rule {
+	return is(&expr.Meta{Key: key, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binaryutil.NativeEndian.PutUint32(number)})
+}
+
+// fromGroup: the packet came in by a device of this group.
+func fromGroup(number uint32) rule { return group(expr.MetaKeyIIFGROUP, number) }
+
+// notGroups: the packet's device is not one of ours.
+func notGroups(key expr.MetaKey) rule {
+	parts := is(&expr.Meta{Key: key, Register: unix.NFT_REG_1})
+	for _, number := range []uint32{groupContainer, groupTunnel, groupHold} {
+		parts = append(parts, &expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: binaryutil.NativeEndian.PutUint32(number)})
+	}
+	return parts
+}
+
+// inPool: the address at this offset is, or is not, within the prefix.
+func inPool(offset uint32, prefix netip.Prefix, within bool) rule {
+	op := expr.CmpOpEq
+	if !within {
+		op = expr.CmpOpNeq
+	}
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
+			Mask: net.CIDRMask(prefix.Bits(), 32), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: prefix.Addr().AsSlice()})
+}
+
+// fromEthernet: the packet's Ethernet source is this.
+func fromEthernet(mac net.HardwareAddr) rule {
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseLLHeader, Offset: 6, Len: 6},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: mac})
+}
+
+// protocol compares the transport protocol.
+func protocol(number byte, op expr.CmpOp) rule {
+	return is(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: []byte{number}})
+}
+
+// toPort compares the destination port.
+func toPort(port int) rule {
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: offsetPort, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binary.BigEndian.AppendUint16(nil, uint16(port))})
+}
+
+// icmpType compares the type of an ICMP message.
+func icmpType(number byte) rule {
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{number}})
+}
+
+// opensConnection: TCP with SYN and without ACK.
+func opensConnection() rule {
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: offsetTCPFlags, Len: 1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 1,
+			Mask: []byte{tcpSYN | tcpACK}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{tcpSYN}})
+}
+
+// rememberDoor puts a door into the connection's mark and leaves the other bits alone.
+func rememberDoor(number int) rule {
+	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
+			Mask: native(^uint32(doorMask)), Xor: native(uint32(number) << doorShift)},
+		&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1, SourceRegister: true})
+}
+
+// markWithDoor marks the packet with its connection's door, if it has one.
+func markWithDoor() rule {
+	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
+			Mask: native(doorMask), Xor: native(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
+}
+
+// clearMark of the packet.
+func clearMark() rule {
+	return is(&expr.Immediate{Register: unix.NFT_REG_1, Data: native(0)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
+}
+
+// native is a number in the byte order of the kernel's registers.
+func native(number uint32) []byte { return binaryutil.NativeEndian.PutUint32(number) }

@@ -1,0 +1,257 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// site is what a test has: nodes a, b and c on one underlay, 192.0.2.1 to .3, and a client attached to each of a and b.
+// The client of a node has the address 198.51.100.2 (on a) or 203.0.113.2 (on b); no other node has a route to it.
+type site struct {
+	t     *testing.T
+	dir   string
+	nodes map[string]*Network
+}
+
+// namespace makes a network namespace with lo up that is removed when the test ends.
+func namespace(t *testing.T, dir, name string) netns.NsHandle {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := makeNamespace(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := removeNamespace(path); err != nil {
+			t.Error(err)
+		}
+	})
+	ns, err := openNamespace(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.Close() })
+	inside(t, ns, func(h *netlink.Handle) error {
+		lo, err := h.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return h.LinkSetUp(lo)
+	})
+	return ns
+}
+
+// inside runs a function with a netlink handle of a namespace.
+func inside(t *testing.T, ns netns.NsHandle, run func(*netlink.Handle) error) {
+	t.Helper()
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := run(h); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newSite makes the underlay (a bridge in a namespace of its own), nodes and clients.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{t: t, dir: t.TempDir(), nodes: map[string]*Network{}}
+	hub := namespace(t, s.dir, "hub")
+	inside(t, hub, func(h *netlink.Handle) error {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+		bridge.Name = "hub"
+		if err := h.LinkAdd(bridge); err != nil {
+			return err
+		}
+		return h.LinkSetUp(bridge)
+	})
+	names := []string{"a", "b", "c"}
+	for i, name := range names {
+		s.join(namespace(t, s.dir, name), hub, "under"+name, fmt.Sprintf("192.0.2.%d/24", i+1))
+	}
+	s.client("a", "client-a", "198.51.100.1/24", "198.51.100.2/24")
+	s.client("b", "client-b", "203.0.113.1/24", "203.0.113.2/24")
+	for _, name := range names {
+		s.start(name)
+	}
+	return s
+}
+
+// join connects a namespace to the hub.
+func (s *site) join(ns, hub netns.NsHandle, port, address string) {
+	inside(s.t, hub, func(h *netlink.Handle) error {
+		pair := netlink.NewVeth(netlink.LinkAttrs{Name: port, TxQLen: -1})
+		pair.PeerName, pair.PeerNamespace = "under0", netlink.NsFd(ns)
+		if err := h.LinkAdd(pair); err != nil {
+			return err
+		}
+		bridge, err := h.LinkByName("hub")
+		if err != nil {
+			return err
+		}
+		if err := h.LinkSetMaster(pair, bridge); err != nil {
+			return err
+		}
+		return h.LinkSetUp(pair)
+	})
+	configure(s.t, ns, "under0", address, "")
+}
+
+// client makes a namespace attached to a node, with its default route by that node.
+func (s *site) client(node, name, nodeSide, clientSide string) {
+	ns := namespace(s.t, s.dir, name)
+	inside(s.t, s.ns(node), func(h *netlink.Handle) error {
+		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "client0", TxQLen: -1})
+		pair.PeerName, pair.PeerNamespace = "node0", netlink.NsFd(ns)
+		return h.LinkAdd(pair)
+	})
+	configure(s.t, s.ns(node), "client0", nodeSide, "")
+	configure(s.t, ns, "node0", clientSide, strings.TrimSuffix(nodeSide, "/24"))
+}
+
+// configure gives a device an address, brings it up and sets the default route.
+func configure(t *testing.T, ns netns.NsHandle, device, address, gateway string) {
+	t.Helper()
+	inside(t, ns, func(h *netlink.Handle) error {
+		link, err := h.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		if err := h.LinkSetUp(link); err != nil {
+			return err
+		}
+		prefix, err := netlink.ParseAddr(address)
+		if err != nil {
+			return err
+		}
+		if err := h.AddrAdd(link, prefix); err != nil {
+			return err
+		}
+		if gateway == "" {
+			return nil
+		}
+		return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr(gateway).AsSlice()})
+	})
+}
+
+// ns opens a namespace of the site by name, or that of a container as node/id.
+func (s *site) ns(name string) netns.NsHandle {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if node, id, ok := strings.Cut(name, "/"); ok {
+		path = s.nodes[node].NetnsPath(id)
+	}
+	ns, err := openNamespace(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = ns.Close() })
+	return ns
+}
+
+// config of a node.
+func (s *site) config(name string) Config {
+	number := int(name[0]-'a') + 1
+	return Config{NodeName: name, NodeNumber: number, Underlay: netip.AddrFrom4([4]byte{192, 0, 2, byte(number)}),
+		RunDir: filepath.Join(s.dir, "run-"+name), StateDir: filepath.Join(s.dir, "state-"+name),
+		Namespace: filepath.Join(s.dir, name)}
+}
+
+// start brings up a node's network and tells it its peers.
+func (s *site) start(name string) *Network {
+	s.t.Helper()
+	n, err := New(s.config(name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.nodes[name] = n
+	s.t.Cleanup(func() {
+		if s.nodes[name] != n {
+			return
+		}
+		if err := n.Close(); err != nil {
+			s.t.Error(err)
+		}
+		if err := Cleanup(s.config(name)); err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.setPeers(name)
+	return n
+}
+
+// setPeers tells a node of all the others.
+func (s *site) setPeers(name string) {
+	s.t.Helper()
+	var peers []Peer
+	for _, other := range []string{"a", "b", "c"} {
+		if config := s.config(other); other != name {
+			peers = append(peers, Peer{Name: other, Number: config.NodeNumber, Underlay: config.Underlay})
+		}
+	}
+	must(s.t, s.nodes[name].SetPeers(peers))
+}
+
+// container leases an address on a node, attaches and plugs in.
+func (s *site) container(node, id string) Address {
+	s.t.Helper()
+	address, err := s.nodes[node].Lease(id)
+	must(s.t, err)
+	s.attach(node, id, address)
+	must(s.t, s.nodes[node].Route(address.IP, Local(id)))
+	return address
+}
+
+// attach a container to a node.
+func (s *site) attach(node, id string, address Address) {
+	s.t.Helper()
+	if _, err := s.nodes[node].Attach(context.Background(), id, address); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// must fail the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// in runs a function on a thread in a namespace of the site; sockets made in it belong there for ever.
+func (s *site) in(name string, run func() error) {
+	s.t.Helper()
+	must(s.t, within(s.ns(name), run))
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !condition() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+		runtime.Gosched()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// file writes a test file.
+func file(t *testing.T, path, content string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(content), 0o600))
+}

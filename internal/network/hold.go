@@ -1,0 +1,394 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// A route is switched when nothing has come for switchQuiet, because a packet that is in the device at that
+	// instant may be overtaken by its successor; but no later than switchPatience after the queue was first empty.
+	switchQuiet    = time.Millisecond
+	switchPatience = 200 * time.Millisecond
+	// After the switch the device stays until nothing has come for lingerQuiet: packets may have been on their way.
+	lingerQuiet = 50 * time.Millisecond
+)
+
+// HoldStats is what a hold has done so far. Held packets are forwarded, dropped (the queue was full, or the kernel
+// refused them) or still queued.
+type HoldStats struct {
+	Address            netip.Addr `json:"address"`
+	HeldPackets        int64      `json:"held_packets"`
+	HeldBytes          int64      `json:"held_bytes"`
+	ForwardedPackets   int64      `json:"forwarded_packets"`
+	ForwardedBytes     int64      `json:"forwarded_bytes"`
+	DroppedPackets     int64      `json:"dropped_packets"`
+	DroppedBytes       int64      `json:"dropped_bytes"`
+	QueuedPackets      int64      `json:"queued_packets"`
+	QueuedBytes        int64      `json:"queued_bytes"`
+	LatePackets        int64      `json:"late_packets"` // came to the queue after the route was switched
+	LongestHoldSeconds float64    `json:"longest_hold_seconds"`
+}
+
+// Totals of all holds of this process.
+type Totals struct {
+	Holds              int64   `json:"holds"`
+	HeldPackets        int64   `json:"held_packets"`
+	ForwardedPackets   int64   `json:"forwarded_packets"`
+	DroppedPackets     int64   `json:"dropped_packets"`
+	LatePackets        int64   `json:"late_packets"`
+	LongestHoldSeconds float64 `json:"longest_hold_seconds"`
+}
+
+// Stats of the node's network.
+type Stats struct {
+	Now   []HoldStats `json:"now"` // holds that are not released
+	Total Totals      `json:"total"`
+}
+
+// Hold is an address whose packets wait in this process.
+type Hold struct {
+	network *Network
+	ip      netip.Addr
+	tun     *tun
+	queue   *queue
+	reader  sync.WaitGroup
+
+	releasing sync.Mutex // one release at a time
+
+	mu       sync.Mutex
+	started  bool
+	switched bool
+	stats    HoldStats
+}
+
+// Prepare makes all that a hold needs, so that Start takes one change of a route. Nothing is held yet. An address that
+// is prepared or held already gives the same Hold.
+func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
+	if _, err := n.config.home(ip); err != nil {
+		return nil, fmt.Errorf("hold: %w", err)
+	}
+	for {
+		n.mu.Lock()
+		gone, lingers := n.lingering[ip]
+		if !lingers {
+			break
+		}
+		n.mu.Unlock()
+		<-gone // the device's name is in use until then; lingerQuiet after the last straggler
+	}
+	defer n.mu.Unlock()
+	if hold := n.holds[ip]; hold != nil {
+		return hold, nil
+	}
+	hold := &Hold{network: n, ip: ip, queue: newQueue(n.config.HoldBytes), stats: HoldStats{Address: ip}}
+	if err := hold.open(); err != nil {
+		return nil, fmt.Errorf("prepare to hold %s: %w", ip, err)
+	}
+	n.holds[ip] = hold
+	return hold, nil
+}
+
+// Hold makes packets to the address wait in this process, from now until Release.
+func (n *Network) Hold(ip netip.Addr) (*Hold, error) {
+	hold, err := n.Prepare(ip)
+	if err != nil {
+		return nil, err
+	}
+	return hold, hold.Start()
+}
+
+// open makes the device, its table and rule, and begins to read.
+func (h *Hold) open() error {
+	n := h.network
+	opened, err := n.openTun(h.ip)
+	if err != nil {
+		return err
+	}
+	// Should the destination's device vanish, the last route of the table keeps packets from going round.
+	last := n.route(allAddresses(), n.holdTable(h.ip))
+	last.Type, last.Priority = unix.RTN_BLACKHOLE, 1<<30
+	rule := netlink.NewRule()
+	rule.Priority, rule.Table, rule.IifName = priorityHold, n.holdTable(h.ip), opened.name
+	err = n.links.RouteReplace(last)
+	if err == nil {
+		err = n.addRules(rule)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("set the routes of device %s: %w", opened.name, err), opened.file.Close(), h.removeTable())
+	}
+	h.tun = opened
+	h.reader.Add(1)
+	go h.read()
+	return nil
+}
+
+// Start turns the address to the queue. Starting again does nothing.
+func (h *Hold) Start() error {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.started {
+		return nil
+	}
+	if h.network.holds[h.ip] != h {
+		return fmt.Errorf("hold %s: the hold has ended", h.ip)
+	}
+	if err := h.network.routeInto(h.tun, h.ip); err != nil {
+		return fmt.Errorf("hold %s: %w", h.ip, err)
+	}
+	h.started = true
+	return nil
+}
+
+// read takes packets out of the device until it is closed.
+func (h *Hold) read() {
+	defer h.reader.Done()
+	buffer := make([]byte, maxMTU)
+	for {
+		count, err := h.tun.file.Read(buffer)
+		if err != nil {
+			return
+		}
+		if !isPacketFor(buffer[:count], h.ip) {
+			continue
+		}
+		kept := h.queue.push(buffer[:count], time.Now())
+		h.count(func(stats *HoldStats) {
+			stats.HeldPackets++
+			stats.HeldBytes += int64(count)
+			if h.switched {
+				stats.LatePackets++
+			}
+			if !kept {
+				stats.DroppedPackets++
+				stats.DroppedBytes += int64(count)
+			}
+		})
+	}
+}
+
+// count changes the statistics.
+func (h *Hold) count(change func(*HoldStats)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change(&h.stats)
+}
+
+// Stats tells what the hold has done so far.
+func (h *Hold) Stats() HoldStats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	stats := h.stats
+	stats.QueuedPackets, stats.QueuedBytes, _ = h.queue.size()
+	return stats
+}
+
+// Release sends what is queued to the destination, in order, no faster than the given rate (0: unlimited; see pacer for
+// the pace that is kept anyway), and then switches the address's route. It returns when the route is switched. Should
+// it fail, or ctx end, the rest stays held, and Release may be called again, also with another destination.
+func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64) error {
+	h.releasing.Lock()
+	defer h.releasing.Unlock()
+	if err := h.aim(to); err != nil {
+		return fmt.Errorf("release %s to %s: %w", h.ip, to, err)
+	}
+	if err := h.drain(ctx, newPacer(bitsPerSecond)); err != nil {
+		packets, bytes, _ := h.queue.size()
+		return fmt.Errorf("release %s to %s: %w; %d packets (%d bytes) are still held", h.ip, to, err, packets, bytes)
+	}
+	return h.end(func() error { return h.network.switchTo(h.ip, to) })
+}
+
+// Close ends a hold that is not wanted any more and drops what it holds. The address is left without a route of its
+// own if the hold was started: nobody answers for it until Route is called.
+func (h *Hold) Close() error {
+	h.releasing.Lock()
+	defer h.releasing.Unlock()
+	packets, bytes, _ := h.queue.size()
+	for range packets {
+		h.queue.pop()
+	}
+	h.count(func(stats *HoldStats) {
+		stats.DroppedPackets += packets
+		stats.DroppedBytes += bytes
+	})
+	return h.end(func() error { return nil })
+}
+
+// aim makes the table of the device lead to the destination.
+func (h *Hold) aim(to Destination) error {
+	n := h.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.holds[h.ip] != h {
+		return errors.New("the hold has ended")
+	}
+	route, err := n.routeTo(allAddresses(), to, n.holdTable(h.ip), h.ip)
+	if err != nil {
+		return err
+	}
+	if to.container != "" {
+		if err := n.plug(h.ip, to.container); err != nil {
+			return err
+		}
+	}
+	if err := n.links.RouteReplace(route); err != nil {
+		return fmt.Errorf("set the destination of device %s: %w", h.tun.name, err)
+	}
+	return nil
+}
+
+// drain sends what is queued until it is time to switch the route.
+func (h *Hold) drain(ctx context.Context, pace *pacer) error {
+	var patience time.Time
+	for {
+		packet, came, ok := h.queue.peek()
+		wait := time.Duration(0)
+		if ok {
+			wait = pace.wait(len(packet), came, time.Now())
+		} else {
+			now := time.Now()
+			if patience.IsZero() {
+				patience = now.Add(switchPatience)
+			}
+			_, _, last := h.queue.size()
+			if wait = min(switchQuiet-now.Sub(last), patience.Sub(now)); wait <= 0 {
+				return nil
+			}
+		}
+		if wait > 0 {
+			if err := h.pause(ctx, wait, !ok); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		pace.sent(len(packet), came, time.Now())
+		h.forward(packet, came)
+	}
+}
+
+// pause waits, or until a packet comes.
+func (h *Hold) pause(ctx context.Context, wait time.Duration, orPacket bool) error {
+	came := h.queue.came
+	if !orPacket {
+		came = nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-came:
+	case <-timer.C:
+	}
+	return nil
+}
+
+// forward writes one packet back into its device, where the rule takes it to the destination.
+func (h *Hold) forward(packet []byte, came time.Time) {
+	_, err := h.tun.file.Write(packet)
+	length, held := int64(len(packet)), time.Since(came).Seconds()
+	h.queue.pop()
+	h.count(func(stats *HoldStats) {
+		if err != nil {
+			stats.DroppedPackets++
+			stats.DroppedBytes += length
+			return
+		}
+		stats.ForwardedPackets++
+		stats.ForwardedBytes += length
+		stats.LongestHoldSeconds = max(stats.LongestHoldSeconds, held)
+	})
+}
+
+// end switches the route, and lets the device linger for stragglers.
+func (h *Hold) end(switchRoute func() error) error {
+	n := h.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.holds[h.ip] != h {
+		return fmt.Errorf("hold of %s: the hold has ended", h.ip)
+	}
+	if err := switchRoute(); err != nil {
+		return err
+	}
+	h.count(func(*HoldStats) { h.switched = true })
+	delete(n.holds, h.ip)
+	gone := make(chan struct{})
+	n.lingering[h.ip] = gone
+	n.background.Add(1)
+	go h.linger(gone)
+	return nil
+}
+
+// linger forwards what was on its way when the route was switched, and then removes the device.
+func (h *Hold) linger(gone chan struct{}) {
+	defer h.network.background.Done()
+	until := time.Now().Add(lingerQuiet)
+	for now := time.Now(); now.Before(until); now = time.Now() {
+		if packet, came, ok := h.queue.peek(); ok {
+			h.forward(packet, came)
+			until = time.Now().Add(lingerQuiet)
+			continue
+		}
+		if err := h.pause(context.Background(), until.Sub(now), true); err != nil {
+			break
+		}
+	}
+	h.abandon()
+	n := h.network
+	n.mu.Lock()
+	n.totals.add(h.Stats())
+	delete(n.lingering, h.ip)
+	n.mu.Unlock()
+	close(gone)
+}
+
+// abandon closes the device, with which it and its routes vanish, and removes the rule and the table.
+func (h *Hold) abandon() {
+	// The device is gone whatever Close says; rules and tables that stay are harmless and removed by Reconcile.
+	_ = h.tun.file.Close()
+	h.reader.Wait()
+	_ = h.removeTable()
+}
+
+// removeTable removes the hold's rule and what its table still holds.
+func (h *Hold) removeTable() error {
+	table := h.network.holdTable(h.ip)
+	return errors.Join(
+		h.network.removeRules(func(rule netlink.Rule) bool { return rule.Table == table }),
+		h.network.removeRoutes(func(route netlink.Route) bool { return route.Table == table }))
+}
+
+// Stats tells of the holds.
+func (n *Network) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	stats := Stats{Now: []HoldStats{}, Total: n.totals}
+	for _, hold := range n.holds {
+		stats.Now = append(stats.Now, hold.Stats())
+	}
+	return stats
+}
+
+// add the figures of a hold that has ended.
+func (t *Totals) add(stats HoldStats) {
+	t.Holds++
+	t.HeldPackets += stats.HeldPackets
+	t.ForwardedPackets += stats.ForwardedPackets
+	t.DroppedPackets += stats.DroppedPackets
+	t.LatePackets += stats.LatePackets
+	t.LongestHoldSeconds = max(t.LongestHoldSeconds, stats.LongestHoldSeconds)
+}

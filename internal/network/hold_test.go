@@ -1,0 +1,131 @@
+package network
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listen opens a UDP socket with a large buffer in a namespace.
+func (s *site) listen(where string, at netip.AddrPort) *net.UDPConn {
+	s.t.Helper()
+	var socket *net.UDPConn
+	s.in(where, func() error {
+		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+			return raw.Control(func(fd uintptr) {
+				if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20); err != nil {
+					s.t.Error(err)
+				}
+			})
+		}}
+		opened, err := config.ListenPacket(context.Background(), "udp4", at.String())
+		if err == nil {
+			socket = opened.(*net.UDPConn)
+		}
+		return err
+	})
+	s.t.Cleanup(func() { _ = socket.Close() })
+	return socket
+}
+
+// sequence is a stream of numbered datagrams from one sender.
+type sequence struct {
+	sent    atomic.Uint32
+	stop    atomic.Bool
+	stopped chan error
+}
+
+// send numbers from where to an address until told to stop.
+func (s *site) send(where string, to netip.AddrPort) *sequence {
+	s.t.Helper()
+	var socket net.Conn
+	s.in(where, func() (err error) {
+		socket, err = net.Dial("udp4", to.String())
+		return err
+	})
+	q := &sequence{stopped: make(chan error, 1)}
+	go func() {
+		defer func() { _ = socket.Close() }()
+		payload := make([]byte, 200)
+		for !q.stop.Load() {
+			for range 10 {
+				binary.BigEndian.PutUint32(payload, q.sent.Load())
+				if _, err := socket.Write(payload); err != nil {
+					q.stopped <- err
+					return
+				}
+				q.sent.Add(1)
+			}
+			time.Sleep(time.Millisecond) // a pace, not a synchronisation
+		}
+		q.stopped <- nil
+	}()
+	return q
+}
+
+// receive checks that the numbers from first on come in order until the last one sent, or until quiet if last is 0.
+func receive(t *testing.T, socket *net.UDPConn, first, last uint32, quiet time.Duration) (next uint32) {
+	t.Helper()
+	buffer := make([]byte, 1500)
+	for next = first; last == 0 || next < last; next++ {
+		if err := socket.SetReadDeadline(time.Now().Add(quiet)); err != nil {
+			t.Fatal(err)
+		}
+		count, err := socket.Read(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) && last == 0 {
+			return next
+		}
+		if err != nil || count < 4 {
+			t.Fatalf("packet %d of %d: %d bytes, %v", next, last, count, err)
+		}
+		if got := binary.BigEndian.Uint32(buffer); got != next {
+			t.Fatalf("got packet %d, want %d", got, next)
+		}
+	}
+	return next
+}
+
+func TestHoldAndForwardKeepsEveryPacketInOrder(t *testing.T) {
+	for _, from := range []string{"client-a", "a", "c"} {
+		t.Run("from "+from, func(t *testing.T) {
+			s := newSite(t)
+			a, b := s.nodes["a"], s.nodes["b"]
+			address := s.container("a", "one")
+			server := netip.AddrPortFrom(address.IP, 7000)
+			atA := s.listen("a/one", server)
+			stream := s.send(from, server)
+			eventually(t, "1000 packets", func() bool { return stream.sent.Load() >= 1000 })
+
+			hold, err := a.Hold(address.IP)
+			must(t, err)
+			if err := a.Route(address.IP, Via("b")); !errors.Is(err, ErrHeld) {
+				t.Errorf("route of a held address: %v", err)
+			}
+			next := receive(t, atA, 0, 0, 100*time.Millisecond)
+			s.attach("b", "one", address)
+			atB := s.listen("b/one", server)
+			eventually(t, "10000 held packets", func() bool { return hold.Stats().QueuedPackets >= 10000 })
+			must(t, b.Route(address.IP, Local("one")))
+			must(t, hold.Release(t.Context(), Via("b"), 0))
+			mark := stream.sent.Load()
+			eventually(t, "1000 more packets", func() bool { return stream.sent.Load() >= mark+1000 })
+			stream.stop.Store(true)
+			must(t, <-stream.stopped)
+			receive(t, atB, next, stream.sent.Load(), 5*time.Second)
+			receive(t, atB, stream.sent.Load(), 0, 100*time.Millisecond) // none twice
+			stats := hold.Stats()
+			if stats.DroppedPackets != 0 || stats.ForwardedPackets != stats.HeldPackets || stats.LongestHoldSeconds <= 0 {
+				t.Errorf("%+v", stats)
+			}
+		})
+	}
+}

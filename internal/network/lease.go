@@ -1,0 +1,202 @@
+package network
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// leaseFileLimit bounds what is read; a subnet has 253 addresses of some 150 bytes each.
+const leaseFileLimit = 1 << 20
+
+// Lease is an address of this node's subnet that a container holds, wherever it runs.
+type Lease struct {
+	Container string     `json:"container"`
+	Address   netip.Addr `json:"address"`
+	MAC       string     `json:"mac"`
+	MTU       int        `json:"mtu"`
+	Since     time.Time  `json:"since"`
+}
+
+// leaseFile is what the file holds.
+type leaseFile struct {
+	Next   int     `json:"next"` // last byte of the address to try first
+	Leases []Lease `json:"leases"`
+}
+
+// leases are the addresses of this node's subnet that are given away, kept in a file that is replaced as a whole.
+type leases struct {
+	path   string
+	config Config
+
+	mu   sync.Mutex
+	next int
+	held map[netip.Addr]Lease
+}
+
+// openLeases reads the file; that there is none means that no address is given away.
+func openLeases(path string, config Config) (*leases, error) {
+	l := &leases{path: path, config: config, next: 2, held: map[netip.Addr]Lease{}}
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the address leases: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, leaseFileLimit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the address leases %s: %w", path, err)
+	}
+	if err := l.decode(data); err != nil {
+		return nil, fmt.Errorf("address leases %s: %w; restore the file, or remove it when no container of this node runs anywhere", path, err)
+	}
+	return l, nil
+}
+
+// decode checks everything: a lease read wrongly would give a container's address to another.
+func (l *leases) decode(data []byte) error {
+	if len(data) > leaseFileLimit {
+		return fmt.Errorf("file is %w: over %d bytes", ErrInvalid, leaseFileLimit)
+	}
+	var content leaseFile
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&content); err != nil {
+		return fmt.Errorf("file is %w: %w", ErrInvalid, err)
+	}
+	owners := map[string]bool{}
+	for _, lease := range content.Leases {
+		if _, err := l.config.check(Address{IP: lease.Address, MAC: lease.MAC, MTU: lease.MTU}); err != nil {
+			return err
+		}
+		_, twice := l.held[lease.Address]
+		if twice || owners[lease.Container] || !validID.MatchString(lease.Container) {
+			return fmt.Errorf("lease of %s to %q is %w: one of them is there twice, or is no id", lease.Address, lease.Container, ErrInvalid)
+		}
+		if !l.config.subnet(l.config.NodeNumber).Contains(lease.Address) {
+			return fmt.Errorf("lease of %s is %w: the address is not of this node (number %d)", lease.Address, ErrInvalid, l.config.NodeNumber)
+		}
+		l.held[lease.Address], owners[lease.Container] = lease, true
+	}
+	if content.Next >= 2 && content.Next < 255 {
+		l.next = content.Next
+	}
+	return nil
+}
+
+// Lease gives a container an address for life, or tells the one that it has. The address stays the container's until
+// ReleaseLease, wherever the container is. Addresses are given out in turn, so that one that was released rests for as
+// long as possible.
+func (n *Network) Lease(id string) (Address, error) {
+	if !validID.MatchString(id) {
+		return Address{}, fmt.Errorf("container id %q is %w", id, ErrInvalid)
+	}
+	mtu, l := n.MTU(), n.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lease := range l.held {
+		if lease.Container == id {
+			return Address{IP: lease.Address, MAC: lease.MAC, MTU: lease.MTU}, nil
+		}
+	}
+	base := l.config.subnet(l.config.NodeNumber).Addr().As4()
+	for range 253 {
+		base[3] = byte(l.next)
+		if l.next++; l.next == 255 {
+			l.next = 2
+		}
+		ip := netip.AddrFrom4(base)
+		if _, taken := l.held[ip]; taken {
+			continue
+		}
+		address := Address{IP: ip, MAC: containerMAC(ip).String(), MTU: mtu}
+		l.held[ip] = Lease{Container: id, Address: ip, MAC: address.MAC, MTU: mtu, Since: time.Now().UTC()}
+		if err := l.save(); err != nil {
+			delete(l.held, ip)
+			return Address{}, fmt.Errorf("lease an address to container %s: %w", id, err)
+		}
+		return address, nil
+	}
+	return Address{}, fmt.Errorf("lease an address to container %s: %w in %s; remove containers of this node that are no longer needed",
+		id, ErrNoAddress, l.config.subnet(l.config.NodeNumber))
+}
+
+// ReleaseLease takes back the address of a container that is no more, anywhere. Doing nothing is success.
+func (n *Network) ReleaseLease(id string) error {
+	l := n.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ip, lease := range l.held {
+		if lease.Container != id {
+			continue
+		}
+		delete(l.held, ip)
+		if err := l.save(); err != nil {
+			l.held[ip] = lease
+			return fmt.Errorf("release the address of container %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// Leases lists the addresses of this node that are given away, in order.
+func (n *Network) Leases() []Lease {
+	n.leases.mu.Lock()
+	defer n.leases.mu.Unlock()
+	return n.leases.sorted()
+}
+
+// sorted by address.
+func (l *leases) sorted() []Lease {
+	return slices.SortedFunc(maps.Values(l.held), func(a, b Lease) int { return a.Address.Compare(b.Address) })
+}
+
+// save replaces the file, and returns when that will outlast a loss of power.
+func (l *leases) save() error {
+	data, err := json.MarshalIndent(leaseFile{Next: l.next, Leases: l.sorted()}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the address leases: %w", err)
+	}
+	directory := filepath.Dir(l.path)
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return fmt.Errorf("make the directory of the address leases: %w", err)
+	}
+	next := l.path + ".new"
+	file, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("make a file for the address leases: %w", err)
+	}
+	_, err = file.Write(append(data, '\n'))
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(next, l.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write the address leases %s: %w", l.path, err)
+	}
+	return syncDirectory(directory)
+}
+
+// syncDirectory makes a renaming durable.
+func syncDirectory(path string) error {
+	directory, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := errors.Join(directory.Sync(), directory.Close()); err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	return nil
+}

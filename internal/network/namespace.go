@@ -1,0 +1,162 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// openNamespace opens a network namespace by path, or the calling thread's if the path is empty.
+func openNamespace(path string) (netns.NsHandle, error) {
+	if path == "" {
+		ns, err := netns.Get()
+		if err != nil {
+			return netns.None(), fmt.Errorf("open this thread's network namespace: %w", err)
+		}
+		return ns, nil
+	}
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return netns.None(), fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	return ns, nil
+}
+
+// within runs a function on a thread that is in the given network namespace. What a thread opens below /proc/sys/net
+// and as /dev/net/tun belongs to the namespace in which it is at that moment.
+func within(ns netns.NsHandle, run func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		before, err := netns.Get()
+		if err != nil {
+			runtime.UnlockOSThread()
+			done <- fmt.Errorf("open this thread's network namespace: %w", err)
+			return
+		}
+		defer func() { _ = before.Close() }()
+		if err := netns.Set(ns); err != nil {
+			runtime.UnlockOSThread()
+			done <- fmt.Errorf("enter network namespace %s: %w", ns, err)
+			return
+		}
+		err = run()
+		if netns.Set(before) == nil {
+			runtime.UnlockOSThread() // otherwise the thread ends with this goroutine and is not used again
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// sysctl sets net.ipv4.KEY or net.ipv6.KEY in the calling thread's network namespace, unless it has the value already.
+// The key is given as the path below /proc/sys/net.
+func sysctl(key, value string) error {
+	path := filepath.Join("/proc/sys/net", key)
+	now, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if strings.TrimSpace(string(now)) == value {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("set %s to %s: %w", path, value, err)
+	}
+	return nil
+}
+
+// deviceSysctls prepares one of our devices on the node's side: it forwards, does not judge packets by the route back
+// to their source (answers leave by doors, see the package comment), and speaks no IPv6. The kernel uses the greater of
+// a device's rp_filter and that of "all" (Documentation/networking/ip-sysctl.rst), so where the node asks for strict
+// filtering only the value 2, loose, can weaken it.
+func deviceSysctls(device string, more ...string) error {
+	all, err := os.ReadFile("/proc/sys/net/ipv4/conf/all/rp_filter")
+	if err != nil {
+		return fmt.Errorf("read the node's rp_filter: %w", err)
+	}
+	filter := 0
+	if strings.TrimSpace(string(all)) == "1" {
+		filter = 2
+	}
+	v4 := "ipv4/conf/" + device + "/"
+	if err := sysctl(v4+"rp_filter", strconv.Itoa(filter)); err != nil {
+		return err
+	}
+	for _, key := range append(more, "forwarding") {
+		if err := sysctl(v4+key, "1"); err != nil {
+			return err
+		}
+	}
+	return disableIPv6(device)
+}
+
+// disableIPv6 on a device keeps router solicitations and multicast reports off it. A kernel without IPv6 has none.
+func disableIPv6(device string) error {
+	err := sysctl("ipv6/conf/"+device+"/disable_ipv6", "1")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// makeNamespace makes a network namespace and keeps it by a mount at path. If there is one already it is left alone.
+func makeNamespace(path string) error {
+	if isNamespace(path) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the directory of network namespaces: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err != nil {
+		return fmt.Errorf("make the mount point of a network namespace: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return fmt.Errorf("make the mount point of a network namespace: %w", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends in the new namespace, together with this goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("make a network namespace: %w", err)
+			return
+		}
+		if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
+			done <- fmt.Errorf("mount a network namespace at %s: %w", path, err)
+			return
+		}
+		done <- nil
+	}()
+	if err := <-done; err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// removeNamespace undoes makeNamespace. The kernel keeps the namespace for as long as processes are in it.
+func removeNamespace(path string) error {
+	for isNamespace(path) {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount network namespace %s: %w", path, err)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the mount point of a network namespace: %w", err)
+	}
+	return nil
+}
+
+// isNamespace tells a mounted namespace from a mount point that a crash left behind.
+func isNamespace(path string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(path, &stat) == nil && int64(stat.Type) == unix.NSFS_MAGIC
+}

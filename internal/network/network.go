@@ -1,0 +1,148 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Network is the containers' network on one node. Its methods may be called concurrently.
+type Network struct {
+	config Config
+	ns     netns.NsHandle
+	links  *netlink.Handle
+	leases *leases
+
+	mu         sync.Mutex
+	tunnel     netlink.Link
+	mtu        int
+	peers      map[int]Peer                 // by number
+	containers map[string]attachment        // by container id
+	holds      map[netip.Addr]*Hold         // not yet switched
+	lingering  map[netip.Addr]chan struct{} // switched; closed when their devices are gone
+	totals     Totals
+	background sync.WaitGroup
+}
+
+// attachment is a container's connection to this node.
+type attachment struct {
+	address Address
+	device  string // the node's end of the veth pair
+}
+
+// New brings up the network of a node: the tunnel, the node's address, the blackholes and the packet filter. What an
+// earlier process left is taken over, so traffic of running containers is not disturbed; Reconcile removes the rest.
+func New(config Config) (*Network, error) {
+	n, err := open(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.setUp(); err != nil {
+		return nil, errors.Join(fmt.Errorf("set up the network of node %s: %w", n.config.NodeName, err), n.Close())
+	}
+	return n, nil
+}
+
+// open makes the handles and changes nothing.
+func open(config Config) (*Network, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("network configuration: %w", err)
+	}
+	ns, err := openNamespace(config.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open a netlink socket: %w", err), ns.Close())
+	}
+	return &Network{
+		config: config, ns: ns, links: handle,
+		peers: map[int]Peer{}, containers: map[string]attachment{},
+		holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{},
+	}, nil
+}
+
+// setUp makes all that does not depend on peers or containers.
+func (n *Network) setUp() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	leases, err := openLeases(filepath.Join(n.config.StateDir, "addresses.json"), n.config)
+	if err != nil {
+		return err
+	}
+	n.leases = leases
+	if err := os.MkdirAll(filepath.Join(n.config.RunDir, "netns"), 0o755); err != nil {
+		return fmt.Errorf("make the directory of network namespaces: %w", err)
+	}
+	if err := within(n.ns, func() error { return sysctl("ipv4/ip_forward", "1") }); err != nil {
+		return fmt.Errorf("let the node forward packets: %w", err)
+	}
+	if err := n.bringUpTunnel(); err != nil {
+		return err
+	}
+	if err := n.recoverPeers(); err != nil {
+		return err
+	}
+	if err := n.recoverContainers(); err != nil {
+		return err
+	}
+	if err := n.baseRoutes(); err != nil {
+		return err
+	}
+	return n.applyFirewall()
+}
+
+// baseRoutes makes the blackholes and the rule by which the pool's addresses are looked up in the main table only.
+func (n *Network) baseRoutes() error {
+	for _, prefix := range []netip.Prefix{n.config.Pool, n.config.subnet(n.config.NodeNumber)} {
+		route := n.route(ipNet(prefix), unix.RT_TABLE_MAIN)
+		route.Type = unix.RTN_BLACKHOLE
+		if err := n.links.RouteReplace(route); err != nil {
+			return fmt.Errorf("make the blackhole route of %s: %w", prefix, err)
+		}
+	}
+	toPool := netlink.NewRule()
+	toPool.Priority, toPool.Table, toPool.Dst = priorityPool, unix.RT_TABLE_MAIN, ipNet(n.config.Pool)
+	return n.addRules(toPool, n.doorRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
+}
+
+// MTU of the tunnel, and so of new containers.
+func (n *Network) MTU() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mtu
+}
+
+// NodeAddress is this node's own address in the pool, the source of its packets to containers.
+func (n *Network) NodeAddress() netip.Addr { return n.config.nodeAddress(n.config.NodeNumber) }
+
+// Home is the number of the node to which a container address belongs; it refuses what is no container address.
+func (n *Network) Home(ip netip.Addr) (int, error) { return n.config.home(ip) }
+
+// NetnsPath is where the network namespace of a container is mounted while it is attached.
+func (n *Network) NetnsPath(id string) string { return filepath.Join(n.config.RunDir, "netns", id) }
+
+// Close releases this process's handles and leaves everything else as it is, but not the holds: their packets go with
+// the process. It waits for holds that have been released to send what still comes.
+func (n *Network) Close() error {
+	n.mu.Lock()
+	for _, hold := range n.holds {
+		hold.abandon()
+	}
+	n.mu.Unlock()
+	n.background.Wait()
+	n.links.Close()
+	if err := n.ns.Close(); err != nil {
+		return fmt.Errorf("close the network namespace: %w", err)
+	}
+	return nil
+}

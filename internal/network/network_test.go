@@ -1,0 +1,111 @@
+package network
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// echo serves UDP in a namespace: it answers each datagram with the sender's address as the server saw it.
+func (s *site) echo(where string, at netip.AddrPort) {
+	s.t.Helper()
+	var socket *net.UDPConn
+	s.in(where, func() (err error) {
+		socket, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+		return err
+	})
+	s.t.Cleanup(func() { _ = socket.Close() })
+	go func() {
+		buffer := make([]byte, 65536)
+		for {
+			_, from, err := socket.ReadFromUDPAddrPort(buffer)
+			if err != nil {
+				return
+			}
+			if _, err := socket.WriteToUDPAddrPort([]byte(from.Addr().String()), from); err != nil {
+				continue // the test sees that no answer comes
+			}
+		}
+	}()
+}
+
+// ask sends a datagram and returns the answer, or "" if none comes in time.
+func (s *site) ask(where string, to netip.AddrPort, patience time.Duration) string {
+	s.t.Helper()
+	var socket *net.UDPConn
+	s.in(where, func() (err error) {
+		socket, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
+		return err
+	})
+	defer func() { _ = socket.Close() }()
+	if _, err := socket.Write([]byte("who am I?")); err != nil {
+		return "send: " + err.Error()
+	}
+	must(s.t, socket.SetReadDeadline(time.Now().Add(patience)))
+	buffer := make([]byte, 1500)
+	count, err := socket.Read(buffer)
+	if err != nil {
+		return ""
+	}
+	return string(buffer[:count])
+}
+
+// sees asserts that a server at an address is reached from a namespace and sees this source address.
+func (s *site) sees(where string, to netip.AddrPort, source string) {
+	s.t.Helper()
+	if got := s.ask(where, to, 3*time.Second); got != source {
+		s.t.Errorf("%s asked %s: answer %q, want to be seen as %q", where, to, got, source)
+	}
+}
+
+func TestReachable(t *testing.T) {
+	s := newSite(t)
+	one, two := s.container("a", "one"), s.container("b", "two")
+	server := netip.AddrPortFrom(one.IP, 7000)
+	s.echo("a/one", server)
+	for where, source := range map[string]string{
+		"a": "10.88.1.1", "b": "10.88.2.1", "c": "10.88.3.1", "b/two": two.IP.String(), "a/one": one.IP.String(),
+		"client-a": "198.51.100.2", "client-b": "203.0.113.2",
+	} {
+		s.sees(where, server, source)
+	}
+}
+
+func TestMovedContainer(t *testing.T) {
+	s := newSite(t)
+	address, two := s.container("a", "one"), s.container("c", "two")
+	server := netip.AddrPortFrom(address.IP, 7000)
+	outside := netip.MustParseAddrPort("198.51.100.2:7001")
+	s.echo("client-a", outside)
+	s.sees("a/one", outside, "198.51.100.1") // masqueraded at home
+
+	s.attach("b", "one", address)
+	s.echo("b/one", server)
+	if got := s.ask("client-b", server, 100*time.Millisecond); got != "" {
+		t.Errorf("a container that is not plugged in answered %q", got)
+	}
+	must(t, s.nodes["a"].Route(address.IP, Via("b")))
+	must(t, s.nodes["b"].Route(address.IP, Local("one")))
+	for where, source := range map[string]string{
+		"a": "10.88.1.1", "b": "10.88.2.1", "c": "10.88.3.1", "c/two": two.IP.String(),
+		"client-a": "198.51.100.2", "client-b": "203.0.113.2",
+	} {
+		s.sees(where, server, source)
+	}
+	s.sees("b/one", outside, "198.51.100.1") // still masqueraded at home
+	if got := s.ask("a/one", outside, 100*time.Millisecond); got != "" {
+		t.Errorf("the copy that stayed behind was heard: %q", got)
+	}
+	must(t, s.nodes["a"].Detach("one"))
+	s.sees("client-a", server, "198.51.100.2")
+
+	s.attach("a", "one", address)
+	must(t, s.nodes["a"].Route(address.IP, Local("one")))
+	must(t, s.nodes["b"].Unroute(address.IP))
+	must(t, s.nodes["b"].Detach("one"))
+	s.echo("a/one", server)
+	for where, source := range map[string]string{"b": "10.88.2.1", "client-a": "198.51.100.2", "client-b": "203.0.113.2"} {
+		s.sees(where, server, source)
+	}
+}

@@ -1,0 +1,153 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Keep is what an agent that starts anew says should be on its node.
+type Keep struct {
+	Containers []string     // ids that are attached
+	Routes     []netip.Addr // addresses with a route of their own
+}
+
+// Reconcile removes every attachment, route and device of ours that is not to be kept: what a crash or a reboot left
+// behind. It makes nothing; Attach, Route and Hold do. Addresses that are held in this process are kept.
+func (n *Network) Reconcile(keep Keep) error {
+	containers, routes := map[string]bool{}, map[string]bool{}
+	for _, id := range keep.Containers {
+		containers[id] = true
+	}
+	for _, ip := range keep.Routes {
+		routes[hostNet(ip).String()] = true
+	}
+	ids, err := n.leftovers()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if !containers[id] {
+			if err := n.Detach(id); err != nil {
+				return err
+			}
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	devices, tables := map[string]bool{}, map[int]bool{}
+	for ip, hold := range n.holds {
+		routes[hostNet(ip).String()], devices[hold.tun.name], tables[n.holdTable(ip)] = true, true, true
+	}
+	for ip := range n.lingering {
+		tables[n.holdTable(ip)] = true
+	}
+	for id := range containers {
+		devices[containerDevice(id)] = true
+	}
+	return n.sweep(routes, devices, tables)
+}
+
+// leftovers are the ids of all attachments that can be found: in memory, and mounted.
+func (n *Network) leftovers() ([]string, error) {
+	directory := n.NetnsPath("")
+	entries, err := os.ReadDir(directory)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list network namespaces: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var ids []string
+	for id := range n.containers {
+		ids = append(ids, id)
+	}
+	for _, entry := range entries {
+		if _, known := n.containers[entry.Name()]; !known && validID.MatchString(entry.Name()) {
+			ids = append(ids, entry.Name())
+		}
+	}
+	return ids, nil
+}
+
+// sweep removes veth devices, host routes, home rules and tables of holds that are not to be kept.
+func (n *Network) sweep(routes, devices map[string]bool, tables map[int]bool) error {
+	links, err := n.links.LinkList()
+	if err != nil {
+		return fmt.Errorf("list the node's devices: %w", err)
+	}
+	for _, link := range links {
+		if link.Attrs().Group != groupContainer || devices[link.Attrs().Name] {
+			continue
+		}
+		if err := n.links.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("remove device %s: %w", link.Attrs().Name, err)
+		}
+	}
+	ended := func(table int) bool { return table>>24 == holdTables>>24 && !tables[table] }
+	err = n.removeRoutes(func(route netlink.Route) bool {
+		if route.Table != unix.RT_TABLE_MAIN || route.Dst == nil {
+			return ended(route.Table)
+		}
+		bits, _ := route.Dst.Mask.Size()
+		return bits == 32 && !routes[route.Dst.String()]
+	})
+	if err != nil {
+		return err
+	}
+	return n.removeRules(func(rule netlink.Rule) bool {
+		return ended(rule.Table) || rule.Priority == priorityHome && rule.Src != nil && !routes[rule.Src.String()]
+	})
+}
+
+// Cleanup removes all that this package has made on the node but the leases: attachments, routes, rules, tunnel and
+// packet filter. It works from what it finds, so it needs nothing but the configuration, of which the underlay need
+// not be up. Doing nothing is success.
+func Cleanup(config Config) error {
+	n, err := open(config)
+	if err != nil {
+		return err
+	}
+	return errors.Join(n.cleanup(), n.Close())
+}
+
+// cleanup goes on after an error, so that as little as possible is left.
+func (n *Network) cleanup() error {
+	ids, err := n.leftovers()
+	errs := []error{err}
+	for _, id := range ids {
+		errs = append(errs, n.detach(id))
+	}
+	errs = append(errs, n.removeDevices(),
+		n.removeRules(func(netlink.Rule) bool { return true }),
+		n.removeRoutes(func(netlink.Route) bool { return true }),
+		n.removeFirewall())
+	return errors.Join(errs...)
+}
+
+// removeDevices removes all devices of our groups.
+func (n *Network) removeDevices() error {
+	links, err := n.links.LinkList()
+	if err != nil {
+		return fmt.Errorf("list the node's devices: %w", err)
+	}
+	var errs []error
+	for _, link := range links {
+		switch link.Attrs().Group {
+		case groupContainer, groupTunnel, groupHold:
+		default:
+			continue
+		}
+		if !strings.HasPrefix(link.Attrs().Name, "gw") {
+			continue // somebody else's choice of the same group
+		}
+		if err := n.links.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("remove device %s: %w", link.Attrs().Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,83 @@
+package network
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// tunQueue is how many packets the kernel keeps for us while we are not scheduled.
+const tunQueue = 16384
+
+// tun is a TUN device: packets routed to it are read from file, packets written to file come in by it.
+type tun struct {
+	name string
+	file *os.File
+	link netlink.Link
+}
+
+// openTun makes the device of a hold. It is gone when file is closed, also when this process ends.
+func (n *Network) openTun(ip netip.Addr) (*tun, error) {
+	bytes := ip.As4()
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name = "gwhold" + hex.EncodeToString(bytes[:])
+	device := &netlink.Tuntap{LinkAttrs: attributes, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true, Queues: 1,
+		Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_ONE_QUEUE}
+	err := within(n.ns, func() error {
+		if err := n.links.LinkAdd(device); err != nil {
+			return fmt.Errorf("make TUN device %s: %w", attributes.Name, err)
+		}
+		// The node's own packets come by a second time, with its own address as source: accept_local.
+		return deviceSysctls(attributes.Name, "accept_local")
+	})
+	if len(device.Fds) == 0 {
+		return nil, err
+	}
+	opened := &tun{name: attributes.Name, file: device.Fds[0]}
+	if err == nil {
+		err = n.configureTun(opened)
+	}
+	if err != nil {
+		_ = opened.file.Close()
+		return nil, err
+	}
+	return opened, nil
+}
+
+// configureTun gives the device its group, the tunnel's MTU and a long queue, and brings it up.
+func (n *Network) configureTun(t *tun) error {
+	link, err := n.links.LinkByName(t.name)
+	if err != nil {
+		return fmt.Errorf("find TUN device %s: %w", t.name, err)
+	}
+	for _, step := range []error{
+		n.links.LinkSetGroup(link, groupHold), n.links.LinkSetMTU(link, n.mtu), n.links.LinkSetTxQLen(link, tunQueue),
+		n.links.LinkSetUp(link),
+	} {
+		if step != nil {
+			return fmt.Errorf("configure TUN device %s: %w", t.name, step)
+		}
+	}
+	t.link = link
+	return nil
+}
+
+// routeInto makes the address's main route lead into the device.
+func (n *Network) routeInto(t *tun, ip netip.Addr) error {
+	route := n.route(hostNet(ip), unix.RT_TABLE_MAIN)
+	route.LinkIndex, route.Scope = t.link.Attrs().Index, unix.RT_SCOPE_LINK
+	if err := n.links.RouteReplace(route); err != nil {
+		return fmt.Errorf("route %s into %s: %w", ip, t.name, err)
+	}
+	return nil
+}
+
+// isPacketFor tells whether this is an IPv4 packet to the address: all that a hold may send on.
+func isPacketFor(packet []byte, ip netip.Addr) bool {
+	const header = 20
+	return len(packet) >= header && packet[0]>>4 == 4 && ip == netip.AddrFrom4([4]byte(packet[offsetDestination:header]))
+}

@@ -1,0 +1,231 @@
+package network
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const tunnelDevice = "gw-vxlan"
+
+// Interface groups by which the packet filter knows our devices; names can be chosen by anybody.
+const (
+	groupContainer = 7441
+	groupTunnel    = 7442
+	groupHold      = 7443
+)
+
+// bringUpTunnel makes the VXLAN device, or takes over the one that is there if it is as asked.
+func (n *Network) bringUpTunnel() error {
+	mtu, err := n.tunnelMTU()
+	if err != nil {
+		return err
+	}
+	number := n.config.NodeNumber
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name, attributes.MTU, attributes.Group = tunnelDevice, mtu, groupTunnel
+	attributes.HardwareAddr = tunnelMAC(number)
+	wanted := &netlink.Vxlan{
+		LinkAttrs: attributes, VxlanId: vni, SrcAddr: n.config.Underlay.AsSlice(), Port: n.config.Port, UDPCSum: true,
+	}
+	if err := n.makeTunnel(wanted); err != nil {
+		return err
+	}
+	link, err := n.links.LinkByName(tunnelDevice)
+	if err != nil {
+		return fmt.Errorf("find the tunnel %s: %w", tunnelDevice, err)
+	}
+	if err := within(n.ns, func() error { return deviceSysctls(tunnelDevice) }); err != nil {
+		return fmt.Errorf("prepare the tunnel: %w", err)
+	}
+	own := &netlink.Addr{IPNet: hostNet(n.config.nodeAddress(number)), Scope: unix.RT_SCOPE_UNIVERSE}
+	err = errors.Join(n.links.LinkSetMTU(link, mtu), n.links.AddrReplace(link, own), n.links.LinkSetUp(link))
+	if err != nil {
+		return fmt.Errorf("configure the tunnel %s: %w", tunnelDevice, err)
+	}
+	n.tunnel, n.mtu = link, mtu
+	return nil
+}
+
+// makeTunnel creates the device unless there is an equal one.
+func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
+	found, err := n.links.LinkByName(tunnelDevice)
+	if err != nil && !isLinkNotFound(err) {
+		return fmt.Errorf("look for the tunnel %s: %w", tunnelDevice, err)
+	}
+	if err == nil {
+		old, ok := found.(*netlink.Vxlan)
+		if ok && old.VxlanId == wanted.VxlanId && old.Port == wanted.Port && old.SrcAddr.Equal(wanted.SrcAddr) &&
+			bytes.Equal(old.HardwareAddr, wanted.HardwareAddr) && old.Attrs().Group == groupTunnel && !old.Learning {
+			return nil
+		}
+		if err := n.links.LinkDel(found); err != nil {
+			return fmt.Errorf("remove a tunnel %s that has another configuration: %w", tunnelDevice, err)
+		}
+	}
+	if err := n.links.LinkAdd(wanted); err != nil {
+		return fmt.Errorf("make the tunnel %s (VXLAN %d, UDP port %d, from %s): %w; is another VXLAN device using the port?",
+			tunnelDevice, vni, wanted.Port, n.config.Underlay, err)
+	}
+	return nil
+}
+
+// tunnelMTU is what the underlay's interface leaves.
+func (n *Network) tunnelMTU() (int, error) {
+	addresses, err := n.links.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return 0, fmt.Errorf("list the node's addresses: %w", err)
+	}
+	for _, address := range addresses {
+		if ip, ok := netip.AddrFromSlice(address.IP); !ok || ip.Unmap() != n.config.Underlay {
+			continue
+		}
+		link, err := n.links.LinkByIndex(address.LinkIndex)
+		if err != nil {
+			return 0, fmt.Errorf("find the interface of underlay address %s: %w", n.config.Underlay, err)
+		}
+		overhead := overheadIPv4
+		if n.config.Underlay.Is6() {
+			overhead = overheadIPv6
+		}
+		most := min(link.Attrs().MTU, maxMTU) - overhead
+		switch {
+		case n.config.MTU > most || most < minMTU:
+			return 0, fmt.Errorf("MTU %d is %w: interface %s of underlay address %s leaves %d of its %d bytes",
+				n.config.MTU, ErrInvalid, link.Attrs().Name, n.config.Underlay, most, link.Attrs().MTU)
+		case n.config.MTU != 0:
+			return n.config.MTU, nil
+		}
+		return most, nil
+	}
+	return 0, fmt.Errorf("underlay address %s is %w: no interface of this node has it", n.config.Underlay, ErrInvalid)
+}
+
+// SetPeers says which other nodes there are, all of them: those not named are forgotten, with the routes through them.
+func (n *Network) SetPeers(peers []Peer) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	wanted, err := n.checkPeers(peers)
+	if err != nil {
+		return err
+	}
+	// The packet filter must let a new peer in before the first packet can come, and keeps an old one until its
+	// routes are gone.
+	old := n.peers
+	n.peers = wanted
+	if err := n.applyFirewall(); err != nil {
+		n.peers = old
+		return err
+	}
+	for number, peer := range old {
+		if _, keep := wanted[number]; !keep {
+			if err := n.removePeer(peer); err != nil {
+				return fmt.Errorf("forget peer %s (node %d): %w", peer.Name, number, err)
+			}
+		}
+	}
+	for _, peer := range wanted {
+		if err := n.addPeer(peer); err != nil {
+			return fmt.Errorf("set up peer %s (node %d at %s): %w", peer.Name, peer.Number, peer.Underlay, err)
+		}
+	}
+	return nil
+}
+
+// checkPeers refuses a list that contradicts itself or this node.
+func (n *Network) checkPeers(peers []Peer) (map[int]Peer, error) {
+	wanted := map[int]Peer{}
+	names := map[string]bool{n.config.NodeName: true}
+	underlays := map[netip.Addr]bool{n.config.Underlay: true}
+	for _, peer := range peers {
+		peer.Underlay = peer.Underlay.Unmap()
+		if err := n.config.checkNumber(peer.Number); err != nil {
+			return nil, fmt.Errorf("peer %s: %w", peer.Name, err)
+		}
+		_, twice := wanted[peer.Number]
+		switch {
+		case peer.Name == "" || names[peer.Name]:
+			return nil, fmt.Errorf("peer name %q is %w: it is empty, used twice, or this node's own", peer.Name, ErrInvalid)
+		case twice || peer.Number == n.config.NodeNumber:
+			return nil, fmt.Errorf("number %d of peer %s is %w: another node has it", peer.Number, peer.Name, ErrInvalid)
+		case !peer.Underlay.IsValid() || peer.Underlay.Is4() != n.config.Underlay.Is4() || peer.Underlay.IsUnspecified() ||
+			peer.Underlay.IsMulticast() || underlays[peer.Underlay] || n.config.Pool.Contains(peer.Underlay):
+			return nil, fmt.Errorf("underlay address %s of peer %s is %w: it must be another node's, outside %s, and of the kind of %s",
+				peer.Underlay, peer.Name, ErrInvalid, n.config.Pool, n.config.Underlay)
+		}
+		wanted[peer.Number], names[peer.Name], underlays[peer.Underlay] = peer, true, true
+	}
+	return wanted, nil
+}
+
+// addPeer makes the entries by which the tunnel finds a peer, and the routes through it.
+func (n *Network) addPeer(peer Peer) error {
+	for _, entry := range n.peerNeighbours(peer) {
+		if err := n.links.NeighSet(entry); err != nil {
+			return fmt.Errorf("set neighbour entry: %w", err)
+		}
+	}
+	subnet := n.via(ipNet(n.config.subnet(peer.Number)), peer.Number, unix.RT_TABLE_MAIN)
+	back := n.via(allAddresses(), peer.Number, peerTable(peer.Number))
+	if err := errors.Join(n.links.RouteReplace(subnet), n.links.RouteReplace(back)); err != nil {
+		return fmt.Errorf("set routes: %w", err)
+	}
+	return n.addRules(n.doorRule(peer.Number, peerTable(peer.Number)))
+}
+
+// removePeer undoes addPeer and removes every other route through the peer.
+func (n *Network) removePeer(peer Peer) error {
+	if err := n.removeRules(func(rule netlink.Rule) bool { return rule.Table == peerTable(peer.Number) }); err != nil {
+		return err
+	}
+	gateway := n.config.nodeAddress(peer.Number)
+	err := n.removeRoutes(func(route netlink.Route) bool { return route.Gw.Equal(gateway.AsSlice()) })
+	if err != nil {
+		return err
+	}
+	for _, entry := range n.peerNeighbours(peer) {
+		if err := n.links.NeighDel(entry); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("remove neighbour entry: %w", err)
+		}
+	}
+	return nil
+}
+
+// peerNeighbours are the permanent entries of a peer: its hardware address, and the underlay address where that is.
+func (n *Network) peerNeighbours(peer Peer) []*netlink.Neigh {
+	mac, index := tunnelMAC(peer.Number), n.tunnel.Attrs().Index
+	return []*netlink.Neigh{
+		{LinkIndex: index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT, Flags: netlink.NTF_SELF,
+			IP: net.IP(peer.Underlay.AsSlice()), HardwareAddr: mac},
+		{LinkIndex: index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
+			IP: net.IP(n.config.nodeAddress(peer.Number).AsSlice()), HardwareAddr: mac},
+	}
+}
+
+// recoverPeers reads from the tunnel which peers an earlier process had set, so that their packets are let in until
+// SetPeers is called.
+func (n *Network) recoverPeers() error {
+	entries, err := n.links.NeighList(n.tunnel.Attrs().Index, unix.AF_BRIDGE)
+	if err != nil {
+		return fmt.Errorf("list the peers of the tunnel: %w", err)
+	}
+	for _, entry := range entries {
+		number, ours := tunnelNumber(entry.HardwareAddr)
+		underlay, ok := netip.AddrFromSlice(entry.IP)
+		if ours && ok && number != n.config.NodeNumber && n.config.checkNumber(number) == nil {
+			n.peers[number] = Peer{Number: number, Underlay: underlay.Unmap()}
+		}
+	}
+	return nil
+}
+
+// isLinkNotFound tells a missing device from a failure to look.
+func isLinkNotFound(err error) bool {
+	var notFound netlink.LinkNotFoundError
+	return errors.As(err, &notFound)
+}
