@@ -1,0 +1,342 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/lab"
+)
+
+const labLong = `Several nodes on this machine, joined by links of a bandwidth, delay and loss of your choice: to try
+Godwit, to reproduce a result, to see what a bad link does.
+
+Nodes are named a, b, c and so on. Each has its own network, processes, /run, /tmp and state, and an agent; they
+share this machine's other files. Everything goes away with "godwit lab down", also after a crash.`
+
+const labExample = `  godwit lab up --nodes 2 --bandwidth 100mbit --rtt 20ms
+  godwit lab exec a -- godwit nodes
+  godwit lab client a
+  godwit lab exec client -- ping -c 3 10.77.0.2
+  godwit lab link a b --rtt 100ms --loss 0.5%
+  godwit lab down`
+
+// newLabCommand is the group of commands around labs.
+func newLabCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "lab",
+		Short:   "Nodes and links on this one machine",
+		Long:    labLong,
+		Example: labExample,
+		Args:    usageArgs(cobra.NoArgs),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().String("name", lab.DefaultName, "name of the lab; several can be up at once")
+	cmd.AddCommand(newLabUpCommand(), newLabDownCommand(), newLabStatusCommand(), newLabLinkCommand(),
+		newLabExecCommand(), newLabClientCommand())
+	return cmd
+}
+
+func labName(cmd *cobra.Command) string { return cmd.Flag("name").Value.String() }
+
+func openLab(cmd *cobra.Command) (*lab.Lab, error) { return lab.Open(labName(cmd)) }
+
+func newLabUpCommand() *cobra.Command {
+	config := lab.Config{Link: lab.Link{BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond}}
+	var wires string
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Make a lab and start its agents",
+		Long: `Make a lab: nodes, a link between every two of them, and an agent in each node.
+
+Links are shaped in both directions, by the kernel's netem if it has it and by a relay of Godwit's own otherwise. Each is
+measured when it comes up, and you are told if this machine cannot do what you asked for.`,
+		Example: `  godwit lab up
+  godwit lab up --nodes 3 --bandwidth 10mbit --rtt 100ms --jitter 5ms --loss 0.1%
+  godwit lab up --name lan --bandwidth 1gbit --rtt 400us
+  godwit lab up --name small --state-size 64MiB`,
+		Args: usageArgs(cobra.NoArgs),
+	}
+	link := addLinkFlags(cmd, config.Link)
+	size := &parsed[int64]{kind: "size", text: "0", parse: lab.ParseSize}
+	flags := cmd.Flags()
+	flags.IntVar(&config.Nodes, "nodes", 2, "number of nodes")
+	flags.Var(size, "state-size", "give each node's state a file system in memory of this size, such as 256MiB")
+	flags.BoolVar(&config.Bare, "bare", false, "no identities and no agents")
+	flags.BoolVar(&config.NoCheck, "no-check", false, "do not measure the links")
+	flags.StringVar(&wires, "wires", "", "what links are made of: netem or relay (default: what the kernel has)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		config.Name, config.StateSizeBytes, config.Wires = labName(cmd), size.value, lab.Wires(wires)
+		link.apply(&config.Link)
+		return labUp(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config)
+	}
+	return cmd
+}
+
+func labUp(ctx context.Context, out, errs io.Writer, config lab.Config) error {
+	config.Progress = func(line string) { fmt.Fprintln(out, line) }
+	l, err := lab.Up(ctx, config)
+	if err != nil {
+		return err
+	}
+	status, err := l.Status()
+	if err != nil {
+		return err
+	}
+	for _, link := range status.Links {
+		if link.Measured != nil && !link.Measured.OK {
+			fmt.Fprintf(errs, "godwit: warning: link %s-%s is not as asked: %s\n",
+				link.A, link.B, strings.Join(link.Measured.Problems, "; "))
+		}
+	}
+	name := ""
+	if config.Name != lab.DefaultName {
+		name = " --name " + config.Name
+	}
+	fmt.Fprintf(out, "lab %s is up; try: godwit lab exec%s a -- godwit nodes; end it with: godwit lab down%s\n",
+		config.Name, name, name)
+	return nil
+}
+
+func newLabDownCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Remove a lab and all that is in it",
+		Long: `Remove a lab: its processes, namespaces, cgroups and files. It works from what it finds and can be called
+at any time, after any crash, and again.`,
+		Example: `  godwit lab down
+  godwit lab down --name lan
+  godwit lab down --all`,
+		Args: usageArgs(cobra.NoArgs),
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every lab on this machine")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !all {
+			return lab.Down(labName(cmd))
+		}
+		names, err := lab.List()
+		for _, name := range names {
+			err = errors.Join(err, lab.Down(name))
+		}
+		return err
+	}
+	return cmd
+}
+
+func newLabStatusCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show nodes, links and clients of the labs that are up",
+		Long:  "Show the nodes, links and clients of the lab given by --name, or of every lab if none is given.",
+		Example: `  godwit lab status
+  godwit lab status --name lan --json`,
+		Args: usageArgs(cobra.NoArgs),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, `print {"labs": [...]} as JSON`)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		labs, err := labStatuses(cmd)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(cmd.OutOrStdout(), map[string]any{"labs": labs})
+		}
+		return printLabs(cmd.OutOrStdout(), labs)
+	}
+	return cmd
+}
+
+func labStatuses(cmd *cobra.Command) ([]lab.Status, error) {
+	names := []string{labName(cmd)}
+	if !cmd.Flag("name").Changed {
+		var err error
+		if names, err = lab.List(); err != nil {
+			return nil, err
+		}
+	}
+	statuses := []lab.Status{}
+	for _, name := range names {
+		l, err := lab.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		status, err := l.Status()
+		if err != nil {
+			return nil, err
+		}
+		statuses = append(statuses, status)
+	}
+	return statuses, nil
+}
+
+func printLabs(out io.Writer, labs []lab.Status) error {
+	if len(labs) == 0 {
+		fmt.Fprintln(out, "no lab is up")
+		return nil
+	}
+	for _, status := range labs {
+		fmt.Fprintf(out, "lab %s, links by %s%s\n", status.Name, status.Wires, relayTrouble(status))
+		table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		for _, node := range status.Nodes {
+			fmt.Fprintf(table, "  node %s\t%s\t%s\tagent %s\n",
+				node.Name, node.Address, running(node.Init), running(node.Agent))
+		}
+		for _, client := range status.Clients {
+			fmt.Fprintf(table, "  client %s\t%s\t%s\tat node %s\n",
+				client.Name, client.Address, running(client.Init), client.Node)
+		}
+		for _, link := range status.Links {
+			fmt.Fprintf(table, "  link %s-%s\t%s\n", link.A, link.B, link.Link())
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func relayTrouble(status lab.Status) string {
+	if status.Relay != nil && !status.Relay.Running {
+		return " (dead: nothing gets through; take the lab down and up again)"
+	}
+	return ""
+}
+
+func running(p lab.ProcessStatus) string {
+	if !p.Running {
+		return "not running"
+	}
+	return fmt.Sprintf("pid %d", p.PID)
+}
+
+func newLabLinkCommand() *cobra.Command {
+	var down, up bool
+	cmd := &cobra.Command{
+		Use:   "link A B",
+		Short: "Change a link while it is used, or take it down and up",
+		Long: `Change the link between two nodes, or between a client and its node. What you do not name stays as it is;
+with no flag the link is shown. A link that is down loses everything silently, as a cut cable does.`,
+		Example: `  godwit lab link a b
+  godwit lab link a b --bandwidth 10mbit --rtt 100ms
+  godwit lab link a b --down
+  godwit lab link a b --up
+  godwit lab link client a --rtt 30ms`,
+		Args: usageArgs(cobra.ExactArgs(2)),
+	}
+	link := addLinkFlags(cmd, lab.Link{})
+	cmd.Flags().BoolVar(&down, "down", false, "take the link down")
+	cmd.Flags().BoolVar(&up, "up", false, "take the link up")
+	cmd.MarkFlagsMutuallyExclusive("down", "up")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		l, err := openLab(cmd)
+		if err != nil {
+			return err
+		}
+		if link.any() || down || up {
+			err := l.ChangeLink(args[0], args[1], func(shape *lab.Link) {
+				link.apply(shape)
+				shape.Down = (shape.Down || down) && !up
+			})
+			if err != nil {
+				return err
+			}
+		}
+		shape, err := l.Link(args[0], args[1])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "link %s-%s: %s\n", args[0], args[1], shape)
+		return nil
+	}
+	return cmd
+}
+
+func newLabExecCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exec NODE|CLIENT -- COMMAND [ARGUMENT...]",
+		Short: "Run a command in a node or client",
+		Long: `Run a command in a node or client. Its exit code is that of the command. In a node "godwit" speaks to the
+node's own agent.`,
+		Example: `  godwit lab exec a -- godwit ps
+  godwit lab exec client -- redis-cli -h 10.88.1.2 ping
+  godwit lab exec --name lan b -- bash`,
+		Args: usageArgs(cobra.MinimumNArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := openLab(cmd)
+			if err != nil {
+				return err
+			}
+			return l.Become(args[0], args[1:]...)
+		},
+	}
+}
+
+func newLabClientCommand() *cobra.Command {
+	var client string
+	var move, remove bool
+	cmd := &cobra.Command{
+		Use:   "client NODE",
+		Short: "Attach a client to a node, or move it to another",
+		Long: `Make a client: a network of its own with an address, attached to a node, which is its way to everything. A
+client that moves to another node keeps its address and connections, as a car does that drives on.
+
+Its link to the node is as quick as this machine unless you shape it. It shares this machine's files.`,
+		Example: `  godwit lab client a
+  godwit lab client a --client phone --bandwidth 20mbit --rtt 30ms
+  godwit lab exec phone -- ping -c 1 10.77.0.2
+  godwit lab client b --client phone --move`,
+		Args: usageArgs(cobra.RangeArgs(0, 1)),
+	}
+	link := addLinkFlags(cmd, lab.Link{})
+	cmd.Flags().StringVar(&client, "client", lab.DefaultClient, "name of the client")
+	cmd.Flags().BoolVar(&move, "move", false, "attach the client to this node instead of where it is")
+	cmd.Flags().BoolVar(&remove, "remove", false, "end the client and all that runs in it")
+	cmd.MarkFlagsMutuallyExclusive("move", "remove")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		l, err := openLab(cmd)
+		if err != nil {
+			return err
+		}
+		if remove != (len(args) == 0) {
+			return &codedError{exitUsage, errors.New("give a node, or --remove and no node")}
+		}
+		if remove {
+			return l.RemoveClient(client)
+		}
+		return labClient(cmd.OutOrStdout(), l, client, args[0], move, link)
+	}
+	return cmd
+}
+
+func labClient(out io.Writer, l *lab.Lab, client, node string, move bool, link *linkFlags) error {
+	if move {
+		if err := l.MoveClient(client, node); err != nil {
+			return err
+		}
+		if link.any() {
+			if err := l.ChangeLink(client, node, link.apply); err != nil {
+				return err
+			}
+		}
+	} else {
+		var shape lab.Link
+		link.apply(&shape)
+		if err := l.Client(client, node, shape); err != nil {
+			return err
+		}
+	}
+	address, err := l.Address(client)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "client %s has %s, attached to node %s\n", client, address, node)
+	return nil
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/lab"
+)
+
+// parsed is a flag whose text is read by a function; a bad text is an error of usage.
+type parsed[T any] struct {
+	value  T
+	text   string
+	kind   string
+	parse  func(string) (T, error)
+	wasSet bool
+}
+
+func (p *parsed[T]) String() string { return p.text }
+func (p *parsed[T]) Type() string   { return p.kind }
+
+func (p *parsed[T]) Set(text string) error {
+	value, err := p.parse(text)
+	if err != nil {
+		return err
+	}
+	p.value, p.text, p.wasSet = value, text, true
+	return nil
+}
+
+// linkFlags are the flags that say what a link is like.
+type linkFlags struct {
+	bandwidth   *parsed[int64]
+	rtt, jitter *parsed[time.Duration]
+	loss        *parsed[float64]
+}
+
+func addLinkFlags(cmd *cobra.Command, start lab.Link) *linkFlags {
+	f := &linkFlags{
+		bandwidth: &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth, value: start.BandwidthBitsPerSecond},
+		rtt:       &parsed[time.Duration]{kind: "time", parse: lab.ParseDelay, value: start.RTT},
+		jitter:    &parsed[time.Duration]{kind: "time", parse: lab.ParseDelay, value: start.Jitter},
+		loss:      &parsed[float64]{kind: "percent", parse: lab.ParseLoss, value: start.Loss},
+	}
+	f.bandwidth.text = lab.FormatBandwidth(start.BandwidthBitsPerSecond)
+	f.rtt.text, f.jitter.text, f.loss.text = start.RTT.String(), start.Jitter.String(), "0"
+	flags := cmd.Flags()
+	flags.Var(f.bandwidth, "bandwidth", "in each direction, such as 100mbit, 1gbit or unlimited")
+	flags.Var(f.rtt, "rtt", "round-trip time without queueing, such as 20ms or 400us")
+	flags.Var(f.loss, "loss", "packets lost in each direction, such as 0.5%")
+	flags.Var(f.jitter, "jitter", "how much the round-trip time varies either way; packets keep their order")
+	return f
+}
+
+// apply changes of a link what was asked for.
+func (f *linkFlags) apply(link *lab.Link) {
+	if f.bandwidth.wasSet {
+		link.BandwidthBitsPerSecond = f.bandwidth.value
+	}
+	if f.rtt.wasSet {
+		link.RTT = f.rtt.value
+	}
+	if f.jitter.wasSet {
+		link.Jitter = f.jitter.value
+	}
+	if f.loss.wasSet {
+		link.Loss = f.loss.value
+	}
+}
+
+func (f *linkFlags) any() bool {
+	return f.bandwidth.wasSet || f.rtt.wasSet || f.jitter.wasSet || f.loss.wasSet
+}

@@ -1,0 +1,207 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// agentTimeout is how long an agent may take to answer after its start.
+const agentTimeout = 15 * time.Second
+
+// AgentLog is the file, on the machine, with what the agent of a node writes.
+func (l *Lab) AgentLog(node string) string {
+	return filepath.Join(runDirectory(l.name), node+"-agent.log")
+}
+
+// startAgents gives every node its identity and starts the agents: the first node founds, the others join it.
+func (l *Lab) startAgents(ctx context.Context, config Config, report func(string)) error {
+	founder := nodeName(1)
+	address := nodeAddress(1).String()
+	if _, err := l.Exec(ctx, founder, nodeProgram, "node", "init", "--name", founder, "--address", address); err != nil {
+		return fmt.Errorf("first identity: %w", err)
+	}
+	if err := l.StartAgent(ctx, founder, config.AgentArgs...); err != nil {
+		return err
+	}
+	report("agent of node " + founder + " answers")
+	for number := 2; number <= config.Nodes; number++ {
+		if err := l.joinNode(ctx, number, config.AgentArgs); err != nil {
+			return err
+		}
+		report("agent of node " + nodeName(number) + " answers")
+	}
+	return nil
+}
+
+func (l *Lab) joinNode(ctx context.Context, number int, agentArgs []string) error {
+	founder, name := nodeName(1), nodeName(number)
+	token, err := l.Exec(ctx, founder, nodeProgram, "node", "token")
+	if err != nil {
+		return fmt.Errorf("token for %s: %w", name, err)
+	}
+	to := net.JoinHostPort(nodeAddress(1).String(), strconv.Itoa(agentPort))
+	_, err = l.Exec(ctx, name, nodeProgram, "node", "join", to, lastLine(token),
+		"--name", name, "--address", nodeAddress(number).String())
+	if err != nil {
+		return fmt.Errorf("identity: %w", err)
+	}
+	return l.StartAgent(ctx, name, agentArgs...)
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
+
+// StartAgent starts the agent of a node and returns when it answers. If it does not, the error has the end of its log.
+func (l *Lab) StartAgent(ctx context.Context, node string, args ...string) error {
+	return l.StartAgentWith(ctx, node, nil, args...)
+}
+
+// StartAgentWith is StartAgent with further environment variables, KEY=VALUE.
+func (l *Lab) StartAgentWith(ctx context.Context, node string, env []string, args ...string) error {
+	pid, err := l.agentPID(node)
+	if err != nil {
+		return err
+	}
+	if pid != 0 {
+		return fmt.Errorf("agent of node %s: %w, process %d", node, ErrExists, pid)
+	}
+	log, err := os.OpenFile(l.AgentLog(node), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("agent of node %s: %w", node, err)
+	}
+	defer log.Close()
+	cmd, err := l.enter(ctx, node, "detach", append([]string{nodeProgram, "agent"}, args...))
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), env...)
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("agent of node %s: %w%s", node, err, l.logTail(node))
+	}
+	return l.awaitAgent(ctx, node)
+}
+
+func (l *Lab) awaitAgent(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	root, err := l.Root(node)
+	if err != nil {
+		return err
+	}
+	err = poll(ctx, func() (bool, error) {
+		conn, err := net.Dial("unix", root+agentSocket)
+		if err == nil {
+			return true, conn.Close()
+		}
+		pid, err := l.agentPID(node)
+		if err == nil && pid == 0 {
+			err = errors.New("it ended")
+		}
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("agent of node %s does not answer: %w%s", node, err, l.logTail(node))
+	}
+	return nil
+}
+
+// logTail is the end of an agent's log, for an error message.
+func (l *Lab) logTail(node string) string {
+	data, err := os.ReadFile(l.AgentLog(node))
+	if err != nil || len(data) == 0 {
+		return " (it wrote nothing)"
+	}
+	data = data[max(0, len(data)-2000):]
+	return "; it wrote:\n" + strings.TrimSpace(string(data))
+}
+
+// AgentPID is the process id, on the machine, of the agent of a node; 0 if none runs.
+func (l *Lab) AgentPID(node string) (int, error) { return l.agentPID(node) }
+
+// agentPID looks among the processes of the node, so it needs no record and survives a restart of anything.
+func (l *Lab) agentPID(node string) (int, error) {
+	s, err := loadState(l.name)
+	if err != nil {
+		return 0, err
+	}
+	m, err := s.node(node)
+	if err != nil {
+		return 0, err
+	}
+	return s.agentOf(m), nil
+}
+
+// agentOf finds the process of the node that is the lab's program called as agent. Those of containers are not looked
+// at: the agent is in the node's own cgroup.
+func (s *state) agentOf(m *machine) int {
+	if !m.alive() {
+		return 0
+	}
+	cgroups, err := hierarchies()
+	if err != nil {
+		return 0
+	}
+	for _, h := range cgroups {
+		dir := h.path(s.Name, m.Name)
+		if h.V2 {
+			dir = filepath.Join(dir, initLeaf)
+		}
+		for _, pid := range directProcesses(dir) {
+			if isAgent(pid) && startTime(pid) != 0 {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+// isAgent tells by its arguments whether a process is an agent: those of its parent between fork and exec are not.
+func isAgent(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return false
+	}
+	args := strings.Split(string(data), "\x00")
+	return len(args) >= 2 && args[0] == nodeProgram && args[1] == "agent"
+}
+
+// KillAgent kills the agent of a node, and nothing else, with SIGKILL, and returns when it is gone.
+func (l *Lab) KillAgent(ctx context.Context, node string) error {
+	return l.signalAgent(ctx, node, unix.SIGKILL)
+}
+
+// StopAgent asks the agent of a node to end and returns when it is gone.
+func (l *Lab) StopAgent(ctx context.Context, node string) error {
+	return l.signalAgent(ctx, node, unix.SIGTERM)
+}
+
+func (l *Lab) signalAgent(ctx context.Context, node string, signal unix.Signal) error {
+	pid, err := l.agentPID(node)
+	if err != nil {
+		return err
+	}
+	if pid == 0 {
+		return fmt.Errorf("the agent of node %s does not run", node)
+	}
+	started := startTime(pid)
+	if err := unix.Kill(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("agent of node %s: %w", node, err)
+	}
+	err = poll(ctx, func() (bool, error) { return startTime(pid) != started, nil })
+	if err != nil {
+		return fmt.Errorf("agent of node %s does not end: %w", node, err)
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+)
+
+// RunHidden runs the process that this package has started this program as, if it is one: the init of a node, the
+// relay, or a program entering a node. It does not return then. Call it first in main, and in the TestMain of tests
+// that make labs from the test program itself.
+func RunHidden() {
+	if len(os.Args) < 2 {
+		return
+	}
+	code, err := 0, error(nil)
+	args := os.Args[2:]
+	switch {
+	case os.Args[1] == "lab-init" && len(args) == 3:
+		err = runInit(args[0], args[1], args[2])
+	case os.Args[1] == "lab-relay" && len(args) == 1:
+		err = runRelay(args[0])
+	case os.Args[1] == "lab-enter":
+		code, err = runEnter(args)
+	case os.Args[1] == "lab-child":
+		code, err = runChild(args)
+	default:
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "godwit:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}

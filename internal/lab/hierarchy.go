@@ -1,0 +1,185 @@
+package lab
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// cgroupTop is the directory of all labs in every cgroup hierarchy.
+const cgroupTop = "godwit-lab"
+
+// initLeaf is the cgroup of a node's own processes in a version 2 hierarchy: a cgroup that gives controllers to
+// its children must not hold processes itself (Documentation/admin-guide/cgroup-v2.rst).
+const initLeaf = "init"
+
+// hierarchy is one cgroup file system of the machine. A machine has one of version 2, or several of version 1, or both.
+type hierarchy struct {
+	Mount   string // where it is mounted
+	V2      bool
+	Options string // of version 1: what to mount it with
+}
+
+// hierarchies finds the machine's cgroup file systems.
+func hierarchies() ([]hierarchy, error) {
+	mounts, err := readMounts()
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool)
+	var found []hierarchy
+	for _, m := range mounts {
+		h := hierarchy{Mount: m.Point, V2: m.Type == "cgroup2"}
+		if (m.Type != "cgroup" && !h.V2) || m.Root != "/" {
+			continue
+		}
+		if !h.V2 {
+			h.Options = cgroupOptions(m.Options)
+		}
+		if key := m.Type + h.Options; !seen[key] {
+			seen[key] = true
+			found = append(found, h)
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("no cgroup file system is mounted at its root on this machine")
+	}
+	return found, nil
+}
+
+// cgroupOptions leaves of a version 1 hierarchy's options those that say which it is.
+func cgroupOptions(options string) string {
+	var kept []string
+	for _, option := range strings.Split(options, ",") {
+		switch {
+		case option == "rw" || option == "ro" || strings.HasPrefix(option, "release_agent="):
+		case strings.HasPrefix(option, "name="):
+			kept = append(kept, "none", option)
+		default:
+			kept = append(kept, option)
+		}
+	}
+	sort.Strings(kept)
+	return strings.Join(kept, ",")
+}
+
+// readMounts lists the mounts that this process sees, in the order in which they were made.
+func readMounts() ([]kernel.Mount, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("mounts: %w", err)
+	}
+	defer f.Close()
+	var mounts []kernel.Mount
+	scanner := bufio.NewScanner(f)
+	scanner.Buffer(nil, 1<<20) // an overlay of many layers has a long line
+	for scanner.Scan() {
+		if m, ok := kernel.ParseMount(scanner.Text()); ok {
+			mounts = append(mounts, m)
+		}
+	}
+	return mounts, scanner.Err()
+}
+
+// path is the cgroup of a machine of a lab, or of the lab if no machine is named.
+func (h hierarchy) path(lab, machine string) string {
+	return filepath.Join(h.Mount, cgroupTop, lab, machine)
+}
+
+// create makes the cgroup of a machine in this hierarchy and lets its processes use it.
+func (h hierarchy) create(lab, machine string) error {
+	dir := h.Mount
+	for _, name := range []string{cgroupTop, lab, machine} {
+		if h.V2 {
+			enableControllers(dir)
+		}
+		parent := dir
+		dir = filepath.Join(dir, name)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		if err := copyCPUSet(parent, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enableControllers gives a cgroup's children all the controllers it has itself. A controller that cannot be given is
+// one that nodes do without.
+func enableControllers(dir string) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return
+	}
+	for _, controller := range strings.Fields(string(data)) {
+		_ = writeControl(filepath.Join(dir, "cgroup.subtree_control"), "+"+controller)
+	}
+}
+
+// copyCPUSet fills a version 1 cpuset, which starts empty and takes no process then.
+func copyCPUSet(from, to string) error {
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		target := filepath.Join(to, name)
+		now, err := os.ReadFile(target)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || strings.TrimSpace(string(now)) != "" {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return fmt.Errorf("cpuset: %w", err)
+		}
+		if value := strings.TrimSpace(string(data)); value != "" {
+			if err := writeControl(target, value); err != nil {
+				return fmt.Errorf("cpuset: %w", err)
+			}
+		}
+	}
+	// New cgroups inside the node get the same from the kernel.
+	err := writeControl(filepath.Join(to, "cgroup.clone_children"), "1")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cpuset: %w", err)
+	}
+	return nil
+}
+
+// enter moves this process into the cgroup of a machine.
+func (h hierarchy) enter(lab, machine string) error {
+	dir := h.path(lab, machine)
+	if h.V2 {
+		if leaf := filepath.Join(dir, initLeaf); isDirectory(leaf) {
+			dir = leaf
+		}
+	}
+	if err := writeControl(filepath.Join(dir, "cgroup.procs"), "0"); err != nil {
+		return fmt.Errorf("enter cgroup: %w", err)
+	}
+	return nil
+}
+
+// writeControl writes to a file of a cgroup or sysctl that exists.
+func writeControl(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}

@@ -1,0 +1,213 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Errors that callers may want to tell apart.
+var (
+	ErrNoLab     = errors.New("no such lab")
+	ErrNoMachine = errors.New("no such node or client")
+	ErrNoLink    = errors.New("no such link")
+	ErrExists    = errors.New("exists already")
+)
+
+// Lab is a lab that is up. Its methods may be called at once, also from several processes.
+type Lab struct{ name string }
+
+// Name of the lab.
+func (l *Lab) Name() string { return l.name }
+
+// Open finds a lab that is up.
+func Open(name string) (*Lab, error) {
+	if err := checkLabName(name); err != nil {
+		return nil, err
+	}
+	if _, err := loadState(name); err != nil {
+		return nil, err
+	}
+	return &Lab{name: name}, nil
+}
+
+// Up makes a lab and starts its agents. If anything fails nothing is left of it.
+func Up(ctx context.Context, config Config) (*Lab, error) {
+	if config.Name == "" {
+		config.Name = DefaultName
+	}
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a lab needs root: it makes namespaces and cgroups; try sudo godwit lab up")
+	}
+	program, err := findProgram(config.Program)
+	if err != nil {
+		return nil, err
+	}
+	config.Program = program
+	l := &Lab{name: config.Name}
+	if err := l.claim(config); err != nil {
+		return nil, err
+	}
+	if err := l.build(ctx, config); err != nil {
+		return nil, errors.Join(fmt.Errorf("lab %s: %w", config.Name, err), Down(config.Name))
+	}
+	return l, nil
+}
+
+func findProgram(program string) (string, error) {
+	if program == "" {
+		own, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find this program: %w", err)
+		}
+		program = own
+	}
+	absolute, err := filepath.Abs(program)
+	if err != nil {
+		return "", fmt.Errorf("program %s: %w", program, err)
+	}
+	if _, err := os.Stat(absolute); err != nil {
+		return "", fmt.Errorf("program: %w", err)
+	}
+	return absolute, nil
+}
+
+// claim takes the name, so that two labs of one name are not made at once.
+func (l *Lab) claim(config Config) error {
+	unlockAll, err := lockLabs()
+	if err != nil {
+		return err
+	}
+	defer unlockAll()
+	unlock, err := lockLab(l.name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := os.Mkdir(runDirectory(l.name), 0o755); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("lab %s %w, perhaps left by a crash; take it down first: godwit lab down --name %s",
+				l.name, ErrExists, l.name)
+		}
+		return fmt.Errorf("lab %s: %w", l.name, err)
+	}
+	if err := os.MkdirAll(filepath.Join(StateDirectory, l.name), 0o755); err != nil {
+		return fmt.Errorf("lab %s: %w", l.name, err)
+	}
+	s := &state{
+		Name: config.Name, Program: config.Program, Wires: config.Wires, Bare: config.Bare,
+		StateSize: config.StateSizeBytes, Created: time.Now(),
+	}
+	return s.save()
+}
+
+// update changes what the lab remembers. Only one process does so at a time.
+func (l *Lab) update(change func(*state) error) error {
+	unlock, err := lockLab(l.name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s, err := loadState(l.name)
+	if err != nil {
+		return err
+	}
+	if err := change(s); err != nil {
+		return err
+	}
+	return s.save()
+}
+
+func lockPath(name string) string { return filepath.Join(RunDirectory, "."+name+".lock") }
+
+func lockLab(name string) (unlock func(), err error) { return lockFile(lockPath(name)) }
+
+// lockLabs is held while a lab is added, and while what labs share is removed.
+func lockLabs() (unlock func(), err error) { return lockFile(RunDirectory + ".lock") }
+
+func (l *Lab) build(ctx context.Context, config Config) error {
+	report := config.Progress
+	if report == nil {
+		report = func(string) {}
+	}
+	if err := l.buildNodes(ctx, config, report); err != nil {
+		return err
+	}
+	if err := l.buildLinks(config, report); err != nil {
+		return err
+	}
+	if !config.NoCheck {
+		if err := l.checkAll(ctx, report); err != nil {
+			return err
+		}
+	}
+	if config.Bare {
+		return nil
+	}
+	return l.startAgents(ctx, config, report)
+}
+
+func (l *Lab) buildNodes(ctx context.Context, config Config, report func(string)) error {
+	for number := 1; number <= config.Nodes; number++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m := &machine{Name: nodeName(number), Number: number}
+		err := l.update(func(s *state) error {
+			s.Nodes = append(s.Nodes, m)
+			return s.startMachine(m)
+		})
+		if err != nil {
+			return err
+		}
+		report(fmt.Sprintf("node %s is up at %s", m.Name, nodeAddress(number)))
+	}
+	return nil
+}
+
+func (l *Lab) buildLinks(config Config, report func(string)) error {
+	err := l.update(func(s *state) error {
+		if err := s.chooseWires(); err != nil {
+			return err
+		}
+		for i, a := range s.Nodes {
+			for _, b := range s.Nodes[i+1:] {
+				w := &wire{Key: a.Name + "-" + b.Name, A: a.Name, B: b.Name, Link: config.Link}
+				if err := s.connect(w, a, b); err != nil {
+					return err
+				}
+				s.Links = append(s.Links, w)
+			}
+		}
+		if len(s.Nodes) == 1 {
+			return onlyAddress(s.Nodes[0])
+		}
+		return nil
+	})
+	if err == nil && config.Nodes > 1 {
+		report(fmt.Sprintf("every two nodes are linked: %s", config.Link))
+	}
+	return err
+}
+
+// chooseWires takes what the machine has and starts the relay if that is needed.
+func (s *state) chooseWires() error {
+	netem := s.Wires != WiresRelay && haveNetem(s.Nodes[0].PID)
+	switch {
+	case s.Wires == WiresNetem && !netem:
+		return errors.New("this kernel has no netem (modprobe sch_netem); use --wires relay")
+	case netem:
+		s.Wires = WiresNetem
+		return nil
+	case !exists(tunDevice):
+		return fmt.Errorf("the kernel has neither netem nor %s; try modprobe sch_netem or modprobe tun", tunDevice)
+	}
+	s.Wires = WiresRelay
+	return s.startRelay()
+}

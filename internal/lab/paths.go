@@ -1,0 +1,81 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where labs are on the machine, and what a node finds where.
+const (
+	// RunDirectory holds what lives as long as a lab: its description, sockets and logs.
+	RunDirectory = "/run/godwit-lab"
+	// StateDirectory holds each node's state directory.
+	StateDirectory = "/var/lib/godwit-lab"
+
+	nodeStateDirectory = "/var/lib/godwit"            // in a node, the node's own
+	nodeProgram        = "/run/godwit-lab/bin/godwit" // in a node, the program of the lab
+	agentSocket        = "/run/godwit/agent.sock"
+	agentPort          = 7443
+
+	// createdMark says that nodeStateDirectory did not exist on the machine before a lab needed it to mount over it.
+	createdMark = StateDirectory + "/.made-mount-point"
+)
+
+func runDirectory(lab string) string              { return filepath.Join(RunDirectory, lab) }
+func machineDirectory(lab, machine string) string { return filepath.Join(runDirectory(lab), machine) }
+func statePath(lab string) string                 { return filepath.Join(runDirectory(lab), "lab.json") }
+func relaySocket(lab string) string               { return filepath.Join(runDirectory(lab), "relay.sock") }
+func nodeStatePath(lab, node string) string       { return filepath.Join(StateDirectory, lab, node) }
+
+// lockFile takes the lock at path, waiting for it, and returns what gives it back.
+func lockFile(path string) (unlock func(), err error) {
+	for {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the last lab went down, with the directory, in this moment
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if err := flock(f, unix.LOCK_EX); err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if sameFile(f, path) {
+			return func() { _ = f.Close() }, nil
+		}
+		// The lab was taken down, and its lock removed, while we waited: the lock of a removed file locks nothing.
+		_ = f.Close()
+	}
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+func sameFile(f *os.File, path string) bool {
+	held, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(held, there)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

@@ -1,0 +1,203 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// lockThread keeps the goroutine on its thread for good: the thread's namespaces are about to change.
+func lockThread() { runtime.LockOSThread() }
+
+// setupMachine makes of fresh namespaces a machine. It runs in them, as their first process.
+func setupMachine(spec initSpec) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Sethostname([]byte(spec.Machine)); err != nil {
+		return fmt.Errorf("set host name: %w", err)
+	}
+	steps := []func(initSpec) error{mountState, mountRun, mountProc, mountSys, mountCgroups, mountIPC, setupNetwork}
+	for _, step := range steps {
+		if err := step(spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountState gives a node its own state directory.
+func mountState(spec initSpec) error {
+	if !spec.Node {
+		return nil
+	}
+	own := nodeStatePath(spec.Lab, spec.Machine)
+	if spec.StateSize > 0 {
+		options := fmt.Sprintf("size=%d,mode=755", spec.StateSize)
+		return mount("tmpfs", nodeStateDirectory, "tmpfs", 0, options)
+	}
+	return mount(own, nodeStateDirectory, "", unix.MS_BIND, "")
+}
+
+// mountRun makes /run, and for a node /tmp, private, with the lab's program in it: the program may lie in a directory
+// that is about to be covered. A client keeps the machine's /tmp, so that scripts in it can be run from there.
+func mountRun(spec initSpec) error {
+	program, err := os.Open(spec.Program)
+	if err != nil {
+		return fmt.Errorf("program: %w", err)
+	}
+	defer program.Close()
+	if err := replaceMount("/run", "tmpfs", "mode=755"); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/run/lock", filepath.Dir(nodeProgram)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(nodeProgram, nil, 0o755); err != nil {
+		return err
+	}
+	if err := mount(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), nodeProgram, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	if !spec.Node {
+		return nil
+	}
+	return replaceMount("/tmp", "tmpfs", "mode=1777")
+}
+
+func mountProc(initSpec) error { return replaceMount("/proc", "proc", "") }
+func mountSys(initSpec) error  { return replaceMount("/sys", "sysfs", "") }
+
+func mountIPC(initSpec) error {
+	if err := replaceMount("/dev/shm", "tmpfs", "mode=1777"); err != nil {
+		return err
+	}
+	if !isDirectory("/dev/mqueue") {
+		return nil
+	}
+	return replaceMount("/dev/mqueue", "mqueue", "")
+}
+
+// mountCgroups mounts the hierarchies where the machine has them; the cgroup namespace makes the node's own cgroup the
+// root of each.
+func mountCgroups(spec initSpec) error {
+	const top = "/sys/fs/cgroup"
+	if !(len(spec.Cgroups) == 1 && spec.Cgroups[0].Mount == top) {
+		if err := mount("tmpfs", top, "tmpfs", 0, "mode=755"); err != nil {
+			return err
+		}
+	}
+	for _, h := range spec.Cgroups {
+		if err := os.MkdirAll(h.Mount, 0o755); err != nil {
+			return err
+		}
+		kind := "cgroup"
+		if h.V2 {
+			kind = "cgroup2"
+		}
+		if err := mount("cgroup", h.Mount, kind, 0, h.Options); err != nil {
+			return err
+		}
+		if err := linkControllers(h); err != nil {
+			return err
+		}
+		if h.V2 {
+			if err := moveToLeaf(h.Mount); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// linkControllers makes cpu and cpuacct lead to cpu,cpuacct, as distributions have it.
+func linkControllers(h hierarchy) error {
+	base := filepath.Base(h.Mount)
+	for _, name := range strings.Split(base, ",") {
+		if name == base {
+			continue
+		}
+		err := os.Symlink(base, filepath.Join(filepath.Dir(h.Mount), name))
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveToLeaf takes the node's first process out of the root of its cgroups, and gives the controllers to what comes
+// below it.
+func moveToLeaf(root string) error {
+	leaf := filepath.Join(root, initLeaf)
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	if err := writeControl(filepath.Join(leaf, "cgroup.procs"), "0"); err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	enableControllers(root)
+	return nil
+}
+
+// setupNetwork makes a router of the namespace. What the kernel's namespaces inherit from the machine differs between
+// machines, so all that matters is set.
+func setupNetwork(spec initSpec) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	forward := "0"
+	if spec.Node {
+		forward = "1"
+	}
+	settings := []struct{ name, value string }{
+		{"ipv4/ip_forward", forward},
+		{"ipv4/conf/all/rp_filter", "0"},
+		{"ipv4/conf/default/rp_filter", "0"},
+		{"ipv6/conf/default/disable_ipv6", "1"}, // of the links; no router advertisements between packets that count
+	}
+	for _, setting := range settings {
+		err := writeControl(filepath.Join("/proc/sys/net", setting.name), setting.value)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+			return fmt.Errorf("sysctl: %w", err)
+		}
+	}
+	return nil
+}
+
+// replaceMount takes away what is mounted at a place and below it, and mounts something new. Covering it would leave
+// the old mounts in mountinfo, where runc and CRIU find them.
+func replaceMount(point, kind, options string) error {
+	mounts, err := readMounts()
+	if err != nil {
+		return err
+	}
+	for i := len(mounts) - 1; i >= 0; i-- { // what was mounted last comes off first
+		if old := mounts[i].Point; old == point || strings.HasPrefix(old, point+"/") {
+			err := unix.Unmount(old, unix.MNT_DETACH)
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // it went with another
+				return fmt.Errorf("unmount %s: %w", old, err)
+			}
+		}
+	}
+	return mount(kind, point, kind, unix.MS_NOSUID|unix.MS_NODEV, options)
+}
+
+func mount(source, point, kind string, flags uintptr, options string) error {
+	if err := unix.Mount(source, point, kind, flags, options); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", source, point, err)
+	}
+	return nil
+}
