@@ -41,9 +41,10 @@ find_go() {
 # Any Go that knows modules can fetch a toolchain, because a toolchain is published as a module. Modules are unpacked
 # without permissions, hence the chmod.
 fetch_toolchain() { # GO
-  local go=$1 platform temporary directory
+  local go=$1 platform directory
   platform=$(GOTOOLCHAIN=local "$go" env GOOS)-$(GOTOOLCHAIN=local "$go" env GOARCH)
   temporary=$(mktemp -d)
+  # Modules are unpacked read-only too.
   trap 'chmod -R u+w "$temporary"; rm -rf "$temporary"' EXIT
   echo "setup: go: fetching the toolchain $wanted for $platform"
   (
@@ -76,13 +77,17 @@ main() {
     echo "setup: go: installing the distribution's Go, which fetches the one that is needed"
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends golang-go >/dev/null
     go=$(command -v go)
-    ! good_enough "$go" || return 0
+    if good_enough "$go"; then
+      echo "setup: go: $(version_of "$go") ($go)"
+      return
+    fi
   fi
   fetch_toolchain "$go"
   good_enough "$prefix/go/bin/go" || {
     echo "setup: $prefix/go/bin/go does not work; install Go $wanted or later by hand and put it into PATH" >&2
     exit 1
   }
+  echo "setup: go: $(version_of "$prefix/go/bin/go") ($prefix/go/bin/go)"
 }
 
 main
