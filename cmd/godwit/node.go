@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+const (
+	defaultState = "/var/lib/godwit"
+	defaultPool  = "10.88.0.0/16"
+)
+
+const nodeInitLong = `Init makes this machine the first node of a cluster: a key of its own, and the small certificate authority
+with which it admits other nodes. It is done once, before the agent is started.
+
+The address is the one under which other nodes reach this machine; the port is 7443 if you give none.
+Containers get addresses from the pool, node number N from its N-th /24. The pool must not be used
+for anything else on any of the nodes, and cannot be changed later.`
+
+const nodeJoinLong = `Join makes this machine a node of a cluster that exists. ADDRESS is the node that was initialised first,
+whose agent must run; TOKEN is what "godwit node token" printed there. The token can be used once.
+
+The other node is verified by the token before the secret in it is sent. The clocks of both machines
+must agree to within five minutes.`
+
+// newNodeCommand has the commands that give this machine an identity. They work on files, without an agent.
+func newNodeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Set up this machine as a node",
+		Example: "  godwit node init --address 192.0.2.10           # on the first machine\n" +
+			"  godwit node token                               # there, once its agent runs\n" +
+			"  godwit node join 192.0.2.10 TOKEN --address 192.0.2.11   # on the second",
+	}
+	cmd.AddCommand(newNodeInitCommand(), newNodeJoinCommand())
+	return cmd
+}
+
+// nodeFlags are common to init and join.
+type nodeFlags struct {
+	state, name, address string
+	force                bool
+}
+
+func (f *nodeFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.state, "state", defaultState, "state directory")
+	flags.StringVar(&f.name, "name", "", "name of this node (default: the host name)")
+	flags.StringVar(&f.address, "address", "", "HOST or HOST:PORT under which other nodes reach this machine (required)")
+	flags.BoolVar(&f.force, "force", false, "set an existing identity aside and make a new one")
+}
+
+// complete fills in what was not given and says what cannot be.
+func (f *nodeFlags) complete() error {
+	if f.address == "" {
+		return &codedError{exitUsage, fmt.Errorf("--address is missing: under which address do other nodes reach this " +
+			"machine? For example --address 192.0.2.10")}
+	}
+	if f.name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("find the host name: %w; give --name", err)
+		}
+		f.name, _, _ = strings.Cut(strings.ToLower(host), ".")
+	}
+	if err := identity.CheckName(f.name); err != nil {
+		return &codedError{exitUsage, fmt.Errorf("%w; give --name", err)}
+	}
+	if _, err := identity.ParseAddress(f.address); err != nil {
+		return &codedError{exitUsage, fmt.Errorf("--address: %w", err)}
+	}
+	return nil
+}
+
+func newNodeInitCommand() *cobra.Command {
+	var flags nodeFlags
+	var pool string
+	cmd := &cobra.Command{
+		Use:     "init --address HOST[:PORT]",
+		Short:   "Make this machine the first node of a cluster",
+		Long:    nodeInitLong,
+		Example: "  godwit node init --address 192.0.2.10\n  godwit node init --name a --address a.example.net:7443 --pool 10.99.0.0/16",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flags.complete(); err != nil {
+				return err
+			}
+			prefix, err := netip.ParsePrefix(pool)
+			if err == nil {
+				err = identity.CheckPool(prefix)
+			}
+			if err != nil {
+				return &codedError{exitUsage, fmt.Errorf("--pool: %w", err)}
+			}
+			made, aside, err := identity.Init(identity.InitOptions{
+				State: flags.state, Name: flags.name, Address: flags.address, Pool: prefix, Force: flags.force,
+			})
+			if err != nil {
+				return fmt.Errorf("initialise this node: %w", err)
+			}
+			return printIdentity(cmd.OutOrStdout(), made, aside, "made")
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVar(&pool, "pool", defaultPool, "network of 16 bits from which containers get their addresses")
+	return cmd
+}
+
+func newNodeJoinCommand() *cobra.Command {
+	var flags nodeFlags
+	cmd := &cobra.Command{
+		Use:     "join ADDRESS TOKEN --address HOST[:PORT]",
+		Short:   "Make this machine a node of a cluster",
+		Long:    nodeJoinLong,
+		Example: "  godwit node join 192.0.2.10 gw1.… --address 192.0.2.11",
+		Args:    usageArgs(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := flags.complete(); err != nil {
+				return err
+			}
+			joined, aside, err := identity.Join(cmd.Context(), identity.JoinOptions{
+				State: flags.state, Server: args[0], Token: args[1], Name: flags.name, Address: flags.address,
+				Force: flags.force,
+			})
+			if err != nil {
+				return err
+			}
+			return printIdentity(cmd.OutOrStdout(), joined, aside, "joined")
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func printIdentity(w io.Writer, id *identity.Identity, aside, verb string) error {
+	subnet, err := identity.Subnet(id.Pool, id.Node.Number)
+	if err != nil {
+		return err
+	}
+	if aside != "" {
+		fmt.Fprintf(w, "The old identity is in %s.\n", aside)
+	}
+	fmt.Fprintf(w, "Node %s %s: number %d at %s, containers in %s, certificate valid until %s.\n", id.Node.Name, verb,
+		id.Node.Number, id.Node.Address, subnet, id.Expires().UTC().Format(time.DateOnly))
+	_, err = fmt.Fprintln(w, "Now start the agent: systemctl enable --now godwit, or godwit agent.")
+	return err
+}

@@ -1,0 +1,111 @@
+package wire
+
+import (
+	"bufio"
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+const (
+	readBufferBytes = 64 << 10
+	// corkBytes is the most that one system call writes. Beyond some 256 KiB a larger write saves nothing.
+	corkBytes = 256 << 10
+)
+
+// Conn is a connection to a verified peer. What one Write is given leaves in as few system calls and segments as
+// possible, so that a burst is not cut into one small packet per TLS record.
+type Conn struct {
+	*tls.Conn
+	peer identity.Peer
+	raw  *rawConn
+	mu   sync.Mutex // one Write at a time
+}
+
+// Peer tells which node is at the other end.
+func (c *Conn) Peer() identity.Peer { return c.peer }
+
+// Write encrypts all of p and then writes it.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.raw.cork()
+	n, err := c.Conn.Write(p)
+	if flushErr := c.raw.uncork(); err == nil {
+		err = flushErr
+	}
+	return n, err
+}
+
+// Close ends the connection: at once if a Write is stuck, else after saying so to the peer.
+func (c *Conn) Close() error {
+	if !c.mu.TryLock() {
+		c.raw.TCPConn.Close()
+		return c.Conn.Close()
+	}
+	defer c.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// rawConn is the TCP connection below TLS. crypto/tls writes each record of 16 KiB by itself and reads little more than
+// one at a time; here records are brought together.
+type rawConn struct {
+	*net.TCPConn
+	reader *bufio.Reader
+
+	mu      sync.Mutex
+	corked  bool
+	pending []byte
+	failed  error // once a write was cut short the records after it are worthless
+}
+
+func newRawConn(tcp *net.TCPConn) *rawConn {
+	return &rawConn{TCPConn: tcp, reader: bufio.NewReaderSize(tcp, readBufferBytes)}
+}
+
+// Read is only called by crypto/tls, which has one reader at a time.
+func (r *rawConn) Read(p []byte) (int, error) { return r.reader.Read(p) }
+
+func (r *rawConn) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed != nil {
+		return 0, r.failed
+	}
+	if !r.corked {
+		return r.TCPConn.Write(p)
+	}
+	r.pending = append(r.pending, p...)
+	if len(r.pending) < corkBytes {
+		return len(p), nil
+	}
+	return len(p), r.flush()
+}
+
+func (r *rawConn) cork() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.corked = true
+}
+
+func (r *rawConn) uncork() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.corked = false
+	return r.flush()
+}
+
+func (r *rawConn) flush() error {
+	if len(r.pending) == 0 || r.failed != nil {
+		return r.failed
+	}
+	_, r.failed = r.TCPConn.Write(r.pending)
+	r.pending = r.pending[:0]
+	return r.failed
+}
+
+// handshakeTimeout bounds how long a peer may take to say who it is.
+const handshakeTimeout = 10 * time.Second

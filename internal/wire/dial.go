@@ -1,0 +1,68 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// Dial opens a data connection to a node and makes sure that it is the expected one. The other end may still refuse
+// this node: that shows when something is first read.
+func Dial(ctx context.Context, id *identity.Identity, address, expected string) (*Conn, error) {
+	return dial(ctx, id, address, expected, dataProtocol, dataTimeout)
+}
+
+// DialRenew opens the connection over which Identity.Renew asks the CA's node.
+func DialRenew(ctx context.Context, id *identity.Identity, address, expected string) (*Conn, error) {
+	return dial(ctx, id, address, expected, identity.RenewProtocol, controlTimeout)
+}
+
+func dial(ctx context.Context, id *identity.Identity, address, expected, protocol string,
+	timeout time.Duration) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	tcp, err := dialTCP(ctx, address, timeout)
+	if err != nil {
+		return nil, fmt.Errorf("connect to node %s: %w", expected, err)
+	}
+	conn, err := secure(ctx, tcp, id, expected, protocol)
+	if err != nil {
+		tcp.Close()
+		return nil, fmt.Errorf("connect to node %s at %s: %w", expected, address, explain(err))
+	}
+	return conn, nil
+}
+
+func dialTCP(ctx context.Context, address string, timeout time.Duration) (*net.TCPConn, error) {
+	dialer := net.Dialer{KeepAliveConfig: keepAlive(timeout)}
+	dialer.SetMultipathTCP(false)
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tcp := conn.(*net.TCPConn)
+	if err := tune(tcp, timeout); err != nil {
+		tcp.Close()
+		return nil, err
+	}
+	return tcp, nil
+}
+
+// secure makes this end known and checks the other.
+func secure(ctx context.Context, tcp *net.TCPConn, id *identity.Identity, expected, protocol string) (*Conn, error) {
+	if err := identity.CheckName(expected); err != nil {
+		return nil, err
+	}
+	raw := newRawConn(tcp)
+	conn := &Conn{Conn: tls.Client(raw, clientConfig(id, expected, protocol)), raw: raw}
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	conn.peer, err = peerOf(conn.ConnectionState())
+	return conn, err
+}

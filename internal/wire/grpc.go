@@ -1,0 +1,118 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// A control connection is asked for a sign of life when it has been silent for pingAfter, and given up pingTimeout
+// later.
+const (
+	pingAfter       = 10 * time.Second // the least that grpc allows a client
+	pingTimeout     = 5 * time.Second
+	maxConnectDelay = 2 * time.Second
+)
+
+// AuthInfo is what gRPC keeps of a verified peer.
+type AuthInfo struct {
+	credentials.CommonAuthInfo
+	Peer identity.Peer
+}
+
+// AuthType implements credentials.AuthInfo.
+func (AuthInfo) AuthType() string { return "godwit" }
+
+// PeerFrom tells which node makes a call; false if the call did not come from a node.
+func PeerFrom(ctx context.Context) (identity.Peer, bool) {
+	caller, ok := peer.FromContext(ctx)
+	if !ok {
+		return identity.Peer{}, false
+	}
+	info, ok := caller.AuthInfo.(AuthInfo)
+	return info.Peer, ok
+}
+
+// ServerOptions make a gRPC server that serves Listener.Control.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(nodeCredentials{}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAfter / 2, PermitWithoutStream: true}),
+	}
+}
+
+// DialControl makes a gRPC client for a node. It connects when it is first used, and again whenever the connection was
+// lost; calls go to nobody but the expected node.
+func DialControl(id *identity.Identity, address, expected string) (*grpc.ClientConn, error) {
+	if err := identity.CheckName(expected); err != nil {
+		return nil, err
+	}
+	return grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(nodeCredentials{id: id, expected: expected}),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialTCP(ctx, address, controlTimeout)
+		}),
+		grpc.WithNoProxy(),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout, PermitWithoutStream: true}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxConnectDelay},
+			MinConnectTimeout: handshakeTimeout,
+		}),
+	)
+}
+
+// nodeCredentials tells gRPC who is at the other end. At the server the handshake has been done by the Listener.
+type nodeCredentials struct {
+	id       *identity.Identity
+	expected string
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (n nodeCredentials) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn,
+	credentials.AuthInfo, error) {
+	tcp, ok := raw.(*net.TCPConn)
+	if !ok || n.id == nil {
+		return nil, nil, errors.New("credentials of a server used by a client")
+	}
+	conn, err := secure(ctx, tcp, n.id, n.expected, controlProtocol)
+	if err != nil {
+		return nil, nil, fmt.Errorf("node %s: %w", n.expected, explain(err))
+	}
+	return conn, authInfo(conn), nil
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (n nodeCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, ok := raw.(*Conn)
+	if !ok {
+		return nil, nil, errors.New("not a connection of a node")
+	}
+	return conn, authInfo(conn), nil
+}
+
+func authInfo(conn *Conn) AuthInfo {
+	common := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
+	return AuthInfo{CommonAuthInfo: common, Peer: conn.peer}
+}
+
+// Info implements credentials.TransportCredentials.
+func (n nodeCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.3"}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (n nodeCredentials) Clone() credentials.TransportCredentials { return n }
+
+// OverrideServerName implements credentials.TransportCredentials; the expected node is never overridden.
+func (n nodeCredentials) OverrideServerName(string) error { return nil }

@@ -1,0 +1,169 @@
+package identity
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Errors with which the CA refuses a node.
+var (
+	ErrNameTaken    = errors.New("node name is taken")
+	ErrClusterFull  = errors.New("no node number is left")
+	ErrNotAuthority = errors.New("this node does not have the certificate authority")
+)
+
+// Authority is the CA of a cluster, on the node that was initialised first. Its methods may be called concurrently,
+// also by several processes.
+type Authority struct {
+	dir         string
+	certificate *x509.Certificate
+	key         crypto.Signer
+	now         func() time.Time
+	mu          sync.Mutex
+}
+
+// authorityState is what the CA must not forget. Every change is durable before anybody is told of it.
+type authorityState struct {
+	// Numbers grow only: the number of a node that is gone is not given again, because routes and containers of its
+	// addresses may still exist somewhere.
+	LastNumber int           `json:"last_number"`
+	Nodes      []Peer        `json:"nodes"`
+	Tokens     []tokenRecord `json:"tokens"`
+}
+
+const maxStateBytes = 1 << 20
+
+func openAuthority(dir string) (*Authority, error) {
+	pair, err := loadPair(filepath.Join(dir, "ca.pem"))
+	if isNotExist(err) {
+		return nil, fmt.Errorf("%w; it is on the node that was set up with `godwit node init`", ErrNotAuthority)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the certificate authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, fmt.Errorf("open the certificate authority: %s/ca.pem holds no authority", dir)
+	}
+	return &Authority{dir: dir, certificate: pair.Leaf, key: key, now: time.Now}, nil
+}
+
+// createAuthority makes a new CA in an empty directory, with the first node's number already given.
+func createAuthority(dir string, first Peer, now time.Time) (*Authority, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, fmt.Errorf("make the key of the cluster: %w", err)
+	}
+	certificate, err := newCA(key, now)
+	if err != nil {
+		return nil, err
+	}
+	data, err := encodePair(key, certificate)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeFile(filepath.Join(dir, "ca.pem"), data); err != nil {
+		return nil, err
+	}
+	state := authorityState{LastNumber: first.Number, Nodes: []Peer{first}}
+	if err := writeJSON(filepath.Join(dir, "state.json"), state); err != nil {
+		return nil, err
+	}
+	return &Authority{dir: dir, certificate: certificate, key: key, now: time.Now}, nil
+}
+
+// change applies a function to the state and makes the outcome durable; if it fails nothing has changed.
+func (a *Authority) change(apply func(*authorityState) error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	unlock, err := lock(filepath.Join(a.dir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	path := filepath.Join(a.dir, "state.json")
+	data, err := readFile(path, maxStateBytes)
+	if err != nil {
+		return fmt.Errorf("read the state of the certificate authority: %w", err)
+	}
+	var state authorityState
+	if err := json.Unmarshal(data, &state); err != nil {
+		return fmt.Errorf("read the state of the certificate authority: %s: %w", path, err)
+	}
+	if err := apply(&state); err != nil {
+		return err
+	}
+	return writeJSON(path, state)
+}
+
+// admit redeems a token for a certificate. The token is spent and the number given before the certificate exists, and
+// neither if the node is refused.
+func (a *Authority) admit(secret []byte, name string, public crypto.PublicKey) (Peer, *x509.Certificate, error) {
+	now := a.now()
+	var peer Peer
+	err := a.change(func(state *authorityState) error {
+		token, err := state.findToken(secret, now)
+		if err != nil {
+			return err
+		}
+		if token.Node != "" && token.Node != name {
+			return fmt.Errorf("%w: this token is for the node %s", ErrTokenUnknown, token.Node)
+		}
+		if peer, err = state.place(name, token.Node == name); err != nil {
+			return err
+		}
+		token.Used = true
+		return nil
+	})
+	if err != nil {
+		return Peer{}, nil, err
+	}
+	certificate, err := issue(a.certificate, a.key, public, peer, now)
+	return peer, certificate, err
+}
+
+// place finds or allocates the number of a node.
+func (s *authorityState) place(name string, again bool) (Peer, error) {
+	for _, peer := range s.Nodes {
+		if peer.Name != name {
+			continue
+		}
+		if again {
+			return peer, nil
+		}
+		return Peer{}, fmt.Errorf("%w: a node %s has joined before; choose another name, or make a token for it with "+
+			"`godwit node token --node %s`", ErrNameTaken, name, name)
+	}
+	if s.LastNumber >= MaxNumber {
+		return Peer{}, fmt.Errorf("%w: a cluster can have had %d nodes in all", ErrClusterFull, MaxNumber)
+	}
+	s.LastNumber++
+	peer := Peer{Name: name, Number: s.LastNumber}
+	s.Nodes = append(s.Nodes, peer)
+	return peer, nil
+}
+
+// renew makes a new certificate for a node that has shown a valid one.
+func (a *Authority) renew(peer Peer, public crypto.PublicKey) (*x509.Certificate, error) {
+	known := false
+	err := a.change(func(state *authorityState) error {
+		for _, node := range state.Nodes {
+			known = known || node == peer
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return nil, fmt.Errorf("node %s, number %d, is not one that this certificate authority has admitted", peer.Name,
+			peer.Number)
+	}
+	return issue(a.certificate, a.key, public, peer, a.now())
+}

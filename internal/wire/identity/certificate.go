@@ -1,0 +1,187 @@
+package identity
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+const (
+	caLifetime   = 10 * 365 * 24 * time.Hour
+	nodeLifetime = 365 * 24 * time.Hour
+	// backdate lets a node whose clock is behind use a certificate at once.
+	backdate = time.Hour
+	// domain makes a node's name a host name that the standard library verifies; it is never resolved.
+	domain = ".node.godwit"
+)
+
+// Peer is who the other end of a verified connection is.
+type Peer struct {
+	Name   string
+	Number int
+}
+
+// String gives the name, for messages.
+func (p Peer) String() string { return p.Name }
+
+// ServerName is the name for which a node's certificate is valid, for the verification in crypto/tls.
+func ServerName(node string) string { return node + domain }
+
+// PeerOf reads the node out of a certificate that has been verified.
+func PeerOf(certificate *x509.Certificate) (Peer, error) {
+	if len(certificate.URIs) != 1 || len(certificate.DNSNames) != 1 {
+		return Peer{}, errors.New("certificate is not one of a godwit node: it names no node")
+	}
+	uri := certificate.URIs[0]
+	name := ""
+	if len(uri.Path) > 1 {
+		name = uri.Path[1:]
+	}
+	number, err := strconv.Atoi(uri.Query().Get("number"))
+	peer := Peer{Name: name, Number: number}
+	if err != nil || nodeURI(peer).String() != uri.String() || CheckName(name) != nil || number < 1 ||
+		number > MaxNumber || certificate.DNSNames[0] != ServerName(name) {
+		return Peer{}, fmt.Errorf("certificate is not one of a godwit node: it names %q", uri)
+	}
+	return peer, nil
+}
+
+func nodeURI(peer Peer) *url.URL {
+	return &url.URL{
+		Scheme: "godwit", Host: "node", Path: "/" + peer.Name,
+		RawQuery: url.Values{"number": {strconv.Itoa(peer.Number)}}.Encode(),
+	}
+}
+
+// Fingerprint is the SHA-256 of the CA's certificate.
+type Fingerprint [sha256.Size]byte
+
+func fingerprint(certificate *x509.Certificate) Fingerprint { return sha256.Sum256(certificate.Raw) }
+
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
+func newSerial() (*big.Int, error) {
+	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+}
+
+// newCA makes the self-signed certificate of a cluster.
+func newCA(key crypto.Signer, now time.Time) (*x509.Certificate, error) {
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: "godwit cluster " + serial.Text(36)},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(caLifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate of the cluster: %w", err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// issue signs a certificate for a node's public key. It never outlives the CA's.
+func issue(ca *x509.Certificate, caKey crypto.Signer, public crypto.PublicKey, peer Peer,
+	now time.Time) (*x509.Certificate, error) {
+	if now.After(ca.NotAfter) {
+		return nil, fmt.Errorf("the certificate authority of this cluster expired on %s", ca.NotAfter.Format(time.DateOnly))
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	end := now.Add(nodeLifetime)
+	if end.After(ca.NotAfter) {
+		end = ca.NotAfter
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: peer.Name},
+		NotBefore:    now.Add(-backdate),
+		NotAfter:     end,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		DNSNames:     []string{ServerName(peer.Name)},
+		URIs:         []*url.URL{nodeURI(peer)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca, public, caKey)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate of node %s: %w", peer.Name, err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// newRequest makes a key and a signing request that proves the possession of it. What the certificate will say is
+// decided by the CA, so the request names nothing.
+func newRequest() (crypto.Signer, []byte, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key: %w", err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a signing request: %w", err)
+	}
+	return key, der, nil
+}
+
+// requestKey checks a signing request and returns the key in it. Only the kind of key that newRequest makes is taken.
+func requestKey(der []byte) (crypto.PublicKey, error) {
+	request, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return nil, fmt.Errorf("signing request: %w", err)
+	}
+	key, ok := request.PublicKey.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return nil, errors.New("signing request: the key is not of the kind ECDSA P-256")
+	}
+	if err := request.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("signing request: %w", err)
+	}
+	return key, nil
+}
+
+// encodePair gives the PEM of a key and its chain.
+func encodePair(key crypto.Signer, chain ...*x509.Certificate) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode a key: %w", err)
+	}
+	out := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	for _, certificate := range chain {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})...)
+	}
+	return out, nil
+}
+
+// loadPair reads what encodePair made, as a certificate for crypto/tls with its leaf parsed.
+func loadPair(path string) (*tls.Certificate, error) {
+	data, err := readFile(path, maxMessageBytes)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(data, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &pair, nil
+}

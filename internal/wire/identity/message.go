@@ -1,0 +1,130 @@
+package identity
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+)
+
+// ALPN names of the two exchanges with the CA's node.
+const (
+	// JoinProtocol has no client certificate: the token is what admits.
+	JoinProtocol = "godwit-join/1"
+	// RenewProtocol is for nodes that have a valid certificate.
+	RenewProtocol = "godwit-renew/1"
+)
+
+const (
+	maxMessageBytes = 64 << 10
+	messageHeader   = 4
+	exchangeTimeout = 15 * time.Second
+	// maxClockSkew is more than certificates need, but nodes that disagree by more make reports and logs useless.
+	maxClockSkew = 5 * time.Minute
+)
+
+var errMessageTooLarge = fmt.Errorf("message is larger than %d bytes", maxMessageBytes)
+
+// joinRequest is what a node sends to join. Nothing of it is trusted before the token is.
+type joinRequest struct {
+	Secret  []byte    `json:"secret"`
+	Name    string    `json:"name"`
+	Address string    `json:"address"`
+	Request []byte    `json:"request"` // PKCS #10
+	Time    time.Time `json:"time"`
+}
+
+// renewRequest asks for a new certificate for the name and number of the one that the connection was made with.
+type renewRequest struct {
+	Request []byte `json:"request"`
+}
+
+// certificateReply answers both.
+type certificateReply struct {
+	// Code and Error tell why there is no certificate.
+	Code  string `json:"code,omitempty"`
+	Error string `json:"error,omitempty"`
+
+	Certificate []byte       `json:"certificate,omitempty"`
+	Number      int          `json:"number,omitempty"`
+	Pool        netip.Prefix `json:"pool"`
+	Nodes       []Node       `json:"nodes,omitempty"`
+}
+
+// replyCodes lets a refusal keep its kind across the wire.
+func replyCodes() map[string]error {
+	return map[string]error{
+		"token-unknown": ErrTokenUnknown,
+		"token-used":    ErrTokenUsed,
+		"token-expired": ErrTokenExpired,
+		"name-taken":    ErrNameTaken,
+		"cluster-full":  ErrClusterFull,
+		"not-authority": ErrNotAuthority,
+		"clock-skew":    ErrClockSkew,
+	}
+}
+
+// ErrClockSkew says that two nodes' clocks differ too much for certificates to work.
+var ErrClockSkew = errors.New("clocks differ too much")
+
+// refusal is an error that another node gave as its reason.
+type refusal struct {
+	text string
+	kind error
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.kind }
+
+func refuse(err error) certificateReply {
+	reply := certificateReply{Error: err.Error()}
+	for code, kind := range replyCodes() {
+		if errors.Is(err, kind) {
+			reply.Code = code
+		}
+	}
+	return reply
+}
+
+func (r *certificateReply) refused() error {
+	if r.Error == "" {
+		return nil
+	}
+	return &refusal{text: r.Error, kind: replyCodes()[r.Code]}
+}
+
+// writeMessage sends one value: four bytes of length, then JSON.
+func writeMessage(w io.Writer, value any) error {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	if len(body) > maxMessageBytes {
+		return errMessageTooLarge
+	}
+	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
+	return err
+}
+
+// readMessage receives one value and never holds more than the limit, whatever length is announced.
+func readMessage(r io.Reader, value any) error {
+	var header [messageHeader]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return err
+	}
+	length := binary.BigEndian.Uint32(header[:])
+	if length > maxMessageBytes {
+		return fmt.Errorf("%w: it announces %d", errMessageTooLarge, length)
+	}
+	body := make([]byte, length)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, value); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	return nil
+}

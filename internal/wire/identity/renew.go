@@ -1,0 +1,46 @@
+package identity
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"net"
+	"slices"
+)
+
+// Renew gets this node a new key and certificate, before the old one ends. The CA's node signs its own; every other
+// asks over conn, a mutually verified connection to the CA's node with RenewProtocol (wire.DialRenew makes it; nil on
+// the CA's node). It returns the nodes that the CA's node knows.
+func (i *Identity) Renew(ctx context.Context, conn net.Conn) ([]Node, error) {
+	key, request, err := newRequest()
+	if err != nil {
+		return nil, err
+	}
+	if conn == nil {
+		return nil, i.renewHere(key)
+	}
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
+	defer cancel()
+	var reply certificateReply
+	if err := exchange(ctx, conn, renewRequest{Request: request}, &reply); err != nil {
+		return nil, fmt.Errorf("renew the certificate of this node: %w", err)
+	}
+	peer := Peer{Name: i.Node.Name, Number: i.Node.Number}
+	certificate, err := checkReply(reply, i.authority, peer, key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("renew the certificate of this node: %w", err)
+	}
+	return slices.Clone(reply.Nodes), i.replaceCertificate(key, certificate)
+}
+
+func (i *Identity) renewHere(key crypto.Signer) error {
+	authority, err := i.Authority()
+	if err != nil {
+		return fmt.Errorf("renew the certificate of this node: %w", err)
+	}
+	certificate, err := authority.renew(Peer{Name: i.Node.Name, Number: i.Node.Number}, key.Public())
+	if err != nil {
+		return fmt.Errorf("renew the certificate of this node: %w", err)
+	}
+	return i.replaceCertificate(key, certificate)
+}

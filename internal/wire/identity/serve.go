@@ -1,0 +1,164 @@
+package identity
+
+import (
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+)
+
+// Server answers nodes that want to join or to renew their certificates. It is made on every node: one without the CA
+// says so.
+type Server struct {
+	identity  *Identity
+	authority *Authority // nil: the CA is elsewhere
+	nodes     func() []Node
+	joined    func(Node)
+}
+
+// NewServer makes the server of a node. nodes is asked for the list that a new node is given, and joined, if not nil,
+// is told of each node that has been admitted.
+func NewServer(identity *Identity, nodes func() []Node, joined func(Node)) (*Server, error) {
+	authority, err := identity.Authority()
+	if err != nil && !errors.Is(err, ErrNotAuthority) {
+		return nil, err
+	}
+	return &Server{identity: identity, authority: authority, nodes: nodes, joined: joined}, nil
+}
+
+// ServeJoin holds one join exchange on a connection whose peer is not known, and closes it. It returns an error if no
+// node was admitted.
+func (s *Server) ServeJoin(conn net.Conn) error {
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(exchangeTimeout)); err != nil {
+		return err
+	}
+	var request joinRequest
+	if err := readMessage(conn, &request); err != nil {
+		return fmt.Errorf("join from %s: %w", conn.RemoteAddr(), err)
+	}
+	node, reply, err := s.join(request)
+	if err != nil {
+		reply = refuse(err)
+	}
+	if sendErr := s.send(conn, reply); err == nil && sendErr != nil {
+		return fmt.Errorf("join of node %s from %s: it was admitted but the answer did not reach it: %w", node.Name,
+			conn.RemoteAddr(), sendErr)
+	}
+	if err != nil {
+		return fmt.Errorf("join of node %q from %s refused: %w", request.Name, conn.RemoteAddr(), err)
+	}
+	return nil
+}
+
+func (s *Server) join(request joinRequest) (Node, certificateReply, error) {
+	if s.authority == nil {
+		return Node{}, certificateReply{}, s.notHere()
+	}
+	key, address, err := s.checkJoin(request)
+	if err != nil {
+		return Node{}, certificateReply{}, err
+	}
+	peer, certificate, err := s.authority.admit(request.Secret, request.Name, key)
+	if err != nil {
+		return Node{}, certificateReply{}, err
+	}
+	node := Node{Name: peer.Name, Number: peer.Number, Address: address, Revision: s.nextRevision(peer.Number)}
+	if s.joined != nil {
+		s.joined(node)
+	}
+	nodes, _ := Merge(s.nodes(), []Node{node})
+	return node, s.reply(peer, certificate, nodes), nil
+}
+
+// checkJoin refuses what can be refused before the token is spent. Whoever has no token learns nothing from it about
+// the cluster.
+func (s *Server) checkJoin(request joinRequest) (crypto.PublicKey, string, error) {
+	if skew := s.authority.now().Sub(request.Time); skew.Abs() > maxClockSkew {
+		return nil, "", fmt.Errorf("%w: the joining node's clock is %s %s this one's; set both (for example with NTP)",
+			ErrClockSkew, skew.Abs().Round(time.Second), aheadOrBehind(skew))
+	}
+	if err := CheckName(request.Name); err != nil {
+		return nil, "", err
+	}
+	address, err := ParseAddress(request.Address)
+	if err != nil {
+		return nil, "", err
+	}
+	key, err := requestKey(request.Request)
+	return key, address, err
+}
+
+func aheadOrBehind(skew time.Duration) string {
+	if skew < 0 {
+		return "ahead of"
+	}
+	return "behind"
+}
+
+// nextRevision makes the entry of a node that joins again newer than what others remember of it.
+func (s *Server) nextRevision(number int) uint64 {
+	for _, node := range s.nodes() {
+		if node.Number == number {
+			return node.Revision + 1
+		}
+	}
+	return 1
+}
+
+// ServeRenew holds one renewal with a peer that has shown a valid certificate, and closes the connection.
+func (s *Server) ServeRenew(conn net.Conn, peer Peer) error {
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(exchangeTimeout)); err != nil {
+		return err
+	}
+	var request renewRequest
+	if err := readMessage(conn, &request); err != nil {
+		return fmt.Errorf("renewal of node %s: %w", peer.Name, err)
+	}
+	certificate, err := s.renew(peer, request)
+	if err != nil {
+		return errors.Join(fmt.Errorf("renewal of node %s refused: %w", peer.Name, err), s.send(conn, refuse(err)))
+	}
+	return s.send(conn, s.reply(peer, certificate, s.nodes()))
+}
+
+func (s *Server) renew(peer Peer, request renewRequest) (*x509.Certificate, error) {
+	if s.authority == nil {
+		return nil, s.notHere()
+	}
+	key, err := requestKey(request.Request)
+	if err != nil {
+		return nil, err
+	}
+	return s.authority.renew(peer, key)
+}
+
+func (s *Server) reply(peer Peer, certificate *x509.Certificate, nodes []Node) certificateReply {
+	return certificateReply{Certificate: certificate.Raw, Number: peer.Number, Pool: s.identity.Pool, Nodes: nodes}
+}
+
+// send answers; a list of nodes that does not fit is cut to the CA's node and the new one, which hears of the others
+// later.
+func (s *Server) send(conn net.Conn, reply certificateReply) error {
+	err := writeMessage(conn, reply)
+	if !errors.Is(err, errMessageTooLarge) {
+		return err
+	}
+	reply.Nodes = slices.DeleteFunc(slices.Clone(reply.Nodes), func(n Node) bool {
+		return n.Number != 1 && n.Number != reply.Number
+	})
+	return writeMessage(conn, reply)
+}
+
+func (s *Server) notHere() error {
+	for _, node := range s.nodes() {
+		if node.Number == 1 {
+			return fmt.Errorf("%w; ask node %s at %s", ErrNotAuthority, node.Name, node.Address)
+		}
+	}
+	return ErrNotAuthority
+}

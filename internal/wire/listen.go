@@ -1,0 +1,241 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// deliverTimeout is how long a connection waits for its Accept.
+const deliverTimeout = 10 * time.Second
+
+// ListenOptions say how a node is served.
+type ListenOptions struct {
+	Identity *identity.Identity
+	// Server answers those who want to join or to renew; nil: nobody does.
+	Server *identity.Server
+	// Log is told why a connection came to nothing; nil: nobody is.
+	Log func(error)
+	// MaxHandshakes is how many peers may be on the way to saying who they are, and MaxHandshakesPerHost how many of
+	// them from one address, so that no single host can keep the others out. 0: 128 and 16.
+	MaxHandshakes        int
+	MaxHandshakesPerHost int
+	// HandshakeTimeout ends those that take longer; 0: 10 s.
+	HandshakeTimeout time.Duration
+}
+
+// Listener serves all that comes to a node's port.
+type Listener struct {
+	options ListenOptions
+	config  *tls.Config
+	tcp     net.Listener
+	gate    *gate
+	control *queue
+	data    *queue
+
+	done      chan struct{}
+	closeOnce sync.Once
+	running   sync.WaitGroup
+}
+
+// Listen opens a node's port and begins to serve it.
+func Listen(ctx context.Context, address string, o ListenOptions) (*Listener, error) {
+	if o.MaxHandshakes == 0 {
+		o.MaxHandshakes = 128
+	}
+	if o.MaxHandshakesPerHost == 0 {
+		o.MaxHandshakesPerHost = 16
+	}
+	if o.HandshakeTimeout == 0 {
+		o.HandshakeTimeout = handshakeTimeout
+	}
+	if o.Log == nil {
+		o.Log = func(error) {}
+	}
+	config := net.ListenConfig{KeepAliveConfig: keepAlive(controlTimeout)}
+	config.SetMultipathTCP(false) // TCP_INFO, TCP_USER_TIMEOUT and friends are not all there for MPTCP
+	tcp, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for other nodes: %w", err)
+	}
+	l := &Listener{
+		options: o, config: serverConfig(o.Identity), tcp: tcp, gate: newGate(o.MaxHandshakes, o.MaxHandshakesPerHost),
+		done: make(chan struct{}),
+	}
+	l.control = &queue{listener: l, conns: make(chan *Conn)}
+	l.data = &queue{listener: l, conns: make(chan *Conn)}
+	l.running.Go(l.serve)
+	return l, nil
+}
+
+// Addr is where the listener listens.
+func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
+
+// Control accepts the connections for gRPC, to be served with ServerOptions.
+func (l *Listener) Control() net.Listener { return l.control }
+
+// AcceptData waits for the next data connection.
+func (l *Listener) AcceptData(ctx context.Context) (*Conn, error) {
+	return l.data.accept(ctx.Done(), ctx.Err)
+}
+
+// Close stops listening, ends handshakes that are under way and waits for them. Connections that were accepted live on.
+func (l *Listener) Close() error {
+	l.closeOnce.Do(func() { close(l.done) })
+	err := l.tcp.Close()
+	l.gate.closeAll()
+	l.running.Wait()
+	return err
+}
+
+func (l *Listener) serve() {
+	for {
+		conn, err := l.tcp.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// For example no descriptors left: the port must survive it.
+			l.options.Log(fmt.Errorf("accept a connection: %w", err))
+			if !l.pause(100 * time.Millisecond) {
+				return
+			}
+			continue
+		}
+		if err := l.gate.enter(conn); err != nil {
+			l.options.Log(fmt.Errorf("connection from %s refused: %w", conn.RemoteAddr(), err))
+			conn.Close()
+			continue
+		}
+		l.running.Go(func() { l.handle(conn.(*net.TCPConn)) })
+	}
+}
+
+// pause waits, and says whether the listener is still open.
+func (l *Listener) pause(wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+// handle finds out who a peer is and what it wants.
+func (l *Listener) handle(tcp *net.TCPConn) {
+	conn, protocol, err := l.handshake(tcp)
+	if err != nil {
+		l.gate.leave(tcp)
+		tcp.Close()
+		if !errors.Is(err, io.EOF) { // a port scan or a health check, not worth a line
+			l.options.Log(fmt.Errorf("handshake with %s: %w", tcp.RemoteAddr(), explain(err)))
+		}
+		return
+	}
+	switch protocol {
+	case controlProtocol, dataProtocol:
+		l.gate.leave(tcp)
+		l.deliver(conn, protocol)
+	default:
+		defer l.gate.leave(tcp) // these count as handshakes until they are over
+		l.serveIdentity(conn, protocol)
+	}
+}
+
+func (l *Listener) handshake(tcp *net.TCPConn) (*Conn, string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.options.HandshakeTimeout)
+	defer cancel()
+	raw := newRawConn(tcp)
+	conn := &Conn{Conn: tls.Server(raw, l.config), raw: raw}
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, "", err
+	}
+	state := conn.ConnectionState()
+	timeout := controlTimeout
+	switch state.NegotiatedProtocol {
+	case identity.JoinProtocol:
+		return conn, state.NegotiatedProtocol, nil
+	case dataProtocol:
+		timeout = dataTimeout
+	}
+	var err error
+	if conn.peer, err = peerOf(state); err != nil {
+		return nil, "", err
+	}
+	return conn, state.NegotiatedProtocol, tune(tcp, timeout)
+}
+
+func (l *Listener) deliver(conn *Conn, protocol string) {
+	queue := l.control
+	if protocol == dataProtocol {
+		queue = l.data
+	}
+	timer := time.NewTimer(deliverTimeout)
+	defer timer.Stop()
+	select {
+	case queue.conns <- conn:
+		return
+	case <-l.done:
+	case <-timer.C:
+		l.options.Log(fmt.Errorf("connection of node %s (%s) was not accepted in %s", conn.peer, protocol, deliverTimeout))
+	}
+	conn.raw.Close()
+}
+
+func (l *Listener) serveIdentity(conn *Conn, protocol string) {
+	defer conn.Close()
+	server := l.options.Server
+	if server == nil {
+		return
+	}
+	var err error
+	if protocol == identity.JoinProtocol {
+		err = server.ServeJoin(conn)
+	} else {
+		err = server.ServeRenew(conn, conn.peer)
+	}
+	if err != nil {
+		l.options.Log(err)
+	}
+}
+
+// queue hands connections of one protocol to whoever accepts them.
+type queue struct {
+	listener *Listener
+	conns    chan *Conn
+}
+
+func (q *queue) accept(stop <-chan struct{}, why func() error) (*Conn, error) {
+	select {
+	case conn := <-q.conns:
+		return conn, nil
+	case <-stop:
+		return nil, why()
+	case <-q.listener.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Accept implements net.Listener.
+func (q *queue) Accept() (net.Conn, error) {
+	conn, err := q.accept(nil, nil)
+	if err != nil {
+		return nil, err // not a nil *Conn in a net.Conn
+	}
+	return conn, nil
+}
+
+// Close implements net.Listener; the port is shared, so it is closed by the Listener alone.
+func (q *queue) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (q *queue) Addr() net.Addr { return q.listener.Addr() }

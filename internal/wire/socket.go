@@ -1,0 +1,117 @@
+package wire
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// A peer that is gone is noticed after this long: unanswered data by TCP_USER_TIMEOUT, silence by keepalive. Data
+// connections wait longer, because the option also counts the time for which a slow receiver keeps its window shut
+// (tcp_probe_timer in net/ipv4/tcp_timer.c).
+const (
+	controlTimeout = 15 * time.Second
+	dataTimeout    = 45 * time.Second
+)
+
+// notSentBytes is how much may wait in the kernel that has not left yet. More would only delay what is decided later:
+// another codec, another rate, an abort, an answer to a ping.
+const notSentBytes = 256 << 10
+
+func keepAlive(timeout time.Duration) net.KeepAliveConfig {
+	const probes = 3
+	return net.KeepAliveConfig{Enable: true, Idle: timeout / (probes + 1), Interval: timeout / (probes + 1), Count: probes}
+}
+
+// tune sets what can be set per socket. Go sets TCP_NODELAY itself.
+func tune(tcp *net.TCPConn, timeout time.Duration) error {
+	if err := tcp.SetKeepAliveConfig(keepAlive(timeout)); err != nil {
+		return fmt.Errorf("set keepalive: %w", err)
+	}
+	return withFD(tcp, func(fd int) error {
+		err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(timeout.Milliseconds()))
+		if err != nil {
+			return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
+		}
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentBytes)
+		if err != nil {
+			return fmt.Errorf("set TCP_NOTSENT_LOWAT: %w", err)
+		}
+		return nil
+	})
+}
+
+func withFD(tcp *net.TCPConn, use func(fd int) error) error {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := raw.Control(func(fd uintptr) { inner = use(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}
+
+// Transport tells how the kernel sees the way to the peer.
+func (c *Conn) Transport() (t stream.Transport, err error) {
+	err = withFD(c.raw.TCPConn, func(fd int) error {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return fmt.Errorf("ask for TCP_INFO: %w", err)
+		}
+		t = stream.Transport{
+			WindowBytes:           int64(info.Snd_cwnd) * int64(info.Snd_mss),
+			ResentBytes:           int64(info.Bytes_retrans),
+			RTT:                   time.Duration(info.Rtt) * time.Microsecond,
+			DeliveryBitsPerSecond: float64(info.Delivery_rate) * 8,
+		}
+		return nil
+	})
+	return t, err
+}
+
+// Sysctl is a setting of the kernel that matters to data connections. It belongs to the network namespace.
+type Sysctl struct {
+	Name string `json:"name"`
+	Want string `json:"want"`
+	Is   string `json:"is"`
+	Why  string `json:"why"`
+}
+
+// Met says whether the setting is as it should be.
+func (s Sysctl) Met() bool { return s.Is == s.Want }
+
+func (s Sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.Name, ".", "/") }
+
+// Sysctls tells of the settings that matter, as they are in the caller's network namespace.
+func Sysctls() ([]Sysctl, error) {
+	all := []Sysctl{
+		{Name: "net.ipv4.tcp_slow_start_after_idle", Want: "0", Why: "a data connection that waited for longer than a " +
+			"retransmission timeout would begin with a window of 14 KiB again, in the middle of a freeze"},
+		{Name: "net.ipv4.tcp_no_metrics_save", Want: "1", Why: "a lossy moment on one connection would make the next " +
+			"ones to the same node start slowly"},
+	}
+	for i := range all {
+		data, err := os.ReadFile(all[i].path())
+		if err != nil {
+			return nil, fmt.Errorf("read sysctl %s: %w", all[i].Name, err)
+		}
+		all[i].Is = strings.TrimSpace(string(data))
+	}
+	return all, nil
+}
+
+// Set makes the setting as it should be, for the whole network namespace of the caller.
+func (s Sysctl) Set() error {
+	if err := os.WriteFile(s.path(), []byte(s.Want), 0); err != nil {
+		return fmt.Errorf("set sysctl %s to %s: %w", s.Name, s.Want, err)
+	}
+	return nil
+}

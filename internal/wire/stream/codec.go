@@ -1,0 +1,126 @@
+package stream
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Codec is a way to compress a frame. The numbers are part of the protocol.
+type Codec uint8
+
+// The codecs, from the fastest to the one that compresses most.
+const (
+	None Codec = iota
+	S2
+	ZstdFastest
+	ZstdDefault
+	ZstdBetter
+	codecsEnd
+)
+
+// String gives the codec's name, as in reports.
+func (c Codec) String() string {
+	names := [...]string{"none", "s2", "zstd-fastest", "zstd-default", "zstd-better"}
+	if int(c) < len(names) {
+		return names[c]
+	}
+	return fmt.Sprintf("codec %d", uint8(c))
+}
+
+// chunkBytes is how much is compressed at once. The slow codecs are for slow links, where a larger window pays.
+func (c Codec) chunkBytes() int {
+	if c >= ZstdDefault {
+		return MaxFrame
+	}
+	return 256 << 10
+}
+
+// compressor has the tables of the codecs that a session uses, made when a codec is first chosen: that takes long
+// enough not to want it in a freeze.
+type compressor struct {
+	workers int
+	mu      sync.Mutex
+	levels  [codecsEnd]*zstd.Encoder
+}
+
+// prepare makes a codec ready.
+func (c *compressor) prepare(codec Codec) error {
+	if codec < ZstdFastest {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.levels[codec] != nil {
+		return nil
+	}
+	level := map[Codec]zstd.EncoderLevel{
+		ZstdFastest: zstd.SpeedFastest, ZstdDefault: zstd.SpeedDefault, ZstdBetter: zstd.SpeedBetterCompression,
+	}[codec]
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(c.workers),
+		zstd.WithWindowSize(MaxFrame), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
+	if err != nil {
+		return fmt.Errorf("prepare codec %s: %w", codec, err)
+	}
+	encoder.EncodeAll(make([]byte, minChunk), nil) // the tables are made at the first use
+	c.levels[codec] = encoder
+	return nil
+}
+
+// compress appends the compressed form of raw to dst and returns false if that is not worth it.
+func (c *compressor) compress(codec Codec, dst, raw []byte) ([]byte, bool) {
+	start := len(dst)
+	switch {
+	case codec == None || len(raw) < minCompress:
+		return dst, false
+	case codec == S2:
+		need := start + s2.MaxEncodedLen(len(raw))
+		if cap(dst) < need {
+			dst = append(make([]byte, 0, need), dst...)
+		}
+		dst = dst[:start+len(s2.Encode(dst[start:need], raw))]
+	default:
+		c.mu.Lock()
+		encoder := c.levels[codec]
+		c.mu.Unlock()
+		dst = encoder.EncodeAll(raw, dst)
+	}
+	// A sixteenth is about what a frame must save to be worth decompressing.
+	return dst, len(dst)-start < len(raw)-len(raw)/16
+}
+
+// newDecompressor makes a decoder that never gives more than a frame.
+func newDecompressor(workers int) (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(workers), zstd.WithDecoderMaxMemory(MaxFrame),
+		zstd.WithDecoderMaxWindow(MaxFrame), zstd.WithDecodeAllCapLimit(true))
+}
+
+// decompress fills raw, whose length is what the frame announced, and fails if it would be longer or shorter.
+func decompress(zstds *zstd.Decoder, codec Codec, raw, wire []byte) error {
+	var length int
+	switch codec {
+	case None:
+		length = copy(raw, wire)
+	case S2:
+		announced, err := s2.DecodedLen(wire)
+		if err != nil || announced != len(raw) {
+			return protocolError("a frame of %d bytes says inside that it has %d", len(raw), announced)
+		}
+		if _, err := s2.Decode(raw, wire); err != nil {
+			return protocolError("a frame cannot be decompressed: %v", err)
+		}
+		return nil
+	default:
+		out, err := zstds.DecodeAll(wire, raw[:0:len(raw)])
+		if err != nil {
+			return protocolError("a frame cannot be decompressed: %v", err)
+		}
+		length = len(out)
+	}
+	if length != len(raw) {
+		return protocolError("a frame that announced %d bytes has %d", len(raw), length)
+	}
+	return nil
+}

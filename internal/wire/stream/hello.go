@@ -1,0 +1,148 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// Version of the protocol. It changes whenever two versions would misunderstand each other.
+const Version = 1
+
+// maxHello bounds what a peer says about itself.
+const maxHello = 4096
+
+// helloTimeout ends a peer that connects and then says nothing.
+const helloTimeout = 15 * time.Second
+
+// magic begins the preamble. Its line break and zero byte tell at once a peer that speaks something else.
+func magic() []byte { return []byte("GODWIT\n\x00") }
+
+// Hello says what a connection is for.
+type Hello struct {
+	Migration string `json:"migration"`
+	Purpose   string `json:"purpose"`
+}
+
+// answer is what the accepting side says.
+type answer struct {
+	Refused string `json:"refused,omitempty"`
+}
+
+// Open begins a session on a connection that this side made. The peer may refuse: PeerError.
+func Open(ctx context.Context, conn net.Conn, hello Hello, o Options) (*Session, error) {
+	finish := deadline(ctx, conn)
+	err := sendPreamble(conn, hello)
+	var reply answer
+	if err == nil {
+		err = receivePreamble(conn, &reply)
+	}
+	if err = finish(err); err != nil {
+		return nil, fmt.Errorf("open a data stream to %s: %w", conn.RemoteAddr(), err)
+	}
+	if reply.Refused != "" {
+		return nil, &PeerError{Reason: reply.Refused}
+	}
+	return newSession(conn, o)
+}
+
+// Answer begins a session on a connection that the peer made, if check agrees to what it is for. The error of check is
+// told to the peer and returned.
+func Answer(ctx context.Context, conn net.Conn, check func(Hello) error, o Options) (*Session, Hello, error) {
+	var hello Hello
+	finish := deadline(ctx, conn)
+	err := receivePreamble(conn, &hello)
+	var version *VersionError
+	if errors.As(err, &version) {
+		err = errors.Join(err, sendPreamble(conn, answer{})) // so that the peer can say the same
+	}
+	if err == nil {
+		var reply answer
+		refusal := check(hello)
+		if refusal != nil {
+			reply.Refused = clip(refusal.Error())
+		}
+		if err = sendPreamble(conn, reply); err == nil {
+			err = refusal
+		}
+	}
+	if err = finish(err); err != nil {
+		return nil, hello, fmt.Errorf("answer a data stream from %s: %w", conn.RemoteAddr(), err)
+	}
+	session, err := newSession(conn, o)
+	return session, hello, err
+}
+
+// maxReason bounds what a peer is told as a reason: JSON needs up to six bytes for one.
+const maxReason = maxHello/6 - 32
+
+// clip keeps a text short enough for a peer.
+func clip(text string) string {
+	if len(text) > maxReason {
+		return text[:maxReason]
+	}
+	return text
+}
+
+// deadline bounds what is done on conn until the returned function is called, which gives the error to return.
+func deadline(ctx context.Context, conn net.Conn) func(error) error {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // it only hastens
+	return func(err error) error {
+		defer cancel()
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return err
+	}
+}
+
+// sendPreamble writes magic, version, length and a value as JSON.
+func sendPreamble(w io.Writer, value any) error {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if len(body) > maxHello {
+		return fmt.Errorf("a greeting of %d bytes; the limit is %d", len(body), maxHello)
+	}
+	out := binary.BigEndian.AppendUint16(magic(), Version)
+	out = binary.BigEndian.AppendUint16(out, uint16(len(body)))
+	_, err = w.Write(append(out, body...))
+	return err
+}
+
+// receivePreamble checks the magic before the version, and the version before all that it gives a meaning to.
+func receivePreamble(r io.Reader, value any) error {
+	head := make([]byte, len(magic())+4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return fmt.Errorf("%w: %w", ErrTruncated, err)
+	}
+	if !bytes.HasPrefix(head, magic()) {
+		return protocolError("it begins with %q", head)
+	}
+	version, length := binary.BigEndian.Uint16(head[8:]), binary.BigEndian.Uint16(head[10:])
+	if version != Version {
+		return &VersionError{Ours: Version, Theirs: version}
+	}
+	if length > maxHello {
+		return protocolError("a greeting of %d bytes; the limit is %d", length, maxHello)
+	}
+	body := make([]byte, length)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return fmt.Errorf("%w: %w", ErrTruncated, err)
+	}
+	if err := json.Unmarshal(body, value); err != nil {
+		return protocolError("a greeting that cannot be decoded: %v", err)
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Options of a session.
+type Options struct {
+	// Codec to begin with; SetCodec changes it.
+	Codec Codec
+	// Limiter holds back what this side sends; nil: one of the session's own, without a limit.
+	Limiter *Limiter
+	// Workers compress and decompress beside each other; 0: one per core, at most 4.
+	Workers int
+	// StallTimeout ends a session whose peer stops in the middle of a frame; 0: 30 s. Between frames a peer may be
+	// silent as long as it likes.
+	StallTimeout time.Duration
+}
+
+const (
+	maxWorkers   = 4
+	stallTimeout = 30 * time.Second
+	// abortTimeout is how long telling the peer a reason may take.
+	abortTimeout = 2 * time.Second
+)
+
+// Session is one data connection. One goroutine may write (Begin, Write, End, Flush, Finish) while another reads (Next
+// and the section it returns); everything else may be called at any time by anybody.
+type Session struct {
+	conn       net.Conn
+	limiter    *Limiter
+	counters   *counters
+	compressor *compressor
+	zstds      *zstd.Decoder
+	writer     *writer
+	reader     *reader
+	waiters    waiters
+
+	done     chan struct{} // closed when the session has failed or was closed
+	failOnce sync.Once
+	err      error // why; set before done is closed
+}
+
+func newSession(conn net.Conn, o Options) (*Session, error) {
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	o.Workers = min(o.Workers, maxWorkers)
+	if o.Limiter == nil {
+		o.Limiter = &Limiter{}
+	}
+	if o.StallTimeout <= 0 {
+		o.StallTimeout = stallTimeout
+	}
+	zstds, err := newDecompressor(o.Workers)
+	if err != nil {
+		return nil, fmt.Errorf("prepare decompression: %w", err)
+	}
+	s := &Session{
+		conn: conn, limiter: o.Limiter, counters: newCounters(), compressor: &compressor{workers: o.Workers},
+		zstds: zstds, done: make(chan struct{}),
+	}
+	s.writer = newWriter(s, o.Workers)
+	s.reader = newReader(s, o.StallTimeout)
+	if err := s.SetCodec(o.Codec); err != nil {
+		return nil, err
+	}
+	go s.writer.send()
+	go s.reader.receive()
+	return s, nil
+}
+
+// SetCodec chooses how what is sent from now on is compressed.
+func (s *Session) SetCodec(codec Codec) error {
+	if codec >= codecsEnd {
+		return fmt.Errorf("unknown codec %d", codec)
+	}
+	if err := s.compressor.prepare(codec); err != nil {
+		return err
+	}
+	s.writer.codec.Store(uint32(codec))
+	return nil
+}
+
+// Codec tells how what is sent now is compressed.
+func (s *Session) Codec() Codec { return Codec(s.writer.codec.Load()) }
+
+// SetRate limits what this side sends, in bits per second on the wire; 0: no limit. It takes effect at once, and for
+// all sessions that share the limiter.
+func (s *Session) SetRate(bitsPerSecond float64) { s.limiter.SetRate(bitsPerSecond) }
+
+// Counters tell how much has been transferred so far.
+func (s *Session) Counters() Counters { return s.counters.snapshot() }
+
+// Abort ends the session and tells the peer why, if that is still possible.
+func (s *Session) Abort(reason string) error {
+	s.tell(reason)
+	return s.Close()
+}
+
+// tell lets the peer know why the session is about to end.
+func (s *Session) tell(reason string) {
+	told := make(chan struct{})
+	timer := time.NewTimer(abortTimeout)
+	defer timer.Stop()
+	select {
+	case s.writer.urgent <- outgoing{frames: [][]byte{controlFrame(frameAbort, []byte(clip(reason)))}, done: told}:
+		select {
+		case <-told:
+		case <-s.done:
+		case <-timer.C:
+		}
+	case <-s.done:
+	case <-timer.C:
+	}
+}
+
+// Close ends the session. What has not been flushed is lost: call Finish first, and to be sure that the peer has it all
+// wait for the peer to say so. The error is always nil: what went wrong before was told then.
+func (s *Session) Close() error {
+	s.fail(ErrClosed)
+	return nil
+}
+
+// fail ends the session for a reason; the first one counts.
+func (s *Session) fail(err error) {
+	s.failOnce.Do(func() {
+		s.err = err
+		close(s.done)
+		s.conn.Close()
+	})
+}
+
+// failure tells why the session ended; it must have.
+func (s *Session) failure() error {
+	<-s.done
+	return s.err
+}
+
+// breach ends a session whose peer broke the protocol, and tells it.
+func (s *Session) breach(err error) {
+	s.tell(err.Error())
+	s.fail(err)
+}
+
+// waiters are those who wait for an answer of the peer, by the number of the question.
+type waiters struct {
+	mu    sync.Mutex
+	last  uint64
+	waits map[uint64]chan []byte
+}
+
+func (w *waiters) add() (uint64, chan []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waits == nil {
+		w.waits = map[uint64]chan []byte{}
+	}
+	w.last++
+	answer := make(chan []byte, 1)
+	w.waits[w.last] = answer
+	return w.last, answer
+}
+
+func (w *waiters) remove(number uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.waits, number)
+}
+
+// answer gives an answer to who waits for it. Answers that nobody waits for are dropped: their question timed out.
+func (w *waiters) answer(number uint64, payload []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if answer := w.waits[number]; answer != nil {
+		answer <- payload
+		delete(w.waits, number)
+	}
+}
+
+// ask sends frames that the peer answers, and waits for the answer.
+func (s *Session) ask(ctx context.Context, frames func(number uint64) [][]byte) ([]byte, error) {
+	number, answer := s.waiters.add()
+	defer s.waiters.remove(number)
+	select {
+	case s.writer.urgent <- outgoing{frames: frames(number)}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.done:
+		return nil, s.failure()
+	}
+	select {
+	case payload := <-answer:
+		return payload, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.reader.ended:
+		return nil, s.reader.err
+	}
+}

@@ -1,0 +1,227 @@
+package stream
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+const (
+	// probeFrame is how large the frames of a train are: small, so that the receiver sees when each part arrived.
+	probeFrame  = maxControl
+	probeHeader = 8 + 1 // number of the train, whether this is its last frame
+	maxMarks    = 512
+
+	warmPings       = 4
+	firstTrain      = 14 << 10 // Linux's initial window: 10 segments (RFC 6928)
+	warmBytes       = 512 << 10
+	warmDuration    = 300 * time.Millisecond
+	warmRoundTrips  = 6
+	measureDuration = 2 * time.Millisecond // shorter trains measure the machine and not the link
+)
+
+// Transport is how the kernel sees the way to the peer.
+type Transport struct {
+	WindowBytes           int64 // congestion window: what may be under way without an acknowledgement
+	ResentBytes           int64
+	RTT                   time.Duration
+	DeliveryBitsPerSecond float64 // when data last was delivered; 0: never
+}
+
+// transporter is a connection that can tell; wire.Conn is one.
+type transporter interface {
+	Transport() (Transport, error)
+}
+
+// Transport tells how the kernel sees the way to the peer; while bulk data is sent DeliveryBitsPerSecond is the best
+// measure of the bandwidth. false: the connection cannot tell.
+func (s *Session) Transport() (Transport, bool) {
+	conn, ok := s.conn.(transporter)
+	if !ok {
+		return Transport{}, false
+	}
+	t, err := conn.Transport()
+	return t, err == nil
+}
+
+// Budget bounds what Warm may cost. Zero values: 512 KiB, and 300 ms or six round trips, whichever is longer: a window
+// opens by round trips.
+type Budget struct {
+	Bytes    int
+	Duration time.Duration
+}
+
+// Link is what Warm found.
+type Link struct {
+	BandwidthBitsPerSecond float64 // 0: not measurable in the budget
+	RTT                    time.Duration
+	Clock                  Offset
+	WindowBytes            int64 // 0: the connection cannot tell
+	// Open says that the window holds what the link holds, so that what is sent now leaves at the link's full rate.
+	Open      bool
+	SentBytes int
+}
+
+// Warm measures the way to the peer and opens the congestion window, so that what is sent soon after does not pay for
+// a slow start. It sends trains that grow with the window, each answered by the receiver with the rate at which it
+// arrived, and stops as soon as the window is as large as the link, something was lost, or the budget is used up; so it
+// never floods a link. It may be called again to go on. Nothing else should be sent meanwhile, and the peer must be
+// reading. What is sent next should follow within a retransmission timeout (200 ms and more), or the kernel closes the
+// window again: see wire.Sysctls.
+func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
+	link, err := s.meet(ctx)
+	if err != nil {
+		return Link{}, fmt.Errorf("measure the link: %w", err)
+	}
+	if b.Bytes == 0 {
+		b.Bytes = warmBytes
+	}
+	if b.Duration == 0 {
+		b.Duration = max(warmDuration, warmRoundTrips*link.RTT)
+	}
+	w := warming{session: s, budget: b, link: link, start: time.Now(), size: firstTrain}
+	w.look()
+	w.lost = w.resent
+	for w.goOn() {
+		if err := w.step(ctx); err != nil {
+			return w.link, fmt.Errorf("measure the link: %w", err)
+		}
+	}
+	return w.link, nil
+}
+
+// meet learns the round trip and the peer's clock.
+func (s *Session) meet(ctx context.Context) (Link, error) {
+	samples := make([]Sample, 0, warmPings)
+	for range warmPings {
+		sample, err := s.Ping(ctx)
+		if err != nil {
+			return Link{}, err
+		}
+		samples = append(samples, sample)
+	}
+	offset, err := EstimateOffset(samples)
+	return Link{RTT: 2 * offset.Error, Clock: offset}, err
+}
+
+// warming is one run of Warm.
+type warming struct {
+	session  *Session
+	budget   Budget
+	link     Link
+	start    time.Time
+	size     int           // of the next train
+	measured time.Duration // how long the train took that the bandwidth is taken from
+	resent   int64
+	lost     int64 // resent at the beginning
+}
+
+// look asks the kernel for the window and sizes the next train by it. A train a little smaller than the window leaves in
+// one go, and still lets the window grow (tcp_is_cwnd_limited in include/net/tcp.h wants half).
+func (w *warming) look() {
+	t, ok := w.session.Transport()
+	if !ok {
+		w.size = max(firstTrain, 2*w.link.SentBytes)
+		return
+	}
+	w.link.WindowBytes, w.resent = t.WindowBytes, t.ResentBytes
+	w.size = max(firstTrain/2, int(t.WindowBytes)*9/10)
+	inFlight := w.link.BandwidthBitsPerSecond / 8 * w.link.RTT.Seconds()
+	w.link.Open = inFlight > 0 && float64(t.WindowBytes) >= 1.25*inFlight
+}
+
+func (w *warming) goOn() bool {
+	left := w.budget.Bytes - w.link.SentBytes
+	if left < probeFrame || w.resent > w.lost || (w.link.Open && w.measured >= measureDuration) {
+		return false
+	}
+	w.size = min(w.size, left)
+	next := w.link.RTT
+	if w.link.BandwidthBitsPerSecond > 0 {
+		next += time.Duration(float64(w.size) * 8 / w.link.BandwidthBitsPerSecond * float64(time.Second))
+	}
+	return w.link.SentBytes == 0 || time.Since(w.start)+next <= w.budget.Duration
+}
+
+// step sends a train and takes the receiver's answer.
+func (w *warming) step(ctx context.Context) error {
+	answer, err := w.session.ask(ctx, func(number uint64) [][]byte { return train(number, w.size) })
+	if err != nil {
+		return err
+	}
+	if len(answer) != reportBytes-8 {
+		return protocolError("a report of %d bytes", len(answer)+8)
+	}
+	w.link.SentBytes += w.size
+	bytes, took := binary.BigEndian.Uint64(answer), time.Duration(binary.BigEndian.Uint64(answer[8:]))
+	// The longest train is the most exact: it is affected least by queues and by when processes are woken.
+	if bytes <= warmBytes*2 && took > 0 && took >= w.measured {
+		w.measured = took
+		w.link.BandwidthBitsPerSecond = float64(bytes) * 8 / took.Seconds()
+	}
+	w.look()
+	return nil
+}
+
+// train makes the frames of a train of about size bytes.
+func train(number uint64, size int) [][]byte {
+	frames := make([][]byte, 0, size/probeFrame+1)
+	for left := size; left > 0; left -= probeFrame {
+		payload := make([]byte, min(max(left, probeHeader), probeFrame-headerBytes))
+		binary.BigEndian.PutUint64(payload, number)
+		if left <= probeFrame {
+			payload[8] = 1
+		}
+		frames = append(frames, controlFrame(frameProbe, payload))
+	}
+	return frames
+}
+
+// reportBytes: number of the train, bytes, nanoseconds.
+const reportBytes = 24
+
+// trains is the receiver's side: it notes when the parts of a train arrive.
+type trains struct {
+	number uint64
+	marks  []mark
+}
+
+type mark struct {
+	bytes int
+	at    time.Time
+}
+
+// probe takes a frame of a train, and makes the report when it was the last.
+func (t *trains) probe(payload []byte, now time.Time) ([]byte, error) {
+	if len(payload) < probeHeader {
+		return nil, protocolError("a probe of %d bytes", len(payload))
+	}
+	if number := binary.BigEndian.Uint64(payload); number != t.number || t.marks == nil {
+		t.number, t.marks = number, t.marks[:0]
+	}
+	if len(t.marks) < maxMarks {
+		t.marks = append(t.marks, mark{bytes: headerBytes + len(payload), at: now})
+	}
+	if payload[8] == 0 {
+		return nil, nil
+	}
+	bytes, took := rate(t.marks)
+	t.marks = t.marks[:0]
+	report := binary.BigEndian.AppendUint64(nil, t.number)
+	report = binary.BigEndian.AppendUint64(report, uint64(bytes))
+	return controlFrame(frameReport, binary.BigEndian.AppendUint64(report, uint64(max(0, took)))), nil
+}
+
+// rate tells what arrived in which time in the second half of a train: the first may have passed a shaper's bucket
+// faster than the link is.
+func rate(marks []mark) (bytes int, took time.Duration) {
+	if len(marks) < 2 {
+		return 0, 0
+	}
+	half := (len(marks) - 1) / 2
+	for _, m := range marks[half+1:] {
+		bytes += m.bytes
+	}
+	return bytes, marks[len(marks)-1].at.Sub(marks[half].at)
+}

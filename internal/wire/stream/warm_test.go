@@ -1,0 +1,73 @@
+package stream
+
+import (
+	"testing"
+	"time"
+)
+
+func TestWarmMeasures(t *testing.T) {
+	a, b := pair(t, Options{})
+	go func() { _, _ = b.Next() }()
+	link, err := a.Warm(testContext(t), Budget{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", link)
+	if link.RTT <= 0 || link.SentBytes < firstTrain || link.SentBytes > warmBytes {
+		t.Errorf("got %+v", link)
+	}
+	if link.Clock.Ahead.Abs() > link.Clock.Error {
+		t.Errorf("one clock differs from itself by %s, known to %s", link.Clock.Ahead, link.Clock.Error)
+	}
+}
+
+func TestWarmMeasuresALimitedLink(t *testing.T) {
+	limiter := &Limiter{}
+	limiter.SetRate(80e6) // 10 MB/s
+	a, b := pair(t, Options{Limiter: limiter})
+	go func() { _, _ = b.Next() }()
+	link, err := a.Warm(testContext(t), Budget{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if link.BandwidthBitsPerSecond < 40e6 || link.BandwidthBitsPerSecond > 400e6 {
+		t.Errorf("a link of 80 Mbit/s was measured as %.0f Mbit/s", link.BandwidthBitsPerSecond/1e6)
+	}
+}
+
+func TestRateOfATrain(t *testing.T) {
+	start := time.Unix(1, 0)
+	marks := []mark{{1000, start}, {1000, start}, {1000, start}} // a bucket lets the first half through at once
+	for i := range 4 {
+		marks = append(marks, mark{1000, start.Add(time.Duration(i+1) * time.Millisecond)})
+	}
+	if bytes, took := rate(marks); bytes != 3000 || took != 3*time.Millisecond {
+		t.Errorf("%d bytes in %s, want 3000 in 3ms", bytes, took)
+	}
+	if bytes, took := rate(marks[:1]); bytes != 0 || took != 0 {
+		t.Errorf("one mark has the rate %d in %s", bytes, took)
+	}
+}
+
+func TestEstimateOffset(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	sample := func(ahead, there, back int64) Sample {
+		return Sample{Sent: 0, Received: there + ahead, Answered: there + ahead + ms, Returned: there + ms + back}
+	}
+	for _, ahead := range []int64{0, 5 * ms, -3600 * 1000 * ms} {
+		samples := []Sample{sample(ahead, 80*ms, 2*ms), sample(ahead, 10*ms, 12*ms), sample(ahead, 3*ms, 200*ms)}
+		got, err := EstimateOffset(samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrong := got.Ahead - time.Duration(ahead); wrong.Abs() > got.Error || got.Error > 12*time.Millisecond {
+			t.Errorf("ahead by %s: got %s, known to %s", time.Duration(ahead), got.Ahead, got.Error)
+		}
+		if local := got.ToLocal(time.Unix(0, ahead)); local.UnixNano() < -12*ms || local.UnixNano() > 12*ms {
+			t.Errorf("the peer's %s is %s here", time.Unix(0, ahead), local)
+		}
+	}
+	if _, err := EstimateOffset([]Sample{{Sent: 10, Received: 0, Answered: 100, Returned: 20}}); err == nil {
+		t.Error("a sample with a negative round trip was used")
+	}
+}

@@ -1,0 +1,355 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// minChunk is what leaves as soon as nothing else is under way: small enough to start early, and large enough to
+	// compress nearly as well as more.
+	minChunk = 64 << 10
+	// minCompress: less is not worth the header of a codec.
+	minCompress = 128
+	// limitedPiece is how much leaves at once when a rate is set.
+	limitedPiece = 16 << 10
+	// urgentQueue holds control frames. A peer that asks faster than it reads loses answers, not memory of ours.
+	urgentQueue = 16
+)
+
+// ErrNoSection says that Write or End was called outside a section, or Begin inside one, or anything after Finish.
+var ErrNoSection = errors.New("wrong order of calls")
+
+// chunk is a frame in the making.
+type chunk struct {
+	raw    []byte // room for a header, then records
+	wire   []byte // the same compressed
+	out    []byte // the one of them to send
+	codec  Codec
+	limit  int // of raw
+	shares []share
+	final  bool
+	ready  chan struct{} // one token when out is there
+}
+
+// outgoing is what the sender is given: a chunk, or whole frames, or only a call back.
+type outgoing struct {
+	chunk  *chunk
+	frames [][]byte
+	done   chan struct{} // closed when all before it has left
+}
+
+type writer struct {
+	session *Session
+	codec   atomic.Uint32
+	free    chan *chunk   // its capacity bounds the memory
+	queue   chan outgoing // in order
+	urgent  chan outgoing // overtakes the queue
+	pending atomic.Int32  // chunks given to the sender that have not left
+	left    atomic.Bool   // the frame with the final marker may have left
+
+	mu       sync.Mutex
+	current  *chunk
+	dataAt   int // where the open data record of current has its length; 0: there is none
+	open     bool
+	finished bool
+	kind     string
+	total    uint64
+	sum      uint32
+	sections uint64
+}
+
+func newWriter(s *Session, workers int) *writer {
+	chunks := workers + 2 // one being filled, one being sent
+	w := &writer{
+		session: s, free: make(chan *chunk, chunks), queue: make(chan outgoing, chunks+1),
+		urgent: make(chan outgoing, urgentQueue),
+	}
+	for range chunks {
+		w.free <- &chunk{ready: make(chan struct{}, 1)}
+	}
+	return w
+}
+
+// Begin starts a section. Sections do not nest.
+func (s *Session) Begin(kind, name string) error {
+	if kind == "" || len(kind) > MaxKind || len(name) > MaxName {
+		return fmt.Errorf("section %q: a kind has 1 to %d bytes, and a name at most %d", kind, MaxKind, MaxName)
+	}
+	w := s.writer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open || w.finished {
+		return fmt.Errorf("begin section %s %q: %w", kind, name, ErrNoSection)
+	}
+	size := beginBytes + len(kind) + len(name)
+	if err := w.room(size); err != nil {
+		return err
+	}
+	w.open, w.kind, w.total, w.sum = true, kind, 0, 0
+	w.sections++
+	w.current.raw = appendBegin(w.current.raw, kind, name)
+	w.current.shares = addShare(w.current.shares, kind, 0, size)
+	return nil
+}
+
+// Write adds to the section. It returns when p has been taken over, which may be before it has left.
+func (s *Session) Write(p []byte) (int, error) {
+	w := s.writer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open {
+		return 0, fmt.Errorf("write %d bytes: %w", len(p), ErrNoSection)
+	}
+	written := 0
+	for len(p) > 0 {
+		n, err := w.data(p)
+		if err != nil {
+			return written, err
+		}
+		written, p = written+n, p[n:]
+	}
+	return written, w.submitIfIdle()
+}
+
+// data takes over as much of p as the present chunk has room for.
+func (w *writer) data(p []byte) (int, error) {
+	if err := w.room(dataBytes + 1); err != nil {
+		return 0, err
+	}
+	c, extra := w.current, 0
+	if w.dataAt == 0 {
+		w.dataAt = len(c.raw) + 1
+		c.raw = append(c.raw, byte(recordData), 0, 0, 0, 0)
+		extra = dataBytes
+	}
+	n := min(len(p), c.limit-len(c.raw))
+	c.raw = append(c.raw, p[:n]...)
+	length := binary.BigEndian.Uint32(c.raw[w.dataAt:])
+	binary.BigEndian.PutUint32(c.raw[w.dataAt:], length+uint32(n))
+	c.shares = addShare(c.shares, w.kind, n, n+extra)
+	w.total += uint64(n)
+	w.sum = crc32.Update(w.sum, castagnoli(), p[:n])
+	return n, nil
+}
+
+// End ends the section. It may leave later, with the sections after it.
+func (s *Session) End() error {
+	w := s.writer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open {
+		return fmt.Errorf("end a section: %w", ErrNoSection)
+	}
+	if err := w.room(endBytes); err != nil {
+		return err
+	}
+	w.open, w.dataAt = false, 0
+	w.current.raw = appendEnd(w.current.raw, w.total, w.sum)
+	w.current.shares = addShare(w.current.shares, w.kind, 0, endBytes)
+	return w.submitIfIdle()
+}
+
+// Finish sends all that is left and the final marker, in one frame if it fits, and returns when the kernel has it. Before
+// Finish is called the peer cannot see the marker; FinalMayHaveLeft tells whether it could have if Finish fails.
+func (s *Session) Finish() error {
+	w := s.writer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open || w.finished {
+		return fmt.Errorf("finish the stream: %w", ErrNoSection)
+	}
+	if err := w.room(finalBytes); err != nil {
+		return err
+	}
+	w.finished = true
+	w.current.final = true
+	w.current.raw = appendFinal(w.current.raw, w.sections)
+	return w.flush()
+}
+
+// FinalMayHaveLeft tells whether the peer may have or get the final marker. While it is false, and once the session
+// has ended, it is certain that the peer never will.
+func (s *Session) FinalMayHaveLeft() bool { return s.writer.left.Load() }
+
+// Flush sends what has been written so far and returns when the kernel has it.
+func (s *Session) Flush() error {
+	s.writer.mu.Lock()
+	defer s.writer.mu.Unlock()
+	return s.writer.flush()
+}
+
+func (w *writer) flush() error {
+	if err := w.submit(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	select {
+	case w.queue <- outgoing{done: done}:
+	case <-w.session.done:
+		return w.session.failure()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-w.session.done:
+		return w.session.failure()
+	}
+}
+
+// room makes sure that the present chunk can take a record of this size.
+func (w *writer) room(size int) error {
+	if w.current != nil && len(w.current.raw)+size > w.current.limit {
+		if err := w.submit(); err != nil {
+			return err
+		}
+	}
+	if w.current != nil {
+		return nil
+	}
+	select {
+	case w.current = <-w.free:
+	case <-w.session.done:
+		return w.session.failure()
+	}
+	c := w.current
+	c.codec, c.limit = Codec(w.codec.Load()), headerBytes+minChunk
+	if w.pending.Load() > 0 {
+		c.limit = headerBytes + c.codec.chunkBytes()
+	}
+	c.raw, c.shares, c.final = append(c.raw[:0], make([]byte, headerBytes)...), c.shares[:0], false
+	return nil
+}
+
+func (w *writer) submitIfIdle() error {
+	if w.current != nil && len(w.current.raw) >= headerBytes+minChunk && w.pending.Load() == 0 {
+		return w.submit()
+	}
+	return nil
+}
+
+// submit hands the present chunk on to be compressed and sent.
+func (w *writer) submit() error {
+	c := w.current
+	if c == nil {
+		return nil
+	}
+	w.current, w.dataAt = nil, 0
+	w.pending.Add(1)
+	if c.codec == None {
+		w.pack(c)
+	} else {
+		go w.pack(c) // at most as many as there are chunks
+	}
+	select {
+	case w.queue <- outgoing{chunk: c}:
+		return nil
+	case <-w.session.done:
+		return w.session.failure()
+	}
+}
+
+// pack makes a chunk's frame.
+func (w *writer) pack(c *chunk) {
+	raw := len(c.raw) - headerBytes
+	c.wire = append(c.wire[:0], make([]byte, headerBytes)...)
+	wire, worth := w.session.compressor.compress(c.codec, c.wire, c.raw[headerBytes:])
+	c.wire = wire
+	if worth {
+		header{kind: frameRecords, codec: c.codec, wire: len(wire) - headerBytes, raw: raw}.put(wire)
+		c.out = wire
+	} else {
+		header{kind: frameRecords, wire: raw, raw: raw}.put(c.raw)
+		c.out = c.raw
+	}
+	c.ready <- struct{}{}
+}
+
+// send is the goroutine that writes to the connection, and the only one.
+func (w *writer) send() {
+	for {
+		var item outgoing
+		select {
+		case item = <-w.urgent:
+		default:
+			select {
+			case item = <-w.urgent:
+			case item = <-w.queue:
+			case <-w.session.done:
+				return
+			}
+		}
+		if err := w.sendItem(item); err != nil {
+			w.session.fail(w.explain(err))
+			return
+		}
+		if item.done != nil {
+			close(item.done)
+		}
+	}
+}
+
+func (w *writer) sendItem(item outgoing) error {
+	for _, frame := range item.frames {
+		stamp(frame)
+		if err := w.write(frame); err != nil {
+			return err
+		}
+	}
+	c := item.chunk
+	if c == nil {
+		return nil
+	}
+	<-c.ready
+	if c.final {
+		w.left.Store(true)
+	}
+	if err := w.write(c.out); err != nil {
+		return err
+	}
+	w.session.counters.sent(c.shares, len(c.out))
+	w.pending.Add(-1)
+	w.free <- c
+	return nil
+}
+
+// write gives bytes to the kernel: all at once, or as the limiter allows.
+func (w *writer) write(b []byte) error {
+	for len(b) > 0 {
+		n := len(b)
+		if w.session.limiter.limited() {
+			n = min(n, limitedPiece)
+			if !w.session.limiter.take(n, w.session.done) {
+				return w.session.failure()
+			}
+		}
+		written, err := w.session.conn.Write(b[:n])
+		w.session.counters.wrote(written)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// explain prefers what the peer said, which may be waiting to be read, over the broken pipe that it left behind.
+func (w *writer) explain(err error) error {
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-w.session.reader.ended:
+		var peer *PeerError
+		if errors.As(w.session.reader.err, &peer) {
+			return peer
+		}
+	case <-w.session.done:
+	case <-timer.C:
+	}
+	return fmt.Errorf("send to the peer: %w", err)
+}
