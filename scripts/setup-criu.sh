@@ -7,13 +7,35 @@ cd "$(dirname "$0")/.."
 godwit=${GODWIT:-build/godwit}
 prefix=${GODWIT_PREFIX:-/opt/godwit}
 
+trial() {
+  "$godwit" doctor --trial
+}
+
+# Debian's own CRIU is too old for the kernels that Godwit is made for. Ubuntu has none, unless the user has added an
+# archive that has it: then that one is to be used.
+other_distribution_has_criu() {
+  local candidate
+  # shellcheck source=/dev/null
+  [[ $(. /etc/os-release && echo "${ID:-}") != debian ]] || return 1
+  ! command -v criu >/dev/null || return 1
+  candidate=$(apt-cache policy criu 2>/dev/null | awk '$1 == "Candidate:" { print $2 }')
+  [[ -n $candidate && $candidate != "(none)" ]]
+}
+
 if ((EUID != 0)); then
   echo "setup: checkpoint and restore need root; run make setup as root" >&2
   exit 1
 fi
-if "$godwit" doctor --trial; then
+if trial; then
   exit 0
+fi
+if other_distribution_has_criu; then
+  echo "setup: criu: installing the package criu"
+  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends criu >/dev/null
+  if trial; then
+    exit 0
+  fi
 fi
 echo "setup: criu: what is installed cannot move a container on this machine; installing a newer one under $prefix"
 scripts/install-criu.sh "$prefix"
-exec "$godwit" doctor --trial
+trial
