@@ -3,6 +3,7 @@ package criu
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -167,6 +168,18 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 		g.workDir = fmt.Sprintf("/proc/self/fd/%d", o.GetWorkDirFd())
 	}
 	g.settle(o)
+	return hideDirectories(o)
+}
+
+// hideDirectories gives CRIU an empty directory for the mounts that hide directories of the node (maskedMounts). It is
+// beside the agent's socket, which is where what belongs to this container alone is, and stays as long as the
+// container. The mount's flags, read-only among them, are in the images.
+func hideDirectories(o *rpc.CriuOpts) error {
+	dir := filepath.Join(filepath.Dir(os.Getenv(envGate)), "masked")
+	if err := os.Mkdir(dir, 0o555); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make a directory to mask others with: %w", err)
+	}
+	o.ExtMnt = append(o.ExtMnt, &rpc.ExtMountMap{Key: proto.String(maskedDirectory), Val: proto.String(dir)})
 	return nil
 }
 
