@@ -1,0 +1,184 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// LayerInfo says how large a layer is.
+type LayerInfo struct {
+	DiffID string `json:"diff_id"`
+	Size   int64  `json:"size_bytes"`   // of its files
+	Stored int64  `json:"stored_bytes"` // of its archive, which ExportLayer sends
+}
+
+const (
+	treeName = "fs"
+	blobName = "layer.tar.zst"
+	infoName = "layer.json"
+)
+
+func (s *Store) layerDir(diffID string) (string, error) {
+	if !digestPattern.MatchString(diffID) {
+		return "", fmt.Errorf("layer %.80q: a layer is named by sha256: and 64 hexadecimal digits", diffID)
+	}
+	return filepath.Join(s.layersDir(), strings.TrimPrefix(diffID, "sha256:")), nil
+}
+
+// Layer tells how large a layer is that is here.
+func (s *Store) Layer(diffID string) (LayerInfo, error) {
+	dir, err := s.layerDir(diffID)
+	if err != nil {
+		return LayerInfo{}, err
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, infoName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return LayerInfo{}, fmt.Errorf("layer %s is not on this node; load or pull an image that has it", diffID)
+	}
+	if err != nil {
+		return LayerInfo{}, fmt.Errorf("layer %s: %w", diffID, err)
+	}
+	var info LayerInfo
+	if err := json.Unmarshal(raw, &info); err != nil || info.DiffID != diffID {
+		return LayerInfo{}, fmt.Errorf("layer %s: its description in %s is damaged", diffID, dir)
+	}
+	return info, nil
+}
+
+// HasLayer tells whether a layer is here.
+func (s *Store) HasLayer(diffID string) bool {
+	_, err := s.Layer(diffID)
+	return err == nil
+}
+
+// LayerPath is the directory with the content of a layer, as a lower directory for overlayfs. It must not be written to.
+func (s *Store) LayerPath(diffID string) (string, error) {
+	if _, err := s.Layer(diffID); err != nil {
+		return "", err
+	}
+	dir, err := s.layerDir(diffID)
+	return filepath.Join(dir, treeName), err
+}
+
+// ExportLayer writes a layer's archive, as ImportLayer takes it.
+func (s *Store) ExportLayer(ctx context.Context, diffID string, w io.Writer) error {
+	dir, err := s.layerDir(diffID)
+	if err != nil {
+		return err
+	}
+	release, err := s.Hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	blob, err := os.Open(filepath.Join(dir, blobName))
+	if err != nil {
+		return fmt.Errorf("layer %s: %w", diffID, err)
+	}
+	defer blob.Close()
+	if _, err := io.CopyBuffer(w, onlyReader{contextReader{ctx, blob}}, make([]byte, 256<<10)); err != nil {
+		return fmt.Errorf("send layer %s: %w", diffID, err)
+	}
+	return nil
+}
+
+// ImportLayer adds a layer from an archive, compressed or not, that ends where r ends. It is refused if its content
+// does not have the given DiffID. If the layer is here already, r is not read.
+func (s *Store) ImportLayer(ctx context.Context, diffID string, r io.Reader) error {
+	release, err := s.Hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.addLayer(ctx, diffID, blob{open: func() (io.ReadCloser, error) { return io.NopCloser(r), nil }})
+}
+
+// blob is an archive somewhere else.
+type blob struct {
+	open   func() (io.ReadCloser, error)
+	digest string // of its bytes, compressed or not as they are; empty if unknown
+	size   int64  // meaningful if digest is known
+}
+
+// addLayer makes a layer unless it is here. The store must be held.
+func (s *Store) addLayer(ctx context.Context, diffID string, from blob) error {
+	dir, err := s.layerDir(diffID)
+	if err != nil {
+		return err
+	}
+	defer s.alone(diffID)()
+	if s.HasLayer(diffID) {
+		return nil
+	}
+	if err := files.CheckSpace(s.layersDir(), from.size); err != nil {
+		return fmt.Errorf("layer %s: %w", diffID, err)
+	}
+	unfinished, err := os.MkdirTemp(s.layersDir(), temporary)
+	if err == nil {
+		err = s.makeLayer(ctx, unfinished, diffID, from)
+	}
+	if err == nil {
+		err = publish(unfinished, dir)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("layer %s: %w", diffID, err), files.RemoveTree(unfinished))
+	}
+	return nil
+}
+
+// alone waits until nobody else in this process makes the layer.
+func (s *Store) alone(diffID string) (done func()) {
+	s.mu.Lock()
+	lock, ok := s.making[diffID]
+	if !ok {
+		lock = new(sync.Mutex)
+		s.making[diffID] = lock
+	}
+	s.mu.Unlock()
+	lock.Lock()
+	return lock.Unlock
+}
+
+func (s *Store) makeLayer(ctx context.Context, dir, diffID string, from blob) error {
+	tree := filepath.Join(dir, treeName)
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(tree, 0o755); err != nil { // whatever the umask is
+		return err
+	}
+	archive, err := os.OpenFile(filepath.Join(dir, blobName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	raw, err := from.open()
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	size, err := unpack(contextReader{ctx, from.checked(raw)}, diffID, tree, archive)
+	if err != nil {
+		return err
+	}
+	stored, err := archive.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	info, err := json.Marshal(LayerInfo{DiffID: diffID, Size: size, Stored: stored})
+	if err != nil {
+		return err
+	}
+	return kernel.WriteFileAtomic(filepath.Join(dir, infoName), append(info, '\n'), 0o600)
+}

@@ -1,0 +1,162 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Progress is told, in words, what is being done. It may be nil.
+type Progress func(text string)
+
+func (p Progress) say(format string, args ...any) {
+	if p != nil {
+		p(fmt.Sprintf(format, args...))
+	}
+}
+
+// found is an image somewhere else: what it says of itself, and where its layers are.
+type found struct {
+	config []byte
+	names  []string // canonical
+	blobs  []blob   // lowest first, one for each layer
+}
+
+// Load adds the images in an archive that comes as a stream: what docker save writes, or a tar of an OCI image layout;
+// either may be compressed as a whole. Images of several platforms in one layout: the one for this node is taken. All
+// images are checked, and their layers are here, before the first becomes visible.
+func (s *Store) Load(ctx context.Context, r io.Reader, progress Progress) ([]Image, error) {
+	release, err := s.Hold()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	file, err := s.spool(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	from, err := openTarball(file)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	return s.loadFrom(ctx, from, progress)
+}
+
+// LoadPath adds the images in a file, as Load does, or in a directory with an OCI image layout.
+func (s *Store) LoadPath(ctx context.Context, path string, progress Progress) ([]Image, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("load image: %w", err)
+	}
+	if !info.IsDir() {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("load image: %w", err)
+		}
+		defer file.Close()
+		return s.Load(ctx, file, progress)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("load image: %w", err)
+	}
+	defer root.Close()
+	release, err := s.Hold()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return s.loadFrom(ctx, directory{root}, progress)
+}
+
+// loadFrom finds out what kind of archive it is. Docker 25 and later write both kinds into one; its own has the names.
+func (s *Store) loadFrom(ctx context.Context, from source, progress Progress) ([]Image, error) {
+	var images []found
+	var err error
+	switch {
+	case has(from, "manifest.json"):
+		images, err = dockerImages(from)
+	case has(from, "index.json"):
+		images, err = layoutImages(from)
+	default:
+		err = fmt.Errorf("%w: there is neither a manifest.json (docker save) nor an index.json (OCI image layout) in it", ErrInvalid)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.addAll(ctx, images, progress)
+}
+
+func has(from source, name string) bool {
+	file, _, err := from.open(name)
+	if err == nil {
+		_ = file.Close()
+	}
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// addAll adds the layers of all images, then the images, then their names.
+func (s *Store) addAll(ctx context.Context, images []found, progress Progress) ([]Image, error) {
+	parsed := make([]Image, len(images))
+	for i, image := range images {
+		var err error
+		if parsed[i], err = parseConfig(image.config); err != nil {
+			return nil, err
+		}
+		if got, want := len(image.blobs), len(parsed[i].Layers); got != want {
+			return nil, fmt.Errorf("%w: its manifest lists %d layers, its configuration %d", ErrInvalid, got, want)
+		}
+	}
+	for i, image := range images {
+		for j, diffID := range parsed[i].Layers {
+			if err := s.addShown(ctx, diffID, image.blobs[j], fmt.Sprintf("%d of %d", j+1, len(image.blobs)), progress); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s.record(images, parsed)
+}
+
+func (s *Store) addShown(ctx context.Context, diffID string, from blob, which string, progress Progress) error {
+	if s.HasLayer(diffID) {
+		progress.say("layer %s (%s): already here", short(diffID), which)
+		return nil
+	}
+	progress.say("layer %s (%s): unpacking", short(diffID), which)
+	return s.addLayer(ctx, diffID, from)
+}
+
+// record makes images visible whose layers are all here.
+func (s *Store) record(images []found, parsed []Image) ([]Image, error) {
+	for i, image := range images {
+		if err := s.addConfig(parsed[i].ID, image.config); err != nil {
+			return nil, err
+		}
+	}
+	err := s.changeNames(func(names map[string]string) {
+		for i, image := range images {
+			for _, name := range image.names {
+				names[name] = parsed[i].ID
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	names, err := s.names()
+	if err != nil {
+		return nil, err
+	}
+	for i := range parsed {
+		if parsed[i], _, err = s.image(parsed[i].ID, names); err != nil {
+			return nil, err
+		}
+	}
+	return parsed, nil
+}
+
+func short(digest string) string { return digest[len("sha256:"):][:12] }

@@ -1,0 +1,181 @@
+package image
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// image reads one image, and tells which of its layers are not here.
+func (s *Store) image(id string, names map[string]string) (image Image, missing []string, err error) {
+	raw, err := s.Config(id)
+	if err != nil {
+		return Image{}, nil, err
+	}
+	if image, err = parseConfig(raw); err != nil {
+		return Image{}, nil, err
+	}
+	for _, diffID := range image.Layers {
+		info, err := s.Layer(diffID)
+		if err != nil {
+			missing = append(missing, diffID)
+			continue
+		}
+		image.Size += info.Size
+	}
+	for name, named := range names {
+		if named == id {
+			image.Names = append(image.Names, familiarName(name))
+		}
+	}
+	slices.Sort(image.Names)
+	return image, missing, nil
+}
+
+// List tells of every image of which all layers are here, in order of their first names.
+func (s *Store) List() ([]Image, error) {
+	ids, err := s.ids()
+	if err != nil {
+		return nil, err
+	}
+	names, err := s.names()
+	if err != nil {
+		return nil, err
+	}
+	var images []Image
+	for _, id := range ids {
+		image, missing, err := s.image(id, names)
+		if errors.Is(err, ErrNotFound) {
+			continue // removed since
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(missing) == 0 {
+			images = append(images, image)
+		}
+	}
+	slices.SortFunc(images, func(a, b Image) int {
+		return strings.Compare(strings.Join(a.Names, " ")+"\xff"+a.ID, strings.Join(b.Names, " ")+"\xff"+b.ID)
+	})
+	return images, nil
+}
+
+// ids lists all images, also incomplete ones.
+func (s *Store) ids() ([]string, error) {
+	entries, err := os.ReadDir(s.imagesDir())
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	var ids []string
+	for _, entry := range entries {
+		if id := "sha256:" + entry.Name(); digestPattern.MatchString(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// Has tells whether an image and all its layers are here.
+func (s *Store) Has(imageID string) bool {
+	_, missing, err := s.image(imageID, nil)
+	return err == nil && len(missing) == 0
+}
+
+// Resolve finds an image by name, ID, or unique prefix of an ID. Error: ErrNotFound.
+func (s *Store) Resolve(ref string) (Image, error) {
+	names, err := s.names()
+	if err != nil {
+		return Image{}, err
+	}
+	id, err := s.find(ref, names)
+	if err != nil {
+		return Image{}, err
+	}
+	image, missing, err := s.image(id, names)
+	if err != nil {
+		return Image{}, err
+	}
+	if len(missing) > 0 {
+		return Image{}, fmt.Errorf("%w: of image %q %d layers are missing; load or pull it", ErrNotFound, ref, len(missing))
+	}
+	return image, nil
+}
+
+func (s *Store) find(ref string, names map[string]string) (string, error) {
+	for _, name := range candidates(ref) {
+		if id, ok := names[name]; ok {
+			return id, nil
+		}
+	}
+	ids, err := s.ids()
+	if err != nil {
+		return "", err
+	}
+	return byPrefix(ref, ids)
+}
+
+func byPrefix(ref string, ids []string) (string, error) {
+	prefix := "sha256:" + strings.TrimPrefix(ref, "sha256:")
+	var found []string
+	for _, id := range ids {
+		if prefixPattern.MatchString(prefix) && strings.HasPrefix(id, prefix) {
+			found = append(found, id)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("%w: %q; see \"godwit image ls\", or get it by \"godwit image pull\" or \"godwit image load\"", ErrNotFound, ref)
+	case 1:
+		return found[0], nil
+	default:
+		return "", fmt.Errorf("%w: %q is the beginning of %d IDs; give more of it", ErrNotFound, ref, len(found))
+	}
+}
+
+func (s *Store) names() (map[string]string, error) {
+	raw, err := os.ReadFile(filepath.Join(s.dir, "images", "names.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]string{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("names of images: %w", err)
+	}
+	names := map[string]string{}
+	if err := json.Unmarshal(raw, &names); err != nil {
+		return nil, fmt.Errorf("names of images: %s/images/names.json is damaged: %w", s.dir, err)
+	}
+	return names, nil
+}
+
+// changeNames changes the names. They have a lock of their own, which nobody holds for long.
+func (s *Store) changeNames(change func(map[string]string)) error {
+	path := filepath.Join(s.dir, "images", "names.json")
+	fd, err := unix.Open(filepath.Join(s.dir, "images", "names.lock"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("names of images: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
+		return fmt.Errorf("names of images: lock: %w", err)
+	}
+	names, err := s.names()
+	if err != nil {
+		return err
+	}
+	change(names)
+	raw, err := json.MarshalIndent(names, "", "  ")
+	if err != nil {
+		return fmt.Errorf("names of images: %w", err)
+	}
+	return kernel.WriteFileAtomic(path, append(raw, '\n'), 0o600)
+}

@@ -1,0 +1,45 @@
+package image
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// localRegistry is the registry part of images that were built here. A short name means such an image if there is no
+// other of this name, as it does for Podman.
+const localRegistry = "localhost"
+
+// canonicalName is how a reference is stored: with its registry, repository and tag or digest.
+func canonicalName(ref string) (string, error) {
+	parsed, err := name.ParseReference(ref)
+	if err != nil {
+		return "", fmt.Errorf("%q is not an image's name: %w", ref, err)
+	}
+	return strings.Replace(parsed.Name(), name.DefaultRegistry+"/", "docker.io/", 1), nil
+}
+
+// familiarName leaves out what users do not write.
+func familiarName(canonical string) string {
+	short := strings.TrimPrefix(canonical, "docker.io/")
+	return strings.TrimPrefix(short, "library/")
+}
+
+// candidates are the stored names that a reference may mean, in order.
+func candidates(ref string) []string {
+	var all []string
+	if canonical, err := canonicalName(ref); err == nil {
+		all = append(all, canonical)
+	}
+	if !strings.Contains(ref, "/") {
+		if local, err := canonicalName(localRegistry + "/" + ref); err == nil {
+			all = append(all, local)
+		}
+	}
+	return all
+}
+
+// prefixPattern is what may be the beginning of an ID: at least 4 digits, so that a mistyped name hits none.
+var prefixPattern = regexp.MustCompile(`^sha256:[0-9a-f]{4,64}$`)

@@ -1,0 +1,179 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Store is the images and layers below one state directory. Its methods may be called concurrently, also by several
+// processes.
+type Store struct {
+	dir string
+
+	mu     sync.Mutex             // guards what follows
+	making map[string]*sync.Mutex // layers being made by this process, so that none is made twice
+}
+
+const temporary = ".new-"
+
+// Open finds or makes the store below a state directory, and removes what an interrupted load has left.
+func Open(stateDir string) (*Store, error) {
+	s := &Store{dir: stateDir, making: make(map[string]*sync.Mutex)}
+	for _, dir := range []string{s.imagesDir(), s.layersDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("image store: %w", err)
+		}
+	}
+	release, err := s.lock(unix.LOCK_EX | unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return s, nil // somebody is loading: what is unfinished is theirs
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return s, s.sweepTemporary()
+}
+
+func (s *Store) imagesDir() string { return filepath.Join(s.dir, "images", "sha256") }
+func (s *Store) layersDir() string { return filepath.Join(s.dir, "layers", "sha256") }
+
+// lock takes the store's lock: shared by those who add, exclusive for those who remove. Each call has a lock of its
+// own, so it also separates the goroutines of one process.
+func (s *Store) lock(how int) (release func(), err error) {
+	path := filepath.Join(s.dir, "images", "lock")
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("image store: open %s: %w", path, err)
+	}
+	for {
+		err = unix.Flock(fd, how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("image store: lock %s: %w", path, err)
+	}
+	return func() { _ = unix.Close(fd) }, nil
+}
+
+// Hold keeps everything in the store from being removed until it is released: for as long as it takes to check that a
+// layer is here and to use it.
+func (s *Store) Hold() (release func(), err error) { return s.lock(unix.LOCK_SH) }
+
+// sweepTemporary removes unfinished layers and images.
+func (s *Store) sweepTemporary() error {
+	for _, dir := range []string{s.imagesDir(), s.layersDir()} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return fmt.Errorf("image store: %w", err)
+		}
+		for _, entry := range entries {
+			if !strings.HasPrefix(entry.Name(), temporary) {
+				continue
+			}
+			if err := files.RemoveTree(filepath.Join(dir, entry.Name())); err != nil {
+				return fmt.Errorf("image store: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// publish gives a finished directory its name. That it is there already is success: content decides names.
+func publish(unfinished, dir string) error {
+	if err := files.Sync(unfinished); err != nil {
+		return err
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, unfinished, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EEXIST) {
+		return files.RemoveTree(unfinished)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: unfinished, New: dir, Err: err}
+	}
+	return kernel.SyncDir(filepath.Dir(dir))
+}
+
+func (s *Store) imageDir(id string) string {
+	return filepath.Join(s.imagesDir(), strings.TrimPrefix(id, "sha256:"))
+}
+
+// Config returns an image's configuration, as it came.
+func (s *Store) Config(imageID string) ([]byte, error) {
+	if !digestPattern.MatchString(imageID) {
+		return nil, fmt.Errorf("%w: %.80q is not the ID of an image", ErrNotFound, imageID)
+	}
+	raw, err := os.ReadFile(filepath.Join(s.imageDir(imageID), "config.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, imageID)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", imageID, err)
+	}
+	if digestOf(raw) != imageID {
+		return nil, fmt.Errorf("image %s: its configuration on disk is damaged; remove the image and load it again", imageID)
+	}
+	return raw, nil
+}
+
+// ImportConfig adds an image's configuration, which must have the given digest, and names it so if the name is free.
+// The image can be used when its layers are here too.
+func (s *Store) ImportConfig(ctx context.Context, imageID, name string, config []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if got := digestOf(config); got != imageID {
+		return fmt.Errorf("%w: its configuration has digest %s instead of %.80q", ErrInvalid, got, imageID)
+	}
+	if _, err := parseConfig(config); err != nil {
+		return err
+	}
+	release, err := s.Hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := s.addConfig(imageID, config); err != nil {
+		return err
+	}
+	canonical, err := canonicalName(name)
+	if err != nil {
+		return nil // containers may be made from an ID; then the image has no name
+	}
+	return s.changeNames(func(names map[string]string) {
+		if _, taken := names[canonical]; !taken {
+			names[canonical] = imageID
+		}
+	})
+}
+
+func (s *Store) addConfig(imageID string, config []byte) error {
+	if _, err := os.Stat(s.imageDir(imageID)); err == nil {
+		return nil
+	}
+	unfinished, err := os.MkdirTemp(s.imagesDir(), temporary)
+	if err == nil {
+		err = kernel.WriteFileAtomic(filepath.Join(unfinished, "config.json"), config, 0o600)
+	}
+	if err == nil {
+		err = publish(unfinished, s.imageDir(imageID))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("add image %s: %w", imageID, err), files.RemoveTree(unfinished))
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package image
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/moby/go-archive"
+)
+
+// unpackBuffer is the size of the pieces in which an archive goes through digest, check and unpacking.
+const unpackBuffer = 256 << 10
+
+// maxWindow bounds the memory that a hostile zstd archive can demand. The format's reference program asks for the same
+// or less below its --ultra levels.
+const maxWindow = 128 << 20
+
+// unpack reads a layer's archive once, to its end: it checks the headers, makes the tree, keeps the archive, and
+// compares the digest. It returns the size of the files. Whatever it has written when it fails is for the caller to
+// remove; none of it is outside of the tree.
+//
+// go-archive does all its work below an os.Root, so that names and links in the archive cannot lead out, and needs no
+// chroot and no further process for that.
+func unpack(raw io.Reader, diffID, tree string, keep *os.File) (int64, error) {
+	plain, finish, err := decompress(raw, keep)
+	if err != nil {
+		return 0, err
+	}
+	digest := sha256.New()
+	check := startCheck()
+	stream := bufio.NewReaderSize(io.TeeReader(plain, io.MultiWriter(digest, check)), unpackBuffer)
+	err = archive.Unpack(stream, tree, &archive.TarOptions{WhiteoutFormat: archive.OverlayWhiteoutFormat})
+	if err == nil {
+		_, err = io.Copy(io.Discard, onlyReader{stream}) // what is behind the archive's end counts for the digest
+	}
+	size, refused := check.result(err)
+	if refused != nil {
+		err = refused
+	}
+	if err = errors.Join(err, finish()); err != nil {
+		return 0, fmt.Errorf("unpack its archive: %w", err)
+	}
+	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != diffID {
+		return 0, fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
+	}
+	return size, nil
+}
+
+var (
+	gzipMagic = []byte{0x1f, 0x8b}
+	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+)
+
+// plainArchive decompresses whatever the beginning of a stream says that it is.
+func plainArchive(raw io.Reader) (io.Reader, error) {
+	in := bufio.NewReaderSize(raw, unpackBuffer)
+	magic, err := in.Peek(len(zstdMagic))
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, err
+	case bytes.HasPrefix(magic, gzipMagic):
+		return gzip.NewReader(in)
+	case bytes.Equal(magic, zstdMagic):
+		// One goroutine's worth of decoder ends with its input and needs no closing.
+		return zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
+	}
+	return in, nil
+}
+
+// decompress makes a plain archive from a compressed one, whatever it says that it is, and keeps it, compressed by
+// zstd. An archive that is so compressed already is kept as it is. Call finish when all has been read.
+func decompress(raw io.Reader, keep *os.File) (plain io.Reader, finish func() error, err error) {
+	in := bufio.NewReaderSize(raw, unpackBuffer)
+	if magic, _ := in.Peek(len(zstdMagic)); bytes.Equal(magic, zstdMagic) {
+		// The decoder itself reads to the end of its input, so all of it is kept.
+		plain, err = plainArchive(io.TeeReader(in, keep))
+		return plain, func() error { return nil }, err
+	}
+	if plain, err = plainArchive(in); err != nil {
+		return nil, nil, err
+	}
+	encoder, err := zstd.NewWriter(keep, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		return nil, nil, err
+	}
+	return io.TeeReader(plain, encoder), encoder.Close, nil
+}
+
+// checked reads a blob so that its end comes only if size and digest are right.
+func (b blob) checked(raw io.Reader) io.Reader {
+	if b.digest == "" {
+		return raw
+	}
+	return &verifier{in: io.LimitReader(raw, b.size+1), digest: sha256.New(), want: b}
+}
+
+type verifier struct {
+	in     io.Reader
+	digest hash.Hash
+	size   int64
+	want   blob
+}
+
+func (v *verifier) Read(p []byte) (int, error) {
+	n, err := v.in.Read(p)
+	v.digest.Write(p[:n])
+	v.size += int64(n)
+	switch {
+	case v.size > v.want.size:
+		return 0, fmt.Errorf("%w: a blob is longer than the %d bytes that were announced", ErrInvalid, v.want.size)
+	case !errors.Is(err, io.EOF):
+		return n, err
+	case v.size < v.want.size:
+		return n, fmt.Errorf("%w: a blob has %d bytes, %d were announced", ErrInvalid, v.size, v.want.size)
+	}
+	if got := "sha256:" + hex.EncodeToString(v.digest.Sum(nil)); got != v.want.digest {
+		return n, fmt.Errorf("%w: a blob has digest %s instead of %s", ErrInvalid, got, v.want.digest)
+	}
+	return n, err
+}
+
+// contextReader ends when its context does.
+type contextReader struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.in.Read(p)
+}
+
+// onlyReader hides other methods, so that a copy uses the buffer that it is given and sees its context.
+type onlyReader struct{ io.Reader }
