@@ -147,7 +147,8 @@ func (a *arrival) makeFiles(netns string) error {
 	if err := e.makePrivate(d); err != nil {
 		return err
 	}
-	if err := e.saveSpec(d, netns, account{home: "/"}); err != nil {
+	// All that the source may have masked: what it has not is looked up by nobody.
+	if err := e.saveSpec(d, netns, account{home: "/"}, maskedDirectories()); err != nil {
 		return err
 	}
 	d.Engine = nil // it names descriptors of another node
@@ -164,6 +165,9 @@ func (a *arrival) makeImages() error {
 		return fmt.Errorf("make directory for CRIU's log: %w", err)
 	}
 	if err := mountMemory(a.files.images()); err != nil {
+		return err
+	}
+	if err := mountShm(a.files); err != nil {
 		return err
 	}
 	if x.Stdio == nil {
@@ -238,7 +242,7 @@ func (e *Engine) gatePath() (string, error) {
 
 // clearWay takes away what only runc's preparation needed, so that the trees come into empty directories.
 func (a *arrival) clearWay() error {
-	if err := unmount(a.files.rootfs()); err != nil {
+	if err := errors.Join(unmount(a.files.rootfs()), mountShm(a.files)); err != nil {
 		return err
 	}
 	for _, name := range privateMounts() {
@@ -259,6 +263,8 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 		return a.files.upper(), nil
 	case kind == files.Private && name == "":
 		return a.files.private(), nil
+	case kind == files.Memory && name == treeShm:
+		return a.files.shm(), nil
 	case kind == files.VolumeOf:
 		for _, v := range a.definition.Volumes {
 			if v.Name == name {

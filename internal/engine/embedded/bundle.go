@@ -110,10 +110,11 @@ func (e *Engine) mountRoot(d engine.Definition, upper, work string) error {
 }
 
 // saveSpec writes a container's OCI specification.
-func (e *Engine) saveSpec(d engine.Definition, netns string, who account) error {
+func (e *Engine) saveSpec(d engine.Definition, netns string, who account, masked []string) error {
 	files := e.paths.of(d.ID)
 	spec, err := makeSpec(specInput{
 		definition: d, files: files, netns: netns, user: who.user, home: who.home, unified: unified(),
+		masked: masked,
 	})
 	if err != nil {
 		return err
@@ -144,7 +145,7 @@ func (e *Engine) refreshSpec(d engine.Definition) error {
 	if err != nil {
 		return err
 	}
-	return e.saveSpec(d, netnsOf(old), who)
+	return e.saveSpec(d, netnsOf(old), who, presentDirectories(maskedDirectories()))
 }
 
 // netnsOf is the path of the network namespace in a specification.

@@ -171,6 +171,7 @@ func (e *Engine) Trees(_ context.Context, id string) ([]files.Tree, error) {
 	trees := []files.Tree{
 		{Kind: files.Writable, Path: place.upper()},
 		{Kind: files.Private, Path: place.private()},
+		{Kind: files.Memory, Name: treeShm, Path: place.shm()},
 	}
 	for _, v := range d.Volumes {
 		trees = append(trees, files.Tree{Kind: files.VolumeOf, Name: v.Name, Path: e.paths.volume(v.Name)})

@@ -40,7 +40,7 @@ func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) 
 		err = e.makePrivate(d)
 	}
 	if err == nil {
-		err = e.saveSpec(d, netns, account{home: "/"})
+		err = e.saveSpec(d, netns, account{home: "/"}, nil)
 	}
 	if err == nil {
 		err = saveJSON(e.paths.of(d.ID).definition(), d)
@@ -76,19 +76,29 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	if one.State != engine.Created && one.State != engine.Exited {
 		return fmt.Errorf("start container %s: %w: it is %s", one.Definition.Name, engine.ErrBusy, one.State)
 	}
-	files := e.paths.of(id)
-	if err := e.settle(ctx, files); err != nil {
+	place := e.paths.of(id)
+	if err := e.settle(ctx, place); err != nil {
 		return err
 	}
-	err = e.mountRoot(one.Definition, files.upper(), files.work())
-	if err == nil {
-		err = e.refreshSpec(one.Definition)
+	if err := e.bringUp(ctx, place, one.Definition); err != nil {
+		return errors.Join(fmt.Errorf("start container %s: %w", one.Definition.Name, err), e.settle(ctx, place))
 	}
-	if err == nil {
-		err = e.launch(ctx, files, job{Terminal: one.Definition.TTY})
+	return nil
+}
+
+// bringUp makes what a container needs from the kernel, and then its processes.
+func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definition) error {
+	steps := []func() error{
+		func() error { return freshDev(place) },
+		func() error { return e.mountRoot(d, place.upper(), place.work()) },
+		func() error { return mountShm(place) },
+		func() error { return e.refreshSpec(d) },
+		func() error { return e.launch(ctx, place, job{Terminal: d.TTY}) },
 	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("start container %s: %w", one.Definition.Name, err), e.settle(ctx, files))
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -299,11 +309,11 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 			return err
 		}
 	}
-	files := e.paths.of(id)
-	if err := e.settle(ctx, files); err != nil {
+	place := e.paths.of(id)
+	if err := e.settle(ctx, place); err != nil {
 		return fmt.Errorf("remove container %s: %w", name, err)
 	}
-	return e.removeFiles(files, nil)
+	return e.removeFiles(place, nil)
 }
 
 // removeFiles removes a container's directory, and the given volumes. A crash leaves all of it, or a directory that

@@ -20,7 +20,5 @@ func TestRunToTheEnd(t *testing.T) {
 	if err != nil || one.State != engine.Exited || one.ExitCode != 7 || one.Started.IsZero() || one.Finished.IsZero() {
 		t.Errorf("Inspect: %+v, %v", one, err)
 	}
-	if exists(n.paths.of(d.ID).runDir()) {
-		t.Error("the run directory is still there")
-	}
+	waitFor(t, "the run directory to go", func() bool { return !exists(n.paths.of(d.ID).runDir()) })
 }

@@ -49,6 +49,7 @@ func (c container) resumed() string    { return filepath.Join(c.dir(), "resumed"
 // What does not survive a reboot.
 func (c container) runDir() string     { return filepath.Join(c.paths.runContainers(), c.id) }
 func (c container) rootfs() string     { return filepath.Join(c.runDir(), "rootfs") }
+func (c container) shm() string        { return filepath.Join(c.runDir(), "shm") }
 func (c container) images() string     { return filepath.Join(c.runDir(), "images") }
 func (c container) criuWork() string   { return filepath.Join(c.runDir(), "criu") }
 func (c container) runtime() string    { return filepath.Join(c.runDir(), "runtime.json") }

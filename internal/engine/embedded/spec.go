@@ -17,8 +17,6 @@ const (
 	minMemoryBytes = 6 << 20
 	// cpuPeriod is the kernel's default CFS period in microseconds.
 	cpuPeriod = 100_000
-	// shmBytes is the size of /dev/shm, as Docker has it.
-	shmOption = "size=65536k"
 	// nofile is the limit of open files: the usual one of service managers, so that a container has the same limit on
 	// every node.
 	nofileSoft, nofileHard = 1024, 524288
@@ -37,8 +35,7 @@ func defaultCapabilities() []string {
 func maskedPaths() []string {
 	return []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
-		"/sys/devices/virtual/powercap",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
 	}
 }
 
@@ -53,7 +50,8 @@ type specInput struct {
 	netns      string
 	user       specs.User
 	home       string
-	unified    bool // only cgroup v2 is mounted
+	unified    bool     // only cgroup v2 is mounted
+	masked     []string // directories over which an empty one is bound
 }
 
 // makeSpec makes the OCI specification of a container.
@@ -155,26 +153,37 @@ func namespacesOf(in specInput) []specs.LinuxNamespace {
 func mountsOf(in specInput) []specs.Mount {
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", shmOption}},
+	}
+	if in.definition.ReadOnly { // otherwise /dev is in the writable directory: see freshDev
+		mounts = append(mounts, specs.Mount{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}})
+	}
+	mounts = append(mounts, []specs.Mount{
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm",
-			Options: []string{"nosuid", "noexec", "nodev", "mode=1777", shmOption}},
+		bind(in.files.shm(), "/dev/shm", "nosuid", "noexec", "nodev"),
+	}...)
+	for _, path := range in.masked {
+		mounts = append(mounts, bind(in.files.paths.empty(), path, "ro"))
 	}
 	if in.unified {
 		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
 			Options: []string{"ro", "nosuid", "noexec", "nodev"}})
 	}
 	for _, name := range privateMounts() {
-		mounts = append(mounts, bind(in.files.private()+"/"+name, "/etc/"+name, false))
+		mounts = append(mounts, bind(in.files.private()+"/"+name, "/etc/"+name))
 	}
 	volumes := slices.Clone(in.definition.Volumes)
 	// A volume below another one must be mounted after it.
 	slices.SortStableFunc(volumes, func(a, b engine.Volume) int { return strings.Compare(a.Path, b.Path) })
 	for _, v := range volumes {
-		mounts = append(mounts, bind(in.files.paths.volume(v.Name), v.Path, v.ReadOnly))
+		mount := bind(in.files.paths.volume(v.Name), v.Path)
+		if v.ReadOnly {
+			mount.Options = append(mount.Options, "ro")
+		}
+		mounts = append(mounts, mount)
 	}
 	return mounts
 }
@@ -182,11 +191,8 @@ func mountsOf(in specInput) []specs.Mount {
 // privateMounts are the files of the private directory that appear in the container's /etc.
 func privateMounts() []string { return []string{"resolv.conf", "hostname", "hosts"} }
 
-func bind(source, destination string, readOnly bool) specs.Mount {
-	options := []string{"bind", "rprivate"}
-	if readOnly {
-		options = append(options, "ro")
-	}
+func bind(source, destination string, options ...string) specs.Mount {
+	options = append([]string{"bind", "rprivate"}, options...)
 	return specs.Mount{Destination: destination, Type: "bind", Source: source, Options: options}
 }
 
