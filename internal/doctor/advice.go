@@ -14,8 +14,9 @@ var adviceCRIU = Advice{
 
 // adviceRunc is how to get a runc.
 var adviceRunc = Advice{
-	Debian:  "apt-get install runc, or run make setup in Godwit's source",
-	General: "install runc 1.1 or later, and put it into PATH or " + prefixBin + " or name it in GODWIT_RUNC",
+	Debian: "run make setup in Godwit's source (it puts a newer runc beside the system's); on Ubuntu: apt-get install runc",
+	General: "install runc 1.2 or later, and put it into PATH or " + prefixBin +
+		" or name it in GODWIT_RUNC",
 }
 
 // adviceStatic is for those who build Godwit in a way of their own.
@@ -33,6 +34,8 @@ var symptoms = []struct {
 	}},
 	{"no space left", Advice{General: "make room in the state directory, or choose another by --state"}},
 	{"start: runc", adviceRunc},
+	// runc 1.1 cannot leave cgroups to others; --manage-cgroups-mode=ignore came with 1.2.
+	{"manage cgroups mode", adviceRunc},
 	{"Can't up the lo", Advice{General: "set up the loopback interface: ip link set lo up"}},
 }
 

@@ -324,6 +324,7 @@ func TestAdvice(t *testing.T) {
 		want string
 	}{
 		{"checkpoint: runc: criu failed: type DUMP errno 56", adviceCRIU.General},
+		{"checkpoint: runc: Invalid manage cgroups mode", adviceRunc.General},
 		{"start: runc: exec: permission denied", "noexec"},
 		{"make a network namespace: operation not permitted", "all capabilities"},
 		{"copy: no space left on device", "make room"},

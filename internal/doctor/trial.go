@@ -152,13 +152,20 @@ func (t *trial) connect(ctx context.Context) error {
 }
 
 func (t *trial) checkpoint(ctx context.Context) error {
-	return t.runtime.run(ctx, "checkpoint", "--tcp-established",
-		"--image-path", filepath.Join(t.directory, "images"), "--work-path", t.directory, t.container)
+	return t.runtime.run(ctx, append([]string{"checkpoint"}, t.criuOptions()...)...)
 }
 
 func (t *trial) restore(ctx context.Context) error {
-	return t.runtime.run(ctx, "restore", "--detach", "--tcp-established", "--bundle", t.directory,
-		"--image-path", filepath.Join(t.directory, "images"), "--work-path", t.directory, t.container)
+	return t.runtime.run(ctx, append([]string{"restore", "--detach", "--bundle", t.directory}, t.criuOptions()...)...)
+}
+
+// criuOptions are the same for both directions. CRIU leaves cgroups to runc, as in a migration: it need not see all of
+// their hierarchies then, which it cannot on a node of the lab.
+func (t *trial) criuOptions() []string {
+	return []string{
+		"--tcp-established", "--manage-cgroups-mode", "ignore",
+		"--image-path", filepath.Join(t.directory, "images"), "--work-path", t.directory, t.container,
+	}
 }
 
 // ask sends a line and expects the number of lines sent so far.
