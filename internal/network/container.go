@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,14 +57,16 @@ func (n *Network) Attach(ctx context.Context, id string, address Address) (strin
 			return "", fmt.Errorf("attach container %s: %w: container %s has %s here", id, ErrAddressTaken, other, address.IP)
 		}
 	}
-	if old, ok := n.containers[id]; ok && old.address.IP != address.IP {
-		return "", fmt.Errorf("attach container %s: it is attached with %s; detach it first", id, old.address.IP)
+	if old, ok := n.containers[id]; ok && old.address != address {
+		return "", fmt.Errorf("attach container %s with %+v is %w: it is attached with %+v; detach it first", id, address, ErrInvalid, old.address)
 	}
 	path := n.NetnsPath(id)
 	if err := n.attach(id, path, address, mac); err != nil {
 		return "", errors.Join(fmt.Errorf("attach container %s with %s: %w", id, address.IP, err), n.undoAttach(id))
 	}
-	n.containers[id] = attachment{address: address, device: containerDevice(id)}
+	if n.containers[id] == nil {
+		n.containers[id] = &attachment{address: address, device: containerDevice(id)}
+	}
 	return path, nil
 }
 
@@ -229,20 +232,28 @@ func (c Config) parseAlias(alias string) (string, Address, bool) {
 	return fields[1], address, err == nil
 }
 
-// recoverContainers finds the containers that an earlier process attached.
+// recoverContainers finds the containers that an earlier process attached. Plugged in are those to which the address
+// was routed; not those that were held, of which nobody knows now whether they run here or elsewhere.
 func (n *Network) recoverContainers() error {
 	links, err := n.links.LinkList()
 	if err != nil {
 		return fmt.Errorf("list the node's devices: %w", err)
 	}
+	routes, err := n.listRoutes()
+	if err != nil {
+		return err
+	}
 	for _, link := range links {
 		attributes := link.Attrs()
-		if attributes.Group != groupContainer {
+		id, address, ok := n.config.parseAlias(attributes.Alias)
+		if !ok || attributes.Group != groupContainer || containerDevice(id) != attributes.Name {
 			continue
 		}
-		id, address, ok := n.config.parseAlias(attributes.Alias)
-		if ok && containerDevice(id) == attributes.Name {
-			n.containers[id] = attachment{address: address, device: attributes.Name}
+		toIt := func(route netlink.Route) bool {
+			return isHostRoute(address.IP)(route) && route.LinkIndex == attributes.Index
+		}
+		n.containers[id] = &attachment{
+			address: address, device: attributes.Name, plugged: slices.ContainsFunc(routes, toIt),
 		}
 	}
 	return nil

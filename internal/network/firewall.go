@@ -22,10 +22,6 @@ const (
 
 // applyFirewall replaces our tables in one transaction by what peers and containers are now.
 func (n *Network) applyFirewall() error {
-	plugged, err := n.pluggedIn()
-	if err != nil {
-		return err
-	}
 	conn, err := n.filter()
 	if err != nil {
 		return err
@@ -35,7 +31,7 @@ func (n *Network) applyFirewall() error {
 	if err != nil {
 		return err
 	}
-	if err := conn.AddSet(containers, plugged); err != nil {
+	if err := conn.AddSet(containers, n.pluggedIn()); err != nil {
 		return fmt.Errorf("describe the set of containers: %w", err)
 	}
 	n.arriveChain(conn, table, containers)
@@ -81,32 +77,22 @@ func containerSet(table *nftables.Table) (*nftables.Set, error) {
 	return &nftables.Set{Table: table, Name: setContainers, KeyType: key, Concatenation: true}, nil
 }
 
-// pluggedIn lists the containers whose address is routed to them here.
-func (n *Network) pluggedIn() ([]nftables.SetElement, error) {
-	routes, err := n.listRoutes()
-	if err != nil {
-		return nil, err
-	}
+// pluggedIn lists the containers that may send.
+func (n *Network) pluggedIn() []nftables.SetElement {
 	var elements []nftables.SetElement
 	for _, attached := range n.containers {
-		link, err := n.links.LinkByName(attached.device)
-		if isLinkNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("find device %s: %w", attached.device, err)
-		}
-		for _, route := range routes {
-			if isHostRoute(attached.address.IP)(route) && route.LinkIndex == link.Attrs().Index {
-				elements = append(elements, containerElement(attached.device, attached.address.IP))
-			}
+		if attached.plugged {
+			elements = append(elements, containerElement(attached.device, attached.address.IP))
 		}
 	}
-	return elements, nil
+	return elements
 }
 
-// allow adds a container to the set, or removes it; both may be repeated.
-func (n *Network) allow(device string, ip netip.Addr, yes bool) error {
+// allow lets a container send, or no longer.
+func (n *Network) allow(attached *attachment, yes bool) error {
+	if attached.plugged == yes {
+		return nil
+	}
 	conn, err := n.filter()
 	if err != nil {
 		return err
@@ -115,18 +101,19 @@ func (n *Network) allow(device string, ip netip.Addr, yes bool) error {
 	if err != nil {
 		return err
 	}
-	element := []nftables.SetElement{containerElement(device, ip)}
-	// Adding what is there is no error; so adding before removing makes the removal succeed.
-	err = conn.SetAddElements(set, element)
-	if err == nil && !yes {
-		err = conn.SetDeleteElements(set, element)
+	element := []nftables.SetElement{containerElement(attached.device, attached.address.IP)}
+	change := conn.SetAddElements
+	if !yes {
+		change = conn.SetDeleteElements
 	}
+	err = change(set, element)
 	if err == nil {
 		err = conn.Flush()
 	}
-	if err != nil {
-		return fmt.Errorf("let %s send from device %s (%t): %w", ip, device, yes, err)
+	if err != nil && !(errors.Is(err, os.ErrNotExist) && !yes) {
+		return fmt.Errorf("let device %s send as %s (%t): %w", attached.device, attached.address.IP, yes, err)
 	}
+	attached.plugged = yes
 	return nil
 }
 

@@ -63,9 +63,15 @@ type Hold struct {
 
 	releasing sync.Mutex // one release at a time
 
+	// While direct, the reader sends what it reads at once, after what is queued: in the moments of the switch every
+	// microsecond that a packet spends here gives its successor time to overtake it.
+	sending sync.Mutex
+	direct  bool
+
 	mu       sync.Mutex
 	started  bool
 	switched bool
+	last     time.Time // when the latest packet came
 	stats    HoldStats
 }
 
@@ -161,19 +167,33 @@ func (h *Hold) read() {
 		if !isPacketFor(buffer[:count], h.ip) {
 			continue
 		}
-		kept := h.queue.push(buffer[:count], time.Now())
-		h.count(func(stats *HoldStats) {
-			stats.HeldPackets++
-			stats.HeldBytes += int64(count)
-			if h.switched {
-				stats.LatePackets++
-			}
-			if !kept {
-				stats.DroppedPackets++
-				stats.DroppedBytes += int64(count)
-			}
-		})
+		h.accept(buffer[:count])
 	}
+}
+
+// accept queues a packet, or sends it on.
+func (h *Hold) accept(packet []byte) {
+	h.sending.Lock()
+	defer h.sending.Unlock()
+	now, kept := time.Now(), true
+	if h.direct {
+		h.flush()
+		h.write(packet, now)
+	} else {
+		kept = h.queue.push(packet, now)
+	}
+	h.count(func(stats *HoldStats) {
+		stats.HeldPackets++
+		stats.HeldBytes += int64(len(packet))
+		if h.switched {
+			stats.LatePackets++
+		}
+		if !kept {
+			stats.DroppedPackets++
+			stats.DroppedBytes += int64(len(packet))
+		}
+		h.last = now
+	})
 }
 
 // count changes the statistics.
@@ -296,24 +316,45 @@ func (h *Hold) pause(ctx context.Context, wait time.Duration, orPacket bool) err
 	return nil
 }
 
-// forward writes one packet back into its device, where the rule takes it to the destination.
+// forward sends the oldest queued packet.
 func (h *Hold) forward(packet []byte, came time.Time) {
-	_, err := h.tun.file.Write(packet)
-	length, held := int64(len(packet)), time.Since(came).Seconds()
+	h.write(packet, came)
 	h.queue.pop()
+}
+
+// flush sends all that is queued, at once. The caller has locked sending.
+func (h *Hold) flush() {
+	for packet, came, ok := h.queue.peek(); ok; packet, came, ok = h.queue.peek() {
+		h.forward(packet, came)
+	}
+}
+
+// write puts one packet back into its device, where the rule takes it to the destination.
+func (h *Hold) write(packet []byte, came time.Time) {
+	_, err := h.tun.file.Write(packet)
 	h.count(func(stats *HoldStats) {
 		if err != nil {
 			stats.DroppedPackets++
-			stats.DroppedBytes += length
+			stats.DroppedBytes += int64(len(packet))
 			return
 		}
 		stats.ForwardedPackets++
-		stats.ForwardedBytes += length
-		stats.LongestHoldSeconds = max(stats.LongestHoldSeconds, held)
+		stats.ForwardedBytes += int64(len(packet))
+		stats.LongestHoldSeconds = max(stats.LongestHoldSeconds, time.Since(came).Seconds())
 	})
 }
 
-// end switches the route, and lets the device linger for stragglers.
+// setDirect lets the reader send, or not.
+func (h *Hold) setDirect(direct bool) {
+	h.sending.Lock()
+	defer h.sending.Unlock()
+	h.direct = direct
+	if direct {
+		h.flush()
+	}
+}
+
+// end switches the route, and lets the device linger for stragglers. The caller has drained the queue.
 func (h *Hold) end(switchRoute func() error) error {
 	n := h.network
 	n.mu.Lock()
@@ -321,7 +362,9 @@ func (h *Hold) end(switchRoute func() error) error {
 	if n.holds[h.ip] != h {
 		return fmt.Errorf("hold of %s: the hold has ended", h.ip)
 	}
+	h.setDirect(true)
 	if err := switchRoute(); err != nil {
+		h.setDirect(false)
 		return err
 	}
 	h.count(func(*HoldStats) { h.switched = true })
@@ -333,22 +376,15 @@ func (h *Hold) end(switchRoute func() error) error {
 	return nil
 }
 
-// linger forwards what was on its way when the route was switched, and then removes the device.
+// linger waits until no straggler has come for a while, and then removes the device.
 func (h *Hold) linger(gone chan struct{}) {
-	defer h.network.background.Done()
-	until := time.Now().Add(lingerQuiet)
-	for now := time.Now(); now.Before(until); now = time.Now() {
-		if packet, came, ok := h.queue.peek(); ok {
-			h.forward(packet, came)
-			until = time.Now().Add(lingerQuiet)
-			continue
-		}
-		if err := h.pause(context.Background(), until.Sub(now), true); err != nil {
-			break
-		}
+	n := h.network
+	defer n.background.Done()
+	for wait := lingerQuiet; wait > 0; {
+		time.Sleep(wait)
+		h.count(func(*HoldStats) { wait = lingerQuiet - time.Since(h.last) })
 	}
 	h.abandon()
-	n := h.network
 	n.mu.Lock()
 	n.totals.add(h.Stats())
 	delete(n.lingering, h.ip)

@@ -24,7 +24,7 @@ type Network struct {
 	tunnel     netlink.Link
 	mtu        int
 	peers      map[int]Peer                 // by number
-	containers map[string]attachment        // by container id
+	containers map[string]*attachment       // by container id
 	holds      map[netip.Addr]*Hold         // not yet switched
 	lingering  map[netip.Addr]chan struct{} // switched; closed when their devices are gone
 	totals     Totals
@@ -35,6 +35,7 @@ type Network struct {
 type attachment struct {
 	address Address
 	device  string // the node's end of the veth pair
+	plugged bool   // it may send
 }
 
 // New brings up the network of a node: the tunnel, the node's address, the blackholes and the packet filter. What an
@@ -66,7 +67,7 @@ func open(config Config) (*Network, error) {
 	}
 	return &Network{
 		config: config, ns: ns, links: handle,
-		peers: map[int]Peer{}, containers: map[string]attachment{},
+		peers: map[int]Peer{}, containers: map[string]*attachment{},
 		holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{},
 	}, nil
 }

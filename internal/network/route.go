@@ -155,7 +155,7 @@ func (n *Network) route(prefix *net.IPNet, table int) *netlink.Route {
 
 // plug lets a container send, and sends what it sends to strangers home if its home is another node.
 func (n *Network) plug(ip netip.Addr, id string) error {
-	if err := n.allow(n.containers[id].device, ip, true); err != nil {
+	if err := n.allow(n.containers[id], true); err != nil {
 		return err
 	}
 	number, err := n.config.home(ip)
@@ -171,7 +171,7 @@ func (n *Network) plug(ip netip.Addr, id string) error {
 func (n *Network) unplug(ip netip.Addr) error {
 	for _, attached := range n.containers {
 		if attached.address.IP == ip {
-			if err := n.allow(attached.device, ip, false); err != nil {
+			if err := n.allow(attached, false); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,308 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func testConfig(t *testing.T) Config {
+	t.Helper()
+	config, err := Config{NodeName: "a", NodeNumber: 1, Underlay: netip.MustParseAddr("192.0.2.1"),
+		RunDir: t.TempDir(), StateDir: t.TempDir()}.withDefaults()
+	must(t, err)
+	return config
+}
+
+// leasing is a Network of which only the leases work.
+func leasing(t *testing.T, config Config) *Network {
+	t.Helper()
+	l, err := openLeases(filepath.Join(config.StateDir, "addresses.json"), config)
+	must(t, err)
+	return &Network{config: config, leases: l, mtu: 1450}
+}
+
+func TestConfigRefuses(t *testing.T) {
+	good := testConfig(t)
+	for what, spoil := range map[string]func(*Config){
+		"no name":           func(c *Config) { c.NodeName = "" },
+		"no number":         func(c *Config) { c.NodeNumber = 0 },
+		"number too high":   func(c *Config) { c.NodeNumber = 256 },
+		"pool of IPv6":      func(c *Config) { c.Pool = netip.MustParsePrefix("fd00::/16") },
+		"pool too small":    func(c *Config) { c.Pool = netip.MustParsePrefix("10.88.0.0/24") },
+		"pool with host":    func(c *Config) { c.Pool = netip.MustParsePrefix("10.88.0.1/16") },
+		"no underlay":       func(c *Config) { c.Underlay = netip.Addr{} },
+		"underlay in pool":  func(c *Config) { c.Underlay = netip.MustParseAddr("10.88.1.9") },
+		"underlay anybody":  func(c *Config) { c.Underlay = netip.IPv4Unspecified() },
+		"port":              func(c *Config) { c.Port = 65536 },
+		"small MTU":         func(c *Config) { c.MTU = 100 },
+		"relative path":     func(c *Config) { c.RunDir = "run" },
+		"negative hold":     func(c *Config) { c.HoldBytes = -1 },
+		"multicast":         func(c *Config) { c.Underlay = netip.MustParseAddr("224.0.0.1") },
+		"negative number":   func(c *Config) { c.NodeNumber = -1 },
+		"mark has no space": func(c *Config) { c.Pool, c.NodeNumber = netip.MustParsePrefix("10.0.0.0/8"), 4096 },
+	} {
+		config := good
+		spoil(&config)
+		if _, err := config.withDefaults(); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestHome(t *testing.T) {
+	config := testConfig(t)
+	for text, want := range map[string]int{
+		"10.88.1.2": 1, "10.88.255.254": 255, "10.88.1.1": 0, "10.88.1.0": 0, "10.88.1.255": 0, "10.88.0.5": 0,
+		"10.89.1.2": 0, "::1": 0, "::ffff:10.88.1.2": 0,
+	} {
+		got, err := config.home(netip.MustParseAddr(text))
+		if got != want || (err == nil) != (want != 0) {
+			t.Errorf("home of %s: %d, %v; want %d", text, got, err, want)
+		}
+	}
+	if _, err := config.home(netip.Addr{}); err == nil {
+		t.Error("no address has a home")
+	}
+}
+
+func TestHostileInputChangesNothing(t *testing.T) {
+	s := newSite(t)
+	n := s.nodes["a"]
+	one := s.container("a", "one")
+	before := s.state("a")
+	for _, text := range []string{"8.8.8.8", "10.88.1.1", "10.88.1.255", "127.0.0.1", "fe80::1", "192.0.2.1"} {
+		ip := netip.MustParseAddr(text)
+		_, errHold := n.Hold(ip)
+		_, errAttach := n.Attach(context.Background(), "bad", Address{IP: ip, MAC: one.MAC, MTU: 1450})
+		for what, err := range map[string]error{"route": n.Route(ip, Via("b")), "local": n.Route(ip, Local("one")),
+			"unroute": n.Unroute(ip), "hold": errHold, "attach": errAttach} {
+			if !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s of %s: %v", what, text, err)
+			}
+		}
+	}
+	other := netip.MustParseAddr("10.88.1.77")
+	for what, err := range map[string]error{
+		"unknown peer": n.Route(other, Via("nobody")), "own name": n.Route(other, Via("a")), "no name": n.Route(other, Destination{}),
+	} {
+		if !errors.Is(err, ErrUnknownPeer) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, id := range []string{"one", "nobody"} {
+		if err := n.Route(other, Local(id)); !errors.Is(err, ErrNotAttached) {
+			t.Errorf("route to %s, which has not the address: %v", id, err)
+		}
+	}
+	for id, address := range map[string]Address{
+		"../x": {IP: other, MAC: one.MAC, MTU: 1450}, "": {IP: other, MAC: one.MAC, MTU: 1450}, "a b": {IP: other, MAC: one.MAC, MTU: 1450},
+		"mac": {IP: other, MAC: "01:00:00:00:00:01", MTU: 1450}, "nomac": {IP: other, MTU: 1450},
+		"mtu": {IP: other, MAC: one.MAC, MTU: 1 << 30}, "negative": {IP: other, MAC: one.MAC, MTU: -1},
+		"one": {IP: other, MAC: one.MAC, MTU: 1450},
+	} {
+		if _, err := n.Attach(context.Background(), id, address); !errors.Is(err, ErrInvalid) {
+			t.Errorf("attach %q with %+v: %v", id, address, err)
+		}
+	}
+	if _, err := n.Attach(context.Background(), "thief", one); !errors.Is(err, ErrAddressTaken) {
+		t.Errorf("attach with another's address: %v", err)
+	}
+	if err := n.Detach("../../etc"); !errors.Is(err, ErrInvalid) {
+		t.Errorf("detach of a path: %v", err)
+	}
+	b, c := s.config("b").Underlay, s.config("c").Underlay
+	for _, peers := range [][]Peer{
+		{{Name: "b", Number: 1, Underlay: b}}, {{Name: "a", Number: 2, Underlay: b}}, {{Name: "b", Number: 0, Underlay: b}},
+		{{Name: "b", Number: 2, Underlay: b}, {Name: "c", Number: 2, Underlay: c}}, {{Name: "b", Number: 2}},
+		{{Name: "b", Number: 2, Underlay: b}, {Name: "b", Number: 3, Underlay: c}}, {{Name: "b", Number: 300, Underlay: b}},
+		{{Name: "b", Number: 2, Underlay: b}, {Name: "c", Number: 3, Underlay: b}}, {{Name: "b", Number: 2, Underlay: s.config("a").Underlay}},
+		{{Name: "b", Number: 2, Underlay: netip.MustParseAddr("2001:db8::1")}}, {{Number: 2, Underlay: b}},
+	} {
+		if err := n.SetPeers(peers); !errors.Is(err, ErrInvalid) {
+			t.Errorf("peers %+v: %v", peers, err)
+		}
+	}
+	if after := s.state("a"); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+func TestLeasesLast(t *testing.T) {
+	config := testConfig(t)
+	n := leasing(t, config)
+	one, err := n.Lease("one")
+	must(t, err)
+	two, err := n.Lease("two")
+	must(t, err)
+	must(t, n.ReleaseLease("one"))
+	must(t, n.ReleaseLease("one"))
+
+	again := leasing(t, config)
+	if same, err := again.Lease("two"); err != nil || same != two {
+		t.Errorf("lease of two is %+v, %v; was %+v", same, err, two)
+	}
+	three, err := again.Lease("three")
+	must(t, err)
+	if three.IP == one.IP || three.IP == two.IP || three.MAC == two.MAC {
+		t.Errorf("three got %+v; one had %+v and two has %+v", three, one, two)
+	}
+	if list := again.Leases(); len(list) != 2 || list[0].Container != "two" || list[1].Container != "three" {
+		t.Errorf("leases are %+v", list)
+	}
+}
+
+func TestLeasesRunOut(t *testing.T) {
+	config := testConfig(t)
+	n := leasing(t, config)
+	for i := 2; i < 255; i++ {
+		ip := netip.AddrFrom4([4]byte{10, 88, 1, byte(i)})
+		n.leases.held[ip] = Lease{Container: fmt.Sprint("c", i), Address: ip, MAC: containerMAC(ip).String(), MTU: 1450}
+	}
+	if _, err := n.Lease("more"); !errors.Is(err, ErrNoAddress) {
+		t.Errorf("lease number 254: %v", err)
+	}
+	must(t, n.ReleaseLease("c99"))
+	if address, err := n.Lease("more"); err != nil || address.IP.String() != "10.88.1.99" {
+		t.Errorf("lease of the only free address: %+v, %v", address, err)
+	}
+}
+
+func TestLeaseThatCannotBeWrittenIsNotGiven(t *testing.T) {
+	config := testConfig(t)
+	config.StateDir = filepath.Join(config.StateDir, "state")
+	n := leasing(t, config)
+	file(t, config.StateDir, "in the way")
+	if _, err := n.Lease("one"); err == nil || len(n.Leases()) != 0 {
+		t.Errorf("lease: %v, %+v", err, n.Leases())
+	}
+	must(t, os.Remove(config.StateDir))
+	if _, err := n.Lease("one"); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzLeaseFile(f *testing.F) {
+	for _, seed := range []string{
+		`{"next":5,"leases":[{"container":"one","address":"10.88.1.2","mac":"0e:67:0a:58:01:02","mtu":1450,"since":"2025-01-01T00:00:00Z"}]}`,
+		`{}`, `{"next":-1}`, `{"leases":[{"container":"../x","address":"10.88.1.2","mac":"0e:67:0a:58:01:02","mtu":1450}]}`,
+		`{"leases":[{"container":"x","address":"10.88.2.2","mac":"0e:67:0a:58:01:02","mtu":1450}]}`, `[`, "null",
+	} {
+		f.Add([]byte(seed))
+	}
+	config, err := Config{NodeName: "a", NodeNumber: 1, Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l := &leases{config: config, next: 2, held: map[netip.Addr]Lease{}}
+		if l.decode(data) != nil {
+			return
+		}
+		if l.next < 2 || l.next > 254 {
+			t.Errorf("next is %d", l.next)
+		}
+		for ip, lease := range l.held {
+			if home, err := config.home(ip); err != nil || home != 1 || !validID.MatchString(lease.Container) {
+				t.Errorf("accepted %+v", lease)
+			}
+		}
+	})
+}
+
+func FuzzAlias(f *testing.F) {
+	f.Add("godwit one 10.88.1.2 0e:67:0a:58:01:02 1450")
+	f.Add("godwit ../x 8.8.8.8 x -1")
+	config, err := Config{NodeName: "a", NodeNumber: 1, Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, alias string) {
+		id, address, ok := config.parseAlias(alias)
+		if !ok {
+			return
+		}
+		if again, same, ok := config.parseAlias(aliasOf(id, address)); !ok || again != id || same != address {
+			t.Errorf("%q gave %q and %+v, and these %q and %+v", alias, id, address, again, same)
+		}
+	})
+}
+
+// FuzzQueue compares the queue with a plain list.
+func FuzzQueue(f *testing.F) {
+	f.Add([]byte{1, 200, 0, 3, 255, 255, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		const limit = 600 << 10
+		q, list, held := newQueue(limit), [][]byte{}, 0
+		for i, step := range steps {
+			if step%3 != 0 || len(list) == 0 {
+				packet := bytes.Repeat([]byte{byte(i)}, int(step)<<8)
+				fits := held+len(packet) <= limit
+				if q.push(packet, time.Unix(int64(i), 0)) != fits {
+					t.Fatalf("push of %d bytes to %d: not %t", len(packet), held, fits)
+				}
+				if fits {
+					list, held = append(list, packet), held+len(packet)
+				}
+				continue
+			}
+			packet, _, ok := q.peek()
+			if !ok || !bytes.Equal(packet, list[0]) {
+				t.Fatalf("step %d: got %d bytes, %t, want %d", i, len(packet), ok, len(list[0]))
+			}
+			q.pop()
+			held -= len(list[0])
+			list = list[1:]
+		}
+		if packets, bytes, _ := q.size(); int(packets) != len(list) || int(bytes) != held {
+			t.Errorf("size is %d packets, %d bytes; want %d, %d", packets, bytes, len(list), held)
+		}
+		if _, _, ok := q.peek(); ok != (len(list) > 0) {
+			t.Errorf("peek is %t with %d packets", ok, len(list))
+		}
+	})
+}
+
+func TestPacer(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for _, test := range []struct {
+		name          string
+		bitsPerSecond int64
+		packets       int
+		apart, want   time.Duration // between arrivals; in all until the last is sent
+	}{
+		{"few at once", 0, freeBurst, time.Second, 0},
+		{"many at eight times the speed", 0, 801, 10 * time.Millisecond, time.Second},
+		{"rate", 8000, 11, 0, 10 * time.Second},
+	} {
+		now, pace := start, newPacer(test.bitsPerSecond)
+		for i := range test.packets {
+			came := start.Add(-time.Hour).Add(time.Duration(i) * test.apart)
+			now = now.Add(max(0, pace.wait(1000, came, now)))
+			pace.sent(1000, came, now)
+		}
+		if got := now.Sub(start); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestFullQueueDropsTheNewestAndCounts(t *testing.T) {
+	h := &Hold{ip: netip.MustParseAddr("10.88.1.2"), queue: newQueue(1000)}
+	for i := range 10 {
+		h.accept(bytes.Repeat([]byte{byte(i)}, 300))
+	}
+	stats := h.Stats()
+	if stats.HeldPackets != 10 || stats.DroppedPackets != 7 || stats.QueuedPackets != 3 || stats.DroppedBytes != 2100 {
+		t.Errorf("%+v", stats)
+	}
+	if oldest, _, _ := h.queue.peek(); oldest[0] != 0 {
+		t.Errorf("oldest is packet %d", oldest[0])
+	}
+}
