@@ -4,10 +4,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Where setup puts what the distribution has not: CRIU, runc and, if need be, Go.
-GODWIT_PREFIX ?= /opt/godwit
-export GODWIT_PREFIX
-export PATH := $(GODWIT_PREFIX)/go/bin:$(PATH)
+# Where setup puts a Go toolchain if the machine has none that is new enough.
+export PATH := /opt/godwit/go/bin:$(PATH)
 
 # A tag such as v0.1.0 gives 0.1.0, a commit after it 0.1.0-3-gabcdef; without tags it is 0.1.0-dev-abcdef.
 VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null | sed 's/^v//')

@@ -13,7 +13,7 @@
 #   GODWIT_DEBIAN_SUITE    default forky
 #   GODWIT_ARCH            default the machine's (dpkg --print-architecture)
 set -euo pipefail
-prefix=${1:-${GODWIT_PREFIX:-/opt/godwit}}
+prefix=${1:-/opt/godwit}
 suite=${GODWIT_DEBIAN_SUITE:-forky}
 architecture=${GODWIT_ARCH:-$(dpkg --print-architecture)}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg

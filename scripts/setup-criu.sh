@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 godwit=${GODWIT:-build/godwit}
-prefix=${GODWIT_PREFIX:-/opt/godwit}
+prefix=/opt/godwit # where every part of Godwit looks
 
 trial() {
   "$godwit" doctor --trial

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes sure that there is a Go toolchain as new as go.mod asks for. A Go that can fetch newer toolchains by itself (1.21
 # and later) only has to be allowed to; for anything older the toolchain is fetched as the Go module that it is
-# published as (golang.org/toolchain, checked against Go's checksum database) and put under $GODWIT_PREFIX/go.
+# published as (golang.org/toolchain, checked against Go's checksum database) and put under /opt/godwit/go.
 set -euo pipefail
-prefix=${GODWIT_PREFIX:-/opt/godwit}
+prefix=/opt/godwit
 cd "$(dirname "$0")/.."
 
 wanted=$(awk '$1 == "go" { print $2 }' go.mod)
