@@ -7,8 +7,15 @@ cd "$(dirname "$0")/.."
 godwit=${GODWIT:-build/godwit}
 prefix=/opt/godwit # where every part of Godwit looks
 
-trial() {
-  "$godwit" doctor --trial
+mkdir -p build
+log=build/doctor.log
+
+# Ends the script if the trial passes.
+done_if_it_works() {
+  if "$godwit" doctor --trial >"$log" 2>&1; then
+    echo "setup: criu, runc: the trial passed"
+    exit 0
+  fi
 }
 
 # Debian's own CRIU is too old for the kernels that Godwit is made for. Ubuntu has none, unless the user has added an
@@ -26,16 +33,14 @@ if ((EUID != 0)); then
   echo "setup: checkpoint and restore need root; run make setup as root" >&2
   exit 1
 fi
-if trial; then
-  exit 0
-fi
+done_if_it_works
 if other_distribution_has_criu; then
   echo "setup: criu: installing the package criu"
   DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends criu >/dev/null
-  if trial; then
-    exit 0
-  fi
+  done_if_it_works
 fi
-echo "setup: criu: what is installed cannot move a container on this machine; installing a newer one under $prefix"
+echo "setup: criu, runc: what is installed cannot move a container on this machine; installing newer ones under $prefix"
 scripts/install-criu.sh "$prefix"
-trial
+done_if_it_works
+cat "$log" >&2
+exit 1
