@@ -3,7 +3,6 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -99,11 +98,7 @@ func (c *cable) wake() {
 
 func (c *cable) run() {
 	defer close(c.done)
-	runtime.LockOSThread() // and never unlocked: the thread with its timer slack ends with the cable
-	// Timers of a thread are late by its slack, 50 microseconds unless told (prctl(2)).
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
-		fmt.Fprintln(os.Stderr, "godwit lab-relay: timer slack:", err)
-	}
+	runtime.LockOSThread() // no other goroutine is to wait for this one's thread
 	buffer := make([]byte, maxPacket)
 	ready := [2]bool{true, true}
 	for {

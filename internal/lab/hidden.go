@@ -18,6 +18,8 @@ func RunHidden() {
 	case os.Args[1] == "lab-init" && len(args) == 3:
 		err = runInit(args[0], args[1], args[2])
 	case os.Args[1] == "lab-relay" && len(args) == 1:
+		err = punctualRelay(args[0])
+	case os.Args[1] == "lab-relay" && len(args) == 2:
 		err = runRelay(args[0])
 	case os.Args[1] == "lab-enter":
 		code, err = runEnter(args)

@@ -139,7 +139,7 @@ func TestDownAfterCrashes(t *testing.T) {
 			}
 		},
 		"frozen processes": func(t *testing.T, l *Lab, s *state) {
-			run(t, l, "a", "sh", "-c", `mkdir -p /sys/fs/cgroup/freezer/f; sleep 1000 >/dev/null 2>&1 &
+			run(t, l, "a", "sh", "-c", `exec >/dev/null 2>&1; mkdir -p /sys/fs/cgroup/freezer/f; sleep 1000 &
 				d=/sys/fs/cgroup/freezer/f; [ -e $d/freezer.state ] || d=/sys/fs/cgroup/f; mkdir -p $d
 				echo $! > $d/cgroup.procs
 				if [ -e $d/freezer.state ]; then echo FROZEN > $d/freezer.state; else echo 1 > $d/cgroup.freeze; fi`)
