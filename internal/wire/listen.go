@@ -69,8 +69,7 @@ func Listen(ctx context.Context, address string, o ListenOptions) (*Listener, er
 		options: o, config: serverConfig(o.Identity), tcp: tcp, gate: newGate(o.MaxHandshakes, o.MaxHandshakesPerHost),
 		done: make(chan struct{}),
 	}
-	l.control = &queue{listener: l, conns: make(chan *Conn)}
-	l.data = &queue{listener: l, conns: make(chan *Conn)}
+	l.control, l.data = newQueue(l), newQueue(l)
 	l.running.Go(l.serve)
 	return l, nil
 }
@@ -185,6 +184,7 @@ func (l *Listener) deliver(conn *Conn, protocol string) {
 	case queue.conns <- conn:
 		return
 	case <-l.done:
+	case <-queue.closed:
 	case <-timer.C:
 		l.options.Log(fmt.Errorf("connection of node %s (%s) was not accepted in %s", conn.peer, protocol, deliverTimeout))
 	}
@@ -210,8 +210,14 @@ func (l *Listener) serveIdentity(conn *Conn, protocol string) {
 
 // queue hands connections of one protocol to whoever accepts them.
 type queue struct {
-	listener *Listener
-	conns    chan *Conn
+	listener  *Listener
+	conns     chan *Conn
+	closed    chan struct{}
+	closeOnce sync.Once
+}
+
+func newQueue(l *Listener) *queue {
+	return &queue{listener: l, conns: make(chan *Conn), closed: make(chan struct{})}
 }
 
 func (q *queue) accept(stop <-chan struct{}, why func() error) (*Conn, error) {
@@ -221,6 +227,8 @@ func (q *queue) accept(stop <-chan struct{}, why func() error) (*Conn, error) {
 	case <-stop:
 		return nil, why()
 	case <-q.listener.done:
+		return nil, net.ErrClosed
+	case <-q.closed:
 		return nil, net.ErrClosed
 	}
 }
@@ -234,8 +242,11 @@ func (q *queue) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// Close implements net.Listener; the port is shared, so it is closed by the Listener alone.
-func (q *queue) Close() error { return nil }
+// Close implements net.Listener. The port is shared: it stays open, and only this protocol is served no more.
+func (q *queue) Close() error {
+	q.closeOnce.Do(func() { close(q.closed) })
+	return nil
+}
 
 // Addr implements net.Listener.
 func (q *queue) Addr() net.Addr { return q.listener.Addr() }

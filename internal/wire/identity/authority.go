@@ -96,6 +96,9 @@ func (a *Authority) change(apply func(*authorityState) error) error {
 	if err := json.Unmarshal(data, &state); err != nil {
 		return fmt.Errorf("read the state of the certificate authority: %s: %w", path, err)
 	}
+	if state.LastNumber < 1 {
+		return fmt.Errorf("read the state of the certificate authority: %s says that no number has been given", path)
+	}
 	if err := apply(&state); err != nil {
 		return err
 	}

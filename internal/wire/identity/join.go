@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -169,7 +170,8 @@ func exchange(ctx context.Context, conn net.Conn, request any, reply *certificat
 }
 
 // checkReply makes sure that the certificate is the one that was asked for.
-func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer, public any) (*x509.Certificate, error) {
+func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer,
+	public crypto.PublicKey) (*x509.Certificate, error) {
 	certificate, err := x509.ParseCertificate(reply.Certificate)
 	if err != nil {
 		return nil, fmt.Errorf("the certificate in the answer: %w", err)
@@ -187,7 +189,7 @@ func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer, 
 		return nil, fmt.Errorf("the certificate in the answer is of %s (%d), not of %s (%d)", got.Name, got.Number,
 			peer.Name, peer.Number)
 	}
-	if key, ok := public.(interface{ Equal(x any) bool }); ok && key.Equal(certificate.PublicKey) {
+	if key, ok := public.(interface{ Equal(x crypto.PublicKey) bool }); ok && key.Equal(certificate.PublicKey) {
 		return certificate, nil
 	}
 	return nil, errors.New("the certificate in the answer is for another key")

@@ -1,0 +1,103 @@
+package identity
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+)
+
+func FuzzParseToken(f *testing.F) {
+	f.Add(Token{}.String())
+	f.Add("gw1.AAAA.BBBB")
+	f.Add("gw1..")
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := ParseToken(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseToken(token.String())
+		if err != nil || again != token {
+			t.Fatalf("%q was read as %q and then as %q, %v", text, token, again, err)
+		}
+	})
+}
+
+func FuzzParseNodes(f *testing.F) {
+	f.Add([]byte(`[{"name":"a","number":1,"address":"h:1","revision":1},{"name":"b","number":2,"address":"[::1]:2","revision":18446744073709551615}]`))
+	f.Add([]byte(`[{"name":"a","number":9223372036854775808}]`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		nodes, err := ParseNodes(data)
+		if err != nil {
+			return
+		}
+		merged, _ := Merge(nodes, nil)
+		sorted := slices.Clone(nodes)
+		slices.SortFunc(sorted, func(a, b Node) int { return a.Number - b.Number })
+		if !slices.Equal(merged, sorted) {
+			t.Fatalf("merging with nothing changed %v to %v", nodes, merged)
+		}
+	})
+}
+
+func FuzzJoinMessage(f *testing.F) {
+	var good bytes.Buffer
+	if err := writeMessage(&good, joinRequest{Secret: []byte("s"), Name: "b", Address: "h:1", Time: time.Unix(1, 0)}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good.Bytes())
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, '{'})
+	f.Add([]byte{0, 0, 0, 2, '{', '}'})
+	id := initNode(f, "a")
+	server := &Server{identity: id, authority: authorityOf(f, id), nodes: func() []Node { return nil }}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var request joinRequest
+		if readMessage(bytes.NewReader(data), &request) == nil {
+			if _, _, err := server.join(request); err == nil {
+				t.Fatal("admitted without a token")
+			}
+		}
+		var reply certificateReply
+		if readMessage(bytes.NewReader(data), &reply) == nil {
+			_ = reply.refused()
+			if _, err := checkReply(reply, id.authority, Peer{Name: "b", Number: 2}, id.authority.PublicKey); err == nil {
+				t.Fatal("a certificate for a key that was never made")
+			}
+		}
+	})
+}
+
+func FuzzPeerOf(f *testing.F) {
+	id := initNode(f, "a")
+	f.Add("godwit://node/a?number=1", "a.node.godwit")
+	f.Add("godwit://node/a?number=1&number=2", "a.node.godwit")
+	f.Add("godwit://node/../a?number=01", "a.node.godwit")
+	f.Fuzz(func(t *testing.T, uri, dns string) {
+		leaf := *id.Certificate().Leaf
+		parsed, err := parseURI(uri)
+		if err != nil {
+			return
+		}
+		leaf.URIs, leaf.DNSNames = parsed, []string{dns}
+		if peer, err := PeerOf(&leaf); err == nil && (CheckName(peer.Name) != nil || dns != ServerName(peer.Name)) {
+			t.Fatalf("%q, %q is taken for %+v", uri, dns, peer)
+		}
+	})
+}
+
+func FuzzState(f *testing.F) {
+	f.Add([]byte(`{"last_number":3,"nodes":[{"Name":"a","Number":1}],"tokens":[{"hash":"00","expires":"2020-01-01T00:00:00Z"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var state authorityState
+		if json.Unmarshal(data, &state) != nil || state.LastNumber < 1 {
+			return
+		}
+		state.forgetSpent(time.Unix(1e9, 0))
+		_, _ = state.findToken([]byte("secret"), time.Unix(1e9, 0))
+		if peer, err := state.place("fresh", false); err == nil && peer.Number > MaxNumber {
+			t.Fatalf("number %d was given", peer.Number)
+		}
+	})
+}
