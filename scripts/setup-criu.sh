@@ -34,6 +34,11 @@ if ((EUID != 0)); then
   exit 1
 fi
 done_if_it_works
+if [[ -n ${GODWIT_CRIU:-}${GODWIT_RUNC:-} ]]; then
+  cat "$log" >&2
+  echo "setup: GODWIT_CRIU or GODWIT_RUNC is set, and what it names does not work; unset it to have another installed" >&2
+  exit 1
+fi
 if other_distribution_has_criu; then
   echo "setup: criu: installing the package criu"
   DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends criu >/dev/null
