@@ -147,8 +147,7 @@ func (a *arrival) makeFiles(netns string) error {
 	if err := e.makePrivate(d); err != nil {
 		return err
 	}
-	// All that the source may have masked: what it has not is looked up by nobody.
-	if err := e.saveSpec(d, netns, account{home: "/"}, maskedDirectories()); err != nil {
+	if err := e.saveSpec(d, netns, account{home: "/"}); err != nil {
 		return err
 	}
 	d.Engine = nil // it names descriptors of another node

@@ -110,11 +110,10 @@ func (e *Engine) mountRoot(d engine.Definition, upper, work string) error {
 }
 
 // saveSpec writes a container's OCI specification.
-func (e *Engine) saveSpec(d engine.Definition, netns string, who account, masked []string) error {
+func (e *Engine) saveSpec(d engine.Definition, netns string, who account) error {
 	files := e.paths.of(d.ID)
 	spec, err := makeSpec(specInput{
 		definition: d, files: files, netns: netns, user: who.user, home: who.home, unified: unified(),
-		masked: masked,
 	})
 	if err != nil {
 		return err
@@ -145,7 +144,7 @@ func (e *Engine) refreshSpec(d engine.Definition) error {
 	if err != nil {
 		return err
 	}
-	return e.saveSpec(d, netnsOf(old), who, presentDirectories(maskedDirectories()))
+	return e.saveSpec(d, netnsOf(old), who)
 }
 
 // netnsOf is the path of the network namespace in a specification.

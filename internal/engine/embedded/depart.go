@@ -153,7 +153,7 @@ func (d *departure) Dump(ctx context.Context, directory string) error {
 func (d *departure) Close() error {
 	err := d.dump.Close()
 	if !frozen(d.files) {
-		err = errors.Join(err, kernel.RemoveDurable(d.files.departure()))
+		err = errors.Join(err, removeIfThere(d.files.departure()))
 	}
 	return err
 }
@@ -206,7 +206,7 @@ func thaw(ctx context.Context, place container) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return kernel.RemoveDurable(place.departure())
+	return removeIfThere(place.departure())
 }
 
 // thawGroup lets processes go on once no CRIU holds them any more.

@@ -89,9 +89,6 @@ func (e *Engine) prepare() error {
 			return fmt.Errorf("make directory of the embedded engine: %w", err)
 		}
 	}
-	if err := e.paths.makeEmpty(); err != nil {
-		return err
-	}
 	entries, err := os.ReadDir(e.paths.containers())
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)

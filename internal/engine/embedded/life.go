@@ -40,7 +40,7 @@ func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) 
 		err = e.makePrivate(d)
 	}
 	if err == nil {
-		err = e.saveSpec(d, netns, account{home: "/"}, nil)
+		err = e.saveSpec(d, netns, account{home: "/"})
 	}
 	if err == nil {
 		err = saveJSON(e.paths.of(d.ID).definition(), d)
@@ -268,7 +268,7 @@ func (e *Engine) kill(ctx context.Context, id string) error {
 	if err == nil {
 		err = group.Kill(ctx)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) { // its monitor removes it, too
 		return fmt.Errorf("kill container %.12s: %w", id, err)
 	}
 	waiting, cancel := context.WithTimeout(ctx, controlTimeout)

@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,35 +50,6 @@ func freshDev(place container) error {
 	}
 	if err := unix.Lsetxattr(dev, opaqueAttribute, []byte("y"), 0); err != nil {
 		return fmt.Errorf("hide the image's /dev: %w", err)
-	}
-	return nil
-}
-
-// maskedDirectories are those of Docker's masked paths that are directories in /sys. Like the directories in memory
-// they are bound from outside, here from an empty directory: the runtime would mount an empty file system in memory.
-// (It cannot be asked to bind over a directory in /proc, so those remain masked paths.)
-func maskedDirectories() []string {
-	return []string{"/sys/firmware", "/sys/devices/virtual/powercap"}
-}
-
-// presentDirectories leaves out what this node has not.
-func presentDirectories(paths []string) []string {
-	var present []string
-	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			present = append(present, path)
-		}
-	}
-	return present
-}
-
-// empty is a directory that nobody can write to.
-func (p paths) empty() string { return filepath.Join(p.run, "empty") }
-
-func (p paths) makeEmpty() error {
-	err := os.Mkdir(p.empty(), 0o555)
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make empty directory: %w", err)
 	}
 	return nil
 }

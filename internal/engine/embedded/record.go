@@ -101,6 +101,14 @@ func loadJSON(path string, value any) error {
 	return nil
 }
 
+// removeIfThere removes a file.
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // exists tells whether a path is there. What cannot be found out counts as there.
 func exists(path string) bool {
 	_, err := os.Lstat(path)

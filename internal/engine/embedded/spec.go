@@ -35,7 +35,8 @@ func defaultCapabilities() []string {
 func maskedPaths() []string {
 	return []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+		"/sys/devices/virtual/powercap",
 	}
 }
 
@@ -50,8 +51,7 @@ type specInput struct {
 	netns      string
 	user       specs.User
 	home       string
-	unified    bool     // only cgroup v2 is mounted
-	masked     []string // directories over which an empty one is bound
+	unified    bool // only cgroup v2 is mounted
 }
 
 // makeSpec makes the OCI specification of a container.
@@ -165,9 +165,6 @@ func mountsOf(in specInput) []specs.Mount {
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		bind(in.files.shm(), "/dev/shm", "nosuid", "noexec", "nodev"),
 	}...)
-	for _, path := range in.masked {
-		mounts = append(mounts, bind(in.files.paths.empty(), path, "ro"))
-	}
 	if in.unified {
 		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
 			Options: []string{"ro", "nosuid", "noexec", "nodev"}})

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"golang.org/x/sys/unix"
 )
 
 // sweep ends all processes of a container and removes what the kernel and runc have of it: cgroup, runc's state,
@@ -27,7 +28,7 @@ func killCgroup(ctx context.Context, files container) error {
 	if err != nil {
 		return fmt.Errorf("open cgroup of container %.12s: %w", files.id, err)
 	}
-	if err := group.Kill(ctx); err != nil {
+	if err := group.Kill(ctx); err != nil && !errors.Is(err, unix.ENODEV) { // its monitor may be removing it, too
 		return fmt.Errorf("kill container %.12s: %w", files.id, err)
 	}
 	if err := group.Remove(); err != nil {

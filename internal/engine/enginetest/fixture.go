@@ -1,0 +1,199 @@
+package enginetest
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+)
+
+// Fixture makes nodes with an engine each. Containers are made from an image with a busybox in /bin, a user ann
+// (1001:1002, member of group staff, 50) and nothing else that matters.
+type Fixture interface {
+	// NewNode makes a node, and removes it with all that is on it when the test ends.
+	NewNode(t *testing.T) Node
+}
+
+// Node is one node with an engine.
+type Node interface {
+	engine.Engine
+	// Define fills in what the suite leaves open: id, name and image. It makes nothing.
+	Define(t *testing.T, d engine.Definition) engine.Definition
+	// Run makes and starts a container.
+	Run(t *testing.T, d engine.Definition)
+	// TryRun is Run that may fail.
+	TryRun(t *testing.T, d engine.Definition) error
+	// Netns makes a network namespace, with only a loopback link, for an arrival.
+	Netns(t *testing.T) string
+	// Reopen makes a new engine on the same node, as after a crash of the agent: the old one is just no longer used.
+	Reopen(t *testing.T) Node
+}
+
+// patience bounds all waiting in the suite.
+const patience = 20 * time.Second
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run defines and runs a shell script.
+func run(t *testing.T, n Node, script string, change ...func(*engine.Definition)) engine.Definition {
+	t.Helper()
+	d := define(t, n, script, change...)
+	n.Run(t, d)
+	return d
+}
+
+func define(t *testing.T, n Node, script string, change ...func(*engine.Definition)) engine.Definition {
+	t.Helper()
+	d := engine.Definition{Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/bin"}}
+	for _, c := range change {
+		c(&d)
+	}
+	return n.Define(t, d)
+}
+
+// state is a container's state now.
+func state(t *testing.T, n Node, id string) engine.Container {
+	t.Helper()
+	one, err := n.Inspect(t.Context(), id)
+	must(t, err)
+	return one
+}
+
+// ended waits for a container's end.
+func ended(t *testing.T, n Node, id string) engine.Container {
+	t.Helper()
+	eventually(t, "the container's end", func() bool { return state(t, n, id).State == engine.Exited })
+	return state(t, n, id)
+}
+
+// output is what a container has written to a stream ("" for both).
+func output(t *testing.T, n Node, id, stream string) string {
+	t.Helper()
+	var all strings.Builder
+	must(t, n.Logs(t.Context(), id, engine.LogOptions{Tail: -1}, func(e engine.LogEntry) error {
+		if stream == "" || e.Stream == stream {
+			all.Write(e.Data)
+		}
+		return nil
+	}))
+	return all.String()
+}
+
+// said waits until a container has written something.
+func said(t *testing.T, n Node, id, text string) {
+	t.Helper()
+	eventually(t, "output "+text, func() bool { return strings.Contains(output(t, n, id, ""), text) })
+}
+
+// execute runs a shell command in a container and returns its output and exit code.
+func execute(t *testing.T, n Node, id, script string) (string, int) {
+	t.Helper()
+	var out strings.Builder
+	code, err := n.Exec(t.Context(), id, engine.Exec{
+		Args: []string{"/bin/sh", "-c", script}, Stdout: &out, Stderr: &out,
+	})
+	must(t, err)
+	return out.String(), code
+}
+
+// trip is a move in the hands of a test.
+type trip struct {
+	from, to  Node
+	id        string
+	departure engine.Departure
+	arrival   engine.Arrival
+}
+
+// prepare does what is done before the freeze.
+func prepare(t *testing.T, from, to Node, id string) *trip {
+	t.Helper()
+	trip := &trip{from: from, to: to, id: id}
+	one := state(t, from, id)
+	problems, err := from.Examine(t.Context(), id)
+	must(t, err)
+	if len(problems) > 0 {
+		t.Fatalf("Examine: %+v", problems)
+	}
+	problems, err = to.Reserve(t.Context(), one.Definition)
+	must(t, err)
+	if len(problems) > 0 {
+		t.Fatalf("Reserve: %+v", problems)
+	}
+	trip.arrival, err = to.Arrive(t.Context(), one.Definition, to.Netns(t))
+	must(t, err)
+	t.Cleanup(func() { _ = trip.arrival.Close() })
+	trip.departure, err = from.Depart(t.Context(), id)
+	must(t, err)
+	t.Cleanup(func() { _ = trip.departure.Close() })
+	return trip
+}
+
+// freeze freezes the container, dumps it, and copies all that makes it up to the target.
+func (m *trip) freeze(t *testing.T) {
+	t.Helper()
+	_, err := m.departure.Freeze(t.Context())
+	must(t, err)
+	if got := state(t, m.from, m.id).State; got != engine.Frozen {
+		t.Errorf("state after Freeze: %s", got)
+	}
+	images := t.TempDir()
+	must(t, m.departure.Dump(t.Context(), images))
+	if got := state(t, m.from, m.id).State; got != engine.Frozen {
+		t.Errorf("state after Dump: %s", got)
+	}
+	copyImages(t, images, m.arrival.ImagesDir())
+	trees, err := m.from.Trees(t.Context(), m.id)
+	must(t, err)
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(files.SendTrees(context.Background(), w, trees, nil)) }()
+	must(t, files.ReceiveTrees(t.Context(), r, m.arrival.TreePath, files.Limits{}))
+}
+
+func copyImages(t *testing.T, from, to string) {
+	t.Helper()
+	entries, err := os.ReadDir(from)
+	must(t, err)
+	for _, entry := range entries {
+		data, err := os.ReadFile(filepath.Join(from, entry.Name()))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(to, entry.Name()), data, 0o600))
+	}
+}
+
+// move moves a container, all the way.
+func move(t *testing.T, from, to Node, id string) {
+	t.Helper()
+	m := prepare(t, from, to, id)
+	m.freeze(t)
+	before := time.Now()
+	at, err := m.arrival.Restore(t.Context(), func() error { return nil })
+	must(t, err)
+	if at.Before(before) || at.After(time.Now()) {
+		t.Errorf("Restore says that it resumed at %v", at)
+	}
+	must(t, m.from.Destroy(t.Context(), id))
+	must(t, m.departure.Close())
+	must(t, m.arrival.Close())
+}
