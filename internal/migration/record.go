@@ -3,6 +3,7 @@ package migration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -104,4 +105,19 @@ func (r Record) check(steps []Step) error {
 		last = i
 	}
 	return nil
+}
+
+// Banned is the record of a migration that the target has never heard of, and which it will refuse for ever.
+func Banned(id, source, target string, at time.Time) (Record, error) {
+	spec := Spec{
+		ID: id, Side: Target, Container: strings.Repeat("0", containerDigits), Name: "unknown", Source: source, Target: target,
+		Mode: Cold, Started: at,
+	}
+	if err := spec.check(); err != nil {
+		return Record{}, err
+	}
+	return Record{
+		Version: recordVersion, Spec: spec, State: Done, Begun: []StepName{}, Decision: NeverRan, Result: RolledBack,
+		Error: "it was given up before it was known here",
+	}, nil
 }

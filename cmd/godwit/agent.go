@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/agent"
+)
+
+const agentLong = `Agent is the daemon of a node. It runs containers, answers the command line on a unix socket, and
+migrates containers to and from other nodes over mutual TLS.
+
+The node must have an identity first: "godwit node init" or "godwit node join". Containers go on when the agent stops or
+is upgraded, and migrations that were under way are finished or undone when it is back. packaging/ has a unit for systemd.`
+
+func newAgentCommand() *cobra.Command {
+	config := agent.Config{Version: version}
+	var faults []string
+	var debug bool
+	cmd := &cobra.Command{
+		Use:     "agent",
+		Short:   "Run the daemon of this node",
+		Long:    agentLong,
+		Example: "  godwit agent\n  godwit agent --group godwit --listen 192.0.2.10:7443",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return fmt.Errorf("the agent must run as root: it makes namespaces, mounts and routes")
+			}
+			for _, text := range faults {
+				fault, err := agent.ParseFault(text)
+				if err != nil {
+					return &codedError{exitUsage, err}
+				}
+				config.Faults = append(config.Faults, fault)
+			}
+			level := slog.LevelInfo
+			if debug {
+				level = slog.LevelDebug
+			}
+			config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			return agent.Run(cmd.Context(), config)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&config.StateDir, "state", defaultState, "directory for identity, images, containers and journals")
+	flags.StringVar(&config.RunDir, "run", "/run/godwit", "directory for the socket and what does not survive a reboot")
+	flags.StringVar(&config.Listen, "listen", "", "TCP address to listen on (default: the port of the node's address, on all interfaces)")
+	flags.StringVar(&config.Group, "group", "", "group whose members may use the socket (default: root only)")
+	flags.BoolVar(&debug, "debug", false, "log more")
+	flags.StringArrayVar(&faults, "fault", nil, "make something go wrong, for tests: SIDE:STEP:before|after:kill|fail|pause")
+	if err := flags.MarkHidden("fault"); err != nil {
+		panic(err) // The flag was defined a line above.
+	}
+	return cmd
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+)
+
+// withAgent runs a command's body with a client of this node's agent.
+func withAgent(cmd *cobra.Command, body func(api.AgentClient) error) error {
+	socket, err := cmd.Flags().GetString("socket")
+	if err != nil {
+		return err
+	}
+	if err := checkSocket(socket); err != nil {
+		return err
+	}
+	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("connect to the agent at %s: %w", socket, err)
+	}
+	defer connection.Close()
+	return body(api.NewAgentClient(connection))
+}
+
+// checkSocket tells apart what gRPC would report as one: no agent, and no permission.
+func checkSocket(path string) error {
+	file, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("no agent runs on this node (there is no %s): start one with \"godwit agent\", "+
+			"or name its socket with --socket", path)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("no permission to reach the agent at %s: be root or a member of the socket's group", path)
+	case err != nil:
+		return fmt.Errorf("agent socket: %w", err)
+	case file.Mode()&os.ModeSocket == 0:
+		return fmt.Errorf("%s is not a socket: name the agent's with --socket", path)
+	}
+	return nil
+}
+
+// plainError takes the words of an error that came over gRPC.
+func plainError(err error) string {
+	s, ok := status.FromError(err)
+	if !ok {
+		return err.Error()
+	}
+	if s.Code() == codes.Unavailable {
+		return "the agent does not answer: " + s.Message()
+	}
+	return s.Message()
+}
+
+func printJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// printRawJSON prints documents that came as JSON, indented.
+func printRawJSON(w io.Writer, document []byte) error {
+	return printJSON(w, json.RawMessage(document))
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+)
+
+const runLong = `Run makes a container from an image and starts it.
+
+The container has its own network namespace and an address that it keeps for life, wherever it is moved. Without -d,
+its output is shown until it ends, and its exit code is godwit's.`
+
+const runExample = `  godwit run -d --name cache redis
+  godwit run --memory 64m --cpus 0.5 busybox sh -c 'echo hello'
+  godwit run -d -v data:/data -e MODE=fast busybox httpd -f -h /data`
+
+func newRunCommand() *cobra.Command {
+	request := &api.RunRequest{}
+	var detach bool
+	var memory string
+	var volumes []string
+	cmd := &cobra.Command{
+		Use:     "run [flags] IMAGE [COMMAND [ARG...]]",
+		Short:   "Run a container",
+		Long:    runLong,
+		Example: runExample,
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Image, request.Args = args[0], args[1:]
+			if err := parseRun(request, memory, volumes); err != nil {
+				return &codedError{exitUsage, err}
+			}
+			return withAgent(cmd, func(agent api.AgentClient) error { return run(cmd, agent, request, detach) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.BoolVarP(&detach, "detach", "d", false, "start it and print its id")
+	flags.BoolVarP(&request.Tty, "tty", "t", false, "give it a terminal")
+	flags.StringVar(&request.Name, "name", "", "its name (default: made up)")
+	flags.StringArrayVarP(&request.Env, "env", "e", nil, "environment, NAME=VALUE; NAME alone takes it from here")
+	flags.StringArrayVarP(&volumes, "volume", "v", nil, "named volume, NAME:/PATH[:ro]")
+	flags.StringVar(&memory, "memory", "", "memory limit: 64m, 1g")
+	flags.Float64Var(&request.Cpus, "cpus", 0, "CPU limit: 0.5 is half of one CPU")
+	flags.Int64Var(&request.Pids, "pids", 0, "limit of the number of processes and threads")
+	flags.StringVarP(&request.Dir, "workdir", "w", "", "working directory")
+	flags.StringVarP(&request.User, "user", "u", "", "user, NAME or UID[:GID]")
+	flags.StringVar(&request.Hostname, "hostname", "", "host name (default: its name)")
+	flags.StringVar(&request.Entrypoint, "entrypoint", "", "program in place of the image's entrypoint")
+	flags.BoolVar(&request.ReadOnly, "read-only", false, "make its root file system read-only")
+	flags.StringArrayVarP(&request.Labels, "label", "l", nil, "label, NAME=VALUE")
+	return cmd
+}
+
+// parseRun fills a request from flags that need more than their value.
+func parseRun(request *api.RunRequest, memory string, volumes []string) error {
+	if memory != "" {
+		bytes, err := parseBytes(memory)
+		if err != nil {
+			return fmt.Errorf("--memory: %w", err)
+		}
+		request.MemoryBytes = bytes
+	}
+	for i, entry := range request.Env {
+		if !strings.Contains(entry, "=") {
+			request.Env[i] = entry + "=" + os.Getenv(entry)
+		}
+	}
+	for _, text := range volumes {
+		volume, err := parseVolume(text)
+		if err != nil {
+			return err
+		}
+		request.Volumes = append(request.Volumes, volume)
+	}
+	return nil
+}
+
+func parseVolume(text string) (*api.Volume, error) {
+	parts := strings.Split(text, ":")
+	if len(parts) < 2 || len(parts) > 3 || len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
+		return nil, fmt.Errorf("--volume %q: want NAME:/PATH or NAME:/PATH:ro", text)
+	}
+	return &api.Volume{Name: parts[0], Path: parts[1], ReadOnly: len(parts) == 3 && parts[2] == "ro"}, nil
+}
+
+func run(cmd *cobra.Command, agent api.AgentClient, request *api.RunRequest, detach bool) error {
+	reply, err := agent.Run(cmd.Context(), request)
+	if err != nil {
+		return err
+	}
+	if detach {
+		fmt.Fprintln(cmd.OutOrStdout(), reply.Id)
+		return nil
+	}
+	logs := &api.LogsRequest{Reference: reply.Id, Follow: true, Tail: -1}
+	if err := showLogs(cmd, agent, logs); err != nil {
+		return err
+	}
+	return waitFor(cmd, agent, reply.Id)
+}
+
+func waitFor(cmd *cobra.Command, agent api.AgentClient, reference string) error {
+	reply, err := agent.Wait(cmd.Context(), &api.ContainerRequest{Reference: reference})
+	if err != nil {
+		return err
+	}
+	if reply.ExitCode != 0 {
+		return &codedError{code: int(reply.ExitCode)}
+	}
+	return nil
+}
+
+func newWaitCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "wait CONTAINER",
+		Short:   "Wait until a container ends; its exit code is godwit's",
+		Example: "  godwit wait job",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error { return waitFor(cmd, agent, args[0]) })
+		},
+	}
+}
+
+func newPsCommand() *cobra.Command {
+	var all, asJSON bool
+	cmd := &cobra.Command{
+		Use:     "ps",
+		Short:   "List the containers of this node",
+		Example: "  godwit ps\n  godwit ps --all --json",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				reply, err := agent.List(cmd.Context(), &api.ListRequest{All: all})
+				if err != nil {
+					return err
+				}
+				return printContainers(cmd.OutOrStdout(), reply, asJSON)
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that do not run")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
+	containers := make([]engine.Container, len(reply.ContainersJson))
+	for i, document := range reply.ContainersJson {
+		if err := json.Unmarshal(document, &containers[i]); err != nil {
+			return fmt.Errorf("answer of the agent: %w", err)
+		}
+	}
+	if asJSON {
+		return printJSON(w, containers)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tNAME\tIMAGE\tSTATE\tADDRESS\tSINCE")
+	for _, c := range containers {
+		state, since := string(c.State), c.Started
+		if c.State == engine.Exited {
+			state, since = fmt.Sprintf("exited (%d)", c.ExitCode), c.Finished
+		}
+		fmt.Fprintf(table, "%.12s\t%s\t%s\t%s\t%s\t%s\n", c.Definition.ID, c.Definition.Name, c.Definition.Image, state,
+			c.Definition.Network.Address, ago(since))
+	}
+	return table.Flush()
+}
+
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return time.Since(t).Round(time.Second).String() + " ago"
+}
+
+func newInspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "inspect CONTAINER",
+		Short:   "Show all about a container, as JSON",
+		Example: "  godwit inspect cache | jq .definition.network",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				reply, err := agent.Inspect(cmd.Context(), &api.ContainerRequest{Reference: args[0]})
+				if err != nil {
+					return err
+				}
+				return printRawJSON(cmd.OutOrStdout(), reply.ContainerJson)
+			})
+		},
+	}
+}
+
+func newLogsCommand() *cobra.Command {
+	request := &api.LogsRequest{}
+	cmd := &cobra.Command{
+		Use:     "logs CONTAINER",
+		Short:   "Show a container's output, also what it wrote on other nodes",
+		Example: "  godwit logs -f cache\n  godwit logs --tail 20 cache",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Reference = args[0]
+			return withAgent(cmd, func(agent api.AgentClient) error { return showLogs(cmd, agent, request) })
+		},
+	}
+	cmd.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on until the container ends")
+	cmd.Flags().Int32Var(&request.Tail, "tail", -1, "only the last lines (default: all)")
+	return cmd
+}
+
+func showLogs(cmd *cobra.Command, agent api.AgentClient, request *api.LogsRequest) error {
+	stream, err := agent.Logs(cmd.Context(), request)
+	if err != nil {
+		return err
+	}
+	for {
+		entry, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		if entry.Stderr {
+			out = cmd.ErrOrStderr()
+		}
+		if _, err := out.Write(entry.Data); err != nil {
+			return err
+		}
+	}
+}
+
+func newStopCommand() *cobra.Command {
+	var grace time.Duration
+	cmd := &cobra.Command{
+		Use:     "stop CONTAINER...",
+		Short:   "Stop containers: SIGTERM, and SIGKILL when the grace is over",
+		Example: "  godwit stop --time 30s cache",
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				return eachContainer(cmd, args, func(reference string) error {
+					_, err := agent.Stop(cmd.Context(), &api.StopRequest{Reference: reference, GraceSeconds: grace.Seconds()})
+					return err
+				})
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&grace, "time", 10*time.Second, "grace before SIGKILL")
+	return cmd
+}
+
+func newRmCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:     "rm CONTAINER...",
+		Short:   "Remove containers",
+		Example: "  godwit rm job\n  godwit rm --force cache",
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				return eachContainer(cmd, args, func(reference string) error {
+					_, err := agent.Remove(cmd.Context(), &api.RemoveRequest{Reference: reference, Force: force})
+					return err
+				})
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "also one that runs")
+	return cmd
+}
+
+// eachContainer does one thing to several containers, prints the name of each that it was done to, and returns all
+// that went wrong.
+func eachContainer(cmd *cobra.Command, references []string, do func(string) error) error {
+	var failed []error
+	for _, reference := range references {
+		if err := do(reference); err != nil {
+			failed = append(failed, errors.New(plainError(err)))
+			continue
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), reference)
+	}
+	return errors.Join(failed...)
+}

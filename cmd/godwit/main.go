@@ -1,0 +1,79 @@
+// Command godwit moves running containers between nodes.
+//
+// This package parses, wires together and prints; it decides nothing. There is one file per group of commands.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/lab"
+)
+
+// version is stamped by the Makefile.
+var version = "0.1.0-dev"
+
+// Exit codes, as documented in the README.
+const (
+	exitError   = 1
+	exitUsage   = 2
+	exitInDoubt = 3
+)
+
+// codedError carries an exit code that is not simply 1.
+type codedError struct {
+	code int
+	err  error
+}
+
+func (e *codedError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *codedError) Unwrap() error { return e.err }
+
+func main() {
+	becomeHelper()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(exitCode(newRootCommand().ExecuteContext(ctx)))
+}
+
+// becomeHelper runs what this program is when another part of it starts it as a process of its own; it does not return
+// then. These are no commands for people, and cobra would only slow them down.
+func becomeHelper() {
+	lab.RunHidden()
+	// runc finds this binary as "criu" when a container arrives: see the package criu on its gate.
+	if filepath.Base(os.Args[0]) == "criu" {
+		os.Exit(criu.GateMain(os.Args[1:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == embedded.MonitorCommand {
+		os.Exit(embedded.Monitor(os.Args[2:]))
+	}
+}
+
+// exitCode prints an error as a user should see it and says how the process ends.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	var coded *codedError
+	if !errors.As(err, &coded) {
+		fmt.Fprintln(os.Stderr, "godwit:", plainError(err))
+		return exitError
+	}
+	if coded.err != nil {
+		fmt.Fprintln(os.Stderr, "godwit:", plainError(coded.err))
+	}
+	return coded.code
+}

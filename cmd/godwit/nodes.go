@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/api"
+)
+
+func newNodesCommand() *cobra.Command {
+	var asJSON, measure bool
+	cmd := &cobra.Command{
+		Use:     "nodes",
+		Short:   "List the nodes that this one knows, how far they are and how fast the way is",
+		Example: "  godwit nodes\n  godwit nodes --measure --json",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				reply, err := agent.Nodes(cmd.Context(), &api.NodesRequest{Measure: measure})
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), reply.Nodes)
+				}
+				return printNodes(cmd.OutOrStdout(), reply.Nodes)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&measure, "measure", true, "measure the bandwidth with a short probe")
+	return cmd
+}
+
+func printNodes(w io.Writer, nodes []*api.Node) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tADDRESS\tSTATE\tRTT\tBANDWIDTH\tVERSION")
+	for _, node := range nodes {
+		state, rtt, bandwidth := "reachable", "-", "-"
+		switch {
+		case node.Self:
+			state = "this node"
+		case !node.Reachable:
+			state = "unreachable: " + node.Error
+		}
+		if node.RttSeconds > 0 {
+			rtt = formatSeconds(node.RttSeconds)
+		}
+		if node.BandwidthBitsPerSecond > 0 {
+			bandwidth = formatBits(node.BandwidthBitsPerSecond)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, bandwidth, node.Version)
+	}
+	return table.Flush()
+}
+
+// withTokenCommand adds the one node command that needs the agent to those that work without it.
+func withTokenCommand(node *cobra.Command) *cobra.Command {
+	var ttl time.Duration
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make a one-time token with which another node can join",
+		Long: "Token prints a token that lets one node join. It can be used once, until it expires. It also proves to\n" +
+			"the new node that it talks to the right one. Run it on the node that was initialised first.",
+		Example: "  godwit node token --ttl 1h",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				reply, err := agent.Token(cmd.Context(), &api.TokenRequest{TtlSeconds: ttl.Seconds()})
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), reply.Token)
+				fmt.Fprintf(cmd.ErrOrStderr(), "On the new node: godwit node join %s TOKEN --address ITS_ADDRESS\n", reply.Address)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&ttl, "ttl", 15*time.Minute, "how long it can be used")
+	node.AddCommand(cmd)
+	return node
+}

@@ -1,0 +1,250 @@
+// Package agent runs Godwit on one node: it answers the command line and other nodes, and carries out migrations.
+//
+// What a migration does next is decided by the package migration; this package executes it, keeps the journals, and
+// after a crash goes on from them. It wires engine, network, files and wire together, and nobody but the command
+// imports it.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// Config of an agent.
+type Config struct {
+	StateDir string
+	RunDir   string
+	Listen   string // TCP address; "" for the port of the node's own address
+	Group    string // group that may use the socket; "" for root only
+	Version  string
+	Faults   []Fault // for tests
+	Log      *slog.Logger
+}
+
+// Agent is one node's daemon.
+type Agent struct {
+	config  Config
+	log     *slog.Logger
+	ctx     context.Context //nolint:containedctx // The life of the daemon: migrations outlive the calls that begin them.
+	stop    context.CancelFunc
+	id      *identity.Identity
+	self    identity.Node
+	engine  *embedded.Engine
+	images  *image.Store
+	network *network.Network
+	peers   *peers
+	faults  *faults
+	cores   int
+
+	moves        *moves
+	reservations *reservations
+	locations    *locations
+}
+
+// Run is the life of an agent, until ctx ends. Containers go on without it.
+func Run(ctx context.Context, config Config) error {
+	a, err := newAgent(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	return a.serve(ctx)
+}
+
+func newAgent(ctx context.Context, config Config) (*Agent, error) {
+	ctx, stop := context.WithCancel(ctx)
+	a := &Agent{
+		config: config, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
+		faults: &faults{runDir: config.RunDir, list: config.Faults}, reservations: newReservations(),
+	}
+	for _, dir := range []string{config.RunDir, filepath.Join(config.StateDir, "migrations")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("directory of the agent: %w", err)
+		}
+	}
+	if err := a.open(); err != nil {
+		stop()
+		return nil, err
+	}
+	return a, nil
+}
+
+// open makes the parts of the agent from what is on disk.
+func (a *Agent) open() error {
+	var err error
+	if a.id, err = identity.Load(a.config.StateDir); err != nil {
+		return fmt.Errorf("%w; make one with \"godwit node init\" or \"godwit node join\"", err)
+	}
+	a.self = a.id.Node
+	if a.images, err = image.Open(a.config.StateDir); err != nil {
+		return err
+	}
+	a.engine, err = embedded.New(embedded.Config{
+		StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: a.images,
+	})
+	if err != nil {
+		return err
+	}
+	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version); err != nil {
+		return err
+	}
+	if err := a.openNetwork(); err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	a.locations = newLocations(a)
+	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
+	a.setPeers(a.peers.others())
+	if err := a.reconcile(); err != nil {
+		return fmt.Errorf("containers of this node: %w", err)
+	}
+	a.moves = newMoves(a)
+	return a.moves.recover()
+}
+
+func (a *Agent) openNetwork() error {
+	underlay, err := hostAddress(a.self.Address)
+	if err != nil {
+		return err
+	}
+	a.network, err = network.New(network.Config{
+		NodeName: a.self.Name, NodeNumber: a.self.Number, Pool: a.id.Pool, Underlay: underlay,
+		RunDir: a.config.RunDir, StateDir: a.config.StateDir,
+	})
+	return err
+}
+
+// hostAddress is the IP address of a node.
+func hostAddress(address string) (netip.Addr, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("address of a node %q: %w", address, err)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip, nil
+	}
+	resolved, err := net.ResolveIPAddr("ip", host)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("address of a node %q: %w", address, err)
+	}
+	ip, _ := netip.AddrFromSlice(resolved.IP)
+	return ip.Unmap(), nil
+}
+
+// setPeers tells the network which nodes there are. A node whose name cannot be resolved now is left out, and the
+// next change brings it in.
+func (a *Agent) setPeers(nodes []identity.Node) {
+	var peers []network.Peer
+	for _, node := range nodes {
+		ip, err := hostAddress(node.Address)
+		if err != nil {
+			a.log.Warn("node left out", "node", node.Name, "error", err)
+			continue
+		}
+		peers = append(peers, network.Peer{Name: node.Name, Number: node.Number, Underlay: ip})
+	}
+	if err := a.network.SetPeers(peers); err != nil {
+		a.log.Error("routes to other nodes", "error", err)
+	}
+}
+
+func (a *Agent) streamOptions() stream.Options {
+	return stream.Options{Workers: a.cores}
+}
+
+// serve answers until ctx ends.
+func (a *Agent) serve(ctx context.Context) error {
+	local, err := a.listenLocal()
+	if err != nil {
+		return err
+	}
+	defer local.Close()
+	server, err := identity.NewServer(a.id, a.peers.list, func(node identity.Node) {
+		a.peers.learn([]identity.Node{node})
+	})
+	if err != nil {
+		return err
+	}
+	address := a.config.Listen
+	if address == "" {
+		_, port, err := net.SplitHostPort(a.self.Address)
+		if err != nil {
+			return fmt.Errorf("address of this node: %w", err)
+		}
+		address = ":" + port
+	}
+	remote, err := wire.Listen(ctx, address, wire.ListenOptions{
+		Identity: a.id, Server: server, Log: func(err error) { a.log.Info("connection refused", "error", err) },
+	})
+	if err != nil {
+		return err
+	}
+	defer remote.Close()
+	a.tuneSockets()
+	return a.serveAll(ctx, local, remote)
+}
+
+// tuneSockets keeps an idle data connection from starting slowly again: a migration must not pay that in the freeze.
+func (a *Agent) tuneSockets() {
+	settings, err := wire.Sysctls()
+	if err != nil {
+		a.log.Warn("settings of the network namespace", "error", err)
+	}
+	for _, setting := range settings {
+		if setting.Met() {
+			continue
+		}
+		if err := setting.Set(); err != nil {
+			a.log.Warn("setting of the network namespace", "name", setting.Name, "why", setting.Why, "error", err)
+		}
+	}
+}
+
+func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
+	localServer := grpc.NewServer(grpc.Creds(newLocalCredentials()))
+	api.RegisterAgentServer(localServer, &localService{agent: a})
+	peerServer := grpc.NewServer(wire.ServerOptions()...)
+	api.RegisterPeerServer(peerServer, &peerService{agent: a})
+
+	failed := make(chan error, 2)
+	go func() { failed <- localServer.Serve(local) }()
+	go func() { failed <- peerServer.Serve(remote.Control()) }()
+	var all sync.WaitGroup
+	all.Go(func() { a.peers.run(ctx) })
+	all.Go(func() { a.serveData(ctx, remote) })
+	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	a.stop()
+	localServer.Stop()
+	peerServer.Stop()
+	all.Wait()
+	return err
+}
+
+func (a *Agent) close() {
+	a.stop()
+	if err := errors.Join(a.peers.close(), a.network.Close()); err != nil {
+		a.log.Warn("closing", "error", err)
+	}
+}

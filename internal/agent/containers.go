@@ -1,0 +1,283 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
+)
+
+// run makes a container from an image and starts it. What was made is removed again if a later part fails.
+func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Definition, error) {
+	definition, err := a.define(request)
+	if err != nil {
+		return definition, err
+	}
+	if _, err := a.engine.Inspect(ctx, definition.Name); err == nil {
+		return definition, fmt.Errorf("%w: %s", engine.ErrNameTaken, definition.Name)
+	}
+	if err := a.reservations.take(definition.ID, definition); err != nil {
+		return definition, err
+	}
+	defer a.reservations.release(definition.ID)
+	address, err := a.network.Lease(definition.ID)
+	if err != nil {
+		return definition, err
+	}
+	definition.Network = engine.Network{Address: address.IP, MAC: address.MAC, MTU: address.MTU}
+	if err := a.create(ctx, definition); err != nil {
+		return definition, errors.Join(err, a.forget(context.WithoutCancel(ctx), definition))
+	}
+	return definition, nil
+}
+
+func (a *Agent) create(ctx context.Context, definition engine.Definition) error {
+	netns, err := a.attach(ctx, definition)
+	if err != nil {
+		return err
+	}
+	if err := a.engine.Create(ctx, definition, netns); err != nil {
+		return err
+	}
+	if err := a.network.Route(definition.Network.Address, network.Local(definition.ID)); err != nil {
+		return err
+	}
+	return a.engine.Start(ctx, definition.ID)
+}
+
+// attach makes a container's network namespace. It is not routed yet.
+func (a *Agent) attach(ctx context.Context, definition engine.Definition) (string, error) {
+	return a.network.Attach(ctx, definition.ID, network.Address{
+		IP: definition.Network.Address, MAC: definition.Network.MAC, MTU: definition.Network.MTU,
+	})
+}
+
+// forget removes all of a container, and gives its address back.
+func (a *Agent) forget(ctx context.Context, definition engine.Definition) error {
+	err := a.engine.Remove(ctx, definition.ID, true)
+	if errors.Is(err, engine.ErrNotFound) {
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	err = a.network.Detach(definition.ID)
+	if a.atHome(definition.Network.Address) {
+		return errors.Join(err, a.network.Unroute(definition.Network.Address), a.network.ReleaseLease(definition.ID))
+	}
+	a.giveBack(definition)
+	return errors.Join(err, a.network.Unroute(definition.Network.Address))
+}
+
+// giveBack tells the home node of an address that its container is gone. A node that cannot be reached learns it when
+// it says hello again: the container is in nobody's list any more.
+func (a *Agent) giveBack(definition engine.Definition) {
+	number, err := a.network.Home(definition.Network.Address)
+	if err != nil {
+		return
+	}
+	name, known := a.peers.byNumber(number)
+	if !known {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
+		defer cancel()
+		node, err := a.peers.find(name)
+		if err != nil {
+			return
+		}
+		client, err := a.peers.client(node)
+		if err == nil {
+			_, err = api.NewPeerClient(client).Release(ctx, &api.ReleaseRequest{
+				Address: definition.Network.Address.String(), Container: definition.ID,
+			})
+		}
+		if err != nil {
+			a.log.Warn("address not given back", "address", definition.Network.Address, "home", name, "error", err)
+		}
+	}()
+}
+
+func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration) error {
+	container, err := a.idle(ctx, reference)
+	if err != nil {
+		return err
+	}
+	return a.engine.Stop(ctx, container.Definition.ID, grace)
+}
+
+func (a *Agent) remove(ctx context.Context, reference string, force bool) error {
+	container, err := a.idle(ctx, reference)
+	if err != nil {
+		return err
+	}
+	if container.State == engine.Running && !force {
+		return fmt.Errorf("container %s is running: stop it first, or remove it with --force", container.Definition.Name)
+	}
+	return a.forget(ctx, container.Definition)
+}
+
+// idle finds a container that no migration has to do with.
+func (a *Agent) idle(ctx context.Context, reference string) (engine.Container, error) {
+	container, err := a.engine.Inspect(ctx, reference)
+	if err != nil {
+		return container, err
+	}
+	if id, moving := a.moves.of(container.Definition.ID); moving {
+		return container, fmt.Errorf("%w: container %s is being migrated (%s); wait, or cancel with \"godwit migration cancel %s\"",
+			engine.ErrBusy, container.Definition.Name, id, id)
+	}
+	return container, nil
+}
+
+// atHome tells whether an address belongs to this node.
+func (a *Agent) atHome(address netip.Addr) bool {
+	number, err := a.network.Home(address)
+	return err == nil && number == a.self.Number
+}
+
+// define makes a container's definition from what the user asked for and what the image says.
+func (a *Agent) define(request *api.RunRequest) (engine.Definition, error) {
+	found, err := a.images.Resolve(request.Image)
+	if err != nil {
+		return engine.Definition{}, err
+	}
+	id := randomHex(32)
+	definition := engine.Definition{
+		ID: id, Name: request.Name, Image: request.Image, ImageID: found.ID, Layers: found.Layers,
+		Dir: request.Dir, User: request.User, Hostname: request.Hostname, TTY: request.Tty, ReadOnly: request.ReadOnly,
+		Limits:  engine.Limits{MemoryBytes: request.MemoryBytes, CPUs: request.Cpus, Pids: request.Pids},
+		Created: time.Now().UTC(),
+	}
+	if definition.Name == "" {
+		definition.Name = madeUpName(id)
+	}
+	if err := migration.CheckName(definition.Name); err != nil {
+		return definition, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	if definition.Hostname == "" {
+		definition.Hostname = definition.Name
+	}
+	for _, volume := range request.Volumes {
+		definition.Volumes = append(definition.Volumes, engine.Volume{Name: volume.Name, Path: volume.Path, ReadOnly: volume.ReadOnly})
+	}
+	if definition.Labels, err = parseLabels(request.Labels); err != nil {
+		return definition, err
+	}
+	return definition, applyImage(&definition, request, found)
+}
+
+func applyImage(definition *engine.Definition, request *api.RunRequest, found image.Image) error {
+	entrypoint, args := found.Config.Entrypoint, request.Args
+	if request.Entrypoint != "" {
+		entrypoint = []string{request.Entrypoint}
+	} else if len(args) == 0 {
+		args = found.Config.Cmd
+	}
+	definition.Args = append(append([]string{}, entrypoint...), args...)
+	if len(definition.Args) == 0 {
+		return fmt.Errorf("%w: image %s says nothing of what to run: name a command", errInvalid, request.Image)
+	}
+	definition.Env = mergeEnv(found.Config.Env, request.Env)
+	if definition.Dir == "" {
+		definition.Dir = found.Config.WorkingDir
+	}
+	if definition.Dir == "" {
+		definition.Dir = "/"
+	}
+	if definition.User == "" {
+		definition.User = found.Config.User
+	}
+	return nil
+}
+
+// mergeEnv lets the user's variables replace the image's.
+func mergeEnv(lists ...[]string) []string {
+	merged := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	for _, list := range lists {
+		for _, entry := range list {
+			name, _, _ := strings.Cut(entry, "=")
+			replaced := false
+			for i, have := range merged {
+				if strings.HasPrefix(have, name+"=") {
+					merged[i], replaced = entry, true
+				}
+			}
+			if !replaced {
+				merged = append(merged, entry)
+			}
+		}
+	}
+	return merged
+}
+
+func parseLabels(labels []string) (map[string]string, error) {
+	parsed := map[string]string{}
+	for _, label := range labels {
+		name, value, found := strings.Cut(label, "=")
+		if !found || name == "" {
+			return nil, fmt.Errorf("%w: label %q: want NAME=VALUE", errInvalid, label)
+		}
+		parsed[name] = value
+	}
+	return parsed, nil
+}
+
+func randomHex(bytes int) string {
+	id := make([]byte, bytes)
+	_, _ = rand.Read(id) // never fails (crypto/rand)
+	return hex.EncodeToString(id)
+}
+
+// madeUpName is easier to remember than an id.
+func madeUpName(id string) string {
+	birds := []string{"plover", "curlew", "dunlin", "knot", "tern", "whimbrel", "sanderling", "turnstone", "stint", "ruff"}
+	return birds[mathrand.IntN(len(birds))] + "-" + id[:6] //nolint:gosec // A name is no secret.
+}
+
+// reservations keep names, addresses and ids of containers that are about to come, so that no two come at once.
+type reservations struct {
+	mu    sync.Mutex
+	taken map[string]engine.Definition // by what reserves them: a migration, or a container that is being made
+}
+
+func newReservations() *reservations { return &reservations{taken: map[string]engine.Definition{}} }
+
+func (r *reservations) take(by string, definition engine.Definition) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other, have := range r.taken {
+		if other == by {
+			continue
+		}
+		switch {
+		case have.Name == definition.Name:
+			return fmt.Errorf("%w: %s: a container of this name is just coming", engine.ErrNameTaken, definition.Name)
+		case have.ID == definition.ID:
+			return fmt.Errorf("%w: container %.12s is already coming, by migration %s", engine.ErrBusy, definition.ID, other)
+		case definition.Network.Address.IsValid() && have.Network.Address == definition.Network.Address:
+			return fmt.Errorf("%w: address %s is of a container that is just coming", engine.ErrBusy, definition.Network.Address)
+		}
+	}
+	r.taken[by] = definition
+	return nil
+}
+
+func (r *reservations) release(by string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.taken, by)
+}

@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// listenLocal opens the unix socket. Who may use it is decided by its group; the kernel checks.
+func (a *Agent) listenLocal() (net.Listener, error) {
+	path := filepath.Join(a.config.RunDir, "agent.sock")
+	if connection, err := net.Dial("unix", path); err == nil {
+		connection.Close()
+		return nil, fmt.Errorf("an agent is already running on this node: it answers at %s", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("socket of an earlier agent: %w", err)
+	}
+	gid, err := groupID(a.config.Group)
+	if err != nil {
+		return nil, err
+	}
+	old := syscall.Umask(0o117) // The socket is never open to others, not even for a moment.
+	listener, err := net.Listen("unix", path)
+	syscall.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("socket for the command line: %w", err)
+	}
+	if err := os.Chown(path, 0, gid); err != nil {
+		return nil, errors.Join(fmt.Errorf("socket for the command line: %w", err), listener.Close())
+	}
+	return listener, nil
+}
+
+func groupID(name string) (int, error) {
+	if name == "" {
+		return 0, nil
+	}
+	group, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, fmt.Errorf("group of the socket: %w; make it with \"groupadd --system %s\" or choose one with --group", err, name)
+	}
+	return strconv.Atoi(group.Gid)
+}
+
+// localCredentials tells which user is at the other end of the unix socket (unix(7), SO_PEERCRED).
+type localCredentials struct {
+	credentials.TransportCredentials
+}
+
+func newLocalCredentials() credentials.TransportCredentials { return &localCredentials{} }
+
+// localPeer is what is known of a local caller.
+type localPeer struct {
+	credentials.CommonAuthInfo
+	UID, GID uint32
+	PID      int32
+}
+
+// AuthType implements credentials.AuthInfo.
+func (localPeer) AuthType() string { return "unix" }
+
+func (*localCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, nil, errors.New("not a unix socket")
+	}
+	raw, err := unixConn.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	var peer *syscall.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return nil, nil, fmt.Errorf("who is at the other end of the socket: %w", err)
+	}
+	common := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
+	return conn, localPeer{CommonAuthInfo: common, UID: peer.Uid, GID: peer.Gid, PID: peer.Pid}, nil
+}
+
+func (*localCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return conn, nil, errors.New("for servers only")
+}
+
+func (*localCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "unix"}
+}
+func (c *localCredentials) Clone() credentials.TransportCredentials { return c }
+func (*localCredentials) OverrideServerName(string) error           { return nil }

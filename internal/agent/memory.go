@@ -1,0 +1,36 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountMemory makes a directory whose files are in memory only. With noswap (Linux 6.4) they are not swapped out either.
+func mountMemory(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("memory for the execution state: %w", err)
+	}
+	err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700,noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700")
+	}
+	if err != nil {
+		return fmt.Errorf("memory for the execution state at %s: %w", dir, err)
+	}
+	return nil
+}
+
+// unmountMemory frees what mountMemory made. Doing nothing is success.
+func unmountMemory(dir string) error {
+	err := unix.Unmount(dir, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s: %w", dir, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	return nil
+}

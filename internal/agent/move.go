@@ -1,0 +1,364 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// work is what one side of a migration does. Every undo bears that its step never began, and can be repeated.
+type work interface {
+	// do does a step of this side. For the restore the time is that of the resume; otherwise it is not used.
+	do(ctx context.Context, step migration.StepName) (time.Time, error)
+	undo(ctx context.Context, step migration.StepName) error
+	// send hands a message to the session, without waiting.
+	send(message migration.Message)
+	// ask asks the target for the outcome; source only.
+	ask(ctx context.Context, abort bool) (migration.Message, error)
+	// check finds out what became of the arrival; target only.
+	check(ctx context.Context) (engine.Outcome, time.Time, error)
+	// ended is called once, when the migration has ended on this node.
+	ended(result migration.Finish)
+}
+
+// problemsError is a step's refusal.
+type problemsError struct{ problems []migration.Problem }
+
+func (e *problemsError) Error() string {
+	if len(e.problems) == 1 {
+		return e.problems[0].What + ": " + e.problems[0].Why
+	}
+	return fmt.Sprintf("%d things stand against it; the first: %s: %s", len(e.problems), e.problems[0].What, e.problems[0].Why)
+}
+
+// tickEvery is the pace at which what has to be repeated is repeated: asking in doubt, an undo that failed.
+const tickEvery = 500 * time.Millisecond
+
+// move is one migration on this node. It feeds events to the state machine and executes what comes out, in order;
+// only steps and undos go on beside it. It decides nothing.
+type move struct {
+	agent   *Agent
+	journal *journal
+	tracker *tracker
+
+	mu      sync.Mutex // held while an event is processed, so that actions are executed in order
+	machine *migration.Machine
+	life    int // counts the machines of this migration in this process
+	work    work
+	running map[migration.StepName]*runningStep
+	answer  *migration.Message // of the event being processed
+	over    bool
+	done    chan struct{} // closed when the migration has ended on this node
+	final   chan bool     // EmitFinal or Deny
+	proceed chan bool     // Proceed or Deny
+}
+
+type runningStep struct {
+	cancel context.CancelCauseFunc
+	ended  chan struct{}
+}
+
+var errInterrupted = errors.New("interrupted, because the migration is being undone")
+
+func newMove(agent *Agent, journal *journal, machine *migration.Machine) *move {
+	return &move{
+		agent: agent, journal: journal, machine: machine, tracker: newTracker(machine.Record().Spec),
+		running: map[migration.StepName]*runningStep{}, done: make(chan struct{}),
+		final: make(chan bool, 1), proceed: make(chan bool, 1),
+	}
+}
+
+// step processes one event, and returns the answer if it was a question. The error is for the user, if the event came
+// from one; late and doubled events are nothing to tell of.
+func (m *move) step(event migration.Event) (*migration.Message, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answer = nil
+	actions, err := m.machine.Step(event)
+	m.execute(actions)
+	return m.answer, err
+}
+
+// tell processes an event that nobody waits for.
+func (m *move) tell(event migration.Event) {
+	if _, err := m.step(event); err != nil {
+		m.agent.log.Debug("event ignored", "migration", m.tracker.spec.ID, "reason", err)
+	}
+}
+
+// record is the machine's state as it is now.
+func (m *move) record() migration.Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.Record()
+}
+
+// begin executes the first actions: those of Start, or those that Resume returned after a crash.
+func (m *move) begin(actions []migration.Action) {
+	m.mu.Lock()
+	m.execute(actions)
+	m.mu.Unlock()
+	go m.tick()
+}
+
+// tick repeats what must be repeated until the migration has ended on this node.
+func (m *move) tick() {
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-m.done:
+			return
+		case <-m.agent.ctx.Done():
+			return
+		case <-ticker.C:
+			m.tell(migration.Tick{})
+		}
+	}
+}
+
+func (m *move) execute(actions []migration.Action) {
+	for _, action := range actions {
+		if journal, ok := action.(migration.Journal); ok {
+			if err := m.journal.write(journal.Record); err != nil {
+				m.restartFromJournal(err)
+				return
+			}
+			continue
+		}
+		m.executeOne(action)
+	}
+}
+
+func (m *move) executeOne(action migration.Action) {
+	switch action := action.(type) {
+	case migration.Do:
+		m.start(action.Step, m.perform)
+	case migration.Undo:
+		m.start(action.Step, m.performUndo)
+	case migration.Interrupt:
+		if step, ok := m.running[action.Step]; ok {
+			step.cancel(errInterrupted)
+		}
+	case migration.EmitFinal:
+		m.final <- true
+	case migration.Proceed:
+		m.proceed <- true
+	case migration.Deny:
+		m.deny(action.Step)
+	case migration.Send:
+		m.work.send(action.Message)
+	case migration.AskOutcome:
+		go m.ask(action.Abort)
+	case migration.Answer:
+		m.answer = &action.Message
+	case migration.CheckArrived:
+		go m.check()
+	case migration.Finish:
+		m.finish(action)
+	}
+}
+
+func (m *move) deny(step migration.StepName) {
+	if step == migration.StepSend {
+		m.final <- false
+		return
+	}
+	m.proceed <- false
+}
+
+// start runs a step or an undo beside the machine; its end comes back as an event.
+func (m *move) start(name migration.StepName, body func(context.Context, migration.StepName) migration.Event) {
+	ctx, cancel := context.WithCancelCause(m.agent.ctx)
+	step := &runningStep{cancel: cancel, ended: make(chan struct{})}
+	m.running[name] = step
+	life := m.life
+	m.tracker.begin(name)
+	go func() {
+		event := body(ctx, name)
+		cancel(nil)
+		close(step.ended)
+		if m.agent.ctx.Err() != nil {
+			return // The agent is being stopped: the journal says where to go on.
+		}
+		m.endStep(life, event)
+	}()
+}
+
+// endStep hands the end of a step to the machine that began it, not to one that was made from the journal since.
+func (m *move) endStep(life int, event migration.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if life != m.life {
+		return
+	}
+	actions, err := m.machine.Step(event)
+	if err != nil {
+		m.agent.log.Debug("end of a step ignored", "migration", m.tracker.spec.ID, "reason", err)
+	}
+	m.execute(actions)
+}
+
+func (m *move) perform(ctx context.Context, name migration.StepName) migration.Event {
+	began := time.Now()
+	side := string(m.tracker.spec.Side)
+	err := m.agent.faults.at(ctx, side, string(name), "before")
+	var ended time.Time
+	if err == nil {
+		ended, err = m.work.do(ctx, name)
+	}
+	if err == nil {
+		err = m.agent.faults.at(ctx, side, string(name), "after")
+	}
+	if ended.IsZero() {
+		ended = time.Now()
+	}
+	return m.endOf(ctx, name, began, ended, err)
+}
+
+func (m *move) performUndo(ctx context.Context, name migration.StepName) migration.Event {
+	began := time.Now()
+	err := m.agent.faults.at(ctx, string(m.tracker.spec.Side), string(name), "before")
+	if err == nil {
+		err = m.work.undo(ctx, name)
+	}
+	return m.endOf(ctx, name, began, time.Now(), err)
+}
+
+func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended time.Time, err error) migration.Event {
+	if err == nil {
+		m.agent.log.Debug("step done", "migration", m.tracker.spec.ID, "step", name, "seconds", ended.Sub(began).Seconds())
+		return migration.StepDone{Step: name, Began: began, Ended: ended}
+	}
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		err = cause
+	}
+	m.agent.log.Info("step failed", "migration", m.tracker.spec.ID, "step", name, "error", err)
+	failed := migration.StepFailed{Step: name, Error: err.Error(), Began: began, Ended: ended}
+	var refused *problemsError
+	if errors.As(err, &refused) {
+		failed.Problems = refused.problems
+	}
+	return failed
+}
+
+func (m *move) ask(abort bool) {
+	ctx, cancel := context.WithTimeout(m.agent.ctx, 10*time.Second)
+	defer cancel()
+	message, err := m.work.ask(ctx, abort)
+	if err != nil {
+		m.agent.log.Debug("outcome unknown", "migration", m.tracker.spec.ID, "error", err)
+		return // The machine asks again at a later tick.
+	}
+	m.tell(migration.Received{Message: message})
+}
+
+func (m *move) check() {
+	outcome, at, err := m.work.check(m.agent.ctx)
+	if err != nil {
+		m.tell(migration.StepFailed{Step: migration.StepCheck, Error: err.Error()})
+		return
+	}
+	m.tell(migration.Arrived{Outcome: migration.Outcome(outcome), At: at})
+}
+
+// mayEmitFinal asks the machine whether the final marker may leave, and journals that it may have.
+func (m *move) mayEmitFinal(ctx context.Context) error {
+	m.tell(migration.FinalMarker{})
+	return permission(ctx, m.final)
+}
+
+// mayResume asks the machine whether the processes may be resumed.
+func (m *move) mayResume(ctx context.Context) error {
+	m.tell(migration.Ready{})
+	return permission(ctx, m.proceed)
+}
+
+func permission(ctx context.Context, answer <-chan bool) error {
+	select {
+	case yes := <-answer:
+		if !yes {
+			return errInterrupted
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// restartFromJournal does what a crash and a restart of the agent would do: a journal that cannot be written must not
+// let the machine run ahead of what is durable.
+func (m *move) restartFromJournal(cause error) {
+	m.agent.log.Error("journal cannot be written", "migration", m.tracker.spec.ID, "error", cause)
+	m.life++
+	steps := maps.Clone(m.running)
+	for _, step := range steps {
+		step.cancel(fmt.Errorf("journal cannot be written: %w", cause))
+	}
+	go func() {
+		for _, step := range steps {
+			<-step.ended
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		record, err := m.journal.read()
+		if errors.Is(err, errNoJournal) {
+			m.finish(migration.Finish{Result: migration.RolledBack, Error: "the journal cannot be written: " + cause.Error()})
+			return
+		}
+		if err != nil {
+			m.agent.log.Error("journal cannot be read", "migration", m.tracker.spec.ID, "error", err)
+			return
+		}
+		machine, actions, err := migration.Resume(record)
+		if err != nil {
+			m.agent.log.Error("journal cannot be used", "migration", m.tracker.spec.ID, "error", err)
+			return
+		}
+		m.machine = machine
+		m.execute(actions)
+	}()
+}
+
+func (m *move) finish(result migration.Finish) {
+	if m.over {
+		return
+	}
+	m.over = true
+	m.work.ended(result)
+	close(m.done)
+}
+
+// ended tells whether the migration has ended on this node.
+func (m *move) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// limit ends the migration if it takes too long.
+func (m *move) limit(after time.Duration) {
+	go func() {
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			m.tell(migration.Timeout{Reason: fmt.Sprintf("more than %s", after)})
+		case <-m.done:
+		case <-m.agent.ctx.Done():
+		}
+	}()
+}
+
+func (m *move) progress(at time.Time) migration.Progress { return m.tracker.progress(m.record(), at) }
+
+func (m *move) report() migration.Report { return m.tracker.now(m.record(), m.ended()) }

@@ -1,0 +1,284 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// makeOffer describes a container that is to be moved, so that the target can tell whether it can take it.
+func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition engine.Definition) (*api.Offer, error) {
+	described, err := json.Marshal(definition)
+	if err != nil {
+		return nil, err
+	}
+	platform, err := a.platform()
+	if err != nil {
+		return nil, err
+	}
+	platformJSON, err := json.Marshal(platform)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := a.memoryOf(ctx, definition.ID)
+	if err != nil {
+		return nil, err
+	}
+	trees, err := a.treesSize(ctx, definition.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Offer{
+		Protocol: protocolVersion, Migration: spec.ID, Mode: string(spec.Mode), DefinitionJson: described,
+		PlatformJson: platformJSON, MemoryBytes: memory, TreesBytes: trees, StartedUnixNanoseconds: spec.Started.UnixNano(),
+	}, nil
+}
+
+// platform is what this node is, as far as it matters to processes that move here or away.
+func (a *Agent) platform() (migration.Platform, error) {
+	machine, err := kernel.ReadMachine()
+	if err != nil {
+		return migration.Platform{}, err
+	}
+	platform := migration.Platform{
+		Architecture: machine.Architecture, CPUModel: machine.CPUModel, CPUFeatures: machine.CPUFeatures,
+		Kernel: machine.KernelRelease, PageBytes: machine.PageSizeBytes,
+	}
+	tool, err := criu.Find()
+	if err != nil {
+		return platform, err
+	}
+	platform.CRIU = tool.Version.String()
+	return platform, nil
+}
+
+func (a *Agent) treesSize(ctx context.Context, id string) (int64, error) {
+	trees, err := a.engine.Trees(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	for _, tree := range trees {
+		size, err := files.TreeSize(ctx, tree)
+		if err != nil {
+			return 0, fmt.Errorf("size of %s: %w", tree.Path, err)
+		}
+		total += size.Bytes
+	}
+	return total, nil
+}
+
+// memoryOf is the resident memory of a container's processes, pages that they share counted once for each of them:
+// an upper limit of what can travel.
+func (a *Agent) memoryOf(ctx context.Context, id string) (int64, error) {
+	container, err := a.engine.Inspect(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	if container.PID == 0 {
+		return 0, fmt.Errorf("%w: %s", engine.ErrNotRunning, container.Definition.Name)
+	}
+	group, err := kernel.CgroupOf(container.PID)
+	if err != nil {
+		return 0, err
+	}
+	pids, err := group.Procs()
+	if err != nil {
+		return 0, err
+	}
+	var pages int64
+	for _, pid := range pids {
+		pages += residentPages(pid)
+	}
+	return pages * int64(os.Getpagesize()), nil
+}
+
+// residentPages reads proc(5) statm. A process that has just ended has none.
+func residentPages(pid int) int64 {
+	statm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(statm))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages
+}
+
+// examineOffer lists what stands against a container coming here. It changes nothing.
+func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, offer *api.Offer) ([]migration.Problem, error) {
+	var theirs migration.Platform
+	if err := json.Unmarshal(offer.PlatformJson, &theirs); err != nil {
+		return nil, fmt.Errorf("%w: platform of the source: %w", errInvalid, err)
+	}
+	ours, err := a.platform()
+	if err != nil {
+		return nil, err
+	}
+	problems, _ := migration.Compare(theirs, ours)
+	found, err := a.engine.Reserve(ctx, definition)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range found {
+		problems = append(problems, migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy})
+	}
+	address, err := a.examineAddress(ctx, definition)
+	if err != nil {
+		return nil, err
+	}
+	problems = append(problems, address...)
+	return append(problems, a.examineRoom(offer)...), nil
+}
+
+func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition) ([]migration.Problem, error) {
+	address := definition.Network.Address
+	what := "address " + address.String()
+	if _, err := a.network.Home(address); err != nil {
+		return []migration.Problem{{What: what, Why: err.Error(), Remedy: "use nodes of one cluster"}}, nil
+	}
+	containers, err := a.engine.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, have := range containers {
+		if have.Definition.Network.Address == address {
+			return []migration.Problem{{
+				What: what, Why: "container " + have.Definition.Name + " has it on " + a.self.Name, Remedy: "remove that container",
+			}}, nil
+		}
+	}
+	return nil, nil
+}
+
+// examineRoom compares what comes with the memory and the disk that are free.
+func (a *Agent) examineRoom(offer *api.Offer) []migration.Problem {
+	var problems []migration.Problem
+	if free, err := kernel.MemoryAvailable(); err == nil && free < offer.MemoryBytes {
+		problems = append(problems, migration.Problem{
+			What: "memory of " + a.self.Name, Why: fmt.Sprintf("the container has %d MiB, %d MiB are available", offer.MemoryBytes>>20, free>>20),
+			Remedy: "free memory there, or choose another node",
+		})
+	}
+	if err := files.CheckSpace(a.config.StateDir, offer.TreesBytes); err != nil {
+		problems = append(problems, migration.Problem{
+			What: "disk of " + a.self.Name, Why: err.Error(), Remedy: "free space there, or choose another node",
+		})
+	}
+	return problems
+}
+
+// missing lists what of an image is not here.
+func (a *Agent) missing(definition engine.Definition) *api.Reservation {
+	reservation := &api.Reservation{MissingImage: !a.images.Has(definition.ImageID)}
+	for _, layer := range definition.Layers {
+		if !a.images.HasLayer(layer) {
+			reservation.MissingLayers = append(reservation.MissingLayers, layer)
+		}
+	}
+	return reservation
+}
+
+// answerDryRun answers an offer that is only a question.
+func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope], from string, offer *api.Offer) error {
+	if err := checkProtocol(from, offer); err != nil {
+		return err
+	}
+	var definition engine.Definition
+	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
+		return fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
+	}
+	problems, err := a.examineOffer(stream.Context(), definition, offer)
+	if err != nil {
+		return err
+	}
+	message, err := encodeMessage(migration.Message{Kind: migration.KindReserved, Problems: problems})
+	if err != nil {
+		return err
+	}
+	return stream.Send(&api.Envelope{Message: message, Reservation: a.missing(definition)})
+}
+
+// plan tells whether a migration would work, and what would move. Nothing is changed.
+func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (migration.Plan, error) {
+	spec, definition, node, err := a.specify(ctx, request)
+	if err != nil {
+		return migration.Plan{}, err
+	}
+	found, err := a.engine.Examine(ctx, definition.ID)
+	if err != nil {
+		return migration.Plan{}, err
+	}
+	offer, err := a.makeOffer(ctx, spec, definition)
+	if err != nil {
+		return migration.Plan{}, err
+	}
+	plan := migration.Plan{
+		Container: definition.Name, Source: a.self.Name, Target: node.Name, Mode: spec.Mode, Problems: []migration.Problem{},
+		Warnings: []string{}, MissingLayers: []string{}, MemoryBytes: offer.MemoryBytes, FilesBytes: offer.TreesBytes,
+	}
+	for _, p := range found {
+		plan.Problems = append(plan.Problems, migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy})
+	}
+	if err := a.askTarget(ctx, node, offer, &plan); err != nil {
+		return migration.Plan{}, fmt.Errorf("node %s: %s", node.Name, plain(err))
+	}
+	plan.Possible = len(plan.Problems) == 0
+	return plan, nil
+}
+
+// askTarget adds what the target says.
+func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Offer, plan *migration.Plan) error {
+	client, err := a.peers.client(node)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	stream, err := api.NewPeerClient(client).Session(ctx)
+	if err != nil {
+		return err
+	}
+	offer.DryRun = true
+	first := &api.Envelope{Offer: offer, Message: &api.Message{Kind: string(migration.KindReserve)}}
+	if err := stream.Send(first); err != nil {
+		return err
+	}
+	envelope, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if envelope.Message == nil || envelope.Reservation == nil {
+		return errors.New("it answered something else")
+	}
+	message, err := decodeMessage(envelope.Message)
+	if err != nil {
+		return err
+	}
+	plan.Problems = append(plan.Problems, message.Problems...)
+	plan.MissingLayers = append(plan.MissingLayers, envelope.Reservation.MissingLayers...)
+	if envelope.Reservation.WarningsJson != nil {
+		return decodeList(envelope.Reservation.WarningsJson, &plan.Warnings)
+	}
+	return nil
+}

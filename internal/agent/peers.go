@@ -1,0 +1,265 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+const (
+	helloEvery   = 3 * time.Second
+	helloTimeout = 5 * time.Second
+	maxLocations = 1 << 16 // all addresses of a pool
+)
+
+// peers is what this node knows of the others. It says hello to each of them now and then; what they answer keeps the
+// list of nodes and the places of travelling containers the same everywhere.
+type peers struct {
+	id      *identity.Identity
+	state   string // directory of nodes.json
+	version string
+	// here lists the containers that live on this node and are not at home here.
+	here func() []*api.Location
+	// changed is called with the nodes, without this one, when the list has changed.
+	changed func([]identity.Node)
+	// heard is called with what a peer says about containers that live there.
+	heard func(node string, locations []*api.Location)
+
+	mu    sync.Mutex
+	nodes []identity.Node
+	known map[string]*peer
+}
+
+// peer is one other node as it was last seen.
+type peer struct {
+	client    *grpc.ClientConn
+	address   string
+	reachable bool
+	failure   string
+	version   string
+	rtt       time.Duration
+	bandwidth float64 // bits per second; 0: not measured
+}
+
+func newPeers(id *identity.Identity, state, version string) (*peers, error) {
+	nodes, err := identity.LoadNodes(state)
+	if err != nil {
+		return nil, fmt.Errorf("the list of nodes: %w", err)
+	}
+	merged, _ := identity.Merge(nodes, []identity.Node{id.Node})
+	return &peers{id: id, state: state, version: version, nodes: merged, known: map[string]*peer{}}, nil
+}
+
+// list returns the nodes that this one knows, itself included.
+func (p *peers) list() []identity.Node {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.nodes)
+}
+
+// others returns the nodes that this one knows, without itself.
+func (p *peers) others() []identity.Node {
+	return slices.DeleteFunc(p.list(), func(n identity.Node) bool { return n.Name == p.id.Node.Name })
+}
+
+// find returns a node by its name.
+func (p *peers) find(name string) (identity.Node, error) {
+	nodes := p.list()
+	names := make([]string, len(nodes))
+	for i, node := range nodes {
+		if node.Name == name {
+			return node, nil
+		}
+		names[i] = node.Name
+	}
+	return identity.Node{}, fmt.Errorf("%w: no such node: %q; this node knows %v", errInvalid, name, names)
+}
+
+// byNumber returns the name of the node with a number.
+func (p *peers) byNumber(number int) (string, bool) {
+	for _, node := range p.list() {
+		if node.Number == number {
+			return node.Name, true
+		}
+	}
+	return "", false
+}
+
+// client returns the connection for control to a node; it is kept, so that it is warm when it is needed.
+func (p *peers) client(node identity.Node) (*grpc.ClientConn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known[node.Name]
+	if known != nil && known.address == node.Address {
+		return known.client, nil
+	}
+	client, err := wire.DialControl(p.id, node.Address, node.Name)
+	if err != nil {
+		return nil, fmt.Errorf("node %s at %s: %w", node.Name, node.Address, err)
+	}
+	if known != nil {
+		known.client.Close()
+	}
+	p.known[node.Name] = &peer{client: client, address: node.Address, failure: "not reached yet"}
+	return client, nil
+}
+
+// learn merges what another node knows.
+func (p *peers) learn(heard []identity.Node) {
+	p.mu.Lock()
+	merged, changed := identity.Merge(p.nodes, heard)
+	if changed {
+		p.nodes = merged
+	}
+	p.mu.Unlock()
+	if !changed {
+		return
+	}
+	// A list that cannot be saved is heard again from the peers after a restart.
+	_ = identity.SaveNodes(p.state, merged)
+	p.changed(p.others())
+}
+
+// run says hello to every other node until ctx ends.
+func (p *peers) run(ctx context.Context) {
+	ticker := time.NewTicker(helloEvery)
+	defer ticker.Stop()
+	for {
+		var all sync.WaitGroup
+		for _, node := range p.others() {
+			all.Go(func() { _ = p.hello(ctx, node) }) // hello keeps what went wrong for `godwit nodes`.
+		}
+		all.Wait()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// hello exchanges knowledge with one node and notes how far it is.
+func (p *peers) hello(ctx context.Context, node identity.Node) error {
+	client, err := p.client(node)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	request, err := p.helloRequest()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	reply, err := api.NewPeerClient(client).Hello(ctx, request)
+	p.note(node.Name, reply.GetVersion(), time.Since(began), err)
+	if err != nil {
+		return err
+	}
+	return p.hear(node.Name, reply.NodesJson, reply.Locations)
+}
+
+func (p *peers) helloRequest() (*api.HelloRequest, error) {
+	nodes, err := json.Marshal(p.list())
+	if err != nil {
+		return nil, err
+	}
+	return &api.HelloRequest{NodesJson: nodes, Locations: p.here(), Version: p.version}, nil
+}
+
+// answer is the other half of hello.
+func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply, error) {
+	if err := p.hear(from, request.NodesJson, request.Locations); err != nil {
+		return nil, err
+	}
+	own, err := p.helloRequest()
+	if err != nil {
+		return nil, err
+	}
+	return &api.HelloReply{NodesJson: own.NodesJson, Locations: own.Locations, Version: own.Version}, nil
+}
+
+func (p *peers) hear(from string, nodesJSON []byte, locations []*api.Location) error {
+	nodes, err := identity.ParseNodes(nodesJSON)
+	if err != nil {
+		return fmt.Errorf("%w: list of nodes: %w", errInvalid, err)
+	}
+	if len(locations) > maxLocations {
+		return fmt.Errorf("%w: %d locations, at most %d make sense", errInvalid, len(locations), maxLocations)
+	}
+	p.learn(nodes)
+	p.heard(from, locations)
+	return nil
+}
+
+func (p *peers) note(name, version string, rtt time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known[name]
+	if known == nil {
+		return
+	}
+	known.reachable = err == nil
+	if err != nil {
+		known.failure = err.Error()
+		return
+	}
+	known.version, known.failure = version, ""
+	if known.rtt == 0 || rtt < known.rtt {
+		known.rtt = rtt
+	} else {
+		known.rtt += (rtt - known.rtt) / 8 // follow a way that has become longer, not a busy moment
+	}
+}
+
+// noteBandwidth keeps what a data connection measured.
+func (p *peers) noteBandwidth(name string, bitsPerSecond float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[name]; known != nil && bitsPerSecond > 0 {
+		known.bandwidth = bitsPerSecond
+	}
+}
+
+// describe tells of all nodes, as they were last seen.
+func (p *peers) describe() []*api.Node {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	nodes := make([]*api.Node, 0, len(p.nodes))
+	for _, node := range p.nodes {
+		//nolint:gosec // A node number has 8 bits.
+		entry := &api.Node{Name: node.Name, Number: int32(node.Number), Address: node.Address}
+		if node.Name == p.id.Node.Name {
+			entry.Self, entry.Reachable, entry.Version = true, true, p.version
+		} else if known := p.known[node.Name]; known != nil {
+			entry.Reachable, entry.Error, entry.Version = known.reachable, known.failure, known.version
+			entry.RttSeconds, entry.BandwidthBitsPerSecond = known.rtt.Seconds(), known.bandwidth
+		} else {
+			entry.Error = "not reached yet"
+		}
+		nodes = append(nodes, entry)
+	}
+	return nodes
+}
+
+// close ends the connections for control.
+func (p *peers) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var failed []error
+	for _, known := range maps.All(p.known) {
+		failed = append(failed, known.client.Close())
+	}
+	return errors.Join(failed...)
+}

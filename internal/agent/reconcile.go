@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/network"
+)
+
+// reconcile makes the network what the containers of this node need, and removes what an earlier agent left of others.
+// What migrations need they set themselves when they are recovered.
+func (a *Agent) reconcile() error {
+	containers, err := a.engine.List(a.ctx)
+	if err != nil {
+		return err
+	}
+	var keep network.Keep
+	for _, container := range containers {
+		keep.Containers = append(keep.Containers, container.Definition.ID)
+		if container.Definition.Network.Address.IsValid() {
+			keep.Routes = append(keep.Routes, container.Definition.Network.Address)
+		}
+	}
+	keep.Routes = append(keep.Routes, a.awayAddresses(containers)...)
+	if err := a.network.Reconcile(keep); err != nil {
+		return err
+	}
+	var failed []error
+	for _, container := range containers {
+		if container.State == engine.Running {
+			failed = append(failed, a.reattach(container.Definition))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// awayAddresses are those of this node's containers that run elsewhere: the routes to them stay.
+func (a *Agent) awayAddresses(here []engine.Container) []netip.Addr {
+	present := map[string]bool{}
+	for _, container := range here {
+		present[container.Definition.ID] = true
+	}
+	var away []netip.Addr
+	for _, lease := range a.network.Leases() {
+		if !present[lease.Container] {
+			away = append(away, lease.Address)
+		}
+	}
+	return away
+}
+
+// reattach makes sure that a running container has its route. What is there already stays as it is.
+func (a *Agent) reattach(definition engine.Definition) error {
+	if _, err := a.attach(a.ctx, definition); err != nil {
+		return err
+	}
+	return a.network.Route(definition.Network.Address, network.Local(definition.ID))
+}

@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// localService answers the command line on this node. It translates: what it does is done by the Agent.
+type localService struct {
+	api.UnimplementedAgentServer
+	agent *Agent
+}
+
+func (s *localService) Version(context.Context, *api.VersionRequest) (*api.VersionReply, error) {
+	return &api.VersionReply{Version: s.agent.config.Version, Node: s.agent.self.Name}, nil
+}
+
+func (s *localService) Run(ctx context.Context, request *api.RunRequest) (*api.RunReply, error) {
+	definition, err := s.agent.run(ctx, request)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &api.RunReply{
+		Id: definition.ID, Name: definition.Name, Address: definition.Network.Address.String(),
+	}, nil
+}
+
+func (s *localService) Wait(ctx context.Context, request *api.ContainerRequest) (*api.WaitReply, error) {
+	container, err := s.agent.engine.Inspect(ctx, request.Reference)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	code, err := s.agent.engine.Wait(ctx, container.Definition.ID)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &api.WaitReply{ExitCode: int32(code)}, nil //nolint:gosec // An exit code has 8 bits.
+}
+
+func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api.ListReply, error) {
+	containers, err := s.agent.engine.List(ctx)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	reply := &api.ListReply{}
+	for _, container := range containers {
+		if !request.All && (container.State == engine.Exited || container.State == engine.Created) {
+			continue
+		}
+		document, err := json.Marshal(container)
+		if err != nil {
+			return nil, wireError(err)
+		}
+		reply.ContainersJson = append(reply.ContainersJson, document)
+	}
+	return reply, nil
+}
+
+func (s *localService) Inspect(ctx context.Context, request *api.ContainerRequest) (*api.InspectReply, error) {
+	container, err := s.agent.engine.Inspect(ctx, request.Reference)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	document, err := json.Marshal(container)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &api.InspectReply{ContainerJson: document}, nil
+}
+
+func (s *localService) Stop(ctx context.Context, request *api.StopRequest) (*api.StopReply, error) {
+	grace := time.Duration(request.GraceSeconds * float64(time.Second))
+	return &api.StopReply{}, wireError(s.agent.halt(ctx, request.Reference, grace))
+}
+
+func (s *localService) Remove(ctx context.Context, request *api.RemoveRequest) (*api.RemoveReply, error) {
+	return &api.RemoveReply{}, wireError(s.agent.remove(ctx, request.Reference, request.Force))
+}
+
+func (s *localService) Logs(request *api.LogsRequest, stream grpc.ServerStreamingServer[api.LogEntry]) error {
+	container, err := s.agent.engine.Inspect(stream.Context(), request.Reference)
+	if err != nil {
+		return wireError(err)
+	}
+	options := engine.LogOptions{Follow: request.Follow, Tail: int(request.Tail)}
+	return wireError(s.agent.engine.Logs(stream.Context(), container.Definition.ID, options, func(entry engine.LogEntry) error {
+		return stream.Send(&api.LogEntry{
+			UnixNanoseconds: entry.Time.UnixNano(), Stderr: entry.Stream == "stderr", Data: entry.Data,
+		})
+	}))
+}
+
+func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.ExecOutput]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if first.Start == nil || len(first.Start.Args) == 0 {
+		return status.Error(codes.InvalidArgument, "exec: the first message must say what to run")
+	}
+	container, err := s.agent.engine.Inspect(stream.Context(), first.Start.Reference)
+	if err != nil {
+		return wireError(err)
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	output := &execOutput{stream: stream}
+	process := engine.Exec{
+		Args: first.Start.Args, Env: first.Start.Env, Dir: first.Start.Dir, User: first.Start.User,
+		Stdout: output.writer(func(data []byte) *api.ExecOutput { return &api.ExecOutput{Stdout: data} }),
+		Stderr: output.writer(func(data []byte) *api.ExecOutput { return &api.ExecOutput{Stderr: data} }),
+	}
+	if first.Start.Stdin {
+		process.Stdin = execStdin(stream)
+	}
+	code, err := s.agent.engine.Exec(ctx, container.Definition.ID, process)
+	if err != nil {
+		return wireError(err)
+	}
+	return output.send(&api.ExecOutput{Ended: true, ExitCode: int32(code)}) //nolint:gosec // An exit code has 8 bits.
+}
+
+// execStdin makes a reader of the messages of a stream. It ends with the stream.
+func execStdin(stream grpc.BidiStreamingServer[api.ExecInput, api.ExecOutput]) io.Reader {
+	reader, writer := io.Pipe()
+	go func() {
+		for {
+			input, err := stream.Recv()
+			if err != nil || input.EndOfStdin {
+				writer.Close()
+				return
+			}
+			if _, err := writer.Write(input.Stdin); err != nil {
+				return
+			}
+		}
+	}()
+	return reader
+}
+
+// execOutput lets the two outputs of a process share a stream.
+type execOutput struct {
+	mu     sync.Mutex
+	stream grpc.BidiStreamingServer[api.ExecInput, api.ExecOutput]
+}
+
+func (o *execOutput) send(output *api.ExecOutput) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.stream.Send(output)
+}
+
+func (o *execOutput) writer(message func([]byte) *api.ExecOutput) io.Writer {
+	return writerFunc(func(data []byte) (int, error) {
+		if err := o.send(message(data)); err != nil {
+			return 0, err
+		}
+		return len(data), nil
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(data []byte) (int, error) { return f(data) }
+
+// wireError maps errors to gRPC's once, at the edge. The text is what users see.
+func wireError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	code := codes.Unknown
+	switch {
+	case errors.Is(err, engine.ErrNotFound):
+		code = codes.NotFound
+	case errors.Is(err, engine.ErrNameTaken):
+		code = codes.AlreadyExists
+	case errors.Is(err, engine.ErrNotRunning), errors.Is(err, engine.ErrBusy):
+		code = codes.FailedPrecondition
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	case errors.Is(err, errInvalid):
+		code = codes.InvalidArgument
+	}
+	return status.Error(code, err.Error())
+}
+
+// errInvalid is wrapped by errors that are the caller's.
+var errInvalid = errors.New("invalid request")

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// watchEvery is how often a watcher is told how far a migration is.
+const watchEvery = 100 * time.Millisecond
+
+func (s *localService) Migrate(ctx context.Context, request *api.MigrateRequest) (*api.MigrateReply, error) {
+	m, err := s.agent.migrate(ctx, request)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &api.MigrateReply{Migration: m.tracker.spec.ID}, nil
+}
+
+func (s *localService) Plan(ctx context.Context, request *api.MigrateRequest) (*api.PlanReply, error) {
+	plan, err := s.agent.plan(ctx, request)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	document, err := json.Marshal(plan)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &api.PlanReply{PlanJson: document}, nil
+}
+
+// Watch tells of a migration until it has ended on this node.
+func (s *localService) Watch(request *api.MigrationRequest, stream grpc.ServerStreamingServer[api.MigrationUpdate]) error {
+	m, err := s.agent.moves.find(request.Migration)
+	if err != nil {
+		return wireError(err)
+	}
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for !m.ended() {
+		progress, err := json.Marshal(m.progress(time.Now()))
+		if err != nil {
+			return wireError(err)
+		}
+		if err := stream.Send(&api.MigrationUpdate{ProgressJson: progress}); err != nil {
+			return err
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-m.done:
+		case <-ticker.C:
+		}
+	}
+	report, err := json.Marshal(m.report())
+	if err != nil {
+		return wireError(err)
+	}
+	return stream.Send(&api.MigrationUpdate{ReportJson: report})
+}
+
+func (s *localService) Migrations(context.Context, *api.MigrationsRequest) (*api.MigrationsReply, error) {
+	reply := &api.MigrationsReply{}
+	for _, m := range s.agent.moves.list() {
+		report, err := json.Marshal(m.report())
+		if err != nil {
+			return nil, wireError(err)
+		}
+		reply.ReportsJson = append(reply.ReportsJson, report)
+	}
+	return reply, nil
+}
+
+func (s *localService) Cancel(_ context.Context, request *api.MigrationRequest) (*api.CancelReply, error) {
+	m, err := s.agent.moves.find(request.Migration)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if m.ended() {
+		return nil, wireError(fmt.Errorf("%w: migration %s has ended: %s", errInvalid, request.Migration, m.record().Result))
+	}
+	_, err = m.step(migration.Cancel{Reason: "by a user"})
+	return &api.CancelReply{}, wireError(err)
+}
+
+func (s *localService) Resolve(_ context.Context, request *api.ResolveRequest) (*api.ResolveReply, error) {
+	side := migration.Side(request.RunsAt)
+	if side != migration.Source && side != migration.Target {
+		return nil, wireError(fmt.Errorf("%w: it runs at the source or at the target, not at %.40q", errInvalid, request.RunsAt))
+	}
+	m, err := s.agent.moves.find(request.Migration)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	_, err = m.step(migration.Resolve{RunsAt: side})
+	return &api.ResolveReply{}, wireError(err)
+}

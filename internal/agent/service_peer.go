@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// protocolVersion of what two agents say to each other. It changes whenever two versions would misunderstand.
+const protocolVersion = 1
+
+// peerService answers other nodes. Who they are is proven by their certificates; what they say is not trusted.
+type peerService struct {
+	api.UnimplementedPeerServer
+	agent *Agent
+}
+
+// caller is the node that makes a call.
+func caller(ctx context.Context) (string, error) {
+	peer, ok := wire.PeerFrom(ctx)
+	if !ok {
+		return "", status.Error(codes.Unauthenticated, "the caller is no node of this cluster")
+	}
+	return peer.Name, nil
+}
+
+func (s *peerService) Hello(ctx context.Context, request *api.HelloRequest) (*api.HelloReply, error) {
+	from, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := s.agent.peers.answer(from, request)
+	return reply, wireError(err)
+}
+
+// Session is the source's side of one migration to this node.
+func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope]) error {
+	from, err := caller(stream.Context())
+	if err != nil {
+		return err
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if first.Offer == nil || first.Message == nil {
+		return status.Error(codes.InvalidArgument, "a session begins with an offer")
+	}
+	if first.Offer.DryRun {
+		return wireError(s.agent.answerDryRun(stream, from, first.Offer))
+	}
+	m, err := s.agent.accept(from, first.Offer)
+	if err != nil {
+		return wireError(err)
+	}
+	work, ok := m.work.(*target)
+	if !ok {
+		return status.Error(codes.Internal, "a migration to this node has no target")
+	}
+	err = work.control.attach(stream, work.hears, func() { s.agent.deliver(m, first.Message) })
+	m.tell(migration.PeerLost{Error: plain(err)})
+	return nil
+}
+
+// peerMove finds a migration that the calling node has to do with.
+func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
+	from, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.agent.moves.find(id)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	if m.tracker.spec.Source != from && m.tracker.spec.Target != from {
+		return nil, status.Errorf(codes.PermissionDenied, "node %s has nothing to do with migration %s", from, id)
+	}
+	return m, nil
+}
+
+func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.TellReply, error) {
+	m, err := s.peerMove(ctx, request.Migration)
+	if err != nil {
+		return nil, err
+	}
+	if request.Message == nil {
+		return nil, status.Error(codes.InvalidArgument, "no message")
+	}
+	s.agent.deliver(m, request.Message)
+	return &api.TellReply{}, nil
+}
+
+// Outcome answers a source that does not know. A migration that this node has never heard of, or has forgotten since
+// nothing of it was ever begun, never ran here; and since its id is made durable as such, it never will.
+func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) (*api.OutcomeReply, error) {
+	from, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := migration.CheckID(request.Migration); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	m, err := s.peerMove(ctx, request.Migration)
+	if status.Code(err) == codes.NotFound {
+		if err := s.agent.moves.ban(request.Migration, from); err != nil {
+			return nil, wireError(err)
+		}
+		return &api.OutcomeReply{Message: &api.Message{
+			Kind: string(migration.KindNeverRan), Error: "this migration is not known here",
+		}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, err := m.step(migration.Asked{Abort: request.Abort})
+	if answer == nil {
+		return nil, wireError(fmt.Errorf("no answer yet: %w", errors.Join(err, errBusyMachine)))
+	}
+	encoded, err := encodeMessage(*answer)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &api.OutcomeReply{Message: encoded}, nil
+}
+
+var errBusyMachine = errors.New("the migration has nothing to say")
+
+func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) (*api.ReleaseReply, error) {
+	if _, err := caller(ctx); err != nil {
+		return nil, err
+	}
+	address, err := netip.ParseAddr(request.Address)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "address %.60q: %v", request.Address, err)
+	}
+	if err := migration.CheckContainerID(request.Container); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return &api.ReleaseReply{}, wireError(s.agent.releaseAddress(ctx, address, request.Container))
+}
+
+// releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own container gives it
+// back, and not while it is here.
+func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, container string) error {
+	for _, lease := range a.network.Leases() {
+		if lease.Address != address || lease.Container != container {
+			continue
+		}
+		if _, err := a.engine.Inspect(ctx, container); err == nil {
+			return fmt.Errorf("%w: container %.12s is on this node", errInvalid, container)
+		}
+		return errors.Join(a.network.Unroute(address), a.network.ReleaseLease(container))
+	}
+	return nil
+}
+
+// serveData hands data connections to the migrations that they belong to.
+func (a *Agent) serveData(ctx context.Context, listener *wire.Listener) {
+	for {
+		conn, err := listener.AcceptData(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				a.log.Error("data connections", "error", err)
+			}
+			return
+		}
+		go func() {
+			if err := a.serveConn(ctx, conn); err != nil {
+				a.log.Info("data connection ended", "from", conn.Peer().Name, "error", err)
+			}
+		}()
+	}
+}
+
+func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
+	defer conn.Close()
+	var work *target
+	check := func(hello stream.Hello) (err error) {
+		if hello.Purpose == purposeMeasure {
+			return nil
+		}
+		work, err = a.targetOf(hello, conn.Peer().Name)
+		return err
+	}
+	session, hello, err := stream.Answer(ctx, conn, check, a.streamOptions())
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	if hello.Purpose == purposeMeasure {
+		_, err := session.Next() // probes are answered while it reads
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if !work.attach(ctx, session) {
+		return errors.New("a second data connection for one migration")
+	}
+	return waitFor(ctx, work.move.done)
+}
+
+// targetOf finds the migration that a data connection is for.
+func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
+	if hello.Purpose != purposeMigration {
+		return nil, fmt.Errorf("a data connection is for %q or %q, not %.40q", purposeMigration, purposeMeasure, hello.Purpose)
+	}
+	m, err := a.moves.find(hello.Migration)
+	if err != nil {
+		return nil, err
+	}
+	work, ok := m.work.(*target)
+	if !ok || m.tracker.spec.Source != from || m.ended() {
+		return nil, fmt.Errorf("migration %.40q does not bring anything from %s here", hello.Migration, from)
+	}
+	return work, nil
+}

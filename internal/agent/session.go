@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// envelopeStream is either end of a session.
+type envelopeStream interface {
+	Send(*api.Envelope) error
+	Recv() (*api.Envelope, error)
+}
+
+// session is the control stream of one migration. What is sent leaves in order and never makes the sender wait; that
+// it is lost is told once, by the error of run.
+type session struct {
+	out  chan *api.Envelope
+	once sync.Once
+	gone chan struct{}
+}
+
+// outboxSize is more than a migration ever says in one session.
+const outboxSize = 64
+
+func newSession() *session {
+	return &session{out: make(chan *api.Envelope, outboxSize), gone: make(chan struct{})}
+}
+
+// send queues an envelope. On a session that is lost, or whose peer has stopped reading, it is dropped: the machines
+// repeat what matters.
+func (s *session) send(envelope *api.Envelope) {
+	select {
+	case s.out <- envelope:
+	default:
+	}
+}
+
+func (s *session) close() { s.once.Do(func() { close(s.gone) }) }
+
+// lingerAtMost bounds how long the end of a session waits for the peer to have read what was said last.
+const lingerAtMost = 5 * time.Second
+
+// run passes envelopes on until either end breaks the session, or close is called here.
+func (s *session) run(stream envelopeStream, receive func(*api.Envelope)) error {
+	written, received := make(chan error, 1), make(chan error, 1)
+	go func() { written <- s.write(stream) }()
+	go func() { received <- readAll(stream, receive) }()
+	defer s.close()
+	select {
+	case err := <-received:
+		if errors.Is(err, io.EOF) {
+			return errors.New("the peer ended the session")
+		}
+		return err
+	case err := <-written:
+		if client, ok := stream.(interface{ CloseSend() error }); ok && err == nil {
+			return linger(client.CloseSend(), received)
+		}
+		return err
+	}
+}
+
+// linger waits until the peer has ended its half too: a stream that is cancelled loses what has not been read.
+func linger(err error, received <-chan error) error {
+	timer := time.NewTimer(lingerAtMost)
+	defer timer.Stop()
+	select {
+	case <-received:
+	case <-timer.C:
+	}
+	return err
+}
+
+func readAll(stream envelopeStream, receive func(*api.Envelope)) error {
+	for {
+		envelope, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		receive(envelope)
+	}
+}
+
+// write sends what is queued; when the session is closed, what was queued before still leaves.
+func (s *session) write(stream envelopeStream) error {
+	for {
+		select {
+		case envelope := <-s.out:
+			if err := stream.Send(envelope); err != nil {
+				return err
+			}
+			continue
+		default:
+		}
+		select {
+		case envelope := <-s.out:
+			if err := stream.Send(envelope); err != nil {
+				return err
+			}
+		case <-s.gone:
+			if len(s.out) == 0 {
+				return nil
+			}
+		}
+	}
+}
+
+// maxMessageParts bounds the lists that a message may bring.
+const maxMessageParts = 1 << 10
+
+// encodeMessage and decodeMessage translate between the state machine and the wire.
+func encodeMessage(message migration.Message) (*api.Message, error) {
+	encoded := &api.Message{Kind: string(message.Kind), Error: message.Error}
+	if !message.At.IsZero() {
+		encoded.AtUnixNanoseconds = message.At.UnixNano()
+	}
+	var err error
+	if len(message.Problems) > 0 {
+		encoded.ProblemsJson, err = json.Marshal(message.Problems)
+	}
+	if err == nil && len(message.Spans) > 0 {
+		encoded.SpansJson, err = json.Marshal(message.Spans)
+	}
+	return encoded, err
+}
+
+func decodeMessage(encoded *api.Message) (migration.Message, error) {
+	message := migration.Message{Kind: migration.MessageKind(encoded.Kind), Error: encoded.Error}
+	if encoded.AtUnixNanoseconds != 0 {
+		message.At = time.Unix(0, encoded.AtUnixNanoseconds)
+	}
+	if err := decodeList(encoded.ProblemsJson, &message.Problems); err != nil {
+		return message, fmt.Errorf("message %.40q: %w", encoded.Kind, err)
+	}
+	if err := decodeList(encoded.SpansJson, &message.Spans); err != nil {
+		return message, fmt.Errorf("message %.40q: %w", encoded.Kind, err)
+	}
+	return message, nil
+}
+
+func decodeList[T any](document []byte, list *[]T) error {
+	if len(document) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(document, list); err != nil {
+		return err
+	}
+	if len(*list) > maxMessageParts {
+		return fmt.Errorf("a list has %d entries, at most %d are allowed", len(*list), maxMessageParts)
+	}
+	return nil
+}
+
+// waitFor waits for a channel to be closed.
+func waitFor(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,422 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// source does the steps of the node that gives.
+type source struct {
+	agent      *Agent
+	move       *move
+	definition engine.Definition
+	target     identity.Node
+	control    sourceControl
+
+	// What the steps leave for later ones. After a crash all of it is gone, and the undos do without.
+	mu          sync.Mutex
+	offered     *api.Offer
+	reservation *api.Reservation
+	data        *stream.Session
+	departure   engine.Departure
+	hold        *network.Hold
+	held        bool // the hold was started
+	sender      *stateSender
+}
+
+func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node) *source {
+	s := &source{agent: agent, move: m, definition: definition, target: node}
+	s.control = sourceControl{
+		control: control{agent: agent, move: m, peer: node},
+		offer:   s.offer, reservation: s.reserved,
+	}
+	return s
+}
+
+func (s *source) reserved(reservation *api.Reservation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reservation = reservation
+}
+
+// imagesDir is where the execution state is while it leaves, in memory.
+func (s *source) imagesDir() string {
+	return filepath.Join(s.agent.config.RunDir, "migrations", s.id(), "images")
+}
+
+func (s *source) id() string { return s.move.tracker.spec.ID }
+
+func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, error) {
+	switch step {
+	case migration.StepExamine:
+		return time.Time{}, s.examine(ctx)
+	case migration.StepStage:
+		return time.Time{}, s.stage(ctx)
+	case migration.StepPrepare:
+		return time.Time{}, s.prepare(ctx)
+	case migration.StepHold:
+		return time.Time{}, s.holdPackets()
+	case migration.StepFreeze:
+		return s.freeze(ctx)
+	case migration.StepDump:
+		return time.Time{}, s.dump(ctx)
+	case migration.StepSend:
+		return time.Time{}, s.sendState(ctx)
+	case migration.StepForward:
+		return time.Time{}, s.forward(ctx)
+	case migration.StepDestroy:
+		return time.Time{}, s.agent.engine.Destroy(ctx, s.definition.ID)
+	case migration.StepCleanup:
+		return time.Time{}, s.cleanup(ctx)
+	}
+	return time.Time{}, fmt.Errorf("the source has no step %s", step)
+}
+
+func (s *source) undo(ctx context.Context, step migration.StepName) error {
+	switch step {
+	case migration.UndoPrepare:
+		return s.unprepare()
+	case migration.UndoHold:
+		return s.release(ctx, network.Local(s.definition.ID))
+	case migration.UndoFreeze:
+		return s.agent.engine.Thaw(ctx, s.definition.ID)
+	}
+	return fmt.Errorf("the source has no undo %s", step)
+}
+
+func (s *source) check(context.Context) (engine.Outcome, time.Time, error) {
+	return "", time.Time{}, errors.New("nothing arrives at the source")
+}
+
+// examine finds what CRIU cannot dump, before anything moves, and what is to be offered.
+func (s *source) examine(ctx context.Context) error {
+	problems, err := s.agent.engine.Examine(ctx, s.definition.ID)
+	if err != nil {
+		return err
+	}
+	if err := refuse(problems); err != nil {
+		return err
+	}
+	s.offered, err = s.agent.makeOffer(ctx, s.move.tracker.spec, s.definition)
+	if err == nil {
+		s.move.tracker.expect(s.offered.MemoryBytes + s.offered.TreesBytes)
+	}
+	return err
+}
+
+func (s *source) offer() *api.Offer { return s.offered }
+
+// refuse makes a refusal of what an engine found.
+func refuse(found []engine.Problem) error {
+	if len(found) == 0 {
+		return nil
+	}
+	problems := make([]migration.Problem, len(found))
+	for i, p := range found {
+		problems[i] = migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy}
+	}
+	return &problemsError{problems}
+}
+
+// stage opens the data connection, measures it, and sends the layers that the target has not.
+func (s *source) stage(ctx context.Context) error {
+	if err := s.openData(ctx); err != nil {
+		return err
+	}
+	if err := s.measure(ctx); err != nil {
+		return fmt.Errorf("measure the way to %s: %w", s.target.Name, err)
+	}
+	if err := s.sendImage(ctx); err != nil {
+		return fmt.Errorf("send the image: %w", err)
+	}
+	if err := s.section(kindStaged, "", nil); err != nil {
+		return err
+	}
+	return s.data.Flush()
+}
+
+func (s *source) openData(ctx context.Context) error {
+	conn, err := wire.Dial(ctx, s.agent.id, s.target.Address, s.target.Name)
+	if err != nil {
+		return err
+	}
+	data, err := stream.Open(ctx, conn, stream.Hello{Migration: s.id(), Purpose: purposeMigration}, s.agent.streamOptions())
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	s.mu.Lock()
+	s.data = data
+	s.mu.Unlock()
+	go s.listen(data)
+	go func() {
+		<-s.move.done
+		_ = data.Close() // Nothing is under way on it any more.
+	}()
+	return nil
+}
+
+// listen notices that the target ends the data connection, so that nobody waits for a link that is gone.
+func (s *source) listen(data *stream.Session) {
+	section, err := data.Next()
+	if err == nil {
+		err = fmt.Errorf("a section %.40q comes from the target", section.Kind)
+	}
+	s.move.tell(migration.PeerLost{Error: err.Error()})
+}
+
+// measure opens the connection's window and chooses the codec by what it carries.
+func (s *source) measure(ctx context.Context) error {
+	link, err := s.data.Warm(ctx, stream.Budget{})
+	if err != nil {
+		return err
+	}
+	s.agent.peers.noteBandwidth(s.target.Name, link.BandwidthBitsPerSecond)
+	choice := stream.Choose(link.BandwidthBitsPerSecond, s.agent.cores)
+	if err := s.data.SetCodec(choice.Codec); err != nil {
+		return err
+	}
+	s.move.tracker.measured(link, choice)
+	return nil
+}
+
+func (s *source) sendImage(ctx context.Context) error {
+	s.mu.Lock()
+	reservation := s.reservation
+	s.mu.Unlock()
+	if reservation.GetMissingImage() {
+		config, err := s.agent.images.Config(s.definition.ImageID)
+		if err != nil {
+			return err
+		}
+		if err := s.section(kindImage, s.definition.Image, config); err != nil {
+			return err
+		}
+	}
+	for _, layer := range reservation.GetMissingLayers() {
+		if err := s.sendLayer(ctx, layer); err != nil {
+			return fmt.Errorf("layer %s: %w", layer, err)
+		}
+	}
+	return nil
+}
+
+func (s *source) sendLayer(ctx context.Context, layer string) error {
+	section, err := s.begin(kindLayer, layer)
+	if err != nil {
+		return err
+	}
+	if err := s.agent.images.ExportLayer(ctx, layer, section); err != nil {
+		return err
+	}
+	return section.Close()
+}
+
+// section sends a small section whole.
+func (s *source) section(kind, name string, content []byte) error {
+	section, err := s.begin(kind, name)
+	if err != nil {
+		return err
+	}
+	if _, err := section.Write(content); err != nil {
+		return err
+	}
+	return section.Close()
+}
+
+// begin starts a section; what is written to it counts as progress, and Close ends it.
+func (s *source) begin(kind, name string) (io.WriteCloser, error) {
+	if err := s.data.Begin(kind, name); err != nil {
+		return nil, err
+	}
+	return &sentSection{s.data, s.move.tracker}, nil
+}
+
+type sentSection struct {
+	data    *stream.Session
+	tracker *tracker
+}
+
+func (s *sentSection) Write(p []byte) (int, error) {
+	n, err := s.data.Write(p)
+	s.tracker.transferred(int64(n))
+	return n, err
+}
+
+func (s *sentSection) Close() error { return s.data.End() }
+
+// prepare does all that a dump needs and that takes time.
+func (s *source) prepare(ctx context.Context) error {
+	if err := mountMemory(s.imagesDir()); err != nil {
+		return err
+	}
+	departure, err := s.agent.engine.Depart(ctx, s.definition.ID)
+	if err != nil {
+		return err
+	}
+	s.departure = departure
+	if s.hold, err = s.agent.network.Prepare(s.definition.Network.Address); err != nil {
+		return err
+	}
+	// Again, just before it counts: what was staged may have taken long, and an idle connection loses its window.
+	link, err := s.data.Warm(ctx, stream.Budget{})
+	if err != nil {
+		return err
+	}
+	s.move.tracker.clock(link.Clock)
+	return nil
+}
+
+func (s *source) unprepare() error {
+	var err error
+	if s.departure != nil {
+		err = s.departure.Close()
+	}
+	if s.hold != nil && !s.held {
+		err = errors.Join(err, s.hold.Close())
+		s.hold = nil
+	}
+	return errors.Join(err, unmountMemory(s.imagesDir()))
+}
+
+func (s *source) holdPackets() error {
+	s.held = true
+	return s.hold.Start()
+}
+
+// release lets held packets go, in order. After a crash of the agent there is no queue left, only a route to set.
+func (s *source) release(ctx context.Context, to network.Destination) error {
+	if s.hold == nil {
+		return s.agent.network.Route(s.definition.Network.Address, to)
+	}
+	if err := s.hold.Release(ctx, to, 0); err != nil {
+		return err
+	}
+	s.move.tracker.held(s.hold.Stats())
+	s.hold, s.held = nil, false
+	return nil
+}
+
+func (s *source) freeze(ctx context.Context) (time.Time, error) {
+	at, err := s.departure.Freeze(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	s.move.tracker.frozen(at)
+	return time.Time{}, nil
+}
+
+// dump writes the execution state into memory, and sends what only grows while it does.
+func (s *source) dump(ctx context.Context) error {
+	s.sender = newStateSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
+	complete := make(chan struct{})
+	followed := make(chan error, 1)
+	go func() { followed <- s.sender.follow(ctx, complete) }()
+	err := s.departure.Dump(ctx, s.imagesDir())
+	close(complete)
+	return errors.Join(err, <-followed)
+}
+
+// sendState sends what is left of the state, the files, and the final marker. The permission for the marker is asked
+// for first, so that the journal is written while the bytes leave.
+func (s *source) sendState(ctx context.Context) error {
+	permission := make(chan error, 1)
+	go func() { permission <- s.move.mayEmitFinal(ctx) }()
+	manifest, err := s.sendContent(ctx)
+	if err = errors.Join(err, <-permission); err != nil {
+		return err
+	}
+	if err := s.section(kindFinal, "", manifest); err != nil {
+		return err
+	}
+	if err := s.data.Finish(); err != nil {
+		return err
+	}
+	s.move.tracker.counted(s.data.Counters())
+	return nil
+}
+
+func (s *source) sendContent(ctx context.Context) ([]byte, error) {
+	sent, err := s.sender.rest()
+	if err != nil {
+		return nil, err
+	}
+	trees, err := s.agent.engine.Trees(ctx, s.definition.ID)
+	if err != nil {
+		return nil, err
+	}
+	section, err := s.begin(kindTrees, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := files.SendTrees(ctx, section, trees, nil); err != nil {
+		return nil, fmt.Errorf("files of the container: %w", err)
+	}
+	if err := section.Close(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(finalMarker{State: sent})
+}
+
+// forward lets the held packets go to the target, and all that comes after them.
+func (s *source) forward(ctx context.Context) error {
+	return s.release(ctx, network.Via(s.target.Name))
+}
+
+func (s *source) cleanup(ctx context.Context) error {
+	err := s.unprepare()
+	return errors.Join(err, s.agent.network.Detach(s.definition.ID), os.RemoveAll(filepath.Dir(s.imagesDir())))
+}
+
+// send hands a message to the session; what must arrive although the session is lost goes by a call of its own.
+func (s *source) send(message migration.Message) {
+	s.control.sendMessage(message, func(envelope *api.Envelope) {
+		if message.Kind == migration.KindConfirm {
+			envelope.Message.ReportJson = s.reportJSON()
+		}
+	})
+}
+
+func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
+	client, err := s.agent.peers.client(s.target)
+	if err != nil {
+		return migration.Message{}, err
+	}
+	reply, err := api.NewPeerClient(client).Outcome(ctx, &api.OutcomeRequest{Migration: s.id(), Abort: abort})
+	if err != nil {
+		return migration.Message{}, err
+	}
+	if reply.Message == nil {
+		return migration.Message{}, fmt.Errorf("%s answered nothing", s.target.Name)
+	}
+	return decodeMessage(reply.Message)
+}
+
+func (s *source) ended(result migration.Finish) {
+	s.agent.migrationEnded(s.move, result)
+	s.control.close()
+}
+
+// reportJSON is the report that goes to the target with the confirmation.
+func (s *source) reportJSON() []byte {
+	report, err := json.Marshal(s.move.tracker.now(s.move.machine.Record(), false))
+	if err != nil {
+		return nil // The target makes do with what it knows itself.
+	}
+	return report
+}

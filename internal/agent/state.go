@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The execution state is the set of files that CRIU writes. It travels as pieces, each a section named FILE@OFFSET, so
+// that the large files can leave while they grow. Both ends keep it in memory only.
+
+const (
+	statePiece = 4 << 20 // bytes of one piece at most; keeps sections short, so that none waits behind a large one
+	// followEvery is how often a growing file is looked at. At 1 Gbit/s 250 KB leave meanwhile: less than a socket's
+	// buffer holds.
+	followEvery   = 2 * time.Millisecond
+	maxStateFiles = 1 << 16
+)
+
+// stateName is what CRIU calls its files. Nothing else is accepted from a peer.
+var stateName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// sectionWriter begins a section of a data stream; what is written to it ends with Close.
+type sectionWriter func(name string) (io.WriteCloser, error)
+
+// stateSender sends the files of a directory, each byte once, in any number of passes.
+type stateSender struct {
+	dir  string
+	open sectionWriter
+	sent map[string]int64
+}
+
+func newStateSender(dir string, open sectionWriter) *stateSender {
+	return &stateSender{dir: dir, open: open, sent: map[string]int64{}}
+}
+
+// follow sends what only grows, until complete is closed. Then rest sends what is left.
+func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) error {
+	ticker := time.NewTicker(followEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-complete:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+		if err := s.pass(func(name string) bool { return strings.HasPrefix(name, "pages-") }); err != nil {
+			return err
+		}
+	}
+}
+
+// rest sends all that has not been sent, and returns the names and sizes of all files.
+func (s *stateSender) rest() (map[string]int64, error) {
+	if err := s.pass(func(name string) bool { return stateName.MatchString(name) }); err != nil {
+		return nil, err
+	}
+	return s.sent, nil
+}
+
+func (s *stateSender) pass(wanted func(string) bool) error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("execution state: %w", err)
+	}
+	for _, entry := range entries {
+		if !entry.Type().IsRegular() || !wanted(entry.Name()) {
+			continue
+		}
+		if err := s.sendFile(entry.Name()); err != nil {
+			return fmt.Errorf("execution state, %s: %w", entry.Name(), err)
+		}
+	}
+	return nil
+}
+
+func (s *stateSender) sendFile(name string) error {
+	file, err := os.Open(filepath.Join(s.dir, name))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if _, seen := s.sent[name]; !seen && info.Size() == 0 {
+		s.sent[name] = 0
+		return s.sendPiece(file, name, 0, 0)
+	}
+	for offset := s.sent[name]; offset < info.Size(); offset = s.sent[name] {
+		if err := s.sendPiece(file, name, offset, min(info.Size()-offset, statePiece)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stateSender) sendPiece(file io.ReaderAt, name string, offset, length int64) error {
+	section, err := s.open(name + "@" + strconv.FormatInt(offset, 10))
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(section, io.NewSectionReader(file, offset, length)); err != nil {
+		return err
+	}
+	s.sent[name] = offset + length
+	return section.Close()
+}
+
+// stateReceiver writes pieces to a directory in memory.
+type stateReceiver struct {
+	dir      string
+	left     int64 // bytes that may still come
+	received map[string]int64
+}
+
+func newStateReceiver(dir string, limit int64) *stateReceiver {
+	return &stateReceiver{dir: dir, left: limit, received: map[string]int64{}}
+}
+
+// piece takes one section. Pieces of a file come in order, without gaps.
+func (r *stateReceiver) piece(sectionName string, content io.Reader) error {
+	name, offset, err := parsePiece(sectionName)
+	if err != nil {
+		return err
+	}
+	if have, known := r.received[name]; have != offset || !known && len(r.received) >= maxStateFiles {
+		return fmt.Errorf("execution state: %s comes at offset %d after %d bytes, with %d files", name, offset, have, len(r.received))
+	}
+	file, err := os.OpenFile(filepath.Join(r.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	written, err := io.Copy(file, io.LimitReader(content, min(statePiece, r.left)+1))
+	r.received[name] += written
+	r.left -= written
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("execution state, %s: %w", name, err)
+	}
+	if r.left < 0 || written > statePiece {
+		return fmt.Errorf("execution state: more comes than was announced, or a piece of more than %d bytes", statePiece)
+	}
+	return nil
+}
+
+func parsePiece(section string) (name string, offset int64, err error) {
+	name, digits, found := strings.Cut(section, "@")
+	if !found || !stateName.MatchString(name) {
+		return "", 0, fmt.Errorf("execution state: %.80q is no name of a piece", section)
+	}
+	offset, err = strconv.ParseInt(digits, 10, 64)
+	if err != nil || offset < 0 {
+		return "", 0, fmt.Errorf("execution state: %.80q has no valid offset", section)
+	}
+	return name, offset, nil
+}
+
+// check compares what has come with what the source says it sent.
+func (r *stateReceiver) check(sent map[string]int64) error {
+	names := make([]string, 0, len(sent))
+	for name := range sent {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if have, ok := r.received[name]; !ok || have != sent[name] {
+			return fmt.Errorf("execution state: %.80q has %d bytes, the source sent %d", name, have, sent[name])
+		}
+	}
+	if len(r.received) != len(sent) {
+		return fmt.Errorf("execution state: %d files came, the source sent %d", len(r.received), len(sent))
+	}
+	return nil
+}

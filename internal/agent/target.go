@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// The sections of a migration's data connection, in the order in which they come.
+const (
+	kindImage  = "image"  // name: reference; content: the image's configuration
+	kindLayer  = "layer"  // name: DiffID
+	kindStaged = "staged" // nothing more comes before the freeze
+	kindState  = "state"  // name: FILE@OFFSET
+	kindTrees  = "trees"
+	kindFinal  = "final" // content: finalMarker
+)
+
+// What a data connection is for.
+const (
+	purposeMigration = "migration"
+	purposeMeasure   = "measure"
+)
+
+const maxImageConfig = 4 << 20
+
+// finalMarker says that all has been sent, and how much that was.
+type finalMarker struct {
+	State map[string]int64 `json:"state"`
+}
+
+// target does the steps of the node that gets.
+type target struct {
+	agent      *Agent
+	move       *move
+	definition engine.Definition
+	offer      *api.Offer // nil after a crash of the agent
+	control    control
+
+	once     sync.Once
+	data     *stream.Session
+	staged   chan struct{} // closed when staging has ended, with stageErr
+	stageErr error
+
+	mu          sync.Mutex
+	reservation *api.Reservation
+	arrival     engine.Arrival
+}
+
+func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
+	switch step {
+	case migration.StepReserve:
+		return time.Time{}, t.reserve(ctx)
+	case migration.StepArrive:
+		return time.Time{}, t.arrive(ctx)
+	case migration.StepReceive:
+		return time.Time{}, t.receive(ctx)
+	case migration.StepRestore:
+		return t.restore(ctx)
+	case migration.StepSettle:
+		return time.Time{}, nil // What the source had to confirm is in the journal.
+	}
+	return time.Time{}, fmt.Errorf("the target has no step %s", step)
+}
+
+func (t *target) undo(ctx context.Context, step migration.StepName) error {
+	switch step {
+	case migration.UndoReserve:
+		t.agent.reservations.release(t.move.tracker.spec.ID)
+		return nil
+	case migration.UndoArrive:
+		return t.discard(ctx)
+	case migration.UndoRestore:
+		return t.fence(ctx)
+	}
+	return fmt.Errorf("the target has no undo %s", step)
+}
+
+func (t *target) ask(context.Context, bool) (migration.Message, error) {
+	return migration.Message{}, errors.New("the target knows the outcome itself")
+}
+
+func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
+	outcome, err := t.agent.engine.Arrived(ctx, t.definition.ID)
+	if err != nil || outcome == engine.NeverRan {
+		return outcome, time.Time{}, err
+	}
+	return outcome, time.Time{}, t.agent.network.Route(t.definition.Network.Address, network.Local(t.definition.ID))
+}
+
+// reserve refuses what cannot work, before anything moves.
+func (t *target) reserve(ctx context.Context) error {
+	if err := t.agent.reservations.take(t.move.tracker.spec.ID, t.definition); err != nil {
+		return err
+	}
+	problems, err := t.agent.examineOffer(ctx, t.definition, t.offer)
+	if err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return &problemsError{problems}
+	}
+	reservation := t.agent.missing(t.definition)
+	t.mu.Lock()
+	t.reservation = reservation
+	t.mu.Unlock()
+	return nil
+}
+
+// attach takes the data connection and receives what is staged over it. The connection is served until the migration
+// has ended.
+func (t *target) attach(ctx context.Context, data *stream.Session) (first bool) {
+	t.once.Do(func() {
+		first = true
+		t.data = data
+		t.stageErr = t.stage(ctx)
+		close(t.staged)
+	})
+	return first
+}
+
+// stage receives the image and the layers.
+func (t *target) stage(ctx context.Context) error {
+	for {
+		section, err := t.data.Next()
+		if err != nil {
+			return err
+		}
+		switch section.Kind {
+		case kindImage:
+			err = t.importImage(ctx, section)
+		case kindLayer:
+			err = t.importLayer(ctx, section)
+		case kindStaged:
+			return nil
+		default:
+			err = fmt.Errorf("a section %.40q comes before the freeze", section.Kind)
+		}
+		if err != nil {
+			return fmt.Errorf("stage: %w", err)
+		}
+	}
+}
+
+func (t *target) importImage(ctx context.Context, section stream.Section) error {
+	config, err := io.ReadAll(io.LimitReader(section, maxImageConfig+1))
+	if err != nil {
+		return err
+	}
+	if len(config) > maxImageConfig {
+		return fmt.Errorf("the image's configuration is larger than %d bytes", maxImageConfig)
+	}
+	return t.agent.images.ImportConfig(ctx, t.definition.ImageID, t.definition.Image, config)
+}
+
+func (t *target) importLayer(ctx context.Context, section stream.Section) error {
+	t.mu.Lock()
+	reservation := t.reservation
+	t.mu.Unlock()
+	for _, layer := range reservation.GetMissingLayers() {
+		if layer == section.Name {
+			return t.agent.images.ImportLayer(ctx, layer, section)
+		}
+	}
+	return fmt.Errorf("a layer comes that was not asked for: %.100q", section.Name)
+}
+
+// arrive makes all that can stand ready before the state is here.
+func (t *target) arrive(ctx context.Context) error {
+	if err := waitFor(ctx, t.staged); err != nil {
+		return err
+	}
+	if t.stageErr != nil {
+		return t.stageErr
+	}
+	netns, err := t.agent.attach(ctx, t.definition)
+	if err != nil {
+		return err
+	}
+	arrival, err := t.agent.engine.Arrive(ctx, t.definition, netns)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.arrival = arrival
+	t.mu.Unlock()
+	return nil
+}
+
+// receive takes the state, the files and the final marker.
+func (t *target) receive(ctx context.Context) error {
+	if t.arrival == nil {
+		return errors.New("nothing is prepared for the state that comes")
+	}
+	stop := context.AfterFunc(ctx, func() { _ = t.data.Abort("the target gives up") })
+	defer stop()
+	state := newStateReceiver(t.arrival.ImagesDir(), t.stateLimit())
+	for {
+		section, err := t.data.Next()
+		if err != nil {
+			return err
+		}
+		switch section.Kind {
+		case kindState:
+			err = state.piece(section.Name, section)
+		case kindTrees:
+			err = files.ReceiveTrees(ctx, section, t.arrival.TreePath, files.Limits{})
+		case kindFinal:
+			return t.final(section, state)
+		default:
+			err = fmt.Errorf("a section %.40q comes in the freeze", section.Kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// stateLimit bounds the memory that a peer can fill: what it announced, and half as much for what CRIU writes beside
+// pages and for what was allocated since.
+func (t *target) stateLimit() int64 {
+	const least = 64 << 20
+	return t.offer.MemoryBytes + t.offer.MemoryBytes/2 + least
+}
+
+func (t *target) final(section stream.Section, state *stateReceiver) error {
+	var marker finalMarker
+	if err := json.NewDecoder(io.LimitReader(section, 16<<20)).Decode(&marker); err != nil {
+		return fmt.Errorf("final marker: %w", err)
+	}
+	if err := state.check(marker.State); err != nil {
+		return err
+	}
+	if _, err := t.data.Next(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("after the final marker: %w", errors.Join(err, errMoreComes))
+	}
+	t.move.tracker.counted(t.data.Counters())
+	return nil
+}
+
+var errMoreComes = errors.New("the stream has not ended")
+
+// restore makes the processes. The last moment in which it can be stopped is when all sockets exist and nothing runs.
+func (t *target) restore(ctx context.Context) (time.Time, error) {
+	return t.arrival.Restore(ctx, func() error {
+		if err := t.move.mayResume(ctx); err != nil {
+			return err
+		}
+		return t.agent.network.Route(t.definition.Network.Address, network.Local(t.definition.ID))
+	})
+}
+
+// discard removes an arrival that never ran, and turns its address to the source again.
+func (t *target) discard(ctx context.Context) error {
+	t.mu.Lock()
+	arrival := t.arrival
+	t.arrival = nil
+	t.mu.Unlock()
+	var failed error
+	if arrival != nil {
+		failed = arrival.Close()
+	}
+	failed = errors.Join(failed, t.agent.engine.Discard(ctx, t.definition.ID))
+	return errors.Join(failed, t.leaveAddress())
+}
+
+// leaveAddress gives up the address here: it is at the source.
+func (t *target) leaveAddress() error {
+	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
+	err := t.agent.network.Detach(t.definition.ID)
+	if t.agent.atHome(address) {
+		return errors.Join(err, t.agent.network.Route(address, network.Via(source)))
+	}
+	return errors.Join(err, t.agent.network.Unroute(address))
+}
+
+// fence kills and removes the copy that runs here, because an operator decided that it runs at the source.
+func (t *target) fence(ctx context.Context) error {
+	err := t.agent.engine.Remove(ctx, t.definition.ID, true)
+	if errors.Is(err, engine.ErrNotFound) {
+		err = nil
+	}
+	return errors.Join(err, t.leaveAddress())
+}
+
+// send hands a message to the session, with what belongs to it.
+func (t *target) send(message migration.Message) {
+	t.control.send(message, func(envelope *api.Envelope) {
+		if message.Kind == migration.KindReserved {
+			t.mu.Lock()
+			envelope.Reservation = t.reservation
+			t.mu.Unlock()
+		}
+	})
+}
+
+func (t *target) ended(result migration.Finish) {
+	t.agent.reservations.release(t.move.tracker.spec.ID)
+	t.agent.migrationEnded(t.move, result)
+}
+
+// hears takes what the source says over a session.
+func (t *target) hears(envelope *api.Envelope) {
+	if envelope.Message != nil {
+		t.agent.deliver(t.move, envelope.Message)
+	}
+}
+
+func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node, offer *api.Offer) *target {
+	return &target{
+		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
+		control: control{agent: agent, move: m, peer: node},
+	}
+}

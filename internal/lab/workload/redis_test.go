@@ -1,0 +1,80 @@
+package workload
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+)
+
+// serve answers INCR with what next says, and SET with OK.
+func serve(t *testing.T, next func() int64) net.Conn {
+	t.Helper()
+	client, server := net.Pipe()
+	t.Cleanup(func() { client.Close(); server.Close() })
+	go func() {
+		reader := bufio.NewReader(server)
+		for {
+			for range 5 { // *2, $4, INCR, $6, visits
+				if _, err := reader.ReadString('\n'); err != nil {
+					return
+				}
+			}
+			if _, err := fmt.Fprintf(server, ":%d\r\n", next()); err != nil {
+				return
+			}
+		}
+	}()
+	return client
+}
+
+func count(t *testing.T, next func() int64) (Counted, error) {
+	t.Helper()
+	counter := NewRedisCounter(serve(t, next))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	counter.Start(ctx, 1000)
+	for counter.Answers() < 20 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	return counter.Result(5 * time.Second)
+}
+
+func TestCounterAcceptsAStraightCount(t *testing.T) {
+	value := int64(0)
+	counted, err := count(t, func() int64 { value++; return value })
+	if err != nil || counted.Errors+counted.Lost+counted.Doubled != 0 || !counted.SameConnection {
+		t.Fatalf("counted %+v, error %v; want a clean count", counted, err)
+	}
+}
+
+func TestCounterSeesLostAndDoubled(t *testing.T) {
+	values := []int64{1, 2, 3, 3, 4, 7}
+	i := -1
+	counted, err := count(t, func() int64 {
+		i++
+		if i < len(values) {
+			return values[i]
+		}
+		return values[len(values)-1] + int64(i-len(values)) + 1
+	})
+	if err != nil || counted.Lost != 1 || counted.Doubled != 2 {
+		t.Fatalf("counted %+v, error %v; want 1 lost and 2 doubled", counted, err)
+	}
+}
+
+func TestCounterReportsABrokenConnection(t *testing.T) {
+	client, server := net.Pipe()
+	server.Close()
+	counter := NewRedisCounter(client)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	counter.Start(ctx, 1000)
+	counted, err := counter.Result(5 * time.Second)
+	if err == nil || counted.SameConnection {
+		t.Fatalf("counted %+v, error %v; want a broken connection", counted, err)
+	}
+}

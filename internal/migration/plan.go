@@ -1,0 +1,15 @@
+package migration
+
+// Plan is the answer to: would it work, and what would move.
+type Plan struct {
+	Container     string    `json:"container"`
+	Source        string    `json:"source"`
+	Target        string    `json:"target"`
+	Mode          Mode      `json:"mode"`
+	Possible      bool      `json:"possible"`
+	Problems      []Problem `json:"problems"`
+	Warnings      []string  `json:"warnings"`
+	MemoryBytes   int64     `json:"memory_bytes"` // resident: more than travels, which is compressed
+	FilesBytes    int64     `json:"files_bytes"`
+	MissingLayers []string  `json:"missing_layers"` // that the target has not
+}
