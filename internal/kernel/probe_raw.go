@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -117,19 +116,19 @@ func probeDiag(family, protocol int) func() error {
 // diagRequest is struct nlmsghdr and the request of sock_diag(7) for the family; all requests begin with family and
 // protocol, and the rest of zeros asks for nothing.
 func diagRequest(family, protocol int) []byte {
-	const header, inetRequest, unixRequest = 16, 56, 24
-	size := header + unixRequest
+	const inetRequest, unixRequest = 56, 24
+	size := netlinkHeader + unixRequest
 	switch family {
 	case unix.AF_INET, unix.AF_INET6:
-		size = header + inetRequest
+		size = netlinkHeader + inetRequest
 	case unix.AF_NETLINK, unix.AF_PACKET:
-		size = header + 20
+		size = netlinkHeader + 20
 	}
 	b := make([]byte, size)
 	binary.NativeEndian.PutUint32(b[0:], uint32(size))
 	binary.NativeEndian.PutUint16(b[4:], sockDiagByFamily)
 	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	b[header], b[header+1] = byte(family), byte(protocol)
+	b[netlinkHeader], b[netlinkHeader+1] = byte(family), byte(protocol)
 	return b
 }
 
@@ -141,35 +140,31 @@ func diagAnswer(fd int) error {
 		if err != nil {
 			return err
 		}
-		if n < 16 {
-			return errors.New("short answer from sock_diag")
-		}
-		switch binary.NativeEndian.Uint16(buf[4:]) {
-		case unix.NLMSG_ERROR, unix.NLMSG_DONE:
-			if n < 20 {
-				return errors.New("short answer from sock_diag")
-			}
-			if errno := int32(binary.NativeEndian.Uint32(buf[16:])); errno < 0 {
-				return unix.Errno(-errno)
-			}
-			return nil
-		}
-		if lastOf(buf[:n]) == unix.NLMSG_DONE {
-			return nil
+		done, err := diagDone(buf[:n])
+		if err != nil || done {
+			return err
 		}
 	}
 }
 
-// lastOf is the type of the last message in a netlink datagram.
-func lastOf(b []byte) uint16 {
-	last := uint16(0)
-	for len(b) >= 16 {
+// diagDone looks through a datagram for the end of the list, or an error of the kernel.
+func diagDone(b []byte) (bool, error) {
+	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))
-		if size < 16 || size > len(b) {
-			break
+		if size < netlinkHeader || size > len(b) {
+			return false, errNetlink
 		}
-		last = binary.NativeEndian.Uint16(b[4:])
+		kind := binary.NativeEndian.Uint16(b[4:])
+		if kind == unix.NLMSG_ERROR || kind == unix.NLMSG_DONE {
+			if size < netlinkHeader+4 {
+				return false, errNetlink
+			}
+			if errno := int32(binary.NativeEndian.Uint32(b[netlinkHeader:])); errno < 0 {
+				return false, unix.Errno(-errno)
+			}
+			return true, nil
+		}
 		b = b[min((size+3)&^3, len(b)):]
 	}
-	return last
+	return false, nil
 }

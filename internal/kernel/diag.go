@@ -1,0 +1,145 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// UnixSocket is a unix socket as sock_diag(7) tells of it.
+type UnixSocket struct {
+	Inode   uint32
+	Peer    uint32   // inode of the socket it is connected to, 0 if there is none
+	Waiting []uint32 // of a listening socket: inodes of those whose connection is not accepted yet
+}
+
+// Numbers of include/uapi/linux/unix_diag.h.
+const (
+	unixDiagShowPeer  = 0x4
+	unixDiagShowIcons = 0x8
+	unixDiagPeer      = 2
+	unixDiagIcons     = 3
+	unixDiagMessage   = 16 // size of struct unix_diag_msg
+	netlinkHeader     = 16
+)
+
+// UnixSockets lists the unix sockets in the network namespace of a process.
+func UnixSockets(pid int) ([]UnixSocket, error) {
+	type result struct {
+		sockets []UnixSocket
+		err     error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is in another namespace and ends with the goroutine
+		var r result
+		r.sockets, r.err = unixSocketsIn(fmt.Sprintf("/proc/%d/ns/net", pid))
+		done <- r
+	}()
+	r := <-done
+	if r.err != nil {
+		return nil, fmt.Errorf("list the unix sockets of process %d: %w", pid, r.err)
+	}
+	return r.sockets, nil
+}
+
+func unixSocketsIn(netns string) ([]UnixSocket, error) {
+	ns, err := os.Open(netns)
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	request := diagRequest(unix.AF_UNIX, 0)
+	binary.NativeEndian.PutUint32(request[netlinkHeader+4:], ^uint32(0)) // sockets in all states
+	binary.NativeEndian.PutUint32(request[netlinkHeader+12:], unixDiagShowPeer|unixDiagShowIcons)
+	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, err
+	}
+	return receiveUnixSockets(fd)
+}
+
+func receiveUnixSockets(fd int) ([]UnixSocket, error) {
+	var all []UnixSocket
+	buf := make([]byte, 64<<10)
+	for {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err != nil {
+			return nil, err
+		}
+		sockets, done, err := parseUnixSockets(buf[:n])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, sockets...)
+		if done {
+			return all, nil
+		}
+	}
+}
+
+var errNetlink = errors.New("malformed answer from sock_diag")
+
+// parseUnixSockets reads the messages of one datagram; done means that the list is complete.
+func parseUnixSockets(b []byte) (all []UnixSocket, done bool, err error) {
+	for len(b) >= netlinkHeader {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < netlinkHeader || size > len(b) {
+			return nil, false, errNetlink
+		}
+		body := b[netlinkHeader:size]
+		switch binary.NativeEndian.Uint16(b[4:]) {
+		case unix.NLMSG_DONE:
+			return all, true, nil
+		case unix.NLMSG_ERROR:
+			if len(body) < 4 {
+				return nil, false, errNetlink
+			}
+			return nil, false, unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
+		case sockDiagByFamily:
+			s, err := parseUnixSocket(body)
+			if err != nil {
+				return nil, false, err
+			}
+			all = append(all, s)
+		}
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return all, false, nil
+}
+
+func parseUnixSocket(b []byte) (UnixSocket, error) {
+	if len(b) < unixDiagMessage {
+		return UnixSocket{}, errNetlink
+	}
+	s := UnixSocket{Inode: binary.NativeEndian.Uint32(b[4:])}
+	b = b[unixDiagMessage:]
+	for len(b) >= 4 {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < 4 || size > len(b) {
+			return UnixSocket{}, errNetlink
+		}
+		value := b[4:size]
+		switch kind := binary.NativeEndian.Uint16(b[2:]); {
+		case kind == unixDiagPeer && len(value) >= 4:
+			s.Peer = binary.NativeEndian.Uint32(value)
+		case kind == unixDiagIcons:
+			for ; len(value) >= 4; value = value[4:] {
+				s.Waiting = append(s.Waiting, binary.NativeEndian.Uint32(value))
+			}
+		}
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return s, nil
+}
