@@ -39,6 +39,10 @@
 // neither could send what it holds elsewhere. If this process dies, its TUN devices and the routes to them vanish, the
 // blackhole takes their place, and senders repeat what was lost.
 //
+// Order is kept at the node that holds. A client that is attached to the container's new node reaches it directly as soon
+// as it is there, and so may overtake what it had sent before and still waits at the old one. Making it wait for that
+// would lengthen its interruption by a round trip, for an order that IP does not promise.
+//
 // The kernel segments and checksums what enters a TUN device without offloads, so held packets are complete. They are
 // exempt from connection tracking the second time that they come by.
 package network

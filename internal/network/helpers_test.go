@@ -255,3 +255,25 @@ func file(t *testing.T, path, content string) {
 	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	must(t, os.WriteFile(path, []byte(content), 0o600))
 }
+
+// plugRoaming attaches a client, always with the address 198.18.0.2, to a node.
+func (s *site) plugRoaming(node, name string) {
+	s.t.Helper()
+	inside(s.t, s.ns(node), func(h *netlink.Handle) error {
+		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "roaming0", TxQLen: -1})
+		pair.PeerName, pair.PeerNamespace = "node0", netlink.NsFd(s.ns(name))
+		return h.LinkAdd(pair)
+	})
+	configure(s.t, s.ns(node), "roaming0", "198.18.0.1/24", "")
+	configure(s.t, s.ns(name), "node0", "198.18.0.2/24", "198.18.0.1")
+}
+
+// unplugRoaming takes the client away.
+func (s *site) unplugRoaming(node string) {
+	s.t.Helper()
+	inside(s.t, s.ns(node), func(h *netlink.Handle) error {
+		link, err := h.LinkByName("roaming0")
+		must(s.t, err)
+		return h.LinkDel(link)
+	})
+}

@@ -158,5 +158,5 @@ func removeNamespace(path string) error {
 // isNamespace tells a mounted namespace from a mount point that a crash left behind.
 func isNamespace(path string) bool {
 	var stat unix.Statfs_t
-	return unix.Statfs(path, &stat) == nil && int64(stat.Type) == unix.NSFS_MAGIC
+	return unix.Statfs(path, &stat) == nil && stat.Type == unix.NSFS_MAGIC
 }

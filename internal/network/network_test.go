@@ -33,9 +33,21 @@ func (s *site) echo(where string, at netip.AddrPort) {
 // ask sends a datagram and returns the answer, or "" if none comes in time.
 func (s *site) ask(where string, to netip.AddrPort, patience time.Duration) string {
 	s.t.Helper()
+	return s.askBy(where, nil, to, patience)
+}
+
+// askFrom asks from a fixed port, so that it is always the same flow.
+func (s *site) askFrom(where string, port int, to netip.AddrPort) string {
+	s.t.Helper()
+	return s.askBy(where, &net.UDPAddr{Port: port}, to, 3*time.Second)
+}
+
+// askBy does the work of both.
+func (s *site) askBy(where string, from *net.UDPAddr, to netip.AddrPort, patience time.Duration) string {
+	s.t.Helper()
 	var socket *net.UDPConn
 	s.in(where, func() (err error) {
-		socket, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
+		socket, err = net.DialUDP("udp4", from, net.UDPAddrFromAddrPort(to))
 		return err
 	})
 	defer func() { _ = socket.Close() }()

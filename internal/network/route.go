@@ -70,7 +70,7 @@ func (d Destination) String() string {
 func (n *Network) Route(ip netip.Addr, to Destination) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.holds[ip] != nil {
+	if n.holding(ip) {
 		return fmt.Errorf("route %s to %s: %w; release the hold instead", ip, to, ErrHeld)
 	}
 	return n.switchTo(ip, to)
@@ -83,7 +83,7 @@ func (n *Network) Unroute(ip netip.Addr) error {
 	if _, err := n.config.home(ip); err != nil {
 		return err
 	}
-	if n.holds[ip] != nil {
+	if n.holding(ip) {
 		return fmt.Errorf("forget the route of %s: %w; release the hold first", ip, ErrHeld)
 	}
 	if err := n.removeRoutes(isHostRoute(ip)); err != nil {

@@ -1,0 +1,65 @@
+package network
+
+import "net/netip"
+
+// HoldStats is what a hold has done so far. Held packets are forwarded, dropped (the queue was full, or the kernel
+// refused them) or still queued.
+type HoldStats struct {
+	Address            netip.Addr `json:"address"`
+	HeldPackets        int64      `json:"held_packets"`
+	HeldBytes          int64      `json:"held_bytes"`
+	ForwardedPackets   int64      `json:"forwarded_packets"`
+	ForwardedBytes     int64      `json:"forwarded_bytes"`
+	DroppedPackets     int64      `json:"dropped_packets"`
+	DroppedBytes       int64      `json:"dropped_bytes"`
+	QueuedPackets      int64      `json:"queued_packets"`
+	QueuedBytes        int64      `json:"queued_bytes"`
+	LatePackets        int64      `json:"late_packets"` // came to the queue after the route was switched
+	LongestHoldSeconds float64    `json:"longest_hold_seconds"`
+}
+
+// Totals of all holds of this process.
+type Totals struct {
+	Holds              int64   `json:"holds"`
+	HeldPackets        int64   `json:"held_packets"`
+	ForwardedPackets   int64   `json:"forwarded_packets"`
+	DroppedPackets     int64   `json:"dropped_packets"`
+	LatePackets        int64   `json:"late_packets"`
+	LongestHoldSeconds float64 `json:"longest_hold_seconds"`
+}
+
+// Stats of the node's network.
+type Stats struct {
+	Now   []HoldStats `json:"now"` // holds that are not released
+	Total Totals      `json:"total"`
+}
+
+// Stats tells what the hold has done so far.
+func (h *Hold) Stats() HoldStats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	stats := h.stats
+	stats.QueuedPackets, stats.QueuedBytes, _ = h.queue.size()
+	return stats
+}
+
+// Stats tells of the holds.
+func (n *Network) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	stats := Stats{Now: []HoldStats{}, Total: n.totals}
+	for _, hold := range n.holds {
+		stats.Now = append(stats.Now, hold.Stats())
+	}
+	return stats
+}
+
+// add the figures of a hold that has ended.
+func (t *Totals) add(stats HoldStats) {
+	t.Holds++
+	t.HeldPackets += stats.HeldPackets
+	t.ForwardedPackets += stats.ForwardedPackets
+	t.DroppedPackets += stats.DroppedPackets
+	t.LatePackets += stats.LatePackets
+	t.LongestHoldSeconds = max(t.LongestHoldSeconds, stats.LongestHoldSeconds)
+}
