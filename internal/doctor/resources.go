@@ -45,7 +45,6 @@ func resourceChecks() []check {
 			advice: Advice{General: "free space, or choose another state directory by --state"},
 			look: func(_ context.Context, m machine) finding {
 				stat, err := m.fileSystem(m.state)
-				//nolint:unconvert // the fields' types differ from architecture to architecture
 				return enough(int64(stat.Bavail)*int64(stat.Bsize), leastDiskBytes, "free in "+m.state, err)
 			},
 		},
