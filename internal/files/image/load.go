@@ -25,70 +25,85 @@ type found struct {
 	blobs  []blob   // lowest first, one for each layer
 }
 
-// Load adds the images in an archive that comes as a stream: what docker save writes, or a tar of an OCI image layout;
-// either may be compressed as a whole. Images of several platforms in one layout: the one for this node is taken. All
-// images are checked, and their layers are here, before the first becomes visible.
-func (s *Store) Load(ctx context.Context, r io.Reader, progress Progress) ([]Image, error) {
-	release, err := s.Hold()
+// Load adds the images in a file or directory: what docker save writes, or an OCI image layout, as a directory or as a
+// tar; either archive may be compressed as a whole. Images of several platforms in one layout: the one for this node is
+// taken. All images are checked, and their layers are here, before the first becomes visible.
+func (s *Store) Load(ctx context.Context, path string, progress Progress) ([]Image, error) {
+	from, err := s.openSource(ctx, path)
 	if err != nil {
-		return nil, err
-	}
-	defer release()
-	file, err := s.spool(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	from, err := openTarball(file)
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("load image: %w", err)
 	}
 	defer from.Close()
 	return s.loadFrom(ctx, from, progress)
 }
 
-// LoadPath adds the images in a file, as Load does, or in a directory with an OCI image layout.
-func (s *Store) LoadPath(ctx context.Context, path string, progress Progress) ([]Image, error) {
-	info, err := os.Stat(path)
+// LoadStream adds the images in an archive that is read to its end first.
+func (s *Store) LoadStream(ctx context.Context, r io.Reader, progress Progress) ([]Image, error) {
+	file, err := s.spool(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("load image: %w", err)
 	}
-	if !info.IsDir() {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("load image: %w", err)
-		}
-		defer file.Close()
-		return s.Load(ctx, file, progress)
-	}
-	root, err := os.OpenRoot(path)
+	from, err := openTarball(file)
 	if err != nil {
 		return nil, fmt.Errorf("load image: %w", err)
 	}
-	defer root.Close()
+	defer from.Close()
+	return s.loadFrom(ctx, from, progress)
+}
+
+// openSource opens a directory, an archive in place, or what a compressed archive contains.
+func (s *Store) openSource(ctx context.Context, path string) (source, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if info.IsDir() {
+		root, err := os.OpenRoot(path)
+		return directory{root}, errors.Join(err, file.Close())
+	}
+	if info.Mode().IsRegular() && !compressed(file) {
+		return openTarball(file)
+	}
+	defer file.Close()
+	plain, err := s.spool(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	return openTarball(plain)
+}
+
+// loadFrom adds all images of a source.
+func (s *Store) loadFrom(ctx context.Context, from source, progress Progress) ([]Image, error) {
 	release, err := s.Hold()
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	return s.loadFrom(ctx, directory{root}, progress)
+	images, err := list(from)
+	if err != nil {
+		return nil, fmt.Errorf("load image: %w", err)
+	}
+	loaded, err := s.addAll(ctx, images, progress)
+	if err != nil {
+		return nil, fmt.Errorf("load image: %w", err)
+	}
+	return loaded, nil
 }
 
-// loadFrom finds out what kind of archive it is. Docker 25 and later write both kinds into one; its own has the names.
-func (s *Store) loadFrom(ctx context.Context, from source, progress Progress) ([]Image, error) {
-	var images []found
-	var err error
+// list finds out what kind of archive it is, and what is in it. Docker 25 and later write both kinds into one; its own
+// has the names.
+func list(from source) ([]found, error) {
 	switch {
 	case has(from, "manifest.json"):
-		images, err = dockerImages(from)
+		return dockerImages(from)
 	case has(from, "index.json"):
-		images, err = layoutImages(from)
-	default:
-		err = fmt.Errorf("%w: there is neither a manifest.json (docker save) nor an index.json (OCI image layout) in it", ErrInvalid)
+		return layoutImages(from)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s.addAll(ctx, images, progress)
+	return nil, fmt.Errorf("%w: there is neither a manifest.json (docker save) nor an index.json (OCI image layout) in it", ErrInvalid)
 }
 
 func has(from source, name string) bool {

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +14,10 @@ import (
 
 // Remove removes what ref means. A name goes alone if the image has others; otherwise the image goes, if inUse says
 // no of its ID, and with it all layers that no other image has.
-func (s *Store) Remove(ref string, inUse func(imageID string) bool) error {
+func (s *Store) Remove(ctx context.Context, ref string, inUse func(imageID string) bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	release, err := s.lock(unix.LOCK_EX | unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return fmt.Errorf("remove %s: %w or moved; try again when that is done", ref, ErrBusy)
@@ -70,7 +74,7 @@ func (s *Store) discard(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(dir, hidden); err != nil {
+	if err := os.Rename(dir, filepath.Join(hidden, "removed")); err != nil {
 		return errors.Join(err, os.Remove(hidden))
 	}
 	return files.RemoveTree(hidden)

@@ -60,6 +60,13 @@ var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
 
+// compressed tells whether a file begins as a compressed one.
+func compressed(file io.ReaderAt) bool {
+	magic := make([]byte, len(zstdMagic))
+	n, _ := file.ReadAt(magic, 0)
+	return bytes.HasPrefix(magic[:n], gzipMagic) || bytes.Equal(magic, zstdMagic)
+}
+
 // plainArchive decompresses whatever the beginning of a stream says that it is.
 func plainArchive(raw io.Reader) (io.Reader, error) {
 	in := bufio.NewReaderSize(raw, unpackBuffer)
