@@ -55,7 +55,7 @@ func becomeHelper() {
 	lab.RunHidden()
 	// runc finds this binary as "criu" when a container arrives: see the package criu on its gate.
 	if filepath.Base(os.Args[0]) == "criu" {
-		os.Exit(criu.GateMain(os.Args[1:]))
+		os.Exit(criu.GateMain(os.Args))
 	}
 	if len(os.Args) > 1 && os.Args[1] == embedded.MonitorCommand {
 		os.Exit(embedded.Monitor(os.Args[2:]))

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+func (s *localService) Token(_ context.Context, request *api.TokenRequest) (*api.TokenReply, error) {
+	authority, err := s.agent.id.Authority()
+	if err != nil {
+		return nil, wireError(fmt.Errorf("%w; run this on the node that was initialised first", err))
+	}
+	token, err := authority.IssueToken(time.Duration(request.TtlSeconds*float64(time.Second)), "")
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &api.TokenReply{Token: token.String(), Address: s.agent.self.Address}, nil
+}
+
+// Nodes says hello to every node now, so that the answer is about now.
+func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*api.NodesReply, error) {
+	var all sync.WaitGroup
+	for _, node := range s.agent.peers.others() {
+		all.Go(func() {
+			if err := s.agent.peers.hello(ctx, node); err != nil || !request.Measure {
+				return // What went wrong is in the answer.
+			}
+			if err := s.agent.measure(ctx, node); err != nil {
+				s.agent.log.Info("bandwidth not measured", "node", node.Name, "error", err)
+			}
+		})
+	}
+	all.Wait()
+	return &api.NodesReply{Nodes: s.agent.peers.describe()}, nil
+}
+
+// measure finds the bandwidth to a node with a short burst.
+func (a *Agent) measure(ctx context.Context, node identity.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	conn, err := wire.Dial(ctx, a.id, node.Address, node.Name)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	data, err := stream.Open(ctx, conn, stream.Hello{Purpose: purposeMeasure}, a.streamOptions())
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	go data.Next() //nolint:errcheck // The reports of the peer arrive while it reads; it ends with the session.
+	link, err := data.Warm(ctx, stream.Budget{})
+	if err != nil {
+		return err
+	}
+	a.peers.noteBandwidth(node.Name, link.BandwidthBitsPerSecond)
+	return nil
+}
