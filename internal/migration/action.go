@@ -30,7 +30,8 @@ type (
 	// Deny answers FinalMarker (Step is send) or Ready (Step is restore): it may not, and must end as StepFailed.
 	Deny struct{ Step StepName }
 
-	// Send tells the peer, over the session if it stands, else by a call of its own. It may get lost.
+	// Send tells the peer, over the session if it stands. If not, and the message does not need the session, by a call
+	// of its own. It may get lost.
 	Send struct{ Message Message }
 
 	// AskOutcome asks the target what became of it, by a call of its own. The answer comes back as Received; if none
@@ -85,6 +86,16 @@ const (
 	KindNeverRan MessageKind = "never-ran" // and never will, which is durable; with the reason, or with problems: refused
 	KindPending  MessageKind = "pending"   // not known yet: ask again
 )
+
+// NeedsSession tells of a message that means nothing without the session: nobody would notice that its sender is gone.
+func (k MessageKind) NeedsSession() bool {
+	switch k {
+	case KindReserve, KindReserved, KindArrive, KindPrepared:
+		return true
+	default:
+		return false
+	}
+}
 
 // Message is what one machine tells the other. The agent may send more beside it (the container's definition with
 // reserve, its report with confirm).

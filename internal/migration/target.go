@@ -306,15 +306,17 @@ func (m *Machine) fence() {
 	m.rollBack()
 }
 
-// targetResolves takes an operator's decision in place of the source's word.
+// targetResolves takes an operator's decision in place of the source's confirmation. That it runs at the source can only
+// be decided there: this side cannot know whether the source has already given its copy away.
 func (m *Machine) targetResolves(e Resolve) error {
-	switch {
-	case e.RunsAt == Source:
-		return m.overruled("an operator decided that it runs at the source")
-	case e.RunsAt == Target && m.rec.State == Running && m.busy == "":
-		m.note("an operator decided that it runs at the target")
-		m.do(m.commitIndex() + 1)
-		return nil
+	if m.rec.State != Running || m.busy != "" {
+		return fmt.Errorf("%w: migration %s is %s on this node", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
 	}
-	return fmt.Errorf("%w: migration %s is %s", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
+	if e.RunsAt != Target {
+		return fmt.Errorf("%w: the container runs on this node; to take it back, resolve on %s or migrate it",
+			ErrNotInDoubt, m.rec.Spec.Source)
+	}
+	m.note("an operator decided that it runs at the target")
+	m.do(m.commitIndex() + 1)
+	return nil
 }

@@ -1,0 +1,336 @@
+package migration
+
+import (
+	"fmt"
+	"slices"
+)
+
+// This file simulates two agents, the link between them and the container: the world in which model_test.go tries all
+// orders of events. A transition is atomic: an event, and all actions that follow from it. A crash can cut it short
+// after any action.
+
+// copyState is what the container's copy on one node is.
+type copyState uint8
+
+const (
+	copyNone     copyState = iota
+	copyPrepared           // target: an arrival waits for its state
+	copyAtGate             // target: a restore waits before the resume
+	copyReleased           // target: it was allowed to go, and may run at any instant, with or without an agent
+	copyFrozen             // source
+	copyRuns
+)
+
+const (
+	markerNone uint8 = iota
+	markerSent
+	markerHere
+	markerLost
+)
+
+// agentState is one agent: its machine and its journal.
+type agentState struct {
+	m         *Machine // nil: the agent is down
+	disk      *Record
+	doing     StepName
+	cut       bool // doing was interrupted
+	raised    bool // doing has asked for permission
+	granted   bool
+	denied    bool
+	lost      bool // PeerLost is to be delivered
+	finished  bool
+	violation string
+}
+
+// call is a message outside of the session.
+type call struct {
+	kind MessageKind
+	ask  bool
+	with bool // abort
+}
+
+type system struct {
+	agents  [2]agentState
+	copies  [2]copyState
+	session [2][]MessageKind // to the agent with this index
+	calls   [2][]call
+	held    bool
+	warm    bool
+	room    bool // reserved at the target
+	link    bool
+	joined  bool // the session stands
+	marker  uint8
+	faults  int // still allowed
+	bad     string
+	mutant  mutation
+}
+
+const (
+	src = 0
+	dst = 1
+)
+
+func sideIndex(s Side) int {
+	if s == Source {
+		return src
+	}
+	return dst
+}
+
+func testSpec(side Side) Spec {
+	const id = "0123456789abcdef"
+	return Spec{ID: id, Side: side, Container: id + id + id + id, Name: "redis", Source: "a", Target: "b", Mode: Cold}
+}
+
+func mustNew(side Side) *Machine {
+	m, err := New(testSpec(side))
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+func newSystem(faults int, mutant mutation) *system {
+	s := &system{link: true, joined: true, faults: faults, mutant: mutant}
+	s.agents[src].m = mustNew(Source)
+	s.agents[dst].m = mustNew(Target)
+	s.copies[src] = copyRuns
+	return s
+}
+
+func (m *Machine) cloneForTest() *Machine {
+	c := *m
+	c.rec = m.rec.clone()
+	c.out = nil
+	return &c
+}
+
+func (s *system) clone() *system {
+	c := *s
+	for i := range c.agents {
+		if c.agents[i].m != nil {
+			c.agents[i].m = c.agents[i].m.cloneForTest()
+		}
+		c.session[i] = slices.Clone(s.session[i])
+		c.calls[i] = slices.Clone(s.calls[i])
+	}
+	return &c
+}
+
+func (s *system) fail(format string, args ...any) {
+	if s.bad == "" {
+		s.bad = fmt.Sprintf(format, args...)
+	}
+}
+
+// feed gives an event to a machine and executes what follows, but only the first limit actions if the agent crashes
+// then (limit >= 0). It returns how many actions there were.
+func (s *system) feed(i int, event Event, limit int) int {
+	actions, _ := s.agents[i].m.Step(event)
+	return s.execute(i, actions, limit)
+}
+
+func (s *system) execute(i int, actions []Action, limit int) int {
+	actions = s.mutant.apply(s, i, actions)
+	for n, action := range actions {
+		if n == limit {
+			break
+		}
+		s.act(i, action)
+	}
+	if a := &s.agents[i]; a.m != nil {
+		a.m.rec.Notes = nil // they make no difference but many states
+	}
+	if limit >= 0 {
+		s.crash(i)
+	}
+	return len(actions)
+}
+
+func (s *system) act(i int, action Action) {
+	a := &s.agents[i]
+	switch x := action.(type) {
+	case Journal:
+		rec := x.Record
+		a.disk = &rec
+	case Do:
+		s.start(i, x.Step)
+	case Undo:
+		s.start(i, x.Step)
+	case CheckArrived:
+		s.start(i, StepCheck)
+	case Interrupt:
+		if a.doing != x.Step {
+			s.fail("%s: interrupt of %s while doing %q", side(i), x.Step, a.doing)
+		}
+		a.cut = true
+	case EmitFinal:
+		a.granted = true
+		s.marker = markerLost
+		if s.joined {
+			s.marker = markerSent
+		}
+	case Proceed:
+		a.granted = true
+		s.copies[dst] = copyReleased
+	case Deny:
+		a.denied = true
+	case Send:
+		s.send(1-i, call{kind: x.Message.Kind}, s.joined)
+	case AskOutcome:
+		s.send(dst, call{ask: true, with: x.Abort}, false)
+	case Answer:
+		s.send(src, call{kind: x.Message.Kind}, false)
+	case Finish:
+		a.finished = true
+	}
+}
+
+// start begins a step. The agent does one thing at a time for a machine.
+func (s *system) start(i int, step StepName) {
+	a := &s.agents[i]
+	if a.doing != "" {
+		s.fail("%s: told to do %s while doing %s", side(i), step, a.doing)
+	}
+	a.doing, a.cut, a.raised, a.granted, a.denied = step, false, false, false, false
+}
+
+func (s *system) send(to int, c call, session bool) {
+	switch {
+	case session && slices.Contains(s.session[to], c.kind): // repeated; more of them make no difference
+	case session:
+		s.session[to] = append(s.session[to], c.kind)
+	case s.link && !c.kind.NeedsSession() && !slices.Contains(s.calls[to], c):
+		s.calls[to] = append(s.calls[to], c)
+	}
+}
+
+// effect is what a step does to the world. Undos bear that there is nothing to undo.
+func (s *system) effect(step StepName) {
+	switch step {
+	case StepPrepare:
+		s.warm = true
+	case StepHold:
+		s.held = true
+	case StepFreeze:
+		s.copies[src] = copyFrozen
+	case StepForward:
+		s.held = false
+	case StepDestroy:
+		if s.copies[src] == copyRuns {
+			s.fail("destroy of a running container")
+		}
+		s.copies[src] = copyNone
+	case StepCleanup, UndoPrepare:
+		s.warm = false
+	case UndoHold:
+		s.held = false
+	case UndoFreeze:
+		if s.copies[src] == copyFrozen {
+			s.copies[src] = copyRuns
+		}
+	case StepReserve:
+		s.room = true
+	case StepArrive:
+		s.copies[dst] = copyPrepared
+	case UndoArrive:
+		if s.copies[dst] == copyRuns {
+			s.fail("discard of a running container")
+		}
+		s.copies[dst] = copyNone
+	case UndoReserve, StepSettle:
+		s.room = false
+	case UndoRestore:
+		s.copies[dst] = copyNone
+	}
+}
+
+// crash loses all that an agent has not journaled. Processes live on.
+func (s *system) crash(i int) {
+	s.agents[i] = agentState{disk: s.agents[i].disk}
+	s.part()
+}
+
+// part breaks the session. The final marker may be in a buffer of the target already.
+func (s *system) part() {
+	if !s.joined {
+		return
+	}
+	s.joined = false
+	for i := range s.agents {
+		s.session[i] = nil
+		s.agents[i].lost = s.agents[i].m != nil
+	}
+}
+
+func (s *system) restart(i, limit int) int {
+	a := &s.agents[i]
+	if a.disk == nil {
+		a.m = mustNew([]Side{Source, Target}[i])
+		a.finished = i == src // its agent knows nothing of a migration that was not journaled
+		return 0
+	}
+	m, actions, err := Resume(*a.disk)
+	if err != nil {
+		s.fail("%s: %v", side(i), err)
+		return 0
+	}
+	a.m = m
+	return s.execute(i, actions, limit)
+}
+
+func side(i int) Side { return []Side{Source, Target}[i] }
+
+// invariant checks what must hold at every instant.
+func (s *system) invariant() string {
+	if s.bad != "" {
+		return s.bad
+	}
+	if s.copies[src] == copyRuns && s.copies[dst] == copyRuns {
+		return "two copies run"
+	}
+	if s.copies[src] == copyNone && s.copies[dst] != copyRuns {
+		return "no copy is left"
+	}
+	if s.copies[src] == copyFrozen && s.agents[src].finished {
+		return "the source has finished and left the container frozen"
+	}
+	return ""
+}
+
+// stuck checks what must hold when nothing more happens because the link is down: it runs, unless the source is in doubt.
+func (s *system) stuck() string {
+	if s.copies[src] == copyRuns || s.copies[dst] == copyRuns || s.agents[src].m.rec.State == InDoubt {
+		return ""
+	}
+	return fmt.Sprintf("the link is down, and the container does not run although the source is %s", s.agents[src].m.rec.State)
+}
+
+// ended checks what must hold when nothing more happens and the link is up.
+func (s *system) ended() string {
+	var runs []int
+	for i, c := range s.copies {
+		if c == copyRuns {
+			runs = append(runs, i)
+		} else if c != copyNone {
+			return fmt.Sprintf("%s: a copy is left over", side(i))
+		}
+	}
+	switch {
+	case len(runs) != 1:
+		return fmt.Sprintf("%d copies run", len(runs))
+	case s.held || s.warm || s.room:
+		return fmt.Sprintf("left over: hold %t, dump %t, reservation %t", s.held, s.warm, s.room)
+	}
+	for i := range s.agents {
+		rec := s.agents[i].m.rec
+		moved := runs[0] == dst
+		if rec.State != Done && rec.State != Waiting {
+			return fmt.Sprintf("%s ends %s", side(i), rec.State)
+		}
+		if rec.State == Done && (rec.Result == Moved) != moved {
+			return fmt.Sprintf("%s says %s, but the container runs at the %s", side(i), rec.Result, side(runs[0]))
+		}
+	}
+	return ""
+}
