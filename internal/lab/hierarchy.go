@@ -107,6 +107,9 @@ func (h hierarchy) create(lab, machine string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("cgroup: %w", err)
 		}
+		if h.V2 {
+			continue // its cpusets are those of the parent until something else is written
+		}
 		if err := copyCPUSet(parent, dir); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -86,7 +87,7 @@ func inNetwork(pid int, f func(*netlink.Handle) error) error {
 		return fmt.Errorf("network namespace of process %d: %w", pid, err)
 	}
 	defer space.Close()
-	handle, err := netlink.NewHandleAt(space)
+	handle, err := netlink.NewHandleAt(space, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("network namespace of process %d: %w", pid, err)
 	}
