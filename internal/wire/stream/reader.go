@@ -108,7 +108,7 @@ func (r *reader) read(b []byte, start bool) error {
 			limit = time.Now().Add(r.stall)
 		}
 		if err := conn.SetReadDeadline(limit); err != nil {
-			return err
+			return readError(err, start && got == 0)
 		}
 		n, err := conn.Read(b[got:])
 		got += n

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -93,16 +94,17 @@ func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
 
 // meet learns the round trip and the peer's clock.
 func (s *Session) meet(ctx context.Context) (Link, error) {
-	samples := make([]Sample, 0, warmPings)
+	samples, shortest := make([]Sample, 0, warmPings), time.Duration(math.MaxInt64)
 	for range warmPings {
 		sample, err := s.Ping(ctx)
 		if err != nil {
 			return Link{}, err
 		}
 		samples = append(samples, sample)
+		shortest = min(shortest, max(sample.RTT(), time.Microsecond))
 	}
 	offset, err := EstimateOffset(samples)
-	return Link{RTT: 2 * offset.Error, Clock: offset}, err
+	return Link{RTT: shortest, Clock: offset}, err
 }
 
 // warming is one run of Warm.

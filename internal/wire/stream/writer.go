@@ -351,5 +351,5 @@ func (w *writer) explain(err error) error {
 	case <-w.session.done:
 	case <-timer.C:
 	}
-	return fmt.Errorf("send to the peer: %w", err)
+	return fmt.Errorf("%w: send: %w", ErrTruncated, err)
 }
