@@ -3,6 +3,12 @@ package criu
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Problem is one thing that CRIU cannot dump.
@@ -17,16 +23,175 @@ type Problem struct {
 }
 
 // String is the problem's subject in one line: process 12 (worker), descriptor 7: io_uring.
-func (p Problem) String() string { return p.What }
+func (p Problem) String() string {
+	s := fmt.Sprintf("process %d (%s)", p.Inside, p.Name)
+	if p.FD >= 0 {
+		s += fmt.Sprintf(", descriptor %d", p.FD)
+	}
+	return s + ": " + p.What
+}
 
 // Subject is what Examine looks at.
 type Subject struct {
-	PIDs  []int    // all processes of the container (kernel.Cgroup.Procs)
-	Stdio []string // what descriptors.json names: pipes that the restore gets from outside
+	PIDs   []int    // all processes of the container (kernel.Cgroup.Procs)
+	Stdio  []string // what descriptors.json names: pipes that the restore gets from outside
+	Mounts []Mount  // external mounts (ExternalFor); their file systems do not matter
+}
+
+// finding is what a check says; the process is added by the caller.
+type finding struct {
+	fd     int // noFD if it is none
+	what   string
+	why    string
+	remedy string
+}
+
+const noFD = -1
+
+// task is one process under examination.
+type task struct {
+	kernel.Process
+	fds []descriptor
+}
+
+// examination is what all checks need.
+type examination struct {
+	subject Subject
+	tasks   []task
+	root    *task           // first process of the container
+	mounts  map[string]bool // ids of the mounts of all its mount namespaces
+	sockets map[uint32]bool // inodes of the sockets of all its processes
+	peers   map[uint32]kernel.UnixSocket
+	ends    map[string]int // how the container's processes hold each pipe: readEnd, writeEnd
 }
 
 // Examine lists what in the given processes CRIU cannot dump. It changes nothing, and does not stop them, so what it
-// says is about this moment. Processes that end meanwhile are left out.
+// says is about this moment. Processes that end meanwhile are left out. What CRIU 4.2.1 can and cannot do was tried
+// (TestExamine).
 func Examine(ctx context.Context, subject Subject) ([]Problem, error) {
-	return nil, errors.ErrUnsupported
+	x, err := newExamination(ctx, subject)
+	if err != nil || x.root == nil {
+		return nil, err
+	}
+	problems, err := x.wholeContainer()
+	if err != nil {
+		return nil, err
+	}
+	for i := range x.tasks {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		found, err := x.process(&x.tasks[i])
+		if err != nil && !isGone(err) {
+			return nil, fmt.Errorf("examine process %d (%s): %w", x.tasks[i].PID, x.tasks[i].Name, err)
+		}
+		problems = append(problems, problemsOf(&x.tasks[i], found)...)
+	}
+	return problems, nil
+}
+
+func problemsOf(t *task, found []finding) []Problem {
+	var problems []Problem
+	for _, f := range found {
+		problems = append(problems, Problem{
+			PID: t.PID, Inside: t.NamespaceID, Name: t.Name, FD: f.fd, What: f.what, Why: f.why, Remedy: f.remedy,
+		})
+	}
+	return problems
+}
+
+// newExamination collects what is to be seen of all processes.
+func newExamination(ctx context.Context, subject Subject) (*examination, error) {
+	x := &examination{subject: subject, mounts: map[string]bool{}, sockets: map[uint32]bool{}, peers: map[uint32]kernel.UnixSocket{}, ends: map[string]int{}}
+	for _, pid := range subject.PIDs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		p, err := kernel.ReadProcess(pid)
+		if err == nil {
+			t := task{Process: p}
+			if t.fds, err = descriptors(pid); err == nil {
+				x.tasks = append(x.tasks, t)
+				continue
+			}
+		}
+		if !isGone(err) {
+			return nil, fmt.Errorf("examine process %d: %w", pid, err)
+		}
+	}
+	if len(x.tasks) == 0 {
+		return x, nil
+	}
+	x.root = &x.tasks[max(slices.IndexFunc(x.tasks, func(t task) bool { return t.NamespaceID == 1 }), 0)]
+	return x, x.collect()
+}
+
+// collect makes the sets that tell what is inside of the container.
+func (x *examination) collect() error {
+	namespaces := map[string]bool{}
+	for i := range x.tasks {
+		t := &x.tasks[i]
+		for _, d := range t.fds {
+			if inode, ok := socketInode(d.target); ok {
+				x.sockets[inode] = true
+			}
+			if isPipe(d.target) {
+				x.ends[d.target] |= endOf(t.PID, d.fd)
+			}
+		}
+		if err := x.collectNamespaces(t, namespaces); err != nil && !isGone(err) {
+			return fmt.Errorf("examine process %d: %w", t.PID, err)
+		}
+	}
+	return nil
+}
+
+// collectNamespaces reads the mounts and the unix sockets of a process's namespaces, each namespace once.
+func (x *examination) collectNamespaces(t *task, seen map[string]bool) error {
+	for _, kind := range []string{"mnt", "net"} {
+		name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", t.PID, kind))
+		if errors.Is(err, fs.ErrPermission) || seen[name] {
+			continue // of a zombie nothing can be read
+		}
+		if err != nil {
+			return err
+		}
+		seen[name] = true
+		if kind == "mnt" {
+			err = x.collectMounts(t.PID)
+		} else {
+			err = x.collectPeers(t.PID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *examination) collectPeers(pid int) error {
+	sockets, err := kernel.UnixSockets(pid)
+	for _, s := range sockets {
+		x.peers[s.Inode] = s
+	}
+	return err
+}
+
+// process runs all checks on one process.
+func (x *examination) process(t *task) ([]finding, error) {
+	found := x.checkTask(t)
+	if t.State == 'Z' || t.State == 'X' {
+		return found, nil
+	}
+	more, err := x.checkNamespaces(t)
+	if err != nil {
+		return found, err
+	}
+	found = append(found, more...)
+	if more, err = x.checkMemory(t); err != nil {
+		return found, err
+	}
+	found = append(found, more...)
+	more, err = x.checkDescriptors(t)
+	return append(found, more...), err
 }

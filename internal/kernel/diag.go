@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -142,4 +143,24 @@ func parseUnixSocket(b []byte) (UnixSocket, error) {
 		b = b[min((size+3)&^3, len(b)):]
 	}
 	return s, nil
+}
+
+// NetlinkGroups lists the multicast groups, from 1 on, that a netlink socket is a member of.
+func NetlinkGroups(fd int) ([]int, error) {
+	words := make([]uint32, 64)
+	size := uint32(len(words) * 4)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_NETLINK, unix.NETLINK_LIST_MEMBERSHIPS,
+		uintptr(unsafe.Pointer(&words[0])), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return nil, fmt.Errorf("list the groups of netlink socket %d: %w", fd, errno)
+	}
+	var groups []int
+	for i, word := range words[:min(int(size)/4, len(words))] {
+		for bit := range 32 {
+			if word&(1<<bit) != 0 {
+				groups = append(groups, i*32+bit+1)
+			}
+		}
+	}
+	return groups, nil
 }

@@ -1,0 +1,265 @@
+package criu
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// checkDescriptors finds open files that cannot be dumped.
+func (x *examination) checkDescriptors(t *task) ([]finding, error) {
+	pidfd, err := kernel.PidfdOpen(t.PID)
+	if err != nil {
+		return nil, err
+	}
+	defer pidfd.Close()
+	var found []finding
+	for _, d := range t.fds {
+		bad, err := x.checkDescriptor(t, pidfd, d)
+		if err != nil {
+			if isGone(err) {
+				continue // closed meanwhile, or the process ended
+			}
+			return found, fmt.Errorf("descriptor %d: %w", d.fd, err)
+		}
+		if bad.what != "" {
+			bad.fd = d.fd
+			found = append(found, bad)
+		}
+	}
+	return found, nil
+}
+
+// checkDescriptor sorts a descriptor by the text of its link in /proc (proc_pid_fd(5)). The zero finding means that
+// nothing stands against it.
+func (x *examination) checkDescriptor(t *task, pidfd *os.File, d descriptor) (finding, error) {
+	switch {
+	case strings.HasPrefix(d.target, "anon_inode:"):
+		return x.checkAnonymous(t, d)
+	case strings.HasPrefix(d.target, "socket:"):
+		return x.checkSocket(pidfd, d)
+	case isPipe(d.target):
+		return x.checkPipe(t, d)
+	case strings.HasPrefix(d.target, "/secretmem"):
+		return finding{what: "secret memory (memfd_secret)", why: "CRIU cannot dump it",
+			remedy: "turn secret memory off in the application, or move with mode restart"}, nil
+	case strings.HasPrefix(d.target, "/"):
+		return x.checkFile(t, d)
+	case namespaceLink(d.target):
+		return finding{}, nil
+	default:
+		return finding{what: d.target, why: "CRIU does not know this kind of open file",
+			remedy: "close it, or move with mode restart"}, nil
+	}
+}
+
+// namespaceLink matches "net:[4026531840]": an open namespace.
+func namespaceLink(target string) bool {
+	kind, _, ok := strings.Cut(target, ":[")
+	return ok && slices.Contains([]string{"net", "mnt", "pid", "pid_for_children", "user", "ipc", "uts", "cgroup", "time",
+		"time_for_children"}, kind)
+}
+
+// anonymousKind is the name of an anonymous inode: io_uring for anon_inode:[io_uring].
+func anonymousKind(target string) string {
+	return strings.Trim(strings.TrimPrefix(target, "anon_inode:"), "[]")
+}
+
+// checkAnonymous knows the anonymous inodes that CRIU dumps.
+func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
+	remedy := "close it or turn the feature off in the application, or move with mode restart"
+	switch kind := anonymousKind(d.target); kind {
+	case "eventpoll", "eventfd", "signalfd", "timerfd", "inotify", "fanotify":
+		return finding{}, nil
+	case "pidfd":
+		return x.checkPidfd(t, d)
+	case "io_uring":
+		return finding{what: kind, why: "CRIU cannot dump io_uring instances",
+			remedy: "turn io_uring off in the application, for example by a seccomp profile, or move with mode restart"}, nil
+	default:
+		return finding{what: kind, why: "CRIU does not know this kind of open file", remedy: remedy}, nil
+	}
+}
+
+// checkPidfd allows pidfds of the container's own processes.
+func (x *examination) checkPidfd(t *task, d descriptor) (finding, error) {
+	info, err := readFdinfo(t.PID, d.fd)
+	if err != nil {
+		return finding{}, err
+	}
+	if info.flags&unix.PIDFD_THREAD != 0 {
+		return finding{what: "pidfd of a thread", why: "CRIU cannot dump pidfds that were opened with PIDFD_THREAD",
+			remedy: "close it, or move with mode restart"}, nil
+	}
+	pid, err := strconv.Atoi(info.values["Pid"])
+	if err == nil && pid > 0 && !slices.Contains(x.subject.PIDs, pid) {
+		return finding{what: fmt.Sprintf("pidfd of process %d outside of the container", pid),
+			why: "that process does not move", remedy: "close it"}, nil
+	}
+	return finding{}, nil // a pidfd of an ended process can be dumped
+}
+
+// fdinfo is what /proc/PID/fdinfo/FD says.
+type fdinfo struct {
+	flags  int
+	values map[string]string
+}
+
+func readFdinfo(pid, fd int) (fdinfo, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
+	if err != nil {
+		return fdinfo{}, err
+	}
+	i := fdinfo{values: map[string]string{}}
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(line, ":")
+		i.values[key] = strings.TrimSpace(value)
+	}
+	flags, err := strconv.ParseInt(i.values["flags"], 8, 64)
+	if err != nil {
+		return fdinfo{}, fmt.Errorf("flags of descriptor %d: %w", fd, err)
+	}
+	i.flags = int(flags)
+	return i, nil
+}
+
+// Magic numbers of statfs(2), include/uapi/linux/magic.h.
+const (
+	hugetlbMagic = 0x958458f6
+	mqueueMagic  = 0x19800202
+)
+
+// checkFile checks what has a path.
+func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
+	link := fmt.Sprintf("/proc/%d/fd/%d", t.PID, d.fd)
+	info, err := os.Stat(link)
+	if err != nil {
+		return finding{}, err
+	}
+	if info.Mode()&fs.ModeDevice != 0 {
+		return checkDevice(d, info), nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(link, &st); err != nil {
+		return finding{}, err
+	}
+	switch {
+	case uint32(st.Type) == hugetlbMagic:
+		return finding{what: "file in huge pages: " + d.target, why: "CRIU cannot dump open files of hugetlbfs",
+			remedy: "turn huge pages off in the application, or move with mode restart"}, nil
+	case uint32(st.Type) == mqueueMagic:
+		return finding{what: "POSIX message queue " + d.target, why: "CRIU cannot dump message queues",
+			remedy: "close and remove the queue, or move with mode restart"}, nil
+	case strings.HasPrefix(d.target, "/memfd:"):
+		return finding{}, nil
+	case info.Sys().(*syscall.Stat_t).Nlink == 0 && info.Size() > defaultGhostLimit:
+		return finding{what: fmt.Sprintf("deleted file of %d bytes: %s", info.Size(), d.target),
+			why:    fmt.Sprintf("a deleted but open file travels with the memory, up to %d bytes", defaultGhostLimit),
+			remedy: "close it, or do not delete it"}, nil
+	}
+	more, err := readFdinfo(t.PID, d.fd)
+	if err != nil {
+		return finding{}, err
+	}
+	if !x.mounts[more.values["mnt_id"]] {
+		return finding{what: "file from outside of the container: " + d.target,
+			why:    "it is on no mount of the container, so the target cannot open it",
+			remedy: "give it to the container as a volume; standard input and output may be pipes, terminals or /dev/null"}, nil
+	}
+	return finding{}, nil
+}
+
+// checkDevice knows the devices that hold no state: memory devices (null, zero, full, random, urandom, kmsg), terminals
+// (tty, ptmx, pts), tun. Numbers: Documentation/admin-guide/devices.txt.
+func checkDevice(d descriptor, info fs.FileInfo) finding {
+	number := uint64(info.Sys().(*syscall.Stat_t).Rdev)
+	major, minor := unix.Major(number), unix.Minor(number)
+	if info.Mode()&fs.ModeCharDevice != 0 {
+		switch {
+		case major == 1 && slices.Contains([]uint32{3, 5, 7, 8, 9, 11}, minor),
+			major == 5 && minor <= 2,
+			major >= 136 && major <= 143,
+			major == 10 && minor == 200:
+			return finding{}
+		}
+	}
+	kind := "block"
+	if info.Mode()&fs.ModeCharDevice != 0 {
+		kind = "character"
+	}
+	return finding{what: fmt.Sprintf("%s device %d:%d (%s)", kind, major, minor, d.target),
+		why:    "the state of a device cannot be moved",
+		remedy: "run the container without the device, or move with mode restart"}
+}
+
+// How a process holds a pipe.
+const (
+	readEnd = 1 << iota
+	writeEnd
+)
+
+func isPipe(target string) bool { return strings.HasPrefix(target, "pipe:[") }
+
+// endOf tells which ends of a pipe a descriptor is.
+func endOf(pid, fd int) int {
+	info, err := readFdinfo(pid, fd)
+	if err != nil {
+		return 0 // closed meanwhile
+	}
+	switch info.flags & unix.O_ACCMODE {
+	case unix.O_RDONLY:
+		return readEnd
+	case unix.O_WRONLY:
+		return writeEnd
+	default:
+		return readEnd | writeEnd
+	}
+}
+
+// checkPipe finds pipes in packet mode and pipes whose other end is held outside of the container.
+func (x *examination) checkPipe(t *task, d descriptor) (finding, error) {
+	info, err := readFdinfo(t.PID, d.fd)
+	if err != nil {
+		return finding{}, err
+	}
+	if info.flags&unix.O_DIRECT != 0 {
+		return finding{what: "pipe in packet mode", why: "CRIU cannot dump pipes that were opened with O_DIRECT",
+			remedy: "open the pipe without O_DIRECT, or move with mode restart"}, nil
+	}
+	if x.ends[d.target] == readEnd|writeEnd || slices.Contains(x.subject.Stdio, d.target) {
+		return finding{}, nil
+	}
+	if holder := x.outsider(d.target); holder != 0 {
+		return finding{what: fmt.Sprintf("%s, whose other end process %d outside of the container has", d.target, holder),
+			why: "that process does not move", remedy: "end the exec session or program that the pipe leads to"}, nil
+	}
+	return finding{}, nil // the other end is closed
+}
+
+// outsider finds a process outside of the container that has an open file with this text; 0 if there is none. All
+// processes of the node are looked at, which is why it is asked only for pipes with one end inside.
+func (x *examination) outsider(target string) int {
+	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return 0 // the pattern is constant and valid
+	}
+	for _, link := range links {
+		pid, err := strconv.Atoi(strings.Split(link, "/")[2])
+		if err != nil || slices.Contains(x.subject.PIDs, pid) {
+			continue
+		}
+		if text, err := os.Readlink(link); err == nil && text == target {
+			return pid
+		}
+	}
+	return 0
+}

@@ -1,0 +1,147 @@
+package criu
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// socketInode reads "socket:[4711]".
+func socketInode(target string) (uint32, bool) {
+	text, ok := strings.CutPrefix(target, "socket:[")
+	if !ok {
+		return 0, false
+	}
+	inode, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 32)
+	return uint32(inode), err == nil
+}
+
+// checkSocket asks a socket, through a descriptor of its own, what it is.
+func (x *examination) checkSocket(pidfd *os.File, d descriptor) (finding, error) {
+	fd, err := kernel.PidfdGetfd(pidfd, d.fd)
+	if err != nil {
+		return finding{}, err
+	}
+	defer unix.Close(fd)
+	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return finding{}, err
+	}
+	switch family {
+	case unix.AF_INET, unix.AF_INET6:
+		return checkInternet(fd)
+	case unix.AF_UNIX:
+		return x.checkUnix(d), nil
+	case unix.AF_NETLINK:
+		return checkNetlink(fd)
+	case unix.AF_PACKET:
+		return finding{}, nil
+	default:
+		name, ok := families[family]
+		if !ok {
+			name = fmt.Sprintf("address family %d", family)
+		}
+		return finding{what: name + " socket", why: "CRIU cannot dump sockets of this family",
+			remedy: "close it or turn the feature off in the application, or move with mode restart"}, nil
+	}
+}
+
+// families are those that people know by name.
+var families = map[int]string{
+	unix.AF_VSOCK: "AF_VSOCK", unix.AF_XDP: "AF_XDP", unix.AF_ALG: "AF_ALG", unix.AF_KEY: "AF_KEY", unix.AF_CAN: "AF_CAN",
+	unix.AF_TIPC: "AF_TIPC", unix.AF_BLUETOOTH: "AF_BLUETOOTH", unix.AF_RDS: "AF_RDS", unix.AF_SMC: "AF_SMC",
+	unix.AF_NFC: "AF_NFC", unix.AF_QIPCRTR: "AF_QIPCRTR",
+}
+
+// protocolMPTCP is IPPROTO_MPTCP of include/uapi/linux/in.h.
+const protocolMPTCP = 262
+
+// checkInternet knows the protocols that CRIU dumps.
+func checkInternet(fd int) (finding, error) {
+	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if err != nil {
+		return finding{}, err
+	}
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return finding{}, err
+	}
+	switch {
+	case protocol == protocolMPTCP:
+		return finding{what: "MPTCP socket", why: "CRIU cannot dump MPTCP, which Go programs built for Go 1.24 or later listen with",
+			remedy: "set GODEBUG=multipathtcp=0 in the container's environment, or turn MPTCP off in the application"}, nil
+	case kind == unix.SOCK_STREAM && protocol == unix.IPPROTO_TCP:
+		return checkUpperProtocol(fd), nil
+	case kind == unix.SOCK_RAW:
+		return finding{}, nil
+	case kind == unix.SOCK_DGRAM:
+		switch protocol {
+		case unix.IPPROTO_UDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
+			return finding{}, nil
+		}
+	}
+	name := fmt.Sprintf("socket of protocol %d", protocol)
+	if protocol == unix.IPPROTO_SCTP {
+		name = "SCTP socket"
+	}
+	return finding{what: name, why: "CRIU cannot dump sockets of this protocol",
+		remedy: "turn the feature off in the application, or move with mode restart"}, nil
+}
+
+// checkUpperProtocol finds TCP sockets whose stream the kernel changes, such as kernel TLS: CRIU would restore them
+// without it.
+func checkUpperProtocol(fd int) finding {
+	name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP)
+	if err != nil || strings.Trim(name, "\x00") == "" {
+		return finding{} // none, or the kernel has no upper layer protocols
+	}
+	return finding{what: "TCP socket with kernel " + strings.Trim(name, "\x00"), why: "CRIU does not carry what the kernel adds to the stream",
+		remedy: "turn kernel TLS off in the application, or move with mode restart"}
+}
+
+// checkNetlink finds memberships that CRIU cannot dump: in groups above 32 (criu/sk-netlink.c).
+func checkNetlink(fd int) (finding, error) {
+	groups, err := kernel.NetlinkGroups(fd)
+	if err != nil {
+		return finding{}, err
+	}
+	for _, g := range groups {
+		if g > 32 {
+			return finding{what: fmt.Sprintf("netlink socket in multicast group %d", g),
+				why:    "CRIU cannot dump memberships in groups above 32",
+				remedy: "turn the feature off in the application, or move with mode restart"}, nil
+		}
+	}
+	return finding{}, nil
+}
+
+// checkUnix finds connections that lead out of the container.
+func (x *examination) checkUnix(d descriptor) finding {
+	inode, ok := socketInode(d.target)
+	if !ok {
+		return finding{}
+	}
+	s := x.peers[inode]
+	if s.Peer != 0 && !x.sockets[s.Peer] && !x.inFlight(s.Peer) {
+		return finding{what: "unix socket connected to a process outside of the container",
+			why: "that process does not move", remedy: "close the connection; use TCP for what leads out of the container"}
+	}
+	for _, w := range s.Waiting {
+		if w != 0 && !x.sockets[w] && !x.inFlight(w) {
+			return finding{what: "listening unix socket with a connection from outside of the container",
+				why: "the process at the other end does not move", remedy: "close the connection"}
+		}
+	}
+	return finding{}
+}
+
+// inFlight tells whether a socket that no process of the container has open belongs to it all the same: a descriptor
+// that was sent over a unix socket and not yet received. A socket outside is open in a process there.
+func (x *examination) inFlight(inode uint32) bool {
+	return x.outsider(fmt.Sprintf("socket:[%d]", inode)) == 0
+}

@@ -1,0 +1,205 @@
+package criu
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// checkTask finds what stands against a process as such.
+func (x *examination) checkTask(t *task) []finding {
+	var found []finding
+	if t.Tracer != 0 {
+		found = append(found, finding{noFD, fmt.Sprintf("traced by process %d", t.Tracer),
+			"CRIU traces the process itself, and only one tracer is possible", "end the debugger, strace or profiler"})
+	}
+	if t.State == 'Z' && t.Threads > 1 {
+		found = append(found, finding{noFD, "first thread has ended, others run",
+			"CRIU cannot dump a process whose first thread called pthread_exit",
+			"let the first thread wait for the others; restart the process or move with mode restart"})
+	}
+	return found
+}
+
+// nestedKinds are the namespaces in which CRIU allows no process to differ from the first; mount and network
+// namespaces may.
+var nestedKinds = [...]string{"pid", "user", "ipc", "uts", "cgroup", "time"}
+
+// checkNamespaces finds namespaces and cgroups below those of the container.
+func (x *examination) checkNamespaces(t *task) ([]finding, error) {
+	var found []finding
+	for _, kind := range nestedKinds {
+		own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", t.PID, kind))
+		if err != nil {
+			return found, err
+		}
+		root, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", x.root.PID, kind))
+		if err != nil {
+			return found, err
+		}
+		if own != root {
+			found = append(found, finding{noFD, kind + " namespace of its own inside the container",
+				"CRIU cannot dump nested " + kind + " namespaces",
+				"end the inner container or sandbox, or turn sandboxing off in the application"})
+		}
+	}
+	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", t.PID))
+	if err != nil {
+		return found, err
+	}
+	root, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", x.root.PID))
+	if err != nil {
+		return found, err
+	}
+	if string(own) != string(root) {
+		found = append(found, finding{noFD, "in another cgroup than the container's first process",
+			"cgroups made inside a container are not made again at the target",
+			"end what makes cgroups in the container, for example an inner systemd"})
+	}
+	return found, nil
+}
+
+// checkMemory finds mappings that cannot be dumped.
+func (x *examination) checkMemory(t *task) ([]finding, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", t.PID))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	seen := map[string]bool{}
+	var found []finding
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.SplitN(lines.Text(), " ", 6)
+		if len(fields) < 6 {
+			continue
+		}
+		name := strings.TrimSpace(fields[5])
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if bad, ok := badMapping(t.PID, fields[0], name); ok {
+			found = append(found, bad)
+		}
+	}
+	if err := lines.Err(); err != nil && !errors.Is(err, unix.ESRCH) {
+		return found, err
+	}
+	return found, nil
+}
+
+// badMapping tells whether a line of /proc/PID/maps is a mapping that CRIU cannot dump.
+func badMapping(pid int, addresses, name string) (finding, bool) {
+	for prefix, what := range map[string]string{
+		"anon_inode:": "memory of " + anonymousKind(name),
+		"/secretmem":  "secret memory (memfd_secret)",
+	} {
+		if strings.HasPrefix(name, prefix) {
+			return finding{noFD, what, "CRIU cannot dump this kind of memory",
+				"turn the feature off in the application, or move with mode restart"}, true
+		}
+	}
+	if !strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/dev/shm/") || strings.HasPrefix(name, "/dev/zero") {
+		return finding{}, false
+	}
+	info, err := os.Stat(fmt.Sprintf("/proc/%d/map_files/%s", pid, addresses))
+	if err != nil || info.Mode()&fs.ModeDevice == 0 {
+		return finding{}, false
+	}
+	return finding{noFD, "memory of device " + name, "the memory of a device cannot be moved",
+		"run the container without the device, or move with mode restart"}, true
+}
+
+// dumpable are the file systems that CRIU knows (criu/filesystems.c of 4.2).
+var dumpable = [...]string{"proc", "sysfs", "devtmpfs", "binfmt_misc", "tmpfs", "devpts", "pstore", "mqueue", "securityfs",
+	"fusectl", "debugfs", "tracefs", "cgroup", "cgroup2", "aufs", "btrfs", "overlay", "autofs", "rpc_pipefs"}
+
+// collectMounts reads the mounts of a mount namespace.
+func (x *examination) collectMounts(pid int) error {
+	mounts, err := mountsOf(pid)
+	for id := range mounts {
+		x.mounts[id] = true
+	}
+	return err
+}
+
+// mountsOf reads the mounts that a process sees, by their ids.
+func mountsOf(pid int) (map[string]kernel.Mount, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all := map[string]kernel.Mount{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		id, _, _ := strings.Cut(lines.Text(), " ")
+		if m, ok := kernel.ParseMount(lines.Text()); ok {
+			all[id] = m
+		}
+	}
+	return all, lines.Err()
+}
+
+// wholeContainer finds what belongs to no single process; it is told of the first.
+func (x *examination) wholeContainer() ([]Problem, error) {
+	mounts, err := mountsOf(x.root.PID)
+	if err != nil {
+		if isGone(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("examine the mounts of process %d: %w", x.root.PID, err)
+	}
+	var found []finding
+	root := rootDevice(mounts)
+	for _, m := range mounts {
+		if m.Type == "mqueue" {
+			found = append(found, queues(x.root.PID, m.Point)...)
+		}
+		if m.Device == root || slices.Contains(dumpable[:], m.Type) || x.isExternal(m.Point) {
+			continue
+		}
+		found = append(found, finding{noFD, fmt.Sprintf("mount of %s (%s)", m.Point, m.Type),
+			"CRIU cannot dump a mount of this file system that was made inside the container",
+			"mount it from outside as a volume, or unmount it"})
+	}
+	slices.SortFunc(found, func(a, b finding) int { return strings.Compare(a.what, b.what) })
+	return problemsOf(x.root, found), nil
+}
+
+func rootDevice(mounts map[string]kernel.Mount) string {
+	for _, m := range mounts {
+		if m.Point == "/" {
+			return m.Device
+		}
+	}
+	return ""
+}
+
+func (x *examination) isExternal(point string) bool {
+	return slices.ContainsFunc(x.subject.Mounts, func(m Mount) bool { return m.Key == point })
+}
+
+// queues finds POSIX message queues, which CRIU does not carry.
+func queues(pid int, point string) []finding {
+	entries, err := os.ReadDir(filepath.Join(fmt.Sprintf("/proc/%d/root", pid), point))
+	if err != nil {
+		return nil // over-mounted or gone: then no process reaches it by name
+	}
+	var found []finding
+	for _, e := range entries {
+		found = append(found, finding{noFD, "POSIX message queue /" + e.Name(), "CRIU cannot dump message queues",
+			"remove the queue (mq_unlink), or move with mode restart"})
+	}
+	return found
+}
