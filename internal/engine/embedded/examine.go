@@ -33,11 +33,11 @@ func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, erro
 	}
 	problems = append(problems, examineProcesses(one, pids)...)
 	problems = append(problems, examineMonitor(place)...)
-	x, err := decodeExtra(one.Definition)
+	subject, err := examined(place, one, pids)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
 	}
-	found, err := criu.Examine(ctx, criu.Subject{PIDs: pids, Stdio: x.Stdio})
+	found, err := criu.Examine(ctx, subject)
 	if err != nil {
 		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
 	}
@@ -45,6 +45,23 @@ func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, erro
 		problems = append(problems, engine.Problem{What: p.String(), Why: p.Why, Remedy: p.Remedy})
 	}
 	return problems, nil
+}
+
+// examined describes the container as its dump will.
+func examined(place container, one engine.Container, pids []int) (criu.Subject, error) {
+	x, err := decodeExtra(one.Definition)
+	if err != nil {
+		return criu.Subject{}, err
+	}
+	spec, err := loadSpec(place)
+	if err != nil {
+		return criu.Subject{}, err
+	}
+	externals, err := criu.ExternalFor(spec, place.rootfs(), one.PID)
+	if err != nil {
+		return criu.Subject{}, err
+	}
+	return criu.Subject{PIDs: pids, Stdio: x.Stdio, Mounts: externals.Mounts}, nil
 }
 
 // sharedVolumes finds volumes that another container on this node has, too: they cannot be in two places.
