@@ -2438,14 +2438,12 @@ func (x *HelloReply) GetVersion() string {
 	return ""
 }
 
-// Envelope is what goes over a session, both ways: a message of the state machine with what belongs to it, or a ping.
+// Envelope is what goes over a session, both ways: a message of the state machine with what belongs to it.
 type Envelope struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Message       *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	Offer         *Offer                 `protobuf:"bytes,2,opt,name=offer,proto3" json:"offer,omitempty"`             // with reserve
 	Reservation   *Reservation           `protobuf:"bytes,3,opt,name=reservation,proto3" json:"reservation,omitempty"` // with reserved
-	Ping          *Ping                  `protobuf:"bytes,4,opt,name=ping,proto3" json:"ping,omitempty"`
-	Pong          *Ping                  `protobuf:"bytes,5,opt,name=pong,proto3" json:"pong,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2497,20 +2495,6 @@ func (x *Envelope) GetOffer() *Offer {
 func (x *Envelope) GetReservation() *Reservation {
 	if x != nil {
 		return x.Reservation
-	}
-	return nil
-}
-
-func (x *Envelope) GetPing() *Ping {
-	if x != nil {
-		return x.Ping
-	}
-	return nil
-}
-
-func (x *Envelope) GetPong() *Ping {
-	if x != nil {
-		return x.Pong
 	}
 	return nil
 }
@@ -2768,66 +2752,6 @@ func (x *Reservation) GetWarningsJson() []byte {
 	return nil
 }
 
-type Ping struct {
-	state                   protoimpl.MessageState `protogen:"open.v1"`
-	SentUnixNanoseconds     int64                  `protobuf:"varint,1,opt,name=sent_unix_nanoseconds,json=sentUnixNanoseconds,proto3" json:"sent_unix_nanoseconds,omitempty"`
-	ReceivedUnixNanoseconds int64                  `protobuf:"varint,2,opt,name=received_unix_nanoseconds,json=receivedUnixNanoseconds,proto3" json:"received_unix_nanoseconds,omitempty"`
-	AnsweredUnixNanoseconds int64                  `protobuf:"varint,3,opt,name=answered_unix_nanoseconds,json=answeredUnixNanoseconds,proto3" json:"answered_unix_nanoseconds,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
-}
-
-func (x *Ping) Reset() {
-	*x = Ping{}
-	mi := &file_godwit_proto_msgTypes[49]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Ping) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Ping) ProtoMessage() {}
-
-func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[49]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Ping.ProtoReflect.Descriptor instead.
-func (*Ping) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{49}
-}
-
-func (x *Ping) GetSentUnixNanoseconds() int64 {
-	if x != nil {
-		return x.SentUnixNanoseconds
-	}
-	return 0
-}
-
-func (x *Ping) GetReceivedUnixNanoseconds() int64 {
-	if x != nil {
-		return x.ReceivedUnixNanoseconds
-	}
-	return 0
-}
-
-func (x *Ping) GetAnsweredUnixNanoseconds() int64 {
-	if x != nil {
-		return x.AnsweredUnixNanoseconds
-	}
-	return 0
-}
-
 type TellRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Migration     string                 `protobuf:"bytes,1,opt,name=migration,proto3" json:"migration,omitempty"`
@@ -2838,7 +2762,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2850,7 +2774,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2863,7 +2787,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{50}
+	return file_godwit_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -2888,7 +2812,7 @@ type TellReply struct {
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +2824,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +2837,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{51}
+	return file_godwit_proto_rawDescGZIP(), []int{50}
 }
 
 type OutcomeRequest struct {
@@ -2926,7 +2850,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +2862,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +2875,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{52}
+	return file_godwit_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -2977,7 +2901,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +2913,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +2926,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+	return file_godwit_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -3022,7 +2946,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +2958,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +2971,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
+	return file_godwit_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -3072,7 +2996,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3008,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3021,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{55}
+	return file_godwit_proto_rawDescGZIP(), []int{54}
 }
 
 var File_godwit_proto protoreflect.FileDescriptor
@@ -3264,13 +3188,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"\xe4\x01\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\"\x9a\x01\n" +
 	"\bEnvelope\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\x12&\n" +
 	"\x05offer\x18\x02 \x01(\v2\x10.godwit.v1.OfferR\x05offer\x128\n" +
-	"\vreservation\x18\x03 \x01(\v2\x16.godwit.v1.ReservationR\vreservation\x12#\n" +
-	"\x04ping\x18\x04 \x01(\v2\x0f.godwit.v1.PingR\x04ping\x12#\n" +
-	"\x04pong\x18\x05 \x01(\v2\x0f.godwit.v1.PingR\x04pong\"\xc8\x01\n" +
+	"\vreservation\x18\x03 \x01(\v2\x16.godwit.v1.ReservationR\vreservation\"\xc8\x01\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12#\n" +
@@ -3294,11 +3216,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\vReservation\x12%\n" +
 	"\x0emissing_layers\x18\x01 \x03(\tR\rmissingLayers\x12#\n" +
 	"\rmissing_image\x18\x02 \x01(\bR\fmissingImage\x12#\n" +
-	"\rwarnings_json\x18\x03 \x01(\fR\fwarningsJson\"\xb2\x01\n" +
-	"\x04Ping\x122\n" +
-	"\x15sent_unix_nanoseconds\x18\x01 \x01(\x03R\x13sentUnixNanoseconds\x12:\n" +
-	"\x19received_unix_nanoseconds\x18\x02 \x01(\x03R\x17receivedUnixNanoseconds\x12:\n" +
-	"\x19answered_unix_nanoseconds\x18\x03 \x01(\x03R\x17answeredUnixNanoseconds\"Y\n" +
+	"\rwarnings_json\x18\x03 \x01(\fR\fwarningsJson\"Y\n" +
 	"\vTellRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12,\n" +
 	"\amessage\x18\x02 \x01(\v2\x12.godwit.v1.MessageR\amessage\"\v\n" +
@@ -3356,7 +3274,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
@@ -3407,13 +3325,12 @@ var file_godwit_proto_goTypes = []any{
 	(*Message)(nil),            // 46: godwit.v1.Message
 	(*Offer)(nil),              // 47: godwit.v1.Offer
 	(*Reservation)(nil),        // 48: godwit.v1.Reservation
-	(*Ping)(nil),               // 49: godwit.v1.Ping
-	(*TellRequest)(nil),        // 50: godwit.v1.TellRequest
-	(*TellReply)(nil),          // 51: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),     // 52: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),       // 53: godwit.v1.OutcomeReply
-	(*ReleaseRequest)(nil),     // 54: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),       // 55: godwit.v1.ReleaseReply
+	(*TellRequest)(nil),        // 49: godwit.v1.TellRequest
+	(*TellReply)(nil),          // 50: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),     // 51: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),       // 52: godwit.v1.OutcomeReply
+	(*ReleaseRequest)(nil),     // 53: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),       // 54: godwit.v1.ReleaseReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
@@ -3426,67 +3343,65 @@ var file_godwit_proto_depIdxs = []int32{
 	46, // 7: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
 	47, // 8: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
 	48, // 9: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	49, // 10: godwit.v1.Envelope.ping:type_name -> godwit.v1.Ping
-	49, // 11: godwit.v1.Envelope.pong:type_name -> godwit.v1.Ping
-	46, // 12: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	46, // 13: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	0,  // 14: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
-	2,  // 15: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
-	5,  // 16: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
-	6,  // 17: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
-	8,  // 18: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
-	11, // 19: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
-	13, // 20: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
-	15, // 21: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
-	13, // 22: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	18, // 23: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	20, // 24: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	22, // 25: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	25, // 26: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	27, // 27: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	30, // 28: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	32, // 29: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	32, // 30: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	35, // 31: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	37, // 32: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	35, // 33: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	40, // 34: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	43, // 35: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	45, // 36: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	50, // 37: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	52, // 38: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	54, // 39: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	1,  // 40: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 41: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 42: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 43: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 44: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 45: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 46: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 47: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	17, // 48: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	19, // 49: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	21, // 50: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	23, // 51: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	26, // 52: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	29, // 53: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	31, // 54: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	33, // 55: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	34, // 56: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	36, // 57: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	38, // 58: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	39, // 59: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	41, // 60: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	44, // 61: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	45, // 62: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	51, // 63: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	53, // 64: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	55, // 65: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	40, // [40:66] is the sub-list for method output_type
-	14, // [14:40] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	46, // 10: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	46, // 11: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	0,  // 12: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
+	2,  // 13: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
+	5,  // 14: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
+	6,  // 15: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
+	8,  // 16: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
+	11, // 17: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
+	13, // 18: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
+	15, // 19: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
+	13, // 20: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
+	18, // 21: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	20, // 22: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	22, // 23: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	25, // 24: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	27, // 25: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	30, // 26: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	32, // 27: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	32, // 28: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	35, // 29: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	37, // 30: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	35, // 31: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	40, // 32: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	43, // 33: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	45, // 34: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	49, // 35: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	51, // 36: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	53, // 37: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	1,  // 38: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 39: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 40: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 41: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 42: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 43: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 44: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 45: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	17, // 46: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	19, // 47: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	21, // 48: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	23, // 49: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	26, // 50: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	29, // 51: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	31, // 52: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	33, // 53: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	34, // 54: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	36, // 55: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	38, // 56: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	39, // 57: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	41, // 58: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	44, // 59: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	45, // 60: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	50, // 61: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	52, // 62: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	54, // 63: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	38, // [38:64] is the sub-list for method output_type
+	12, // [12:38] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_godwit_proto_init() }
@@ -3500,7 +3415,7 @@ func file_godwit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   56,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
