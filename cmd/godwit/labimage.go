@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	labimage "github.com/godwit/godwit/internal/lab/image"
+)
+
+// labImageCache is where lab images are kept: outside of every lab, so that all use the same.
+const labImageCache = "/var/lib/godwit-lab/images"
+
+// newLabImageCommand makes images for the lab.
+func newLabImageCommand() *cobra.Command {
+	var output, cache string
+	cmd := &cobra.Command{
+		Use:   "image NAME",
+		Short: "Make a small image from Debian packages: " + strings.Join(labimage.Names(), ", "),
+		Long: `Make a small image from Debian packages and print where it is. It is kept, and made only once. Load it on a
+node with "godwit image load"; its name there is localhost/NAME, or NAME for short.`,
+		Example: "  godwit lab exec a -- godwit image load $(godwit lab image redis)\n" +
+			"  godwit lab image nginx -o nginx.tar",
+		Args:      usageArgs(cobra.ExactArgs(1)),
+		ValidArgs: labimage.Names(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := labimage.Build(cmd.Context(), args[0], cache)
+			if err != nil {
+				return err
+			}
+			if output == "" {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), path)
+				return err
+			}
+			return copyImage(cmd, path, output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write the image to this file; - is stdout")
+	cmd.Flags().StringVar(&cache, "cache", labImageCache, "directory in which images are kept")
+	return cmd
+}
+
+func copyImage(cmd *cobra.Command, from, to string) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("lab image: %w", err)
+	}
+	defer source.Close()
+	if to == "-" {
+		_, err = io.Copy(cmd.OutOrStdout(), source)
+		return err
+	}
+	// Written beside its place first, so that an interruption leaves no half of an image there.
+	target, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".new-*")
+	if err != nil {
+		return fmt.Errorf("lab image: %w", err)
+	}
+	defer os.Remove(target.Name())
+	defer target.Close()
+	if _, err := io.Copy(target, source); err != nil {
+		return fmt.Errorf("lab image: write %s: %w", to, err)
+	}
+	if err := target.Chmod(0o644); err != nil {
+		return fmt.Errorf("lab image: write %s: %w", to, err)
+	}
+	if err := os.Rename(target.Name(), to); err != nil {
+		return fmt.Errorf("lab image: %w", err)
+	}
+	return nil
+}
