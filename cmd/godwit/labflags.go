@@ -49,7 +49,7 @@ func addLinkFlags(cmd *cobra.Command, start lab.Link) *linkFlags {
 	flags.Var(f.bandwidth, "bandwidth", "in each direction, such as 100mbit, 1gbit or unlimited")
 	flags.Var(f.rtt, "rtt", "round-trip time without queueing, such as 20ms or 400us")
 	flags.Var(f.loss, "loss", "packets lost in each direction, such as 0.5%")
-	flags.Var(f.jitter, "jitter", "how much the round-trip time varies either way; packets keep their order")
+	flags.Var(f.jitter, "jitter", "how much the round-trip time varies either way (with the relay packets keep their order)")
 	return f
 }
 

@@ -9,7 +9,7 @@ import (
 const minQueueTime = 50 * time.Millisecond
 
 // minQueueBytes is the least queue of a link in bytes, so that slow links hold a few packets.
-const minQueueBytes = 16 << 10
+const minQueueBytes = 32 << 10
 
 // maxHeldBytes bounds the memory of one direction; only an unlimited link with a long delay comes near it.
 const maxHeldBytes = 128 << 20
@@ -84,10 +84,7 @@ func (p *pipe) admit(now int64, f frame, data []byte) {
 }
 
 func (p *pipe) serialisation(bytes int) int64 {
-	if p.shape.BandwidthBitsPerSecond == Unlimited {
-		return 0
-	}
-	return int64(float64(bytes) * 8e9 / float64(p.shape.BandwidthBitsPerSecond))
+	return int64(wireTime(p.shape, bytes))
 }
 
 // queueTime is how long a packet may wait for the serialiser: a bandwidth-delay product, as routers are built, and at

@@ -31,6 +31,14 @@ func clientPrefix(number int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, byte(number), 0}), 24)
 }
 
+// address is what the other machines reach this one by.
+func (m *machine) address() netip.Addr {
+	if m.isNode() {
+		return nodeAddress(m.Number)
+	}
+	return clientAddress(m.Number)
+}
+
 // interfaceTo is the name, in a node, of the interface that leads to another machine.
 func interfaceTo(other *machine) string {
 	if other.isNode() {
