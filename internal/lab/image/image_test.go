@@ -56,7 +56,7 @@ func TestParseDebName(t *testing.T) {
 
 // TestBuild makes all images for real, two at a time from two callers.
 func TestBuild(t *testing.T) {
-	dir := t.TempDir()
+	dir := cacheDir
 	var group sync.WaitGroup
 	for _, name := range slices.Concat(Names(), Names()) {
 		group.Go(func() {
@@ -70,7 +70,15 @@ func TestBuild(t *testing.T) {
 	if err != nil || len(layers) != 4 {
 		t.Errorf("%d layers, want 4: two shared ones and one each of redis and nginx (%v)", len(layers), err)
 	}
-	path, err := Build(context.Background(), "redis", dir)
+	path, err := Build(context.Background(), "busybox", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell, err := os.ReadFile(path)
+	if err != nil || len(shell) > 4<<20 {
+		t.Errorf("busybox has %d bytes, %v", len(shell), err)
+	}
+	path, err = Build(context.Background(), "redis", dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,188 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/image"
+)
+
+// TestMain runs the tests in a mount namespace of their own, so that no mount of theirs can stay behind.
+func TestMain(m *testing.M) {
+	const marker = "GODWIT_LAB_IMAGE_TEST_NAMESPACE"
+	if os.Getenv(marker) == "" {
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			fmt.Fprintf(os.Stderr, "these tests need root, to make a mount namespace: %v\n", err)
+			os.Exit(1)
+		}
+		err := syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), marker+"=1"))
+		fmt.Fprintf(os.Stderr, "run the tests in a namespace: %v\n", err)
+		os.Exit(1)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		fmt.Fprintf(os.Stderr, "make mounts private: %v\n", err)
+		os.Exit(1)
+	}
+	os.Exit(withCache(m))
+}
+
+// cacheDir is where all tests build, so that packages are fetched once.
+var cacheDir string
+
+func withCache(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "godwit-lab-image-cache-")
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "make a cache: %v\n", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	cacheDir = dir
+	return m.Run()
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runcPath finds runc as Godwit's programs do.
+func runcPath(t *testing.T) string {
+	t.Helper()
+	for _, candidate := range []string{os.Getenv("GODWIT_RUNC"), "/opt/godwit/bin/runc", "runc"} {
+		if path, err := exec.LookPath(candidate); err == nil {
+			return path
+		}
+	}
+	t.Fatal("runc is missing: run \"make setup\"")
+	return ""
+}
+
+// container is an image that runs in runc.
+type container struct {
+	t    *testing.T
+	runc string
+	root string
+	id   string
+}
+
+// start loads an image, mounts its layers and runs its command, with Docker's capabilities and system call filter.
+func start(t *testing.T, name string) *container {
+	t.Helper()
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "godwit-lab-image-")
+	check(t, err)
+	t.Cleanup(func() { check(t, files.RemoveTree(dir)) })
+	path, err := Build(ctx, name, cacheDir)
+	check(t, err)
+	store, err := image.Open(filepath.Join(dir, "state"))
+	check(t, err)
+	_, err = store.Load(ctx, path, nil)
+	check(t, err)
+	loaded, err := store.Resolve(name)
+	check(t, err)
+	check(t, mountLayers(t, store, loaded, dir))
+	c := &container{t: t, runc: runcPath(t), root: filepath.Join(dir, "runc"), id: "labimage-" + filepath.Base(dir)}
+	check(t, writeSpec(dir, loaded))
+	command := exec.Command(c.runc, "--root", c.root, "run", "--detach", "--bundle", dir, c.id)
+	output, err := os.Create(filepath.Join(dir, "output"))
+	check(t, err)
+	defer output.Close()
+	command.Stdout, command.Stderr = output, output
+	if err := command.Run(); err != nil {
+		raw, _ := os.ReadFile(output.Name())
+		t.Fatalf("runc run: %v: %s", err, raw)
+	}
+	t.Cleanup(func() { check(t, exec.Command(c.runc, "--root", c.root, "delete", "--force", c.id).Run()) })
+	return c
+}
+
+func mountLayers(t *testing.T, store *image.Store, loaded image.Image, dir string) error {
+	t.Helper()
+	var lower []string
+	for _, diffID := range slices.Backward(loaded.Layers) {
+		path, err := store.LayerPath(diffID)
+		check(t, err)
+		lower = append(lower, path)
+	}
+	for _, sub := range []string{"upper", "work", "rootfs"} {
+		check(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", strings.Join(lower, ":"), dir, dir)
+	target := filepath.Join(dir, "rootfs")
+	t.Cleanup(func() { check(t, unix.Unmount(target, 0)) })
+	return unix.Mount("overlay", target, "overlay", 0, options)
+}
+
+func writeSpec(dir string, loaded image.Image) error {
+	capabilities := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
+		"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
+	spec := &specs.Spec{
+		Version: "1.0.2",
+		Root:    &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{
+			Args: loaded.Config.Cmd, Env: loaded.Config.Env, Cwd: "/" + strings.TrimPrefix(loaded.Config.WorkingDir, "/"),
+			Capabilities:    &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities},
+			NoNewPrivileges: true,
+		},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
+		},
+		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
+			{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+		}},
+	}
+	filter, err := seccomp.GetDefaultProfile(spec)
+	if err != nil {
+		return err
+	}
+	spec.Linux.Seccomp = filter
+	raw, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600)
+}
+
+// answers runs a program in the container until it prints what is expected.
+func (c *container) answers(want string, args ...string) {
+	c.t.Helper()
+	var output []byte
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		output, _ = exec.Command(c.runc, append([]string{"--root", c.root, "exec", c.id}, args...)...).CombinedOutput()
+		if strings.Contains(string(output), want) {
+			return
+		}
+	}
+	c.t.Errorf("%q answered %q, want %q", args, output, want)
+}
+
+func TestRedisRuns(t *testing.T) {
+	c := start(t, "redis")
+	c.answers("PONG", "redis-cli", "ping")
+	c.answers("no", "redis-cli", "config", "get", "protected-mode")
+	c.answers("0.0.0.0:6379", "netstat", "-ltn")
+}
+
+func TestNginxRuns(t *testing.T) {
+	c := start(t, "nginx")
+	c.answers("Welcome to nginx", "wget", "-q", "-O", "-", "http://127.0.0.1/")
+}
