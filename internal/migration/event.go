@@ -28,7 +28,7 @@ type (
 	FinalMarker struct{}
 
 	// Ready tells that the restore stands before the resume, which it may do when it gets Proceed.
-	Ready struct{}
+	Ready struct{ At time.Time }
 
 	// Received is a message of the peer, over the session or as the answer to AskOutcome.
 	Received struct{ Message Message }

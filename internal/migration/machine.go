@@ -31,6 +31,8 @@ type Machine struct {
 	undone   bool     // an undo has ended since the last journal
 	told     bool     // the peer was told to give up
 
+	readyAt time.Time // target: when the restore asked whether it may resume
+
 	out []Action
 }
 
@@ -116,6 +118,9 @@ func (m *Machine) stepDone(e StepDone) {
 
 func (m *Machine) stepFailed(e StepFailed) {
 	reason := fmt.Sprintf("%s failed: %s", e.Step, e.Error)
+	if len(e.Problems) > 0 {
+		reason = e.Error // a refusal, not a failure
+	}
 	if m.rec.Spec.Side == Source {
 		m.sourceFailed(e.Step, reason, e.Problems)
 	} else {

@@ -14,29 +14,51 @@ type Progress struct {
 	LeftTime   float64 `json:"left_seconds"` // estimated; 0: not known
 }
 
-// Meter estimates a rate from counts taken now and then. Half of what it says is about the last second.
+// Estimate fills in the time that is left, from what is left and the rate.
+func (p Progress) Estimate() Progress {
+	const most = 30 * 24 * 3600 // seconds; beyond it, saying nothing is more honest
+	p.LeftTime = 0
+	if left := p.TotalBytes - p.DoneBytes; p.DoneBytes >= 0 && left > 0 && p.Rate > 0 {
+		if seconds := float64(left) / p.Rate; seconds <= most {
+			p.LeftTime = seconds
+		}
+	}
+	return p
+}
+
+// Meter estimates a rate from counts taken now and then. Half of what it says is about the last second. The zero value
+// is ready.
 type Meter struct {
-	at   time.Time
-	done int64
-	rate float64
+	at    time.Time
+	done  int64
+	rate  float64
+	known bool
 }
 
 // Observe notes how much is done, and returns the rate in bytes per second.
 func (m *Meter) Observe(at time.Time, done int64) float64 {
-	const remember = 1.0 // seconds after which an observation counts half
-	if m.at.IsZero() {
-		m.at, m.done = at, done
-		return 0
-	}
+	const (
+		remember = 1.0  // seconds after which an observation counts half
+		shortest = 0.05 // seconds: what is measured over less says little
+	)
 	seconds := at.Sub(m.at).Seconds()
-	if seconds < 0.05 {
+	if m.at.IsZero() || seconds < 0 || done < m.done {
+		m.at, m.done = at, done // the first, or the clock or the count was set back
+		return m.rate
+	}
+	if seconds < shortest {
 		return m.rate
 	}
 	latest := float64(done-m.done) / seconds
 	weight := seconds / (seconds + remember)
-	if m.rate == 0 {
+	if !m.known {
+		if latest == 0 {
+			m.at = at // nothing has begun to move yet
+			return 0
+		}
 		weight = 1
 	}
+	m.known = true
 	m.rate += (latest - m.rate) * weight
 	m.at, m.done = at, done
 	return m.rate

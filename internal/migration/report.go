@@ -1,6 +1,9 @@
 package migration
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Report is what a migration leaves on both nodes, and what users and programs read. See DESIGN for the fields.
 type Report struct {
@@ -31,13 +34,14 @@ type Report struct {
 	DirtyingRateBytesPerSecond float64 `json:"dirtying_rate_bytes_per_second"`
 }
 
-// Phase is a part of a migration, by the source's clock. Those from freeze to resume follow each other without gaps:
-// their sum is the downtime.
+// Phase is a part of a migration, by the source's clock. Phases follow each other without gap or overlap: all of them
+// add up to the total time, and those with Downtime to the downtime.
 type Phase struct {
 	Name         string  `json:"name"`
 	StartSeconds float64 `json:"start_seconds"` // since the request
 	Seconds      float64 `json:"seconds"`
 	Node         string  `json:"node"`
+	Downtime     bool    `json:"downtime"`
 }
 
 // Round is one pass of a pre-copy.
@@ -77,7 +81,7 @@ type Held struct {
 
 // Facts are what a node knows of a migration beside the machine's record.
 type Facts struct {
-	Frozen    time.Time     // by the source's clock
+	Frozen    time.Time     // by the source's clock; zero: the record's begin of the freeze counts
 	Ahead     time.Duration // of the target's clock before the source's
 	AheadMay  time.Duration // by how much that can be wrong
 	Link      LinkSeen
@@ -86,14 +90,14 @@ type Facts struct {
 	Decisions []string
 }
 
-// NewReport makes the report of the source from its record and its facts. At is now.
+// NewReport makes a node's report from its record and its facts. At is now: the end, if the migration has ended. The
+// source's is the whole; the target knows only its own part, by its own clock, until the source sends its report.
 func NewReport(rec Record, facts Facts, at time.Time) Report {
 	spec := rec.Spec
 	report := Report{
 		Migration: spec.ID, Container: spec.Name, Source: spec.Source, Target: spec.Target, Mode: spec.Mode,
-		Result: rec.Result, Problems: rec.Problems, Notes: rec.Notes, Started: spec.Started,
-		TotalSeconds: at.Sub(spec.Started).Seconds(), Phases: []Phase{}, Rounds: []Round{},
-		Bytes: facts.Bytes, Link: facts.Link, Held: facts.Held, Decisions: facts.Decisions,
+		Result: rec.Result, Problems: slices.Clone(rec.Problems), Notes: slices.Clone(rec.Notes), Started: spec.Started,
+		Rounds: []Round{}, Bytes: facts.Bytes, Link: facts.Link, Held: facts.Held, Decisions: slices.Clone(facts.Decisions),
 	}
 	if rec.State == InDoubt {
 		report.Result = ResultDoubt
@@ -101,61 +105,13 @@ func NewReport(rec Record, facts Facts, at time.Time) Report {
 	if rec.Error != "" {
 		report.Error = &rec.Error
 	}
-	clock := reportClock{began: spec.Started, ahead: facts.Ahead}
-	if !rec.Resumed.IsZero() && !facts.Frozen.IsZero() {
-		resumed := rec.Resumed.Add(-facts.Ahead)
-		report.HandoffSeconds = clock.since(resumed)
-		report.DowntimeSeconds = resumed.Sub(facts.Frozen).Seconds()
+	line := newTimeline(rec, facts, at)
+	report.Phases = line.phases()
+	report.TotalSeconds = line.total()
+	if !line.resumed.IsZero() {
+		report.HandoffSeconds = max(0, line.since(line.resumed))
+		report.DowntimeSeconds = line.downtime()
 		report.DowntimeErrorSeconds = facts.AheadMay.Seconds()
 	}
-	report.Phases = clock.phases(rec, facts)
 	return report
-}
-
-// reportClock turns both nodes' times into seconds since the request.
-type reportClock struct {
-	began time.Time
-	ahead time.Duration
-}
-
-func (c reportClock) since(t time.Time) float64 { return t.Sub(c.began).Seconds() }
-
-// phases lists what happened when. The freeze's steps meet at the instants that matter: all stopped, all written, all
-// sent, all there, running.
-func (c reportClock) phases(rec Record, facts Facts) []Phase {
-	phases := []Phase{}
-	add := func(name, node string, from, to time.Time) {
-		phases = append(phases, Phase{Name: name, Node: node, StartSeconds: c.since(from), Seconds: max(0, to.Sub(from).Seconds())})
-	}
-	at := facts.Frozen // the end of the last phase of the switchover
-	for _, span := range rec.Spans {
-		switch span.Phase {
-		case "freeze":
-			if facts.Frozen.IsZero() {
-				add(span.Phase, rec.Spec.Source, span.Start, span.End)
-				continue
-			}
-			add("stop", rec.Spec.Source, span.Start, facts.Frozen)
-			add("freeze", rec.Spec.Source, facts.Frozen, span.End)
-			at = span.End
-		case "dump", "transfer":
-			add(span.Phase, rec.Spec.Source, at, span.End)
-			at = span.End
-		default:
-			add(span.Phase, rec.Spec.Source, span.Start, span.End)
-		}
-	}
-	for _, span := range rec.PeerSpans {
-		from, to := span.Start.Add(-c.ahead), span.End.Add(-c.ahead)
-		switch span.Phase {
-		case "receive":
-			add("arrive-last", rec.Spec.Target, at, to)
-			at = to
-		case "restore":
-			add("restore", rec.Spec.Target, at, to)
-		default:
-			add(span.Phase, rec.Spec.Target, from, to)
-		}
-	}
-	return phases
 }

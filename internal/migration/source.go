@@ -190,6 +190,9 @@ func (m *Machine) sourceTicks() {
 
 // sourceHears takes a message of the target.
 func (m *Machine) sourceHears(msg Message) error {
+	if len(msg.Spans) > 0 && m.rec.Resumed.IsZero() {
+		m.rec.PeerSpans = boundedSpans(msg.Spans) // only for the report
+	}
 	switch msg.Kind {
 	case KindRunning:
 		return m.hearsRunning(msg)
@@ -211,7 +214,6 @@ func (m *Machine) hearsRunning(msg Message) error {
 	switch {
 	case m.rec.State == InDoubt, m.rec.State == Forward && m.rec.Final:
 		m.rec.Resumed = msg.At
-		m.rec.PeerSpans = boundedSpans(msg.Spans)
 		m.commit()
 	case m.rec.Overruled:
 		m.emit(Send{Message{Kind: KindOverruled}})

@@ -76,6 +76,7 @@ func (m *Machine) targetDid(step StepName, at time.Time) {
 			m.targetNext()
 		}
 	case Committed:
+		m.splitRestore(at)
 		m.runs(at)
 	case Running:
 		m.finish()
@@ -95,7 +96,7 @@ func (m *Machine) targetNext() {
 		m.do(m.at)
 	}
 	if answer != "" {
-		m.emit(Send{Message{Kind: answer}})
+		m.emit(Send{Message{Kind: answer, Spans: slices.Clone(m.rec.Spans)}})
 	}
 }
 
@@ -127,6 +128,7 @@ func (m *Machine) ready(e Ready) error {
 		return m.unexpected(e)
 	}
 	m.rec.State = Committed
+	m.readyAt = e.At
 	m.journal()
 	m.emit(Proceed{})
 	return nil
@@ -168,6 +170,16 @@ func (m *Machine) runs(at time.Time) {
 	m.at = m.commitIndex() + 1
 	m.tellRunning()
 	m.journal()
+}
+
+// splitRestore shows in the report what the record and the resume took of the restore.
+func (m *Machine) splitRestore(at time.Time) {
+	n := len(m.rec.Spans)
+	if n == 0 || m.readyAt.IsZero() || m.readyAt.Before(m.rec.Spans[n-1].Start) || at.Before(m.readyAt) {
+		return
+	}
+	m.rec.Spans[n-1].End = m.readyAt
+	m.rec.Spans = append(m.rec.Spans, Span{Phase: "resume", Start: m.readyAt, End: at})
 }
 
 // targetGivesUp reacts to what makes a migration fail from outside.
@@ -248,7 +260,9 @@ func (m *Machine) neverRanMessage() Message {
 	if reason == "" {
 		reason = "this migration has ended"
 	}
-	return Message{Kind: KindNeverRan, Error: reason, Problems: slices.Clone(m.rec.Problems)}
+	return Message{
+		Kind: KindNeverRan, Error: reason, Problems: slices.Clone(m.rec.Problems), Spans: slices.Clone(m.rec.Spans),
+	}
 }
 
 func (m *Machine) runningMessage() Message {

@@ -1,0 +1,151 @@
+package migration
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// someEvents is one of each kind, for both sides.
+func someEvents() []Event {
+	events := []Event{
+		Start{}, FinalMarker{}, Ready{}, Asked{}, Asked{Abort: true}, PeerLost{}, PeerBack{}, Cancel{}, Timeout{}, Tick{},
+		Arrived{Outcome: Ran}, Arrived{Outcome: NeverRan}, Arrived{}, Resolve{RunsAt: Source}, Resolve{RunsAt: Target}, Resolve{},
+		StepDone{Step: StepCheck}, StepFailed{Step: StepCheck},
+	}
+	for _, s := range Steps(Cold) {
+		events = append(events, StepDone{Step: s.Name}, StepFailed{Step: s.Name}, StepDone{Step: s.Undo}, StepFailed{Step: s.Undo})
+	}
+	for _, k := range []MessageKind{
+		KindReserve, KindArrive, KindAbort, KindConfirm, KindOverruled, KindReserved, KindPrepared, KindRunning, KindNeverRan,
+		KindPending, "", "nonsense",
+	} {
+		events = append(events, Received{Message{Kind: k}})
+	}
+	return events
+}
+
+// A journal is the only thing that a machine reads: whatever is in it, and whatever happens then, nothing panics, and a
+// record that is accepted can be written and read again.
+func FuzzResume(f *testing.F) {
+	for _, side := range []Side{Source, Target} {
+		m := mustNew(side)
+		for _, event := range someEvents() {
+			if _, err := m.Step(event); err == nil {
+				data, err := json.Marshal(m.Record())
+				if err != nil {
+					f.Fatal(err)
+				}
+				f.Add(data, []byte{1, 2, 3, 9, 20, 40, 55})
+			}
+		}
+	}
+	events := someEvents()
+	f.Fuzz(func(t *testing.T, data, script []byte) {
+		var rec Record
+		if json.Unmarshal(data, &rec) != nil {
+			return
+		}
+		m, _, err := Resume(rec)
+		if err != nil {
+			return
+		}
+		for _, b := range script {
+			actions, err := m.Step(events[int(b)%len(events)])
+			if err != nil && !errors.Is(err, ErrUnexpected) && !errors.Is(err, ErrTooLate) && !errors.Is(err, ErrNotInDoubt) {
+				t.Fatalf("error without a kind: %v", err)
+			}
+			for _, action := range actions {
+				if j, ok := action.(Journal); ok {
+					checkRoundTrip(t, j.Record)
+				}
+			}
+		}
+	})
+}
+
+func checkRoundTrip(t *testing.T, rec Record) {
+	t.Helper()
+	data, err := json.Marshal(rec)
+	if err != nil {
+		t.Skip("times that JSON cannot write")
+	}
+	var again Record
+	if err := json.Unmarshal(data, &again); err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	if _, _, err := Resume(again); err != nil {
+		t.Fatalf("a journal that was written is not accepted: %v\n%s", err, data)
+	}
+}
+
+func TestResumeRefuses(t *testing.T) {
+	good := mustNew(Source).Record()
+	for name, test := range map[string]struct {
+		change func(*Record)
+		want   string
+	}{
+		"version":      {func(r *Record) { r.Version = 2 }, "format 2"},
+		"side":         {func(r *Record) { r.Spec.Side = "middle" }, `side "middle"`},
+		"mode":         {func(r *Record) { r.Spec.Mode = Hybrid }, "hybrid is not available"},
+		"id":           {func(r *Record) { r.Spec.ID = "../../etc" }, "migration id"},
+		"state":        {func(r *Record) { r.State = Running }, `state "running"`},
+		"unknown step": {func(r *Record) { r.Begun = []StepName{"fly"} }, `step "fly"`},
+		"order":        {func(r *Record) { r.Begun = []StepName{StepHold, StepExamine} }, `step "examine"`},
+		"doubled":      {func(r *Record) { r.Begun = []StepName{StepHold, StepHold} }, `step "hold"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := good.clone()
+			test.change(&rec)
+			if _, _, err := Resume(rec); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// What the agent holds in a record must not change when the machine goes on.
+func TestRecordsAreCopies(t *testing.T) {
+	m := mustNew(Source)
+	actions, err := m.Step(Start{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal, ok := actions[0].(Journal)
+	if !ok {
+		t.Fatalf("first action is %T", actions[0])
+	}
+	before := journal.Record.clone()
+	for _, event := range []Event{StepDone{Step: StepExamine}, Received{Message{Kind: KindReserved}}, Cancel{}, StepFailed{Step: StepStage}} {
+		if _, err := m.Step(event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(before, journal.Record) {
+		t.Errorf("the record changed: %+v, was %+v", journal.Record, before)
+	}
+}
+
+// What the peer says ends up in journals and reports: it is bounded.
+func TestMessagesAreBounded(t *testing.T) {
+	m := mustNew(Source)
+	huge := strings.Repeat("\xff", 1<<20)
+	problems := make([]Problem, 5000)
+	for i := range problems {
+		problems[i] = Problem{What: huge, Why: huge, Remedy: huge}
+	}
+	for _, event := range []Event{
+		Start{}, StepDone{Step: StepExamine},
+		Received{Message{Kind: KindNeverRan, Error: huge, Problems: problems, Spans: make([]Span, 100000)}},
+	} {
+		if _, err := m.Step(event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rec := m.Record()
+	if rec.State != Done || len(rec.Error) > 2*maxText || len(rec.Problems) > maxProblems || len(rec.PeerSpans) > maxSpans {
+		t.Errorf("%s, %d bytes of error, %d problems, %d spans", rec.State, len(rec.Error), len(rec.Problems), len(rec.PeerSpans))
+	}
+}
