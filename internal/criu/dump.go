@@ -27,6 +27,7 @@ type DumpRequest struct {
 	ExternalMounts []Mount  // see ExternalFor
 	External       []string // see ExternalFor
 	TTY            bool     // the container's stdio is a terminal
+	Watched        []string // what inotify watches of the container watch, as it sees it: CRIU cannot find that on an overlay
 	GhostLimit     uint32   // largest deleted but open file that is carried in the images, bytes; 0: 1 GiB
 }
 
@@ -158,6 +159,10 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 	}
 	if r.FreezeCgroup != "" {
 		o.FreezeCgroup = proto.String(r.FreezeCgroup)
+	}
+	if len(r.Watched) > 0 {
+		// CRIU finds watched files by their file handles, which an overlay has not, or by looking through these paths.
+		o.ForceIrmap, o.IrmapScanPaths = proto.Bool(true), r.Watched
 	}
 	for _, m := range r.ExternalMounts {
 		o.ExtMnt = append(o.ExtMnt, &rpc.ExtMountMap{Key: proto.String(m.Key), Val: proto.String(m.Value)})

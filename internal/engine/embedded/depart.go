@@ -99,6 +99,14 @@ func (e *Engine) warmDump(ctx context.Context, d *departure, spec *specs.Spec) e
 	if err := os.MkdirAll(d.files.criuWork(), 0o700); err != nil {
 		return fmt.Errorf("make directory for CRIU's log: %w", err)
 	}
+	pids, err := d.group.Procs()
+	if err != nil {
+		return err
+	}
+	watched, err := watchedPaths(ctx, d.init.PID, pids)
+	if err != nil {
+		return err
+	}
 	d.dump, err = tool.StartDump(ctx, criu.DumpRequest{
 		RootPID:        d.init.PID,
 		Root:           d.files.rootfs(),
@@ -107,6 +115,7 @@ func (e *Engine) warmDump(ctx context.Context, d *departure, spec *specs.Spec) e
 		ExternalMounts: externals.Mounts,
 		External:       externals.External,
 		TTY:            d.terminal,
+		Watched:        watched,
 	})
 	return err
 }
