@@ -1,0 +1,56 @@
+package embedded
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+	"golang.org/x/sys/unix"
+)
+
+func TestParseWatch(t *testing.T) {
+	line := "inotify wd:3 ino:9e7e sdev:800013 mask:800afce ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:7e9e"
+	want := fileID{device: unix.Mkdev(8, 0x13), inode: 0x9e7e}
+	if got, ok := parseWatch(line); !ok || got != want {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	for _, bad := range []string{"", "pos:\t0", "inotify wd:1", "inotify wd:1 ino:zz sdev:1", "inotify ino:1"} {
+		if got, ok := parseWatch(bad); ok {
+			t.Errorf("%q: %+v", bad, got)
+		}
+	}
+}
+
+func FuzzParseWatch(f *testing.F) {
+	f.Add("inotify wd:3 ino:9e7e sdev:800013 mask:800afce ignored_mask:0")
+	f.Fuzz(func(_ *testing.T, line string) { parseWatch(line) })
+}
+
+// TestMoveWatches wants that inotify watches in the image, the writable layer, a volume and /dev/shm go on.
+func TestMoveWatches(t *testing.T) {
+	a, b := newTestNode(t), newTestNode(t)
+	for _, n := range []*testNode{a, b} {
+		build := exec.Command("go", "build", "-o", n.config.Images.(testImages).dir+"/bin/watcher", "testdata/watcher/main.go")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	d := definition(t, "sh", "-c", "mkdir /tmp/w; exec watcher /etc /tmp/w /data /dev/shm")
+	d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}}
+	a.start(d)
+	waitFor(t, "the watches", func() bool { return strings.Contains(a.output(d.ID), "ready") })
+	for _, trip := range []string{"there", "back"} {
+		move(t, a, b, d.ID)
+		a, b = b, a
+		for _, dir := range []string{"/etc", "/tmp/w", "/data", "/dev/shm"} {
+			name := trip + strings.ReplaceAll(dir, "/", "-")
+			if code, err := a.Exec(t.Context(), d.ID, engine.Exec{Args: []string{"touch", dir + "/" + name}}); err != nil || code != 0 {
+				t.Fatal(code, err)
+			}
+			waitFor(t, "the event of "+name, func() bool { return strings.Contains(a.output(d.ID), "made "+name+"\n") })
+		}
+	}
+}
