@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
@@ -32,6 +34,7 @@ func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, err
 	}
 	problems = append(problems, examineProcesses(one, pids)...)
+	problems = append(problems, examineUsers(pids)...)
 	problems = append(problems, examineMonitor(place)...)
 	subject, err := examined(place, one, pids)
 	if err != nil {
@@ -108,6 +111,46 @@ func examineProcesses(one engine.Container, pids []int) []engine.Problem {
 		}
 	}
 	return problems
+}
+
+// capSysResource is CAP_SYS_RESOURCE of include/uapi/linux/capability.h.
+const capSysResource = 24
+
+// examineUsers finds processes of other users than root where this process may not read their limits: that takes
+// CAP_SYS_RESOURCE (kernel/sys.c, check_prlimit_permission), which some virtual machines withhold even from root.
+func examineUsers(pids []int) []engine.Problem {
+	if capabilities, err := strconv.ParseUint(statusField(os.Getpid(), "CapEff:"), 16, 64); err == nil && capabilities>>capSysResource&1 == 1 {
+		return nil
+	}
+	var problems []engine.Problem
+	for _, pid := range pids {
+		process, err := kernel.ReadProcess(pid)
+		ids := strings.Fields(statusField(pid, "Uid:") + " " + statusField(pid, "Gid:"))
+		other := slices.IndexFunc(ids, func(id string) bool { return id != "0" })
+		if err != nil || other < 0 {
+			continue
+		}
+		problems = append(problems, engine.Problem{
+			What:   fmt.Sprintf("process %d (%s) of user %s", process.NamespaceID, process.Name, ids[0]),
+			Why:    "the agent has not CAP_SYS_RESOURCE, without which CRIU cannot read the limits of a process that is not root's",
+			Remedy: "run the agent with all capabilities, or the container as root",
+		})
+	}
+	return problems
+}
+
+// statusField reads one field of /proc/PID/status; "" if the process is gone.
+func statusField(pid int, name string) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
 }
 
 // foreignNamespace names a namespace in which a process is and the container's first process is not, if CRIU cannot
