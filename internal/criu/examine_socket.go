@@ -1,6 +1,7 @@
 package criu
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -24,6 +25,9 @@ func socketInode(target string) (uint32, bool) {
 // checkSocket asks a socket, through a descriptor of its own, what it is.
 func (x *examination) checkSocket(pidfd *os.File, d descriptor) (finding, error) {
 	fd, err := kernel.PidfdGetfd(pidfd, d.fd)
+	if errors.Is(err, unix.EBADF) {
+		return finding{}, nil // closed meanwhile
+	}
 	if err != nil {
 		return finding{}, err
 	}
