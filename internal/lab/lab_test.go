@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,7 +32,8 @@ func TestUpAndDownLeaveNothing(t *testing.T) {
 	}
 	run(t, l, "a", "ping", "-c", "1", "-W", "5", "10.77.0.3")
 	// Something that outlives its parent, and something in a cgroup of its own below the node's.
-	run(t, l, "a", "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & mkdir -p /sys/fs/cgroup/unified/x /sys/fs/cgroup/x 2>/dev/null; true")
+	run(t, l, "a", "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & true")
+	run(t, l, "a", "sh", "-c", "mkdir -p /sys/fs/cgroup/unified/x /sys/fs/cgroup/x 2>/dev/null; true")
 	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +83,8 @@ func TestCommands(t *testing.T) {
 	if string(out) != "through" || cmd.ProcessState.ExitCode() != 7 {
 		t.Errorf("got %q, %v", out, err)
 	}
-	if _, err := l.Exec(t.Context(), "a", "no-such-program"); err == nil || !strings.Contains(err.Error(), "no-such-program") {
+	_, err = l.Exec(t.Context(), "a", "no-such-program")
+	if err == nil || !strings.Contains(err.Error(), "no-such-program") {
 		t.Errorf("a program that is not there: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -160,6 +163,23 @@ func TestDownAfterCrashes(t *testing.T) {
 				t.Errorf("left behind: %q", left)
 			}
 		})
+	}
+}
+
+// TestDownAfterUpWasKilled kills the program that makes a lab at many points of its way.
+func TestDownAfterUpWasKilled(t *testing.T) {
+	name := uniqueName(t)
+	t.Cleanup(func() { _ = Down(name) }) // if the test failed before it came to that
+	for after := time.Duration(0); after < 160*time.Millisecond; after += 8 * time.Millisecond {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		_ = exec.CommandContext(ctx, os.Args[0], "up-for-test", name).Run() // killed, or done
+		cancel()
+		if err := Down(name); err != nil && !errors.Is(err, ErrNoLab) {
+			t.Fatalf("killed after %s: %v", after, err)
+		}
+		if left := traces(t, name); len(left) > 0 {
+			t.Fatalf("killed after %s: left behind: %q", after, left)
+		}
 	}
 }
 

@@ -86,7 +86,8 @@ func TestLinkChangesWhileInUse(t *testing.T) {
 }
 
 func TestLossyLinkLoses(t *testing.T) {
-	l := up(t, Config{Nodes: 2, Bare: true, Link: Link{BandwidthBitsPerSecond: 50_000_000, RTT: 2 * time.Millisecond, Loss: 0.05}})
+	lossy := Link{BandwidthBitsPerSecond: 50_000_000, RTT: 2 * time.Millisecond, Loss: 0.05}
+	l := up(t, Config{Nodes: 2, Bare: true, Link: lossy})
 	conn := echo(t, l, "a", "b")
 	within(t, 20*time.Second, "packets are lost", func() bool {
 		ask(t, conn)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,14 @@ func TestMain(m *testing.M) {
 	RunHidden()
 	if len(os.Args) > 1 && (os.Args[1] == "agent" || os.Args[1] == "node") {
 		os.Exit(playGodwit(os.Args[1:]))
+	}
+	if len(os.Args) == 3 && os.Args[1] == "up-for-test" {
+		_, err := Up(context.Background(), Config{Name: os.Args[2], Nodes: 3, Bare: true, NoCheck: true})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -88,7 +97,8 @@ func traces(t *testing.T, name string) []string {
 	return append(found, processesOf(t, name)...)
 }
 
-// processesOf lists the processes that have the lab in their arguments or in their cgroups.
+// processesOf lists the processes that have the lab in their arguments or in their cgroups, but not the dead, which are
+// for the machine's init to reap.
 func processesOf(t *testing.T, name string) []string {
 	t.Helper()
 	var found []string
@@ -99,6 +109,9 @@ func processesOf(t *testing.T, name string) []string {
 	for _, directory := range directories {
 		arguments, _ := os.ReadFile(filepath.Join(directory, "cmdline")) // the process may have ended
 		groups, _ := os.ReadFile(filepath.Join(directory, "cgroup"))
+		if pid, err := strconv.Atoi(filepath.Base(directory)); err != nil || startTime(pid) == 0 {
+			continue
+		}
 		if strings.Contains(string(arguments), name) || strings.Contains(string(groups), cgroupTop+"/"+name) {
 			found = append(found, fmt.Sprintf("process %s: %q", filepath.Base(directory), arguments))
 		}
