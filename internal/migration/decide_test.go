@@ -149,7 +149,9 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q was accepted", name)
 		}
 	}
-	for _, id := range []string{"", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0", "../../../../../ab", "0123456789abcde\n"} {
+	for _, id := range []string{
+		"", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0", "../../../../../ab", "0123456789abcde\n",
+	} {
 		if CheckID(id) == nil {
 			t.Errorf("id %q was accepted", id)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Errors of Machine.Step. The machine has changed nothing when it returns one of them.
+// Errors of Machine.Step. The machine stands where it stood when it returns one of them.
 var (
 	// ErrUnexpected: the event does not fit (late, duplicate, of the other side). It can be ignored.
 	ErrUnexpected = errors.New("event does not fit the state of the migration")
@@ -76,12 +76,6 @@ func sideSteps(spec Spec) []Step {
 
 // Record is what would be journaled now. It is for reading; only a Journal action asks to write.
 func (m *Machine) Record() Record { return m.rec.clone() }
-
-// State tells where the machine stands.
-func (m *Machine) State() State { return m.rec.State }
-
-// Current is the step that is under way or waited for.
-func (m *Machine) Current() Step { return m.steps[m.at] }
 
 // Step takes an event and returns what to do, in order. Of its errors only ErrTooLate and ErrNotInDoubt concern the
 // user; after any error there is nothing to do but what the actions say.

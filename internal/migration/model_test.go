@@ -2,7 +2,6 @@ package migration
 
 import (
 	"flag"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,310 +11,6 @@ import (
 // number of faults (crash of either agent between any two actions, link down, cancel, failing steps), breadth first.
 // In each it checks that never two copies run (I1), and that without further faults an end is reached in which exactly
 // one runs and nothing is left over (I2).
-
-// move is one transition.
-type move struct {
-	kind  string
-	side  int
-	fault bool
-	crash int // the agent crashes after that many actions; -1: it does not
-}
-
-func (v move) String() string {
-	text := fmt.Sprintf("%s: %s", side(v.side), v.kind)
-	if v.crash >= 0 {
-		text += fmt.Sprintf(", and crashes after %d actions", v.crash)
-	}
-	return text
-}
-
-// cost is how many faults a move is.
-func (v move) cost() int {
-	cost := 0
-	if v.fault {
-		cost++
-	}
-	if v.crash >= 0 {
-		cost++
-	}
-	return cost
-}
-
-// mutation changes what a machine says, to show that the checker notices.
-type mutation func(s *system, i int, actions []Action) []Action
-
-func (f mutation) apply(s *system, i int, actions []Action) []Action {
-	if f == nil {
-		return actions
-	}
-	return f(s, i, actions)
-}
-
-// moves lists what can happen next, in the order of a fair schedule: its first is what happens without further faults.
-func (s *system) moves() []move {
-	var out []move
-	add := func(kind string, i int) { out = append(out, move{kind: kind, side: i, crash: -1}) }
-	for i := range s.agents {
-		if s.agents[i].m == nil {
-			add("restart", i)
-		} else if s.agents[i].lost {
-			add("peer lost", i)
-		}
-	}
-	if !s.link {
-		add("link up", src)
-	}
-	if s.agents[src].m != nil && s.agents[src].m.rec.State == Waiting && !s.agents[src].finished {
-		add("start", src)
-	}
-	for i := range s.agents {
-		if len(s.session[i]) > 0 && s.agents[i].m != nil {
-			add("message", i)
-		}
-		if len(s.calls[i]) > 0 {
-			add("call", i)
-		}
-	}
-	if s.copies[dst] == copyReleased {
-		add("resume", dst)
-	}
-	for i := range s.agents {
-		s.stepMoves(i, add)
-	}
-	add("tick of both", src)
-	for i := range s.agents {
-		if s.agents[i].m != nil {
-			add("tick", i)
-		}
-	}
-	if s.faults > 0 {
-		s.faultMoves(&out)
-	}
-	return out
-}
-
-// stepMoves are the ways in which what an agent is doing goes on.
-func (s *system) stepMoves(i int, add func(string, int)) {
-	a := &s.agents[i]
-	mayFail := a.cut || a.denied
-	switch a.doing {
-	case "":
-		return
-	case StepSend:
-		if a.granted && !a.cut {
-			add("done", i)
-		} else if !a.raised {
-			add("raise", i)
-		}
-		mayFail = mayFail || !s.joined
-	case StepReceive:
-		if s.marker == markerSent {
-			add("done", i)
-		}
-		mayFail = mayFail || !s.joined
-	case StepRestore:
-		if !a.raised {
-			add("raise", i)
-		} else if s.copies[dst] == copyRuns {
-			add("done", i)
-		}
-	default:
-		if !a.cut {
-			add("done", i)
-		}
-	}
-	if mayFail {
-		add("fail", i)
-	}
-	if a.cut && a.doing != StepRestore && a.doing != StepReceive && a.doing != StepSend {
-		add("done", i) // it was faster than the interrupt
-	}
-}
-
-func (s *system) faultMoves(out *[]move) {
-	add := func(kind string, i int) { *out = append(*out, move{kind: kind, side: i, fault: true, crash: -1}) }
-	if s.link {
-		add("link down", src)
-	}
-	for i := range s.agents {
-		if s.agents[i].m == nil {
-			continue
-		}
-		add("crash", i)
-		add("cancel", i)
-		if d := s.agents[i].doing; d != "" {
-			add("fail", i)
-			if d != StepSend && d != StepReceive && d != StepRestore {
-				add("fail after effect", i)
-			}
-		}
-	}
-	s.resolveMoves(add)
-}
-
-// resolveMoves are the decisions of an operator who has looked.
-func (s *system) resolveMoves(add func(string, int)) {
-	if m := s.agents[src].m; m != nil && m.rec.State == InDoubt {
-		if s.copies[dst] == copyRuns {
-			add("resolve target", src)
-		} else if d := s.agents[dst].disk; d == nil || d.Decision == NeverRan {
-			add("resolve source", src)
-		}
-	}
-	if m := s.agents[dst].m; m != nil && m.rec.State == Running {
-		add("resolve target", dst)
-	}
-}
-
-// apply makes a move and returns how many actions it had.
-func (s *system) apply(v move) int {
-	s.faults -= v.cost()
-	i, a := v.side, &s.agents[v.side]
-	switch v.kind {
-	case "restart":
-		return s.restart(i, v.crash)
-	case "peer lost":
-		a.lost = false
-		return s.feed(i, PeerLost{}, v.crash)
-	case "link up":
-		s.link = true
-	case "link down":
-		s.link = false
-		s.calls = [2][]call{}
-		s.part()
-	case "start":
-		return s.feed(i, Start{}, v.crash)
-	case "message":
-		kind := s.session[i][0]
-		s.session[i] = s.session[i][1:]
-		return s.feed(i, Received{Message{Kind: kind}}, v.crash)
-	case "call":
-		return s.takeCall(i, v.crash)
-	case "resume":
-		s.copies[dst] = copyRuns
-	case "raise":
-		return s.raise(i, v.crash)
-	case "done", "fail", "fail after effect":
-		return s.end(i, v)
-	case "tick of both": // no side starves the other
-		for j := range s.agents {
-			if s.agents[j].m != nil {
-				s.feed(j, Tick{}, -1)
-			}
-		}
-	case "tick":
-		return s.feed(i, Tick{}, v.crash)
-	case "crash":
-		s.crash(i)
-	case "cancel":
-		return s.feed(i, Cancel{}, v.crash)
-	case "resolve source":
-		return s.feed(i, Resolve{RunsAt: Source}, v.crash)
-	case "resolve target":
-		return s.feed(i, Resolve{RunsAt: Target}, v.crash)
-	}
-	return 0
-}
-
-func (s *system) takeCall(i, limit int) int {
-	c := s.calls[i][0]
-	s.calls[i] = s.calls[i][1:]
-	switch {
-	case s.agents[i].m == nil:
-		return 0
-	case c.ask:
-		return s.feed(i, Asked{Abort: c.with}, limit)
-	}
-	return s.feed(i, Received{Message{Kind: c.kind}}, limit)
-}
-
-func (s *system) raise(i, limit int) int {
-	s.agents[i].raised = true
-	if i == src {
-		return s.feed(i, FinalMarker{}, limit)
-	}
-	s.copies[dst] = copyAtGate
-	return s.feed(i, Ready{}, limit)
-}
-
-// end ends what an agent is doing.
-func (s *system) end(i int, v move) int {
-	step := s.agents[i].doing
-	s.agents[i].doing = ""
-	unresumed := s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased
-	if step == StepCheck && v.kind == "done" {
-		if unresumed {
-			s.copies[dst] = copyPrepared
-		}
-		outcome := NeverRan
-		if s.copies[dst] == copyRuns {
-			outcome = Ran
-		}
-		return s.feed(i, Arrived{Outcome: outcome}, v.crash)
-	}
-	if step == StepReceive && v.kind == "done" {
-		s.marker = markerHere
-	}
-	if step == StepRestore && v.kind == "fail" && unresumed {
-		s.copies[dst] = copyPrepared
-	}
-	if v.kind != "fail" {
-		s.effect(step)
-	}
-	if v.kind == "done" {
-		return s.feed(i, StepDone{Step: step}, v.crash)
-	}
-	return s.feed(i, StepFailed{Step: step}, v.crash)
-}
-
-// key tells states apart.
-func (s *system) key(b []byte) []byte {
-	flags := func(bits ...bool) byte {
-		var out byte
-		for i, bit := range bits {
-			if bit {
-				out |= 1 << i
-			}
-		}
-		return out
-	}
-	b = append(b, byte(s.faults), byte(s.copies[src]), byte(s.copies[dst]), s.marker,
-		flags(s.held, s.warm, s.room, s.link, s.joined))
-	for i := range s.agents {
-		a := &s.agents[i]
-		b = append(b, flags(a.m == nil, a.disk == nil, a.cut, a.raised, a.granted, a.denied, a.lost, a.finished))
-		b = append(append(b, a.doing...), 0)
-		if a.m != nil {
-			b = recordKey(b, &a.m.rec)
-			b = append(append(b, a.m.busy...), byte(a.m.at), flags(a.m.stopping, a.m.unsure, a.m.undone, a.m.told))
-		}
-		if a.disk != nil {
-			b = recordKey(b, a.disk)
-		}
-		for _, k := range s.session[i] {
-			b = append(append(b, k...), 1)
-		}
-		for _, c := range s.calls[i] {
-			b = append(append(b, c.kind...), 2, flags(c.ask, c.with))
-		}
-	}
-	return b
-}
-
-func recordKey(b []byte, r *Record) []byte {
-	b = append(append(b, r.State...), byte(len(r.Begun)))
-	if n := len(r.Begun); n > 0 {
-		b = append(b, r.Begun[n-1]...)
-	}
-	b = append(append(b, 3), r.Decision...)
-	bits := byte(0)
-	for i, bit := range []bool{r.Final, r.Abort, r.Overruled, r.Error != ""} {
-		if bit {
-			bits |= 1 << i
-		}
-	}
-	return append(append(b, r.Result...), bits)
-}
 
 // explored is what the checker found.
 type explored struct {
@@ -330,61 +25,80 @@ type visit struct {
 	done         bool
 }
 
-// explore goes through all states. It stops at the first violation, which breadth first is one of the shortest.
+// explorer goes through all states, breadth first.
+type explorer struct {
+	ids    map[string]int
+	visits []visit
+	queue  []*system
+	key    []byte
+}
+
+// explore stops at the first violation, which breadth first is one of the shortest.
 func explore(faults int, mutant mutation) explored {
-	first := newSystem(faults, mutant)
-	ids := map[string]int{string(first.key(nil)): 0}
-	visits := []visit{{parent: -1, fair: -1}}
-	queue := []*system{first}
-	var key []byte
-	for id := 0; id < len(visits); id++ {
-		s := queue[id]
-		queue[id] = nil
-		if bad := s.invariant(); bad != "" {
-			return explored{len(visits), bad, trace(visits, id)}
+	e := &explorer{ids: map[string]int{}}
+	e.add(newSystem(faults, mutant), visit{parent: -1, fair: -1})
+	for id := 0; id < len(e.visits); id++ {
+		s := e.queue[id]
+		e.queue[id] = nil
+		bad := s.invariant()
+		if bad == "" {
+			bad = e.expand(id, s)
 		}
-		quiet, cutOff := true, !s.link
-		try := func(v move) int {
-			next := s.clone()
-			n := next.apply(v)
-			key = next.key(key[:0])
-			nid, known := ids[string(key)]
-			if !known {
-				nid = len(visits)
-				ids[string(key)] = nid
-				visits = append(visits, visit{parent: id, fair: -1, by: v})
-				queue = append(queue, next)
-			}
-			if quiet && !v.fault && v.crash < 0 && nid != id {
-				visits[id].fair = nid
-				quiet = false
-			}
-			if !v.fault && v.crash < 0 && nid != id && v.kind != "link up" {
-				cutOff = false
-			}
-			return n
-		}
-		for _, v := range s.moves() {
-			n := try(v)
-			for k := 0; v.cost() < s.faults && k < n; k++ {
-				crash := v
-				crash.crash = k
-				try(crash)
-			}
-		}
-		if cutOff {
-			if bad := s.stuck(); bad != "" {
-				return explored{len(visits), bad, trace(visits, id)}
-			}
-		}
-		if quiet {
-			if bad := s.ended(); bad != "" {
-				return explored{len(visits), bad, trace(visits, id)}
-			}
-			visits[id].done = true
+		if bad != "" {
+			return explored{len(e.visits), bad, trace(e.visits, id)}
 		}
 	}
-	return checkEnds(visits)
+	return checkEnds(e.visits)
+}
+
+// add remembers a state, if it is new, and returns its number.
+func (e *explorer) add(s *system, v visit) int {
+	e.key = s.key(e.key[:0])
+	id, known := e.ids[string(e.key)]
+	if !known {
+		id = len(e.visits)
+		e.ids[string(e.key)] = id
+		e.visits = append(e.visits, v)
+		e.queue = append(e.queue, s)
+	}
+	return id
+}
+
+// expand makes every move from a state. A state from which nothing goes on must be a good end.
+func (e *explorer) expand(id int, s *system) string {
+	quiet, cutOff := true, !s.link
+	for _, v := range s.moves() {
+		nid, actions := e.try(id, s, v)
+		for k := 0; v.cost() < s.faults && k < actions; k++ {
+			crash := v
+			crash.crash = k
+			e.try(id, s, crash)
+		}
+		if v.fault || nid == id {
+			continue
+		}
+		if quiet {
+			e.visits[id].fair = nid
+			quiet = false
+		}
+		if v.kind != "link up" {
+			cutOff = false
+		}
+	}
+	e.visits[id].done = quiet
+	switch {
+	case quiet:
+		return s.ended()
+	case cutOff:
+		return s.stuck()
+	}
+	return ""
+}
+
+func (e *explorer) try(id int, s *system, v move) (nid, actions int) {
+	next := s.clone()
+	actions = next.apply(v)
+	return e.add(next, visit{parent: id, fair: -1, by: v}), actions
 }
 
 // checkEnds follows the fair schedule from every state: it must end.

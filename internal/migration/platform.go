@@ -25,8 +25,9 @@ const maxListed = 20
 func Compare(source, target Platform) (problems []Problem, warnings []string) {
 	if source.Architecture != target.Architecture {
 		return []Problem{{
-			What:   fmt.Sprintf("architecture %s", bounded(target.Architecture, maxName)),
-			Why:    fmt.Sprintf("the container runs on %s: its machine code and registers mean nothing there", bounded(source.Architecture, maxName)),
+			What: "architecture " + bounded(target.Architecture, maxName),
+			Why: fmt.Sprintf("the container runs on %s: its machine code and registers mean nothing there",
+				bounded(source.Architecture, maxName)),
 			Remedy: "choose a node of the same architecture",
 		}}, nil
 	}

@@ -93,7 +93,8 @@ func (r Record) check(steps []Step) error {
 		states = []State{Waiting, Forward, Undoing, Committed, Running, Done}
 	}
 	if !slices.Contains(states, r.State) {
-		return fmt.Errorf("journal of the %s has state %q, which it cannot have", r.Spec.Side, bounded(string(r.State), maxName))
+		return fmt.Errorf("journal of the %s has state %q, which it cannot have",
+			r.Spec.Side, bounded(string(r.State), maxName))
 	}
 	last := -1
 	for _, name := range r.Begun {

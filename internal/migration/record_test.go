@@ -11,8 +11,10 @@ import (
 // someEvents is one of each kind, for both sides.
 func someEvents() []Event {
 	events := []Event{
-		Start{}, FinalMarker{}, Ready{}, Asked{}, Asked{Abort: true}, PeerLost{}, PeerBack{}, Cancel{}, Timeout{}, Tick{},
-		Arrived{Outcome: Ran}, Arrived{Outcome: NeverRan}, Arrived{}, Resolve{RunsAt: Source}, Resolve{RunsAt: Target}, Resolve{},
+		Start{}, FinalMarker{}, Ready{}, Asked{}, Asked{Abort: true}, PeerLost{}, PeerBack{}, Cancel{}, Timeout{},
+		Tick{},
+		Arrived{Outcome: Ran}, Arrived{Outcome: NeverRan}, Arrived{},
+		Resolve{RunsAt: Source}, Resolve{RunsAt: Target}, Resolve{},
 		StepDone{Step: StepCheck}, StepFailed{Step: StepCheck},
 	}
 	for _, s := range Steps(Cold) {
@@ -118,7 +120,9 @@ func TestRecordsAreCopies(t *testing.T) {
 		t.Fatalf("first action is %T", actions[0])
 	}
 	before := journal.Record.clone()
-	for _, event := range []Event{StepDone{Step: StepExamine}, Received{Message{Kind: KindReserved}}, Cancel{}, StepFailed{Step: StepStage}} {
+	for _, event := range []Event{
+		StepDone{Step: StepExamine}, Received{Message{Kind: KindReserved}}, Cancel{}, StepFailed{Step: StepStage},
+	} {
 		if _, err := m.Step(event); err != nil {
 			t.Fatal(err)
 		}
@@ -147,5 +151,49 @@ func TestMessagesAreBounded(t *testing.T) {
 	rec := m.Record()
 	if rec.State != Done || len(rec.Error) > 2*maxText || len(rec.Problems) > maxProblems || len(rec.PeerSpans) > maxSpans {
 		t.Errorf("%s, %d bytes of error, %d problems, %d spans", rec.State, len(rec.Error), len(rec.Problems), len(rec.PeerSpans))
+	}
+}
+
+// What the target has never heard of is refused for ever.
+func TestBanned(t *testing.T) {
+	rec, err := Banned("0123456789abcdef", "a", "b", start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, actions, err := Resume(rec)
+	if err != nil || len(actions) != 1 {
+		t.Fatalf("%v, %v", actions, err)
+	}
+	for _, event := range []Event{
+		Received{Message{Kind: KindReserve}}, Asked{}, Asked{Abort: true}, Received{Message{Kind: KindArrive}},
+	} {
+		actions, err := m.Step(event)
+		if err != nil || len(actions) != 1 || !strings.Contains(showAction(actions[0]), "never-ran") {
+			t.Errorf("%T: %v, %v", event, actions, err)
+		}
+	}
+	if _, err := Banned("x", "a", "b", start); err == nil {
+		t.Error("a wrong id was accepted")
+	}
+}
+
+// The report shows what the record and the resume take of the restore.
+func TestRestoreIsSplit(t *testing.T) {
+	m := mustNew(Target)
+	for _, event := range []Event{
+		Received{Message{Kind: KindReserve}}, StepDone{Step: StepReserve}, Received{Message{Kind: KindArrive}},
+		StepDone{Step: StepArrive}, StepDone{Step: StepReceive}, Ready{At: ms(15)},
+		StepDone{Step: StepRestore, Began: ms(0), Ended: ms(20)},
+	} {
+		if _, err := m.Step(event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rec := m.Record()
+	if want := []Span{span("restore", 0, 15), span("resume", 15, 20)}; !reflect.DeepEqual(rec.Spans, want) {
+		t.Errorf("spans %v, want %v", rec.Spans, want)
+	}
+	if !rec.Resumed.Equal(ms(20)) {
+		t.Errorf("resumed %v", rec.Resumed)
 	}
 }

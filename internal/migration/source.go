@@ -221,7 +221,8 @@ func (m *Machine) hearsRunning(msg Message) error {
 		m.emit(Send{Message{Kind: KindConfirm}})
 	case m.rec.State == Committed:
 	default:
-		return fmt.Errorf("%w: %s says that the container runs there, which was never allowed", ErrUnexpected, m.rec.Spec.Target)
+		return fmt.Errorf("%w: %s says that the container runs there, which was never allowed",
+			ErrUnexpected, m.rec.Spec.Target)
 	}
 	return nil
 }
@@ -289,7 +290,8 @@ func (m *Machine) sourceResolves(e Resolve) error {
 		m.note("an operator decided that it runs at the target")
 		m.commit()
 	default:
-		return fmt.Errorf("%w: it runs at the source or at the target, not at %q", ErrNotInDoubt, bounded(string(e.RunsAt), maxName))
+		return fmt.Errorf("%w: it runs at the source or at the target, not at %q",
+			ErrNotInDoubt, bounded(string(e.RunsAt), maxName))
 	}
 	return nil
 }

@@ -107,7 +107,9 @@ func bounded(text string, limit int) string {
 func boundedProblems(problems []Problem) []Problem {
 	var out []Problem
 	for _, p := range problems[:min(len(problems), maxProblems)] {
-		out = append(out, Problem{What: bounded(p.What, maxText), Why: bounded(p.Why, maxText), Remedy: bounded(p.Remedy, maxText)})
+		out = append(out, Problem{
+			What: bounded(p.What, maxText), Why: bounded(p.Why, maxText), Remedy: bounded(p.Remedy, maxText),
+		})
 	}
 	return out
 }

@@ -334,3 +334,52 @@ func (s *system) ended() string {
 	}
 	return ""
 }
+
+// key tells states apart.
+func (s *system) key(b []byte) []byte {
+	flags := func(bits ...bool) byte {
+		var out byte
+		for i, bit := range bits {
+			if bit {
+				out |= 1 << i
+			}
+		}
+		return out
+	}
+	b = append(b, byte(s.faults), byte(s.copies[src]), byte(s.copies[dst]), s.marker,
+		flags(s.held, s.warm, s.room, s.link, s.joined))
+	for i := range s.agents {
+		a := &s.agents[i]
+		b = append(b, flags(a.m == nil, a.disk == nil, a.cut, a.raised, a.granted, a.denied, a.lost, a.finished))
+		b = append(append(b, a.doing...), 0)
+		if a.m != nil {
+			b = recordKey(b, &a.m.rec)
+			b = append(append(b, a.m.busy...), byte(a.m.at), flags(a.m.stopping, a.m.unsure, a.m.undone, a.m.told))
+		}
+		if a.disk != nil {
+			b = recordKey(b, a.disk)
+		}
+		for _, k := range s.session[i] {
+			b = append(append(b, k...), 1)
+		}
+		for _, c := range s.calls[i] {
+			b = append(append(b, c.kind...), 2, flags(c.ask, c.with))
+		}
+	}
+	return b
+}
+
+func recordKey(b []byte, r *Record) []byte {
+	b = append(append(b, r.State...), byte(len(r.Begun)))
+	if n := len(r.Begun); n > 0 {
+		b = append(b, r.Begun[n-1]...)
+	}
+	b = append(append(b, 3), r.Decision...)
+	bits := byte(0)
+	for i, bit := range []bool{r.Final, r.Abort, r.Overruled, r.Error != ""} {
+		if bit {
+			bits |= 1 << i
+		}
+	}
+	return append(append(b, r.Result...), bits)
+}
