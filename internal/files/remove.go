@@ -35,6 +35,7 @@ func emptyDirectory(fd int) error {
 	if err != nil {
 		return err
 	}
+	w.consumes = true
 	defer w.close()
 	for w.depth() > 0 {
 		name, kind, err := w.next()

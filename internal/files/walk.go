@@ -54,6 +54,7 @@ type walk struct {
 	descent
 	listings []listing
 	free     [][]byte
+	consumes bool // what was read is removed, so reading begins anew in a directory that had been closed
 }
 
 // newWalk takes over an open directory.
@@ -87,13 +88,6 @@ func (w *walk) next() (string, byte, error) {
 	return w.listings[len(w.listings)-1].read(w.fd())
 }
 
-// rewind begins the present directory again.
-func (w *walk) rewind() error {
-	w.listings[len(w.listings)-1].unread = nil
-	_, err := unix.Seek(w.fd(), 0, io.SeekStart)
-	return err
-}
-
 // ascend goes back to where the directory above was left.
 func (w *walk) ascend() error {
 	last := len(w.listings) - 1
@@ -105,6 +99,9 @@ func (w *walk) ascend() error {
 	}
 	above := &w.listings[last-1]
 	above.buffer = w.buffer()
+	if w.consumes {
+		return nil
+	}
 	if _, err := unix.Seek(w.fd(), above.next, io.SeekStart); err != nil {
 		return fmt.Errorf("go on reading the directory above: %w", err)
 	}

@@ -73,7 +73,7 @@ func (t *tarball) index(archive *tar.Reader, end int64) error {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("%w: read the archive: %w", ErrInvalid, err)
+			return fmt.Errorf("%w: read the archive, which may be truncated: %w", ErrInvalid, err)
 		}
 		if len(t.files) >= maxArchiveEntries {
 			return fmt.Errorf("%w: the archive has more than %d entries", ErrInvalid, maxArchiveEntries)
@@ -133,7 +133,7 @@ func (t *tarball) open(name string) (io.ReadCloser, int64, error) {
 		}
 		next = file.link
 	}
-	return nil, 0, fmt.Errorf("%w: %.200q is a link to a link to a link...", ErrInvalid, name)
+	return nil, 0, fmt.Errorf("%w: more than %d links lead from one to the next at %.200q", ErrInvalid, maxLinks, name)
 }
 
 func (t *tarball) Close() error { return t.file.Close() }
@@ -154,7 +154,7 @@ func (s *Store) spool(ctx context.Context, r io.Reader) (*os.File, error) {
 		_, err = io.CopyBuffer(onlyWriter{file}, onlyReader{plain}, make([]byte, unpackBuffer))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read the archive: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("read the archive: %w", truncated(err)), file.Close())
 	}
 	return file, nil
 }

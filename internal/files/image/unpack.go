@@ -47,12 +47,20 @@ func unpack(raw io.Reader, diffID, tree string, keep *os.File) (int64, error) {
 		err = refused
 	}
 	if err = errors.Join(err, finish()); err != nil {
-		return 0, fmt.Errorf("unpack its archive: %w", err)
+		return 0, fmt.Errorf("unpack its archive: %w", truncated(err))
 	}
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != diffID {
 		return 0, fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
 	}
 	return size, nil
+}
+
+// truncated says what an early end means.
+func truncated(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it is truncated, or lies about its sizes: %w", ErrInvalid, err)
+	}
+	return err
 }
 
 var (

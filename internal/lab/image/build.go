@@ -61,7 +61,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		return func() { _ = file.Close() }, nil
 	case <-ctx.Done():
 		go func() {
-			<-locked
+			_ = <-locked // locked or not: closing gives it up
 			_ = file.Close()
 		}()
 		return nil, ctx.Err()
