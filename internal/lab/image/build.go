@@ -61,8 +61,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		return func() { _ = file.Close() }, nil
 	case <-ctx.Done():
 		go func() {
-			_ = <-locked // locked or not: closing gives it up
-			_ = file.Close()
+			_ = errors.Join(<-locked, file.Close()) // closing gives up a lock that came too late
 		}()
 		return nil, ctx.Err()
 	}
