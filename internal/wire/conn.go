@@ -30,14 +30,30 @@ func (c *Conn) Peer() identity.Peer { return c.peer }
 
 // Write encrypts all of p and then writes it.
 func (c *Conn) Write(p []byte) (int, error) {
+	n, err := c.WriteAll([][]byte{p})
+	return int(n), err
+}
+
+// WriteAll writes each part in TLS records of its own, so that the peer can read it as soon as it is there, and all
+// parts in one go.
+func (c *Conn) WriteAll(parts [][]byte) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.raw.cork()
-	n, err := c.Conn.Write(p)
+	var written int64
+	var err error
+	for _, part := range parts {
+		var n int
+		n, err = c.Conn.Write(part)
+		written += int64(n)
+		if err != nil {
+			break
+		}
+	}
 	if flushErr := c.raw.uncork(); err == nil {
 		err = flushErr
 	}
-	return n, err
+	return written, err
 }
 
 // Close ends the connection: at once if a Write is stuck, else after saying so to the peer.

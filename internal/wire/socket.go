@@ -71,6 +71,7 @@ func (c *Conn) Transport() (t stream.Transport, err error) {
 			ResentBytes:           int64(info.Bytes_retrans),
 			RTT:                   time.Duration(info.Rtt) * time.Microsecond,
 			DeliveryBitsPerSecond: float64(info.Delivery_rate) * 8,
+			PacingBitsPerSecond:   float64(info.Pacing_rate) * 8,
 		}
 		return nil
 	})

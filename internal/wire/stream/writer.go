@@ -295,11 +295,8 @@ func (w *writer) send() {
 }
 
 func (w *writer) sendItem(item outgoing) error {
-	for _, frame := range item.frames {
-		stamp(frame)
-		if err := w.write(frame); err != nil {
-			return err
-		}
+	if err := w.writeFrames(item.frames); err != nil {
+		return err
 	}
 	c := item.chunk
 	if c == nil {
@@ -315,6 +312,30 @@ func (w *writer) sendItem(item outgoing) error {
 	w.session.counters.sent(c.shares, len(c.out))
 	w.pending.Add(-1)
 	w.free <- c
+	return nil
+}
+
+// batcher is a connection that can send several parts in one go and yet lets the peer read each as it arrives; wire.Conn
+// is one. Written one by one, small parts would leave in half-empty segments, and the congestion window counts segments.
+type batcher interface {
+	WriteAll(parts [][]byte) (int64, error)
+}
+
+// writeFrames sends control frames.
+func (w *writer) writeFrames(frames [][]byte) error {
+	for _, frame := range frames {
+		stamp(frame)
+	}
+	if conn, ok := w.session.conn.(batcher); ok && !w.session.limiter.limited() {
+		n, err := conn.WriteAll(frames)
+		w.session.counters.wrote(int(n))
+		return err
+	}
+	for _, frame := range frames {
+		if err := w.write(frame); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
