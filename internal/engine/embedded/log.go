@@ -155,7 +155,7 @@ func (r *logReader) next() (engine.LogEntry, error) {
 func tailOffset(file *os.File, n int) (int64, error) {
 	reader := newLogReader(file)
 	starts := make([]int64, 0, n+1)
-	fresh, position := true, int64(0)
+	within, position := map[string]bool{}, int64(0) // streams in the middle of a line
 	for {
 		entry, err := reader.next()
 		if errors.Is(err, io.EOF) {
@@ -164,12 +164,12 @@ func tailOffset(file *os.File, n int) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if fresh {
+		if !within[entry.Stream] {
 			if starts = append(starts, position); len(starts) > n {
 				starts = starts[1:]
 			}
 		}
-		fresh = bytes.HasSuffix(entry.Data, []byte{'\n'})
+		within[entry.Stream] = !bytes.HasSuffix(entry.Data, []byte{'\n'})
 		at, err := file.Seek(0, io.SeekCurrent)
 		if err != nil {
 			return 0, err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +70,7 @@ func newTestNode(t *testing.T) *testNode {
 		t.Fatal(err)
 	}
 	n := &testNode{e, t}
+	t.Cleanup(n.removeGroup)
 	t.Cleanup(n.clean)
 	return n
 }
@@ -93,6 +97,17 @@ func (n *testNode) clean() {
 		if err := n.Remove(ctx, id, true); err != nil {
 			n.t.Error(err)
 		}
+	}
+}
+
+// removeGroup removes the cgroup that a node's containers had theirs in.
+func (n *testNode) removeGroup() {
+	group, err := kernel.OpenCgroup(n.config.Cgroup)
+	if err == nil {
+		err = group.Remove()
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.t.Error(err)
 	}
 }
 

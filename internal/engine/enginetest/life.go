@@ -18,7 +18,7 @@ func Run(t *testing.T, f Fixture) {
 		name string
 		test func(*testing.T, Fixture)
 	}{
-		{"ends", testEnds}, {"names", testNames}, {"logs", testLogs}, {"follow", testFollow}, {"exec", testExec},
+		{"ends", testEnds}, {"names", testNames}, {"logs", testLogs}, {"tail", testTail}, {"follow", testFollow}, {"exec", testExec},
 		{"exec errors", testExecErrors}, {"stop", testStop}, {"remove", testRemove}, {"unknown", testUnknown},
 		{"environment", testEnvironment}, {"users", testUsers}, {"limits", testLimits}, {"isolation", testIsolation},
 		{"read-only", testReadOnly}, {"volumes", testVolumes}, {"terminal", testTerminal}, {"reopen", testReopen},
@@ -85,6 +85,22 @@ func testLogs(t *testing.T, f Fixture) {
 	if got := output(t, n, d.ID, "stderr"); got != "two\n" {
 		t.Errorf("stderr: %q", got)
 	}
+	failure := errors.New("reader is gone")
+	err := n.Logs(t.Context(), d.ID, engine.LogOptions{Tail: -1}, func(engine.LogEntry) error { return failure })
+	if !errors.Is(err, failure) {
+		t.Errorf("error of emit: %v", err)
+	}
+	big := run(t, n, "dd if=/dev/zero bs=100000 count=3 2>/dev/null | tr '\\0' x")
+	ended(t, n, big.ID)
+	if got := output(t, n, big.ID, "stdout"); got != strings.Repeat("x", 300000) {
+		t.Errorf("a long line comes with %d bytes", len(got))
+	}
+}
+
+func testTail(t *testing.T, f Fixture) {
+	n := f.NewNode(t)
+	d := run(t, n, "echo one; echo two; printf last")
+	ended(t, n, d.ID)
 	var tail bytes.Buffer
 	must(t, n.Logs(t.Context(), d.ID, engine.LogOptions{Tail: 1}, func(e engine.LogEntry) error {
 		if e.Time.IsZero() {
@@ -95,16 +111,6 @@ func testLogs(t *testing.T, f Fixture) {
 	}))
 	if tail.String() != "last" {
 		t.Errorf("the last line: %q", tail.String())
-	}
-	failure := errors.New("reader is gone")
-	err := n.Logs(t.Context(), d.ID, engine.LogOptions{Tail: -1}, func(engine.LogEntry) error { return failure })
-	if !errors.Is(err, failure) {
-		t.Errorf("error of emit: %v", err)
-	}
-	big := run(t, n, "dd if=/dev/zero bs=100000 count=3 2>/dev/null | tr '\\0' x")
-	ended(t, n, big.ID)
-	if got := output(t, n, big.ID, "stdout"); got != strings.Repeat("x", 300000) {
-		t.Errorf("a long line comes with %d bytes", len(got))
 	}
 }
 

@@ -1,0 +1,118 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Arrived tells what became of an arrival, also after the agent crashed.
+func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
+	if !idPattern.MatchString(id) {
+		return "", fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+	}
+	e.endOwn(id)
+	defer e.lock(id)()
+	place := e.paths.of(id)
+	if !exists(place.arrival()) {
+		if exists(place.definition()) {
+			return engine.Ran, nil
+		}
+		return engine.NeverRan, nil
+	}
+	outcome, err := e.outcome(ctx, place)
+	if err == nil && outcome == engine.Ran {
+		err = e.settleArrival(place)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find out about the arrival of container %.12s: %w", id, err)
+	}
+	return outcome, nil
+}
+
+// endOwn ends an arrival of this process that still waits.
+func (e *Engine) endOwn(id string) {
+	e.mu.Lock()
+	a := e.arrivals[id]
+	e.mu.Unlock()
+	if a != nil {
+		_ = a.Close() // the record decides
+	}
+}
+
+// outcome looks for the gate's record and makes sure that none can come any more if there is none.
+func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, error) {
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	ran, err := criu.Ran(waiting, place.resumed())
+	if err != nil {
+		return "", err
+	}
+	if !ran {
+		// runc may not have come to its gate: with its monitor's session it ends here.
+		if err := endSession(ctx, place); err != nil {
+			return "", err
+		}
+		if ran, err = criu.Ran(ctx, place.resumed()); err != nil {
+			return "", err
+		}
+	}
+	if ran {
+		return engine.Ran, nil
+	}
+	return engine.NeverRan, nil
+}
+
+// Discard removes an arrival that never ran.
+func (e *Engine) Discard(ctx context.Context, id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+	}
+	e.endOwn(id)
+	defer e.lock(id)()
+	place := e.paths.of(id)
+	if exists(place.definition()) && !exists(place.arrival()) {
+		return fmt.Errorf("discard the arrival of container %.12s: %w: it runs here; remove it instead", id, engine.ErrBusy)
+	}
+	return e.discard(ctx, place)
+}
+
+// discard ends and removes all of an arrival that must not have run.
+func (e *Engine) discard(ctx context.Context, place container) error {
+	if exists(place.arrival()) {
+		outcome, err := e.outcome(ctx, place)
+		if err == nil && outcome == engine.Ran {
+			err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
+		}
+		if err != nil {
+			return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
+		}
+	}
+	var was arrivalRecord
+	if err := loadJSON(place.arrival(), &was); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := e.settle(ctx, place); err != nil {
+		return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
+	}
+	return e.removeFiles(place, was.Volumes)
+}
+
+// settleArrival makes a container of an arrival that was resumed.
+func (e *Engine) settleArrival(place container) error {
+	err := errors.Join(unmount(place.images()), files.RemoveTree(place.scratch()))
+	if err == nil {
+		err = kernel.RemoveDurable(place.arrival())
+	}
+	if err != nil {
+		return fmt.Errorf("tidy up after the arrival of container %.12s: %w", place.id, err)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
+func (e *Engine) Destroy(ctx context.Context, id string) error {
+	defer e.lock(id)()
+	place, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		err = e.destroy(ctx, place)
+	}
+	if err != nil {
+		return fmt.Errorf("destroy container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+func (e *Engine) destroy(ctx context.Context, place container) error {
+	var d engine.Definition
+	if err := loadJSON(place.definition(), &d); err != nil {
+		return err
+	}
+	spec, err := loadSpec(place)
+	if err != nil {
+		return err
+	}
+	if err := silence(netnsOf(spec)); err != nil {
+		return err
+	}
+	// A monitor that does not answer cannot record the end either: settle removes what it had.
+	_ = askMonitor(ctx, place, opRetire)
+	if err := killCgroup(ctx, place); err != nil {
+		return err
+	}
+	if err := e.endMonitor(ctx, place); err != nil {
+		return err
+	}
+	if err := e.settle(ctx, place); err != nil {
+		return err
+	}
+	var volumes []string
+	for _, v := range d.Volumes {
+		volumes = append(volumes, v.Name)
+	}
+	return e.removeFiles(place, volumes)
+}
+
+// endMonitor waits for the monitor of a container whose processes are gone, and ends one that does not go.
+func (e *Engine) endMonitor(ctx context.Context, place container) error {
+	var last liveState
+	if err := loadJSON(place.runtime(), &last); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if waitGone(waiting, last.Monitor) == nil {
+		return nil
+	}
+	return errors.Join(ctx.Err(), killProcess(last.Monitor))
+}
+
+// silence takes down the links of a network namespace, so that no socket that is closed there says good-bye.
+func silence(path string) error {
+	handle, err := netns.GetFromPath(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {
+		return nil // the namespace is gone already
+	}
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	defer handle.Close()
+	links, err := netlink.NewHandleAt(handle, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", path, err)
+	}
+	defer links.Close()
+	all, err := links.LinkList()
+	if err != nil {
+		return fmt.Errorf("list links in %s: %w", path, err)
+	}
+	for _, link := range all {
+		if link.Type() == "loopback" || link.Attrs().Name == "lo" {
+			continue
+		}
+		if err := links.LinkSetDown(link); err != nil {
+			return fmt.Errorf("take down %s in %s: %w", link.Attrs().Name, path, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Thaw lets a container that a departure froze go on.
+func (e *Engine) Thaw(ctx context.Context, id string) error {
+	defer e.lock(id)()
+	place, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := thaw(ctx, place); err != nil {
+		return fmt.Errorf("thaw container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+func thaw(ctx context.Context, place container) error {
+	if !exists(place.departure()) {
+		return nil
+	}
+	group, err := kernel.OpenCgroup(place.cgroup())
+	if err == nil {
+		err = thawGroup(ctx, group)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return removeIfThere(place.departure())
+}
+
+// thawGroup lets processes go on once no CRIU holds them any more.
+func thawGroup(ctx context.Context, group *kernel.Cgroup) error {
+	pids, err := group.Procs()
+	if err != nil {
+		return err
+	}
+	if err := waitUntraced(ctx, pids); err != nil {
+		return err
+	}
+	if _, err := criu.Unrepair(pids); err != nil {
+		return fmt.Errorf("take its sockets out of repair: %w", err)
+	}
+	if _, err := criu.RemoveLinkRemaps(pids); err != nil {
+		return err
+	}
+	return group.Thaw()
+}
+
+// waitUntraced waits for a CRIU whose agent was killed: it notices that and puts back what it changed in the
+// processes. One that does not is killed in the end.
+func waitUntraced(ctx context.Context, pids []int) error {
+	const patience, pause = 5 * time.Second, 5 * time.Millisecond
+	for deadline := time.Now().Add(patience); ; {
+		tracer := tracerOf(pids)
+		if tracer == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			process, err := identify(tracer)
+			if err == nil {
+				err = killProcess(process)
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for CRIU (process %d) to let go: %w", tracer, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+func tracerOf(pids []int) int {
+	for _, pid := range pids {
+		// A debugger of the container's own is one of the processes, not a CRIU.
+		process, err := kernel.ReadProcess(pid)
+		if err == nil && process.Tracer != 0 && !slices.Contains(pids, process.Tracer) {
+			return process.Tracer
+		}
+	}
+	return 0
+}
