@@ -39,7 +39,7 @@ func newLabCommand() *cobra.Command {
 	}
 	cmd.PersistentFlags().String("name", lab.DefaultName, "name of the lab; several can be up at once")
 	cmd.AddCommand(newLabUpCommand(), newLabDownCommand(), newLabStatusCommand(), newLabLinkCommand(),
-		newLabExecCommand(), newLabClientCommand())
+		newLabExecCommand(), newLabClientCommand(), newLabImageCommand())
 	return cmd
 }
 

@@ -64,6 +64,9 @@ func (c *control) send(message migration.Message, extend func(*api.Envelope)) {
 		session.send(envelope)
 		return
 	}
+	if message.Kind.NeedsSession() {
+		return // Its answer could not come back: the loss of the session is what the machine hears of.
+	}
 	go c.call(envelope.Message)
 }
 

@@ -147,9 +147,9 @@ func (m *move) executeOne(action migration.Action) {
 			step.cancel(errInterrupted)
 		}
 	case migration.EmitFinal:
-		m.final <- true
+		answer(m.final, true)
 	case migration.Proceed:
-		m.proceed <- true
+		answer(m.proceed, true)
 	case migration.Deny:
 		m.deny(action.Step)
 	case migration.Send:
@@ -166,11 +166,20 @@ func (m *move) executeOne(action migration.Action) {
 }
 
 func (m *move) deny(step migration.StepName) {
+	waiting := m.proceed
 	if step == migration.StepSend {
-		m.final <- false
-		return
+		waiting = m.final
 	}
-	m.proceed <- false
+	answer(waiting, false)
+}
+
+// answer gives an answer to a step that waits for one, or will. An old one that nobody took is replaced.
+func answer(waiting chan bool, yes bool) {
+	select {
+	case <-waiting:
+	default:
+	}
+	waiting <- yes
 }
 
 // start runs a step or an undo beside the machine; its end comes back as an event.
@@ -276,7 +285,7 @@ func (m *move) mayEmitFinal(ctx context.Context) error {
 
 // mayResume asks the machine whether the processes may be resumed.
 func (m *move) mayResume(ctx context.Context) error {
-	m.tell(migration.Ready{})
+	m.tell(migration.Ready{At: time.Now()})
 	return permission(ctx, m.proceed)
 }
 

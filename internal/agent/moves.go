@@ -194,6 +194,9 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 		return migration.Spec{}, engine.Definition{}, identity.Node{}, err
 	}
 	mode, err := migration.ParseMode(request.Mode)
+	if err == nil {
+		err = migration.CheckTimeout(time.Duration(request.TimeoutSeconds * float64(time.Second)))
+	}
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", errInvalid, err))
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -97,6 +98,9 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 	if request.Message == nil {
 		return nil, status.Error(codes.InvalidArgument, "no message")
 	}
+	if migration.MessageKind(request.Message.Kind).NeedsSession() {
+		return nil, status.Errorf(codes.InvalidArgument, "message %.40q belongs in a session", request.Message.Kind)
+	}
 	s.agent.deliver(m, request.Message)
 	return &api.TellReply{}, nil
 }
@@ -135,6 +139,17 @@ func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) 
 }
 
 var errBusyMachine = errors.New("the migration has nothing to say")
+
+func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) (*api.DurableReply, error) {
+	m, err := s.peerMove(ctx, request.Migration)
+	if err != nil {
+		return nil, err
+	}
+	if m.record().Decision != migration.Ran {
+		return nil, status.Errorf(codes.FailedPrecondition, "migration %s has not brought a container here", request.Migration)
+	}
+	return &api.DurableReply{}, wireError(files.Sync(s.agent.config.StateDir))
+}
 
 func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) (*api.ReleaseReply, error) {
 	if _, err := caller(ctx); err != nil {

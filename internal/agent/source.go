@@ -36,7 +36,8 @@ type source struct {
 	data        *stream.Session
 	departure   engine.Departure
 	hold        *network.Hold
-	held        bool // the hold was started
+	held        bool       // the hold was started
+	silenced    chan error // nothing that the frozen container sends leaves
 	sender      *stateSender
 }
 
@@ -81,7 +82,7 @@ func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, er
 	case migration.StepForward:
 		return time.Time{}, s.forward(ctx)
 	case migration.StepDestroy:
-		return time.Time{}, s.agent.engine.Destroy(ctx, s.definition.ID)
+		return time.Time{}, s.destroy(ctx)
 	case migration.StepCleanup:
 		return time.Time{}, s.cleanup(ctx)
 	}
@@ -318,6 +319,9 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	s.move.tracker.frozen(at)
+	// It takes effect long before CRIU looks at the sockets; the change of the packet filter takes longer to return.
+	s.silenced = make(chan error, 1)
+	go func() { s.silenced <- s.agent.network.Silence(s.definition.Network.Address) }()
 	return time.Time{}, nil
 }
 
@@ -329,7 +333,7 @@ func (s *source) dump(ctx context.Context) error {
 	go func() { followed <- s.sender.follow(ctx, complete) }()
 	err := s.departure.Dump(ctx, s.imagesDir())
 	close(complete)
-	return errors.Join(err, <-followed)
+	return errors.Join(err, <-followed, <-s.silenced)
 }
 
 // sendState sends what is left of the state, the files, and the final marker. The permission for the marker is asked
@@ -377,6 +381,31 @@ func (s *source) sendContent(ctx context.Context) ([]byte, error) {
 func (s *source) forward(ctx context.Context) error {
 	return s.release(ctx, network.Via(s.target.Name))
 }
+
+// destroy removes the frozen copy, once the target has on disk what it received: in the freeze it had no time for that.
+// An operator who says that the container runs at the target may say so because that node cannot be asked.
+func (s *source) destroy(ctx context.Context) error {
+	if !s.move.record().Resolved {
+		if err := s.awaitDurable(ctx); err != nil {
+			return fmt.Errorf("files at %s: %s", s.target.Name, plain(err))
+		}
+	}
+	return s.agent.engine.Destroy(ctx, s.definition.ID)
+}
+
+func (s *source) awaitDurable(ctx context.Context) error {
+	client, err := s.agent.peers.client(s.target)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, durableTimeout)
+	defer cancel()
+	_, err = api.NewPeerClient(client).Durable(ctx, &api.DurableRequest{Migration: s.id()})
+	return err
+}
+
+// durableTimeout bounds how long a busy disk may take; the step is tried again.
+const durableTimeout = time.Minute
 
 func (s *source) cleanup(ctx context.Context) error {
 	err := s.unprepare()

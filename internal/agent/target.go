@@ -216,7 +216,7 @@ func (t *target) receive(ctx context.Context) error {
 		case kindState:
 			err = state.piece(section.Name, section)
 		case kindTrees:
-			err = files.ReceiveTrees(ctx, section, t.arrival.TreePath, files.Limits{})
+			err = files.ReceiveTrees(ctx, section, t.arrival.TreePath, t.treesLimit())
 		case kindFinal:
 			return t.final(section, state)
 		default:
@@ -233,6 +233,12 @@ func (t *target) receive(ctx context.Context) error {
 func (t *target) stateLimit() int64 {
 	const least = 64 << 20
 	return t.offer.MemoryBytes + t.offer.MemoryBytes/2 + least
+}
+
+// treesLimit bounds the disk that a peer can fill, as stateLimit does the memory.
+func (t *target) treesLimit() files.Limits {
+	const least = 64 << 20
+	return files.Limits{Bytes: t.offer.TreesBytes + t.offer.TreesBytes/2 + least}
 }
 
 func (t *target) final(section stream.Section, state *stateReceiver) error {

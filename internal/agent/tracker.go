@@ -27,6 +27,7 @@ type tracker struct {
 	meter  migration.Meter
 	facts  migration.Facts
 	report *migration.Report // of the migration when it has ended, or of the source
+	kept   bool              // the report was made by an earlier agent, when the migration ended
 }
 
 func newTracker(spec migration.Spec) *tracker { return &tracker{spec: spec} }
@@ -106,6 +107,9 @@ func (t *tracker) heardReport(document []byte) {
 func (t *tracker) finish(record migration.Record) migration.Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.kept {
+		return *t.report // An earlier agent knew more: it saw the migration.
+	}
 	if t.report == nil || t.spec.Side == migration.Source {
 		report := migration.NewReport(record, t.facts, time.Now())
 		t.report = &report
@@ -124,7 +128,7 @@ func (t *tracker) load(dir string) {
 	if json.Unmarshal(data, &report) == nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.report = &report
+		t.report, t.kept = &report, true
 	}
 }
 
@@ -145,8 +149,5 @@ func (t *tracker) progress(record migration.Record, at time.Time) migration.Prog
 		Migration: t.spec.ID, Phase: string(t.step), State: record.State, DoneBytes: t.done, TotalBytes: t.total,
 		Rate: t.meter.Observe(at, t.done), Seconds: at.Sub(t.spec.Started).Seconds(),
 	}
-	if left := t.total - t.done; left > 0 && p.Rate > 0 {
-		p.LeftTime = float64(left) / p.Rate
-	}
-	return p
+	return p.Estimate()
 }

@@ -2936,6 +2936,86 @@ func (x *OutcomeReply) GetMessage() *Message {
 	return nil
 }
 
+type DurableRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Migration     string                 `protobuf:"bytes,1,opt,name=migration,proto3" json:"migration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DurableRequest) Reset() {
+	*x = DurableRequest{}
+	mi := &file_godwit_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DurableRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DurableRequest) ProtoMessage() {}
+
+func (x *DurableRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
+func (*DurableRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *DurableRequest) GetMigration() string {
+	if x != nil {
+		return x.Migration
+	}
+	return ""
+}
+
+type DurableReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DurableReply) Reset() {
+	*x = DurableReply{}
+	mi := &file_godwit_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DurableReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DurableReply) ProtoMessage() {}
+
+func (x *DurableReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
+func (*DurableReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{54}
+}
+
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
@@ -2946,7 +3026,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3038,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3051,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -2996,7 +3076,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3008,7 +3088,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3021,7 +3101,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
+	return file_godwit_proto_rawDescGZIP(), []int{56}
 }
 
 var File_godwit_proto protoreflect.FileDescriptor
@@ -3225,7 +3305,10 @@ const file_godwit_proto_rawDesc = "" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12\x14\n" +
 	"\x05abort\x18\x02 \x01(\bR\x05abort\"<\n" +
 	"\fOutcomeReply\x12,\n" +
-	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\"H\n" +
+	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\".\n" +
+	"\x0eDurableRequest\x12\x1c\n" +
+	"\tmigration\x18\x01 \x01(\tR\tmigration\"\x0e\n" +
+	"\fDurableReply\"H\n" +
 	"\x0eReleaseRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\x0e\n" +
@@ -3254,12 +3337,13 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"Migrations\x12\x1c.godwit.v1.MigrationsRequest\x1a\x1a.godwit.v1.MigrationsReply\x12=\n" +
 	"\x06Cancel\x12\x1b.godwit.v1.MigrationRequest\x1a\x16.godwit.v1.CancelReply\x12=\n" +
-	"\aResolve\x12\x19.godwit.v1.ResolveRequest\x1a\x17.godwit.v1.ResolveReply2\xac\x02\n" +
+	"\aResolve\x12\x19.godwit.v1.ResolveRequest\x1a\x17.godwit.v1.ResolveReply2\xeb\x02\n" +
 	"\x04Peer\x127\n" +
 	"\x05Hello\x12\x17.godwit.v1.HelloRequest\x1a\x15.godwit.v1.HelloReply\x127\n" +
 	"\aSession\x12\x13.godwit.v1.Envelope\x1a\x13.godwit.v1.Envelope(\x010\x01\x124\n" +
 	"\x04Tell\x12\x16.godwit.v1.TellRequest\x1a\x14.godwit.v1.TellReply\x12=\n" +
 	"\aOutcome\x12\x19.godwit.v1.OutcomeRequest\x1a\x17.godwit.v1.OutcomeReply\x12=\n" +
+	"\aDurable\x12\x19.godwit.v1.DurableRequest\x1a\x17.godwit.v1.DurableReply\x12=\n" +
 	"\aRelease\x12\x19.godwit.v1.ReleaseRequest\x1a\x17.godwit.v1.ReleaseReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
 
 var (
@@ -3274,7 +3358,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
@@ -3329,8 +3413,10 @@ var file_godwit_proto_goTypes = []any{
 	(*TellReply)(nil),          // 50: godwit.v1.TellReply
 	(*OutcomeRequest)(nil),     // 51: godwit.v1.OutcomeRequest
 	(*OutcomeReply)(nil),       // 52: godwit.v1.OutcomeReply
-	(*ReleaseRequest)(nil),     // 53: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),       // 54: godwit.v1.ReleaseReply
+	(*DurableRequest)(nil),     // 53: godwit.v1.DurableRequest
+	(*DurableReply)(nil),       // 54: godwit.v1.DurableReply
+	(*ReleaseRequest)(nil),     // 55: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),       // 56: godwit.v1.ReleaseReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
@@ -3370,35 +3456,37 @@ var file_godwit_proto_depIdxs = []int32{
 	45, // 34: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
 	49, // 35: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
 	51, // 36: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	53, // 37: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	1,  // 38: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 39: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 40: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 41: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 42: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 43: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 44: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 45: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	17, // 46: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	19, // 47: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	21, // 48: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	23, // 49: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	26, // 50: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	29, // 51: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	31, // 52: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	33, // 53: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	34, // 54: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	36, // 55: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	38, // 56: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	39, // 57: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	41, // 58: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	44, // 59: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	45, // 60: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	50, // 61: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	52, // 62: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	54, // 63: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	38, // [38:64] is the sub-list for method output_type
-	12, // [12:38] is the sub-list for method input_type
+	53, // 37: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	55, // 38: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	1,  // 39: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 40: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 41: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 42: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 43: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 44: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 45: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 46: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	17, // 47: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	19, // 48: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	21, // 49: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	23, // 50: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	26, // 51: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	29, // 52: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	31, // 53: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	33, // 54: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	34, // 55: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	36, // 56: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	38, // 57: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	39, // 58: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	41, // 59: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	44, // 60: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	45, // 61: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	50, // 62: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	52, // 63: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	54, // 64: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	56, // 65: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	39, // [39:66] is the sub-list for method output_type
+	12, // [12:39] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name
@@ -3415,7 +3503,7 @@ func file_godwit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

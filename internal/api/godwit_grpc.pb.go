@@ -896,6 +896,7 @@ const (
 	Peer_Session_FullMethodName = "/godwit.v1.Peer/Session"
 	Peer_Tell_FullMethodName    = "/godwit.v1.Peer/Tell"
 	Peer_Outcome_FullMethodName = "/godwit.v1.Peer/Outcome"
+	Peer_Durable_FullMethodName = "/godwit.v1.Peer/Durable"
 	Peer_Release_FullMethodName = "/godwit.v1.Peer/Release"
 )
 
@@ -911,6 +912,8 @@ type PeerClient interface {
 	Tell(ctx context.Context, in *TellRequest, opts ...grpc.CallOption) (*TellReply, error)
 	// Outcome asks the target what became of a migration. It is final once it is never-ran or running.
 	Outcome(ctx context.Context, in *OutcomeRequest, opts ...grpc.CallOption) (*OutcomeReply, error)
+	// Durable returns when the files of a container that arrived here are on disk, so that the source may delete its own.
+	Durable(ctx context.Context, in *DurableRequest, opts ...grpc.CallOption) (*DurableReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error)
 }
@@ -966,6 +969,16 @@ func (c *peerClient) Outcome(ctx context.Context, in *OutcomeRequest, opts ...gr
 	return out, nil
 }
 
+func (c *peerClient) Durable(ctx context.Context, in *DurableRequest, opts ...grpc.CallOption) (*DurableReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DurableReply)
+	err := c.cc.Invoke(ctx, Peer_Durable_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *peerClient) Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReleaseReply)
@@ -988,6 +1001,8 @@ type PeerServer interface {
 	Tell(context.Context, *TellRequest) (*TellReply, error)
 	// Outcome asks the target what became of a migration. It is final once it is never-ran or running.
 	Outcome(context.Context, *OutcomeRequest) (*OutcomeReply, error)
+	// Durable returns when the files of a container that arrived here are on disk, so that the source may delete its own.
+	Durable(context.Context, *DurableRequest) (*DurableReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(context.Context, *ReleaseRequest) (*ReleaseReply, error)
 	mustEmbedUnimplementedPeerServer()
@@ -1011,6 +1026,9 @@ func (UnimplementedPeerServer) Tell(context.Context, *TellRequest) (*TellReply, 
 }
 func (UnimplementedPeerServer) Outcome(context.Context, *OutcomeRequest) (*OutcomeReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Outcome not implemented")
+}
+func (UnimplementedPeerServer) Durable(context.Context, *DurableRequest) (*DurableReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Durable not implemented")
 }
 func (UnimplementedPeerServer) Release(context.Context, *ReleaseRequest) (*ReleaseReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
@@ -1097,6 +1115,24 @@ func _Peer_Outcome_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Durable_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DurableRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Durable(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Durable_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Durable(ctx, req.(*DurableRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Peer_Release_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReleaseRequest)
 	if err := dec(in); err != nil {
@@ -1133,6 +1169,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Outcome",
 			Handler:    _Peer_Outcome_Handler,
+		},
+		{
+			MethodName: "Durable",
+			Handler:    _Peer_Durable_Handler,
 		},
 		{
 			MethodName: "Release",

@@ -288,6 +288,7 @@ func (m *Machine) sourceResolves(e Resolve) error {
 		m.takeBack()
 	case Target:
 		m.note("an operator decided that it runs at the target")
+		m.rec.Resolved = true
 		m.commit()
 	default:
 		return fmt.Errorf("%w: it runs at the source or at the target, not at %q",

@@ -181,6 +181,19 @@ func (n *Network) unplug(ip netip.Addr) error {
 	})
 }
 
+// Silence lets nothing that the container of this address sends leave, from now until Route or Release says where it
+// is. It is for a container that is frozen to be dumped: its kernel still repeats what was not acknowledged, with
+// timestamps (RFC 7323) that are younger than those with which its sockets go on elsewhere, and the peers would
+// take all that follows for old duplicates (section 5.3, PAWS) until the clocks have caught up.
+func (n *Network) Silence(ip netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, err := n.config.home(ip); err != nil {
+		return err
+	}
+	return n.unplug(ip)
+}
+
 // doorRule sends answers marked with a door to a table.
 func (n *Network) doorRule(number, table int) *netlink.Rule {
 	mask := uint32(doorMask)

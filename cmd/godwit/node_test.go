@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// runNode runs a node command and returns what it printed.
+func runNode(args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := newNodeCommand()
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	err := cmd.Execute()
+	return out.String(), err
+}
+
+func TestNodeInit(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	args := []string{"init", "--state", state, "--name", "a", "--address", "192.0.2.1", "--pool", "10.9.0.0/16"}
+	out, err := runNode(args...)
+	if err != nil || !strings.Contains(out, "10.9.1.0/24") || !strings.Contains(out, "192.0.2.1:7443") {
+		t.Fatalf("%q, %v", out, err)
+	}
+	if _, err := runNode(args...); !errors.Is(err, identity.ErrExists) || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("again: %v", err)
+	}
+	if out, err := runNode(append(args, "--force")...); err != nil || !strings.Contains(out, "old identity") {
+		t.Errorf("forced: %q, %v", out, err)
+	}
+}
+
+func TestNodeCommandsRefuseBadUse(t *testing.T) {
+	for _, args := range [][]string{
+		{"init"},
+		{"init", "--address", "a b"},
+		{"init", "--address", "192.0.2.1", "--name", "A_b"},
+		{"init", "--address", "192.0.2.1", "--name", "a", "--pool", "10.0.0.0/24"},
+		{"init", "--address", "192.0.2.1", "extra"},
+		{"join", "192.0.2.1"},
+		{"join", "192.0.2.1", "token"},
+	} {
+		_, err := runNode(append(args, "--state", t.TempDir())...)
+		var coded *codedError
+		if !errors.As(err, &coded) || coded.code != exitUsage {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	_, err := runNode("join", "192.0.2.1", "token", "--address", "192.0.2.2", "--name", "b", "--state", t.TempDir())
+	if err == nil || !strings.Contains(err.Error(), "not a token") {
+		t.Errorf("a bad token: %v", err)
+	}
+}
