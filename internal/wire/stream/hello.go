@@ -35,7 +35,8 @@ type answer struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Open begins a session on a connection that this side made. The peer may refuse: PeerError.
+// Open begins a session on a connection that this side made. The peer may refuse: PeerError. The connection belongs to
+// the session; if there is none it is closed.
 func Open(ctx context.Context, conn net.Conn, hello Hello, o Options) (*Session, error) {
 	finish := deadline(ctx, conn)
 	err := sendPreamble(conn, hello)
@@ -44,16 +45,18 @@ func Open(ctx context.Context, conn net.Conn, hello Hello, o Options) (*Session,
 		err = receivePreamble(conn, &reply)
 	}
 	if err = finish(err); err != nil {
+		conn.Close()
 		return nil, fmt.Errorf("open a data stream to %s: %w", conn.RemoteAddr(), err)
 	}
 	if reply.Refused != "" {
+		conn.Close()
 		return nil, &PeerError{Reason: reply.Refused}
 	}
 	return newSession(conn, o)
 }
 
 // Answer begins a session on a connection that the peer made, if check agrees to what it is for. The error of check is
-// told to the peer and returned.
+// told to the peer and returned. The connection belongs to the session; if there is none it is closed.
 func Answer(ctx context.Context, conn net.Conn, check func(Hello) error, o Options) (*Session, Hello, error) {
 	var hello Hello
 	finish := deadline(ctx, conn)
@@ -73,6 +76,7 @@ func Answer(ctx context.Context, conn net.Conn, check func(Hello) error, o Optio
 		}
 	}
 	if err = finish(err); err != nil {
+		conn.Close()
 		return nil, hello, fmt.Errorf("answer a data stream from %s: %w", conn.RemoteAddr(), err)
 	}
 	session, err := newSession(conn, o)
@@ -132,6 +136,9 @@ func receivePreamble(r io.Reader, value any) error {
 	}
 	version, length := binary.BigEndian.Uint16(head[8:]), binary.BigEndian.Uint16(head[10:])
 	if version != Version {
+		// The length means the same in all versions. What is left unread would reset the connection, and the peer would
+		// not see our answer.
+		_, _ = io.CopyN(io.Discard, r, int64(length))
 		return &VersionError{Ours: Version, Theirs: version}
 	}
 	if length > maxHello {
