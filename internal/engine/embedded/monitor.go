@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
 	"golang.org/x/sys/unix"
 )
 
@@ -141,7 +142,20 @@ func (m *monitor) start() error {
 	if err := m.runc.run(context.Background(), m.files.runcLog(), "start", m.job.ID); err != nil {
 		return errors.Join(err, m.clean(), saveJSON(m.files.record(), record{State: engine.Created}))
 	}
+	m.awaitProgram()
 	return nil
+}
+
+// awaitProgram waits until the container's first process is no longer runc's: `runc start` ends a moment before that,
+// and what is seen of the process meanwhile is not the container's. It is a nicety, so it does not wait for ever.
+func (m *monitor) awaitProgram() {
+	const patience, pause, inRunc = 2 * time.Second, time.Millisecond, "runc:[2:INIT]" // libcontainer/nsenter
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pause) {
+		process, err := kernel.ReadProcess(m.state.Init.PID)
+		if err != nil || process.Name != inRunc {
+			return
+		}
+	}
 }
 
 // restore makes the container from images. runc comes to its end only after they have arrived: until then it waits in
