@@ -8,14 +8,37 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Examine lists what stands against moving this running container.
+// examinePause is the time between two looks at a container.
+const examinePause = 10 * time.Millisecond
+
+// Examine lists what stands against moving this running container. A process that is just beginning or ending looks
+// odd for a moment, so only what is seen twice counts.
 func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
+	problems, err := e.examine(ctx, id)
+	if err != nil || len(problems) == 0 {
+		return nil, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(examinePause):
+	}
+	again, err := e.examine(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(again, func(p engine.Problem) bool { return !slices.Contains(problems, p) }), nil
+}
+
+// examine looks once.
+func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, error) {
 	one, err := e.running(id)
 	if err != nil {
 		return nil, err
@@ -36,35 +59,25 @@ func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, erro
 	problems = append(problems, examineProcesses(one, pids)...)
 	problems = append(problems, examineUsers(pids)...)
 	problems = append(problems, examineMonitor(place)...)
-	subject, err := examined(place, one, pids)
+	found, err := examineCriu(ctx, one, pids)
+	return append(problems, found...), err
+}
+
+// examineCriu asks what CRIU cannot dump.
+func examineCriu(ctx context.Context, one engine.Container, pids []int) ([]engine.Problem, error) {
+	x, err := decodeExtra(one.Definition)
+	if err != nil {
+		return nil, err
+	}
+	found, err := criu.Examine(ctx, criu.Subject{PIDs: pids, Stdio: x.Stdio})
 	if err != nil {
 		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
 	}
-	found, err := criu.Examine(ctx, subject)
-	if err != nil {
-		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
-	}
+	var problems []engine.Problem
 	for _, p := range found {
 		problems = append(problems, engine.Problem{What: p.String(), Why: p.Why, Remedy: p.Remedy})
 	}
 	return problems, nil
-}
-
-// examined describes the container as its dump will.
-func examined(place container, one engine.Container, pids []int) (criu.Subject, error) {
-	x, err := decodeExtra(one.Definition)
-	if err != nil {
-		return criu.Subject{}, err
-	}
-	spec, err := loadSpec(place)
-	if err != nil {
-		return criu.Subject{}, err
-	}
-	externals, err := criu.ExternalFor(spec, place.rootfs(), one.PID)
-	if err != nil {
-		return criu.Subject{}, err
-	}
-	return criu.Subject{PIDs: pids, Stdio: x.Stdio, Mounts: externals.Mounts}, nil
 }
 
 // sharedVolumes finds volumes that another container on this node has, too: they cannot be in two places.
