@@ -59,17 +59,25 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	problems = append(problems, examineProcesses(one, pids)...)
 	problems = append(problems, examineUsers(pids)...)
 	problems = append(problems, examineMonitor(place)...)
-	found, err := examineCriu(ctx, one, pids)
+	found, err := examineCriu(ctx, place, one, pids)
 	return append(problems, found...), err
 }
 
 // examineCriu asks what CRIU cannot dump.
-func examineCriu(ctx context.Context, one engine.Container, pids []int) ([]engine.Problem, error) {
+func examineCriu(ctx context.Context, place container, one engine.Container, pids []int) ([]engine.Problem, error) {
 	x, err := decodeExtra(one.Definition)
 	if err != nil {
 		return nil, err
 	}
-	found, err := criu.Examine(ctx, criu.Subject{PIDs: pids, Stdio: x.Stdio})
+	spec, err := loadSpec(place)
+	if err != nil {
+		return nil, err
+	}
+	externals, err := criu.ExternalFor(spec, place.rootfs(), one.PID)
+	if err != nil {
+		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
+	}
+	found, err := criu.Examine(ctx, criu.Subject{PIDs: pids, Stdio: x.Stdio, Mounts: externals.Mounts})
 	if err != nil {
 		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
 	}
