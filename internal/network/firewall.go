@@ -17,6 +17,7 @@ const tableName = "godwit"
 // Names of the sets that change while containers come and go.
 const (
 	setContainers = "containers" // device and source address of each container that is plugged in
+	setHere       = "here"       // addresses of those containers
 	setPeers      = "peers"      // underlay addresses of the peers
 )
 
@@ -34,8 +35,12 @@ func (n *Network) applyFirewall() error {
 	if err := conn.AddSet(containers, n.pluggedIn()); err != nil {
 		return fmt.Errorf("describe the set of containers: %w", err)
 	}
+	here := hereSet(table)
+	if err := conn.AddSet(here, n.pluggedInAddresses()); err != nil {
+		return fmt.Errorf("describe the set of containers: %w", err)
+	}
 	n.arriveChain(conn, table, containers)
-	n.doorsChain(conn, table)
+	n.doorsChain(conn, table, here)
 	n.outputChain(conn, table)
 	n.leaveChain(conn, table)
 	outer := table
@@ -77,6 +82,22 @@ func containerSet(table *nftables.Table) (*nftables.Set, error) {
 	return &nftables.Set{Table: table, Name: setContainers, KeyType: key, Concatenation: true}, nil
 }
 
+// hereSet describes the set of the addresses of containers that are plugged in.
+func hereSet(table *nftables.Table) *nftables.Set {
+	return &nftables.Set{Table: table, Name: setHere, KeyType: nftables.TypeIPAddr}
+}
+
+// pluggedInAddresses lists the addresses of the containers that may send.
+func (n *Network) pluggedInAddresses() []nftables.SetElement {
+	var elements []nftables.SetElement
+	for _, attached := range n.containers {
+		if attached.plugged {
+			elements = append(elements, nftables.SetElement{Key: attached.address.IP.AsSlice()})
+		}
+	}
+	return elements
+}
+
 // pluggedIn lists the containers that may send.
 func (n *Network) pluggedIn() []nftables.SetElement {
 	var elements []nftables.SetElement
@@ -97,7 +118,8 @@ func (n *Network) allow(attached *attachment, yes bool) error {
 	if err != nil {
 		return err
 	}
-	set, err := containerSet(&nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4})
+	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}
+	set, err := containerSet(table)
 	if err != nil {
 		return err
 	}
@@ -106,7 +128,8 @@ func (n *Network) allow(attached *attachment, yes bool) error {
 	if !yes {
 		change = conn.SetDeleteElements
 	}
-	err = change(set, element)
+	err = errors.Join(change(set, element),
+		change(hereSet(table), []nftables.SetElement{{Key: attached.address.IP.AsSlice()}}))
 	if err == nil {
 		err = conn.Flush()
 	}
@@ -142,7 +165,10 @@ func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, contai
 
 // doorsChain comes after connection tracking and before routing: it remembers by which door a connection's packets
 // come in, and marks answers with it.
-func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table) {
+//
+// What a hold forwards comes in by the peer that held it, which may have got it from here. The answer then comes back
+// from there: an answer of one of our own containers that comes out of the tunnel leaves by our own door.
+func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "doors", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
 	add := ruleAdder(conn, table, chain)
@@ -152,9 +178,11 @@ func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table) {
 		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
 	}
 	add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
-	for _, number := range []uint32{groupContainer, groupTunnel} {
-		add(fromGroup(number), out, markWithDoor())
-	}
+	add(fromGroup(groupContainer), out, markWithDoor())
+	ours := is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4},
+		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: here.Name, SetID: here.ID})
+	add(fromGroup(groupTunnel), out, ours, markWith(n.config.NodeNumber), accept())
+	add(fromGroup(groupTunnel), out, markWithDoor())
 	// The tunnel would look up its own packet's route with the mark, which leads into the tunnel again.
 	routed := conn.AddChain(&nftables.Chain{Name: "routed", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityMangle})

@@ -100,6 +100,9 @@ func icmpType(number byte) rule {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{number}})
 }
 
+// accept ends the chain for the packet.
+func accept() rule { return is(&expr.Verdict{Kind: expr.VerdictAccept}) }
+
 // opensConnection: TCP with SYN and without ACK.
 func opensConnection() rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: offsetTCPFlags, Len: 1},
@@ -122,6 +125,12 @@ func markWithDoor() rule {
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
 			Mask: native(doorMask), Xor: native(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
+}
+
+// markWith marks the packet with a door.
+func markWith(number int) rule {
+	return is(&expr.Immediate{Register: unix.NFT_REG_1, Data: native(uint32(number) << doorShift)},
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
 }
 
