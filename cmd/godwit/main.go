@@ -44,9 +44,14 @@ func (e *codedError) Unwrap() error { return e.err }
 
 func main() {
 	becomeHelper()
+	os.Exit(runCommand())
+}
+
+// runCommand runs the command line until it is done or a signal ends it.
+func runCommand() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(exitCode(newRootCommand().ExecuteContext(ctx)))
+	return exitCode(newRootCommand().ExecuteContext(ctx))
 }
 
 // becomeHelper runs what this program is when another part of it starts it as a process of its own; it does not return

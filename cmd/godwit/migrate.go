@@ -288,7 +288,7 @@ type display struct {
 
 func newDisplay(out io.Writer, id string) *display {
 	file, ok := out.(*os.File)
-	d := &display{out: out, terminal: ok && term.IsTerminal(int(file.Fd()))} //nolint:gosec // A descriptor fits.
+	d := &display{out: out, terminal: ok && term.IsTerminal(int(file.Fd()))}
 	if !d.terminal {
 		fmt.Fprintln(out, "migration", id)
 	}

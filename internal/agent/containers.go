@@ -245,7 +245,7 @@ func randomHex(bytes int) string {
 // madeUpName is easier to remember than an id.
 func madeUpName(id string) string {
 	birds := []string{"plover", "curlew", "dunlin", "knot", "tern", "whimbrel", "sanderling", "turnstone", "stint", "ruff"}
-	return birds[mathrand.IntN(len(birds))] + "-" + id[:6] //nolint:gosec // A name is no secret.
+	return birds[mathrand.IntN(len(birds))] + "-" + id[:6]
 }
 
 // reservations keep names, addresses and ids of containers that are about to come, so that no two come at once.

@@ -238,7 +238,6 @@ func (p *peers) describe() []*api.Node {
 	defer p.mu.Unlock()
 	nodes := make([]*api.Node, 0, len(p.nodes))
 	for _, node := range p.nodes {
-		//nolint:gosec // A node number has 8 bits.
 		entry := &api.Node{Name: node.Name, Number: int32(node.Number), Address: node.Address}
 		if node.Name == p.id.Node.Name {
 			entry.Self, entry.Reachable, entry.Version = true, true, p.version

@@ -45,7 +45,7 @@ func (s *localService) Wait(ctx context.Context, request *api.ContainerRequest) 
 	if err != nil {
 		return nil, wireError(err)
 	}
-	return &api.WaitReply{ExitCode: int32(code)}, nil //nolint:gosec // An exit code has 8 bits.
+	return &api.WaitReply{ExitCode: int32(code)}, nil
 }
 
 func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api.ListReply, error) {
@@ -128,7 +128,7 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 	if err != nil {
 		return wireError(err)
 	}
-	return output.send(&api.ExecOutput{Ended: true, ExitCode: int32(code)}) //nolint:gosec // An exit code has 8 bits.
+	return output.send(&api.ExecOutput{Ended: true, ExitCode: int32(code)})
 }
 
 // execStdin makes a reader of the messages of a stream. It ends with the stream.

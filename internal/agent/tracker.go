@@ -81,11 +81,11 @@ func (t *tracker) held(stats network.HoldStats) {
 func (t *tracker) counted(counters stream.Counters) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	sent := func(kind string) int64 { return int64(counters.Sent[kind].WireBytes) } //nolint:gosec // Far from the limit.
+	sent := func(kind string) int64 { return int64(counters.Sent[kind].WireBytes) }
 	t.facts.Bytes = migration.Bytes{
 		MemoryFinal: sent(kindState), FilesFinal: sent(kindTrees), Layers: sent(kindLayer),
 		Metadata:  sent(kindImage) + sent(kindFinal) + sent(kindStaged),
-		MemoryRaw: int64(counters.Sent[kindState].RawBytes), //nolint:gosec // Far from the limit.
+		MemoryRaw: int64(counters.Sent[kindState].RawBytes),
 	}
 }
 

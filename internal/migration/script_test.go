@@ -100,7 +100,7 @@ func (s *script) reach(step StepName) {
 		case Journal:
 			s.disks[next.who] = &a.Record
 		case Send:
-			give(peer[next.who], Received{a.Message})
+			give(peer[next.who], Received(a))
 		case Do:
 			if a.Step == step {
 				return

@@ -30,16 +30,15 @@ const (
 
 // agentState is one agent: its machine and its journal.
 type agentState struct {
-	m         *Machine // nil: the agent is down
-	disk      *Record
-	doing     StepName
-	cut       bool // doing was interrupted
-	raised    bool // doing has asked for permission
-	granted   bool
-	denied    bool
-	lost      bool // PeerLost is to be delivered
-	finished  bool
-	violation string
+	m        *Machine // nil: the agent is down
+	disk     *Record
+	doing    StepName
+	cut      bool // doing was interrupted
+	raised   bool // doing has asked for permission
+	granted  bool
+	denied   bool
+	lost     bool // PeerLost is to be delivered
+	finished bool
 }
 
 // call is a message outside of the session.
@@ -69,13 +68,6 @@ const (
 	src = 0
 	dst = 1
 )
-
-func sideIndex(s Side) int {
-	if s == Source {
-		return src
-	}
-	return dst
-}
 
 func testSpec(side Side) Spec {
 	const id = "0123456789abcdef"

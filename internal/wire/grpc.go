@@ -108,7 +108,7 @@ func authInfo(conn *Conn) AuthInfo {
 
 // Info implements credentials.TransportCredentials.
 func (n nodeCredentials) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.3"}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone implements credentials.TransportCredentials.

@@ -11,9 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
 )
 
 // maxResolvConf bounds what is read of the node's resolv.conf.

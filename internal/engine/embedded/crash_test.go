@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/vishvananda/netns"
+
+	"github.com/godwit/godwit/internal/engine"
 )
 
 // depart freezes and dumps a container.

@@ -7,11 +7,12 @@ import (
 	"os"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // tool finds CRIU once.

@@ -7,10 +7,11 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
 )
 
 // Destroy kills a frozen container and removes all of it, so that nobody hears of its end.

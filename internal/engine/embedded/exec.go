@@ -13,9 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
 )
 
 // execWaitDelay is how long output of a killed exec is waited for.

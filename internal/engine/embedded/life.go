@@ -13,10 +13,11 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
-	"golang.org/x/sys/unix"
 )
 
 // removingPrefix begins the name of a container's directory whose removal has begun.

@@ -15,11 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 )
 
 // TestMain makes the test program what the real one is: the monitor, and CRIU's gate.

@@ -5,8 +5,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/godwit/godwit/internal/files"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files"
 )
 
 // A container's /dev/shm is a directory in memory that this package makes outside of the container and binds into it.

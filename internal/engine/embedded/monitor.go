@@ -13,9 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
-	"golang.org/x/sys/unix"
 )
 
 // MonitorCommand is the hidden command of this program that becomes a container's monitor: see Monitor.

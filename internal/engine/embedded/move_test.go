@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files"
-	"golang.org/x/sys/unix"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
 )
 
 // mountMemoryDir is a directory for a dump.

@@ -6,10 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
 )
 
 const (

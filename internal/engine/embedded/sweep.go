@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/godwit/godwit/internal/kernel"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // sweep ends all processes of a container and removes what the kernel and runc have of it: cgroup, runc's state,

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/godwit/godwit/internal/engine"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
 )
 
 func TestParseWatch(t *testing.T) {

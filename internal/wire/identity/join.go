@@ -155,7 +155,7 @@ func verifyServer(state tls.ConnectionState, want Fingerprint, now time.Time) (*
 
 // exchange sends a request and waits for the answer.
 func exchange(ctx context.Context, conn net.Conn, request any, reply *certificateReply) error {
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // it only hastens
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) // it only hastens
 	defer stop()
 	if err := writeMessage(conn, request); err != nil {
 		return fmt.Errorf("send the request: %w", err)

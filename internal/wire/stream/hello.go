@@ -97,7 +97,7 @@ func clip(text string) string {
 // deadline bounds what is done on conn until the returned function is called, which gives the error to return.
 func deadline(ctx context.Context, conn net.Conn) func(error) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // it only hastens
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) // it only hastens
 	return func(err error) error {
 		defer cancel()
 		if !stop() && err == nil {
