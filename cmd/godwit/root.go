@@ -35,7 +35,7 @@ func newRootCommand() *cobra.Command {
 	addGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newLogsCommand(),
 		newExecCommand(), newStopCommand(), newRmCommand(), newWaitCommand())
 	addGroup(root, "node", newAgentCommand(), withTokenCommand(newNodeCommand()), newNodesCommand())
-	addGroup(root, "try", newLabCommand(), newDemoCommand(), newDoctorCommand())
+	addGroup(root, "try", newLabCommand(), newDemoCommand(), newBenchCommand(), newDoctorCommand())
 	root.AddCommand(newVersionCommand())
 	return root
 }

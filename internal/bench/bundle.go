@@ -1,0 +1,195 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// Where Godwit has what is read here, in a node.
+const (
+	godwitContainers = "/var/lib/godwit/containers"
+	godwitLayers     = "/var/lib/godwit/layers"
+)
+
+// bundle is a container for runc that is the same as one of Godwit's: made from its specification and its layers, so
+// that both have the same mounts, namespaces, capabilities, seccomp filter and files. It is the same on both nodes.
+type bundle struct {
+	bed   *bed
+	dir   string // in a node
+	name  string // in runc
+	plug  plug
+	model engine.Container
+}
+
+func newBundle(b *bed, plug plug, model engine.Container) bundle {
+	return bundle{bed: b, dir: benchDir + "/" + plug.name, name: plug.name, plug: plug, model: model}
+}
+
+func (c bundle) rootfs() string { return c.dir + "/rootfs" }
+func (c bundle) images() string { return c.dir + "/images" }
+func (c bundle) work() string   { return c.dir + "/work" }
+func (c bundle) config() string { return c.dir + "/criu.conf" }
+
+// runc makes a runc command line.
+func (c bundle) runc(args ...string) []string {
+	return append([]string{c.bed.runc, "--root", c.dir + "/runc"}, args...)
+}
+
+// make makes the bundle in a node. home is the node that has Godwit's container.
+func (c bundle) make(ctx context.Context, home, node string) error {
+	spec, err := c.spec(home)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{c.rootfs(), c.images(), c.work(), c.dir + "/upper", c.dir + "/scratch"} {
+		if err := c.bed.empty(node, dir); err != nil {
+			return err
+		}
+	}
+	if err := c.makeMounts(home, node, spec); err != nil {
+		return err
+	}
+	// The fastest way to hold packets that CRIU has itself.
+	if err := c.bed.write(node, c.config(), []byte("network-lock nftables\n")); err != nil {
+		return err
+	}
+	document, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := c.bed.write(node, c.dir+"/config.json", document); err != nil {
+		return err
+	}
+	lower, err := c.layers(node)
+	if err != nil {
+		return err
+	}
+	if err := c.bed.plugIn(ctx, node, c.plug); err != nil {
+		return err
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/scratch", lower, c.dir, c.dir)
+	_, err = c.bed.exec(ctx, node, "mount", "-t", "overlay", "overlay", "-o", options, c.rootfs())
+	return err
+}
+
+// spec is Godwit's own specification of the container, with other places.
+func (c bundle) spec(home string) (*specs.Spec, error) {
+	path, err := c.bed.path(home, filepath.Join(godwitContainers, c.model.Definition.ID, "config.json"))
+	if err != nil {
+		return nil, err
+	}
+	document, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("specification of the container: %w", err)
+	}
+	spec := &specs.Spec{}
+	if err := json.Unmarshal(document, spec); err != nil {
+		return nil, fmt.Errorf("specification of the container: %w", err)
+	}
+	if spec.Root == nil || spec.Linux == nil {
+		return nil, errors.New("specification of the container: it has no root or no Linux part")
+	}
+	spec.Root.Path = c.rootfs()
+	spec.Linux.CgroupsPath = "/bench-" + c.name
+	for i := range spec.Linux.Namespaces {
+		if spec.Linux.Namespaces[i].Type == specs.NetworkNamespace {
+			spec.Linux.Namespaces[i].Path = c.plug.namespace()
+		}
+	}
+	spec.Annotations = map[string]string{"org.criu.config": c.config()}
+	return spec, nil
+}
+
+// makeMounts gives every mount that is bound from the node a source of its own.
+func (c bundle) makeMounts(home, node string, spec *specs.Spec) error {
+	for i := range spec.Mounts {
+		m := &spec.Mounts[i]
+		if m.Type != "bind" {
+			continue
+		}
+		theirs, err := c.bed.path(home, m.Source)
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(theirs)
+		if err != nil {
+			return fmt.Errorf("mount %s of the container: %w", m.Destination, err)
+		}
+		m.Source = c.dir + "/mounts/" + strconv.Itoa(i)
+		if info.IsDir() {
+			err = c.bed.empty(node, m.Source)
+		} else {
+			err = c.bed.write(node, m.Source, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layers are the directories of the image in a node, the uppermost first, as overlayfs wants them.
+func (c bundle) layers(node string) (string, error) {
+	var lower []string
+	for _, digest := range c.model.Definition.Layers {
+		dir := filepath.Join(godwitLayers, strings.Replace(digest, ":", "/", 1), "fs")
+		if !c.bed.has(node, dir) {
+			return "", fmt.Errorf("node %s has no layer %s", node, dir)
+		}
+		lower = append([]string{dir}, lower...)
+	}
+	return strings.Join(lower, ":"), nil
+}
+
+// start runs the container.
+func (c bundle) start(ctx context.Context, node string) error {
+	log := c.dir + "/runc.log"
+	return c.bed.detached(ctx, node, log, c.runc("--log", log, "run", "-d", "--bundle", c.dir, c.name)...)
+}
+
+// kill ends the container, if it runs.
+func (c bundle) kill(ctx context.Context, node string) error {
+	_, err := c.bed.exec(ctx, node, c.runc("delete", "--force", c.name)...)
+	return err
+}
+
+// checkpoint writes the container's state into memory and ends it.
+func (c bundle) checkpoint(ctx context.Context, node string, options ...string) (float64, error) {
+	for _, dir := range []string{c.images(), c.work()} {
+		if err := c.bed.empty(node, dir); err != nil {
+			return 0, err
+		}
+	}
+	args := append([]string{"checkpoint", "--image-path", c.images(), "--work-path", c.work(), "--tcp-established"}, options...)
+	return c.bed.time(ctx, node, c.runc(append(args, c.name)...)...)
+}
+
+// restore makes the container from what is in a directory.
+func (c bundle) restore(ctx context.Context, node, images string, options ...string) (float64, error) {
+	args := append([]string{
+		"restore", "--detach", "--bundle", c.dir, "--image-path", images, "--work-path", c.work(), "--tcp-established",
+	}, options...)
+	return c.bed.time(ctx, node, c.runc(append(args, c.name)...)...)
+}
+
+// remove removes all of it from a node.
+func (c bundle) remove(ctx context.Context, node string) error {
+	if !c.bed.has(node, c.dir) {
+		return nil
+	}
+	err := errors.Join(c.kill(ctx, node), c.bed.all(ctx, node, []string{"umount", c.rootfs()}))
+	if err != nil {
+		return err
+	}
+	return c.bed.empty(node, c.dir)
+}

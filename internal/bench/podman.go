@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+const (
+	// podmanHome is Podman's, and it has caches there that no option moves. In a node it is in memory.
+	podmanHome    = "/var/lib/containers"
+	podmanName    = "bench"
+	podmanArchive = benchDir + "/podman.tar"
+)
+
+// podmanWay is Podman's own: checkpoint into an archive, copy, restore from it.
+type podmanWay struct {
+	peer
+	archive string // the image
+	image   string
+}
+
+func newPodmanWay(b *bed, w containerWorkload, archive string) *podmanWay {
+	return &podmanWay{
+		peer:    peer{bed: b, workload: w, plug: plug{name: "podman", number: 3}, at: nodes[0]},
+		archive: archive, image: "localhost/" + w.image + ":latest",
+	}
+}
+
+func (p *podmanWay) name() string { return wayPodman }
+
+// podman makes a Podman command line.
+func (p *podmanWay) podman(args ...string) []string {
+	return append([]string{
+		"podman", "--runtime", p.bed.runc, "--cgroup-manager", "cgroupfs", "--events-backend", "none",
+		"--network-config-dir", benchDir + "/podman-networks",
+	}, args...)
+}
+
+func (p *podmanWay) start(ctx context.Context) error {
+	for _, node := range nodes {
+		if err := p.prepare(ctx, node); err != nil {
+			return err
+		}
+	}
+	run := []string{
+		"run", "--detach", "--pull", "never", "--name", podmanName, "--network", "ns:" + p.plug.namespace(), p.image,
+	}
+	if _, err := p.bed.exec(ctx, p.at, p.podman(append(run, p.workload.args...)...)...); err != nil {
+		return err
+	}
+	return p.connect(ctx)
+}
+
+func (p *podmanWay) prepare(ctx context.Context, node string) error {
+	if err := p.bed.plugIn(ctx, node, p.plug); err != nil {
+		return err
+	}
+	if _, err := p.bed.exec(ctx, node, "mount", "-t", "tmpfs", "-o", "mode=700", "bench", podmanHome); err != nil {
+		return err
+	}
+	_, err := p.bed.exec(ctx, node, p.podman("load", "--quiet", "--input", p.archive)...)
+	return err
+}
+
+// move does not compress: the data of the workload would not get smaller, only slower.
+func (p *podmanWay) move(ctx context.Context) ([]measurement, error) {
+	from, to := p.at, other(p.at)
+	if err := p.bed.plugIn(ctx, to, p.plug); err != nil {
+		return nil, err
+	}
+	checkpoint, err := p.bed.time(ctx, from, p.podman("container", "checkpoint", "--tcp-established", "--compress", "none",
+		"--export", podmanArchive, podmanName)...)
+	if err != nil {
+		return nil, err
+	}
+	size, err := p.bed.sizeOf(from, podmanArchive)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := p.bed.copy(ctx, from, podmanArchive)
+	if err != nil {
+		return nil, err
+	}
+	restore, err := p.bed.time(ctx, to, p.podman("container", "restore", "--tcp-established",
+		"--import", incoming+"/podman.tar")...)
+	if err != nil {
+		return nil, err
+	}
+	p.at = to
+	if _, err := p.bed.exec(ctx, from, p.podman("rm", podmanName)...); err != nil {
+		return nil, err
+	}
+	return []measurement{
+		{metricDowntime, checkpoint + copied + restore},
+		{metricCheckpoint, checkpoint}, {metricCopy, copied}, {metricRestore, restore}, {metricSent, size},
+	}, nil
+}
+
+func (p *podmanWay) stop(ctx context.Context) error {
+	failed := p.disconnect()
+	for _, node := range nodes {
+		if !p.mounted(node) {
+			continue
+		}
+		_, err := p.bed.exec(ctx, node, p.podman("rm", "--all", "--force", "--time", "0")...)
+		if err == nil {
+			_, err = p.bed.exec(ctx, node, "umount", "--recursive", podmanHome)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// mounted tells whether a node has Podman's home in memory.
+func (p *podmanWay) mounted(node string) bool {
+	pid, err := p.bed.lab.PID(node)
+	if err != nil {
+		return false
+	}
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	return err == nil && strings.Contains(string(mounts), " "+podmanHome+" ")
+}
+
+// podmanMountPoint sees to it that there is a directory to mount over, and returns what takes it away again if it was
+// not there before: the nodes share the machine's file system.
+func podmanMountPoint() (remove func() error, err error) {
+	switch err := os.Mkdir(podmanHome, 0o700); {
+	case errors.Is(err, os.ErrExist):
+		return func() error { return nil }, nil
+	case err != nil:
+		return nil, fmt.Errorf("mount point for Podman in the nodes: %w", err)
+	}
+	return func() error {
+		if err := os.Remove(podmanHome); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("mount point for Podman in the nodes: %w", err)
+		}
+		return nil
+	}, nil
+}

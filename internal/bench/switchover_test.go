@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/lab"
+)
+
+const testImageCache = "/var/lib/godwit-lab/images"
+
+// build makes the program that is measured.
+func build(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "godwit")
+	command := exec.Command("go", "build", "-o", path, "github.com/godwit/godwit/cmd/godwit")
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+func quickConfig(t *testing.T, program string) Config {
+	t.Helper()
+	return Config{
+		Lab: fmt.Sprintf("bench-test-%d", os.Getpid()), Program: program, ImageCache: testImageCache,
+		Runs: 1, Quick: true, Progress: func(line string) { t.Log(line) },
+	}
+}
+
+// left tells what of a benchmark is on the machine.
+func left(t *testing.T, config Config) []string {
+	t.Helper()
+	names, err := lab.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := slices.DeleteFunc(names, func(name string) bool { return name != config.Lab })
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(mounts), "\n") {
+		if strings.Contains(line, benchDir) || strings.Contains(line, config.Lab) {
+			found = append(found, line)
+		}
+	}
+	if exists(benchDir) {
+		found = append(found, benchDir)
+	}
+	return found
+}
+
+func TestSwitchover(t *testing.T) {
+	program := build(t)
+	t.Run("whole", func(t *testing.T) { wholeRun(t, quickConfig(t, program)) })
+	t.Run("interrupted", func(t *testing.T) { interruptedRun(t, quickConfig(t, program)) })
+}
+
+// wholeRun measures everything once, over the fast link.
+func wholeRun(t *testing.T, config Config) {
+	podmanBefore := exists(podmanHome)
+	result, err := Switchover(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, workload := range WorkloadNames() {
+		for _, way := range []string{wayFloor, wayRsync, wayPodman, wayGodwit} {
+			row := find(result.Rows, workload, linkFast, way, metricDowntime)
+			if row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
+				t.Errorf("%s, %s: downtime %+v, want one sample", workload, way, row)
+			}
+		}
+	}
+	if row := find(result.Rows, workloadRedis, linkFast, wayGodwit, metricSent); row == nil || *row.Median < redisDataBytes/2 {
+		t.Errorf("Redis moved with %+v, want most of %d bytes", row, redisDataBytes)
+	}
+	if len(result.Asked) != 4 {
+		t.Errorf("%d things are judged, want 4: %+v", len(result.Asked), result.Asked)
+	}
+	phasesAddUp(t, result)
+	if found := left(t, config); len(found) > 0 {
+		t.Errorf("left on the machine: %q", found)
+	}
+	if exists(podmanHome) != podmanBefore {
+		t.Errorf("%s was there before: %t, now: %t", podmanHome, podmanBefore, !podmanBefore)
+	}
+}
+
+func phasesAddUp(t *testing.T, result Result) {
+	t.Helper()
+	for _, workload := range WorkloadNames() {
+		sum, downtime := 0.0, 0.0
+		for _, row := range result.Rows {
+			if row.Workload != workload || row.Way != wayGodwit {
+				continue
+			}
+			if strings.HasPrefix(row.Metric, "phase_") {
+				sum += row.Samples[0]
+			}
+			if row.Metric == metricDowntime {
+				downtime = row.Samples[0]
+			}
+		}
+		if sum < 0.99*downtime || sum > 1.01*downtime {
+			t.Errorf("%s: the phases add up to %v s, the downtime is %v s", workload, sum, downtime)
+		}
+	}
+}
+
+// interruptedRun gives up in the middle: nothing may be left.
+func interruptedRun(t *testing.T, config Config) {
+	config.Workloads = []string{workloadTiny}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	config.Progress = func(line string) {
+		t.Log(line)
+		if strings.Contains(line, "warming up") {
+			interrupt()
+		}
+	}
+	if _, err := Switchover(ctx, config); !errors.Is(err, context.Canceled) {
+		t.Errorf("an interrupted benchmark ends with %v, want %v", err, context.Canceled)
+	}
+	if found := left(t, config); len(found) > 0 {
+		t.Errorf("left on the machine: %q", found)
+	}
+}

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// maxErrorText is how much of a command's complaints is kept.
+const maxErrorText = 1500
+
+// Timed is what TimeCommand prints.
+type Timed struct {
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// TimeCommand runs a command, with nothing for input and output, and writes how long it took to out, as JSON. It is a
+// process of its own in a node of the lab: what it takes to get into the node is not part of the time.
+func TimeCommand(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) == 0 {
+		return errors.New("no command to time")
+	}
+	// A file, not a pipe: what the command leaves running may keep it open.
+	complaints, err := os.CreateTemp("", "godwit-bench-*")
+	if err != nil {
+		return fmt.Errorf("time %s: %w", args[0], err)
+	}
+	defer os.Remove(complaints.Name())
+	defer complaints.Close()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stderr = complaints
+	began := time.Now()
+	err = cmd.Run()
+	timed := Timed{Seconds: time.Since(began).Seconds()}
+	if err != nil {
+		timed.Error = fmt.Sprintf("%s: %v%s", strings.Join(args, " "), err, tail(complaints.Name()))
+	}
+	return json.NewEncoder(out).Encode(timed)
+}
+
+// tail is the end of a file, for an error message.
+func tail(path string) string {
+	data, err := os.ReadFile(path)
+	text := strings.TrimSpace(string(data))
+	if err != nil || text == "" {
+		return ""
+	}
+	return ": " + text[max(0, len(text)-maxErrorText):]
+}
+
+// parseTimed reads what TimeCommand has printed.
+func parseTimed(text string) (float64, error) {
+	var timed Timed
+	if err := json.Unmarshal([]byte(text), &timed); err != nil {
+		return 0, fmt.Errorf("time of a command %.80q: %w", text, err)
+	}
+	if timed.Error != "" {
+		return 0, errors.New(timed.Error)
+	}
+	return timed.Seconds, nil
+}

@@ -1,0 +1,166 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// way is a way to move a container to another node and back.
+type way interface {
+	name() string
+	// start makes the container on the first node, running, with its data and its client.
+	start(ctx context.Context) error
+	// move moves the container once, to the other node, and tells what that took.
+	move(ctx context.Context) ([]measurement, error)
+	// stop removes what start and move have made, as far as the end of the lab does not.
+	stop(ctx context.Context) error
+}
+
+// peer is what the ways that are not Godwit's have in common.
+type peer struct {
+	bed      *bed
+	workload containerWorkload
+	plug     plug
+	at       string // the node on which the container is
+	client   net.Conn
+}
+
+// connect gives the container its data, and a client that stays connected.
+func (p *peer) connect(ctx context.Context) error {
+	if p.workload.port == 0 {
+		return nil
+	}
+	conn, _, err := p.bed.fill(ctx, p.at, p.plug.server(p.workload.port))
+	if err != nil {
+		return fmt.Errorf("redis of the way %s: %w", p.plug.name, err)
+	}
+	p.client = conn
+	return nil
+}
+
+func (p *peer) disconnect() error {
+	if p.client == nil {
+		return nil
+	}
+	err := p.client.Close()
+	p.client = nil
+	return err
+}
+
+// floorWay is runc on one node: what CRIU needs when nothing is sent anywhere. It is the measure of the others.
+type floorWay struct {
+	peer
+	container bundle
+}
+
+func newFloorWay(b *bed, w containerWorkload, model engine.Container) *floorWay {
+	plug := plug{name: "floor", number: 1}
+	return &floorWay{
+		peer:      peer{bed: b, workload: w, plug: plug, at: nodes[0]},
+		container: newBundle(b, plug, model),
+	}
+}
+
+func (f *floorWay) name() string { return wayFloor }
+
+func (f *floorWay) start(ctx context.Context) error {
+	if err := f.container.make(ctx, nodes[0], f.at); err != nil {
+		return err
+	}
+	if err := f.container.start(ctx, f.at); err != nil {
+		return err
+	}
+	return f.connect(ctx)
+}
+
+// move checkpoints and restores in place. The container is frozen before the time begins, because CRIU's own freezing
+// waits in steps of 100 ms; so cgroups are left out of the images, or it would be restored frozen.
+func (f *floorWay) move(ctx context.Context) ([]measurement, error) {
+	if _, err := f.bed.exec(ctx, f.at, f.container.runc("pause", f.container.name)...); err != nil {
+		return nil, err
+	}
+	cgroups := []string{"--manage-cgroups-mode", "ignore"}
+	checkpoint, err := f.container.checkpoint(ctx, f.at, cgroups...)
+	if err != nil {
+		return nil, err
+	}
+	restore, err := f.container.restore(ctx, f.at, f.container.images(), cgroups...)
+	if err != nil {
+		return nil, err
+	}
+	return []measurement{
+		{metricDowntime, checkpoint + restore}, {metricCheckpoint, checkpoint}, {metricRestore, restore},
+	}, nil
+}
+
+func (f *floorWay) stop(ctx context.Context) error {
+	return errors.Join(f.disconnect(), f.container.remove(ctx, f.at))
+}
+
+// rsyncWay is that of study B (Puliafito et al., Sensors 2019), cold: runc checkpoint, rsync without compression, runc
+// restore. It is spared some of what it was then: images stay in memory, and packets are held by nftables.
+type rsyncWay struct {
+	peer
+	container bundle
+}
+
+func newRsyncWay(b *bed, w containerWorkload, model engine.Container) *rsyncWay {
+	plug := plug{name: "rsync", number: 2}
+	return &rsyncWay{
+		peer:      peer{bed: b, workload: w, plug: plug, at: nodes[0]},
+		container: newBundle(b, plug, model),
+	}
+}
+
+func (r *rsyncWay) name() string { return wayRsync }
+
+func (r *rsyncWay) start(ctx context.Context) error {
+	for _, node := range []string{other(r.at), r.at} {
+		if err := r.container.make(ctx, nodes[0], node); err != nil {
+			return err
+		}
+		if err := r.container.start(ctx, node); err != nil { // on both, so that both have the devices that runc makes
+			return err
+		}
+	}
+	if err := r.container.kill(ctx, other(r.at)); err != nil {
+		return err
+	}
+	return r.connect(ctx)
+}
+
+func (r *rsyncWay) move(ctx context.Context) ([]measurement, error) {
+	from, to := r.at, other(r.at)
+	if err := r.bed.plugIn(ctx, to, r.plug); err != nil {
+		return nil, err
+	}
+	checkpoint, err := r.container.checkpoint(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	size, err := r.bed.sizeOf(from, r.container.images())
+	if err != nil {
+		return nil, err
+	}
+	copied, err := r.bed.copy(ctx, from, r.container.images()+"/")
+	if err != nil {
+		return nil, err
+	}
+	restore, err := r.container.restore(ctx, to, incoming)
+	if err != nil {
+		return nil, err
+	}
+	r.at = to
+	return []measurement{
+		{metricDowntime, checkpoint + copied + restore},
+		{metricCheckpoint, checkpoint}, {metricCopy, copied}, {metricRestore, restore}, {metricSent, size},
+	}, nil
+}
+
+func (r *rsyncWay) stop(ctx context.Context) error {
+	return errors.Join(r.disconnect(), r.container.remove(ctx, nodes[0]), r.container.remove(ctx, nodes[1]))
+}
