@@ -180,7 +180,7 @@ func (d *Dump) Release(refreeze func() error) error {
 	}
 	d.holding = false
 	if err := refreeze(); err != nil {
-		_ = d.reply(false) // if CRIU is gone there is nothing to put back
+		d.rollBack()
 		return d.failure(fmt.Errorf("release the dump of process %d: %w", d.request.RootPID, err))
 	}
 	if !d.alive() {
@@ -195,9 +195,23 @@ func (d *Dump) Release(refreeze func() error) error {
 func (d *Dump) Close() error {
 	if d.holding {
 		d.holding = false
-		_ = d.reply(false) // as in Release
-		_ = d.wait()
+		d.rollBack()
 	}
 	d.kill()
 	return nil
+}
+
+// rollBack makes CRIU put everything back, by refusing post-dump, and returns when it has. More notifications follow,
+// and each must be answered. If CRIU is gone there is nothing to put back.
+func (d *Dump) rollBack() {
+	success := false
+	for d.reply(success) == nil {
+		var answer rpc.CriuResp
+		if _, err := d.receive(&answer); err != nil || answer.GetType() != rpc.CriuReqType_NOTIFY {
+			break
+		}
+		success = true
+	}
+	d.close()
+	_ = d.wait() // it fails always: the dump was refused
 }

@@ -1,17 +1,174 @@
 package criu
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
 
 // TestAbort gives up a dump twenty times in a row: an established connection works on.
 func TestAbort(t *testing.T) {
 	c := newContainer(t)
+	abortTwentyTimes(t, c)
+}
+
+// TestAbortVersion1 does the same with the freezer of cgroup version 1.
+func TestAbortVersion1(t *testing.T) {
+	c := newContainer(t)
+	c.freezeByVersion1()
+	abortTwentyTimes(t, c)
+}
+
+func abortTwentyTimes(t *testing.T, c *container) {
 	client := c.dial()
 	client.count()
 	for range 20 {
-		run, release := c.dump()
-		n := c.abort()
+		c.dump()
+		if n := c.abort(); n != 1 {
+			t.Fatalf("%d sockets were in repair mode, want the one established", n)
+		}
 		client.count()
-		t.Logf("run %v release %v repaired %d", run, release, n)
 		c.emptyImages()
 	}
+}
+
+// freezeByVersion1 uses the v1 freezer: the container's group in it where runc has made one, else (pure version 2) a
+// group in a hierarchy mounted for the test.
+func (c *container) freezeByVersion1() {
+	c.t.Helper()
+	dir := "/sys/fs/cgroup/freezer" + c.cgroupsPath
+	if _, err := os.Stat(dir); err != nil {
+		dir = c.mountFreezer()
+	}
+	group, err := kernel.CgroupAt(dir)
+	must(c.t, err)
+	runc := c.group
+	c.group = group
+	c.t.Cleanup(func() {
+		must(c.t, group.Thaw()) // version 2 cannot kill what version 1 holds
+		c.group = runc
+	})
+}
+
+func (c *container) mountFreezer() string {
+	c.t.Helper()
+	mount := filepath.Join(c.dir, "freezer")
+	must(c.t, os.Mkdir(mount, 0o700))
+	must(c.t, unix.Mount("cgroup", mount, "cgroup", 0, "freezer"))
+	dir := filepath.Join(mount, c.id)
+	must(c.t, os.Mkdir(dir, 0o755))
+	pids, err := c.group.Procs()
+	must(c.t, err)
+	for _, pid := range pids {
+		must(c.t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(itoa(pid)), 0))
+	}
+	c.t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
+	return dir
+}
+
+// TestRollBack lets CRIU put everything back itself, in each way in which a dump ends early.
+func TestRollBack(t *testing.T) {
+	c := newContainer(t)
+	client := c.dial()
+	refused := errors.New("cannot freeze")
+	for name, f := range map[string]func(t *testing.T){
+		"freezing again fails": func(t *testing.T) {
+			d := c.startDump()
+			must(t, d.Run(deadline(t), c.images))
+			if err := d.Release(func() error { return refused }); !errors.Is(err, refused) {
+				t.Errorf("Release: %v, want %v", err, refused)
+			}
+		},
+		"closed while CRIU holds the processes": func(t *testing.T) {
+			d := c.startDump()
+			must(t, d.Run(deadline(t), c.images))
+			must(t, d.Close())
+		},
+		"cancelled": func(t *testing.T) {
+			d := c.startDump()
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if err := d.Run(ctx, c.images); !errors.Is(err, context.Canceled) {
+				t.Errorf("Run: %v, want %v", err, context.Canceled)
+			}
+		},
+		"closed before the dump": func(t *testing.T) { must(t, c.startDump().Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			client.count()
+			f(t)
+			frozen, err := c.group.Frozen()
+			must(t, err)
+			if !frozen {
+				t.Error("the container is not frozen as before the dump")
+			}
+			must(t, c.group.Thaw())
+			client.count()
+			c.emptyImages()
+		})
+	}
+}
+
+// TestCRIUKilled kills CRIU while it holds the processes: Release notices, and the connection can be repaired.
+func TestCRIUKilled(t *testing.T) {
+	c := newContainer(t)
+	client := c.dial()
+	client.count()
+	d := c.startDump()
+	must(t, d.Run(deadline(t), c.images))
+	must(t, d.process.Process.Kill())
+	for d.alive() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := d.Release(c.refreeze); err == nil {
+		t.Error("Release says that all is well")
+	}
+	if n := c.abort(); n != 1 {
+		t.Errorf("%d sockets were in repair mode, want 1", n)
+	}
+	client.count()
+}
+
+// TestDumpFails looks at the error of a dump that CRIU refuses, and that the container goes on.
+func TestDumpFails(t *testing.T) {
+	c := newContainer(t)
+	client := c.dial()
+	client.do("socket-mptcp")
+	err := c.startDump().Run(deadline(t), c.images)
+	if err == nil || !strings.Contains(err.Error(), "Unsupported proto 262") || strings.Contains(err.Error(), "RLIMIT") {
+		t.Errorf("Run: %v, want that MPTCP is not supported, and nothing of limits", err)
+	}
+	must(t, c.group.Thaw())
+	client.count()
+}
+
+// TestLinkRemap gives up a dump that made names for deleted files: they are removed, another file of such a name stays.
+func TestLinkRemap(t *testing.T) {
+	c := newContainer(t)
+	c.dial().do("file-unlinked")
+	data := filepath.Join(c.bundle, "rootfs/data")
+	must(t, os.WriteFile(filepath.Join(data, "link_remap.9999"), nil, 0o600))
+	c.dump()
+	if n := len(matches(t, data)); n != 2 {
+		t.Fatalf("%d names after the dump, want 2", n)
+	}
+	c.abort()
+	if left := matches(t, data); len(left) != 1 || filepath.Base(left[0]) != "link_remap.9999" {
+		t.Errorf("left: %v, want the container's own file", left)
+	}
+}
+
+func matches(t *testing.T, dir string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "link_remap.*"))
+	must(t, err)
+	return names
 }

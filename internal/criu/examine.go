@@ -35,7 +35,7 @@ func (p Problem) String() string {
 type Subject struct {
 	PIDs   []int    // all processes of the container (kernel.Cgroup.Procs)
 	Stdio  []string // what descriptors.json names: pipes that the restore gets from outside
-	Mounts []Mount  // external mounts (ExternalFor); their file systems do not matter
+	Mounts []Mount  // external mounts (ExternalFor), whose file systems do not matter; nil: mounts are not examined
 }
 
 // finding is what a check says; the process is added by the caller.

@@ -101,11 +101,17 @@ func (x *examination) checkPidfd(t *task, d descriptor) (finding, error) {
 			remedy: "close it, or move with mode restart"}, nil
 	}
 	pid, err := strconv.Atoi(info.values["Pid"])
-	if err == nil && pid > 0 && !slices.Contains(x.subject.PIDs, pid) {
+	if err == nil && pid > 0 && !slices.Contains(x.subject.PIDs, pid) && !isZombie(pid) {
 		return finding{what: fmt.Sprintf("pidfd of process %d outside of the container", pid),
 			why: "that process does not move", remedy: "close it"}, nil
 	}
 	return finding{}, nil // a pidfd of an ended process can be dumped
+}
+
+// isZombie tells whether a process has ended and was not collected: then it is in no list of a cgroup's processes.
+func isZombie(pid int) bool {
+	p, err := kernel.ReadProcess(pid)
+	return err == nil && p.State == 'Z'
 }
 
 // fdinfo is what /proc/PID/fdinfo/FD says.

@@ -120,9 +120,10 @@ func badMapping(pid int, addresses, name string) (finding, bool) {
 		"run the container without the device, or move with mode restart"}, true
 }
 
-// dumpable are the file systems that CRIU knows (criu/filesystems.c of 4.2).
+// dumpable are the file systems that CRIU mounts anew (criu/filesystems.c of 4.2). It knows overlay, btrfs and aufs as
+// root file systems only: it dumps an overlay that was mounted inside, and fails to restore it.
 var dumpable = [...]string{"proc", "sysfs", "devtmpfs", "binfmt_misc", "tmpfs", "devpts", "pstore", "mqueue", "securityfs",
-	"fusectl", "debugfs", "tracefs", "cgroup", "cgroup2", "aufs", "btrfs", "overlay", "autofs", "rpc_pipefs"}
+	"fusectl", "debugfs", "tracefs", "cgroup", "cgroup2", "autofs", "rpc_pipefs"}
 
 // collectMounts reads the mounts of a mount namespace.
 func (x *examination) collectMounts(pid int) error {
@@ -166,7 +167,7 @@ func (x *examination) wholeContainer() ([]Problem, error) {
 		if m.Type == "mqueue" {
 			found = append(found, queues(x.root.PID, m.Point)...)
 		}
-		if m.Device == root || slices.Contains(dumpable[:], m.Type) || x.isExternal(m.Point) {
+		if x.subject.Mounts == nil || m.Device == root || slices.Contains(dumpable[:], m.Type) || x.isExternal(m.Point) {
 			continue
 		}
 		found = append(found, finding{noFD, fmt.Sprintf("mount of %s (%s)", m.Point, m.Type),

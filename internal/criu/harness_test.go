@@ -11,8 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,34 +26,71 @@ import (
 
 var workload string // path of the program that runs in the containers
 
-// TestMain is also the gate: tests start runc with a link called criu to this program.
+// envPrivate tells the tests that they are in a mount namespace of their own.
+const envPrivate = "GODWIT_TEST_PRIVATE"
+
+// TestMain is also the gate: tests start runc with a link called criu to this program. The tests run in a mount
+// namespace of their own with a tmpfs on /run: CRIU keeps its cache of kernel facts there and only on a tmpfs, and
+// network namespaces that a crash leaves behind go with it.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "criu" {
+	switch {
+	case filepath.Base(os.Args[0]) == "criu":
 		os.Exit(GateMain(os.Args))
+	case os.Getenv(envPrivate) == "":
+		os.Exit(inPrivateNamespace())
+	default:
+		os.Exit(runTests(m))
 	}
-	os.Exit(runTests(m))
+}
+
+func inPrivateNamespace() int {
+	c := exec.Command("/proc/self/exe", os.Args[1:]...)
+	c.Env = append(os.Environ(), envPrivate+"=1")
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	if err := c.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "godwit-criu-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = prepare(dir)
 	}
-	defer os.RemoveAll(dir)
-	workload = filepath.Join(dir, "workload")
-	build := exec.Command("go", "build", "-o", workload, "./testdata/workload")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the workload: %v\n%s", err, out)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "prepare the tests:", err)
 		return 1
 	}
 	return m.Run()
 }
 
+func prepare(dir string) error {
+	// Orphans come to this process, as those of a container come to its monitor.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
+		return err
+	}
+	workload = filepath.Join(dir, "workload")
+	for path, architecture := range map[string]string{workload: runtime.GOARCH, workload + "32": "386"} {
+		build := exec.Command("go", "build", "-o", path, "./testdata/workload")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+architecture)
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build the workload: %w\n%s", err, out)
+		}
+	}
+	_, err := Find() // fills CRIU's cache
+	return err
+}
+
 // container is a runc container in a network namespace, with a client's namespace at the other end of a veth pair.
 type container struct {
-	t                  *testing.T
+	t                  testing.TB
 	id, dir, bundle    string
 	netns, clientNetns string
 	cgroupsPath        string
@@ -63,7 +102,7 @@ type container struct {
 
 var containers atomic.Int64
 
-func newContainer(t *testing.T, change ...func(*specs.Spec)) *container {
+func newContainer(t testing.TB, change ...func(*specs.Spec)) *container {
 	t.Helper()
 	n := containers.Add(1)
 	c := &container{t: t, id: fmt.Sprintf("gwt%d-%d", os.Getpid(), n), dir: t.TempDir()}
@@ -76,12 +115,13 @@ func newContainer(t *testing.T, change ...func(*specs.Spec)) *container {
 	must(t, os.MkdirAll(c.images, 0o700))
 	must(t, unix.Mount("tmpfs", c.images, "tmpfs", 0, "mode=700"))
 	c.makeBundle(change)
+	command(t, "ip", "netns", "exec", c.id, "sysctl", "-qw", "net.ipv4.ping_group_range=0 1000")
 	c.runc("run", "--detach", "--bundle", c.bundle, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
 	c.attach()
 	return c
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +142,7 @@ func (c *container) network() {
 	}
 }
 
-func command(t *testing.T, name string, args ...string) string {
+func command(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -165,7 +205,7 @@ func (c *container) makeBundle(change []func(*specs.Spec)) {
 	for _, d := range []string{"bin", "proc", "sys", "dev", "tmp", "data"} {
 		must(c.t, os.MkdirAll(filepath.Join(rootfs, d), 0o755))
 	}
-	command(c.t, "cp", workload, filepath.Join(rootfs, "bin/workload"))
+	command(c.t, "cp", workload, workload+"32", filepath.Join(rootfs, "bin"))
 	c.spec = testSpec(c.netns, c.cgroupsPath)
 	for _, f := range change {
 		f(c.spec)
@@ -208,7 +248,7 @@ func testSpec(netns, cgroupsPath string) *specs.Spec {
 
 // client is a TCP connection from the client's namespace.
 type client struct {
-	t     *testing.T
+	t     testing.TB
 	conn  net.Conn
 	lines *bufio.Reader
 	last  int
@@ -289,7 +329,7 @@ func (c *container) request() DumpRequest {
 	}
 }
 
-func findTool(t *testing.T) Tool {
+func findTool(t testing.TB) Tool {
 	t.Helper()
 	tool, err := Find()
 	must(t, err)
@@ -305,17 +345,22 @@ func (c *container) emptyImages() {
 	}
 }
 
+// startDump freezes the container with a CRIU ready to dump it.
+func (c *container) startDump() *Dump {
+	c.t.Helper()
+	d, err := findTool(c.t).StartDump(deadline(c.t), c.request())
+	must(c.t, err)
+	c.t.Cleanup(func() { _ = d.Close() })
+	must(c.t, c.refreeze())
+	return d
+}
+
 // dump freezes and dumps the container; it is frozen afterwards. It returns the duration of Run and of Release.
 func (c *container) dump() (run, release time.Duration) {
 	c.t.Helper()
-	ctx := context.Background()
-	d, err := findTool(c.t).StartDump(ctx, c.request())
-	must(c.t, err)
-	defer d.Close()
-	_, err = c.group.Freeze(ctx)
-	must(c.t, err)
+	d := c.startDump()
 	start := time.Now()
-	if err := d.Run(ctx, c.images); err != nil {
+	if err := d.Run(deadline(c.t), c.images); err != nil {
 		log, _ := os.ReadFile(filepath.Join(c.dir, "dump.log"))
 		c.t.Fatalf("%v\n%s", err, bytes.TrimSpace(log))
 	}
@@ -343,3 +388,22 @@ func (c *container) abort() (repaired int) {
 	must(c.t, c.group.Thaw())
 	return repaired
 }
+
+// do makes the workload do something.
+func (c *client) do(what string) {
+	c.t.Helper()
+	answer, err := c.ask("do " + what)
+	if err != nil || answer != "ok" {
+		c.t.Fatalf("do %s: %q, %v", what, answer, err)
+	}
+}
+
+// undo makes the workload undo all that it did.
+func (c *client) undo() {
+	c.t.Helper()
+	if answer, err := c.ask("undo"); err != nil || answer != "ok" {
+		c.t.Fatalf("undo: %q, %v", answer, err)
+	}
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -224,3 +224,16 @@ func removeTree(dir string) error {
 	}
 	return nil
 }
+
+// CgroupAt is the cgroup of one directory of a hierarchy, for a caller who knows which one freezes.
+func CgroupAt(dir string) (*Cgroup, error) {
+	for file, unified := range map[string]bool{"cgroup.freeze": true, "freezer.state": false} {
+		if exists(filepath.Join(dir, file)) {
+			return &Cgroup{dirs: []string{dir}, freeze: freezer{dir: dir, unified: unified}}, nil
+		}
+	}
+	if !exists(dir) {
+		return nil, fmt.Errorf("open cgroup %s: %w", dir, fs.ErrNotExist)
+	}
+	return nil, fmt.Errorf("open cgroup %s: it cannot freeze: %w", dir, ErrUnsupported)
+}

@@ -1,6 +1,6 @@
 // Command workload runs in the containers of package criu's tests. It serves one line commands on TCP port 7000:
 // "count" answers with a number that grows by one with each call on any connection, "do KIND" makes something that CRIU
-// may be unable to dump, and answers "ok" or an error.
+// may be unable to dump, "undo" removes it; both answer "ok" or an error.
 package main
 
 import (
@@ -9,13 +9,27 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-var counter atomic.Int64
+var (
+	counter atomic.Int64
+	doing   sync.Mutex
+)
+
+func init() { runtime.LockOSThread() } // main stays on the first thread, for dead-leader
 
 func main() {
+	if len(os.Args) > 1 {
+		role(os.Args[1])
+		return
+	}
 	config := net.ListenConfig{}
 	config.SetMultipathTCP(false)
 	listener, err := config.Listen(context.Background(), "tcp", ":7000")
@@ -32,6 +46,17 @@ func main() {
 	}
 }
 
+// role is what a child does.
+func role(name string) {
+	switch name {
+	case "sleep":
+		time.Sleep(time.Hour)
+	case "dead-leader":
+		go time.Sleep(time.Hour)
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // ends this thread only
+	}
+}
+
 func serve(conn net.Conn) {
 	defer conn.Close()
 	lines := bufio.NewScanner(conn)
@@ -41,13 +66,24 @@ func serve(conn net.Conn) {
 		case "count":
 			fmt.Fprintln(conn, counter.Add(1))
 		case "do":
-			if err := do(argument); err != nil {
-				fmt.Fprintln(conn, "error:", err)
-				continue
-			}
-			fmt.Fprintln(conn, "ok")
+			doing.Lock()
+			answer(conn, do(argument))
+			doing.Unlock()
+		case "undo":
+			doing.Lock()
+			undo()
+			doing.Unlock()
+			answer(conn, nil)
 		default:
 			fmt.Fprintln(conn, "error: unknown command")
 		}
 	}
+}
+
+func answer(conn net.Conn, err error) {
+	if err != nil {
+		fmt.Fprintln(conn, "error:", err)
+		return
+	}
+	fmt.Fprintln(conn, "ok")
 }

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func unixPair(kind int) maker {
+	return func(string) (func(), error) {
+		p, err := unix.Socketpair(unix.AF_UNIX, kind, 0)
+		return holding(p[0], p[1]), err
+	}
+}
+
+func unixListen(string) (func(), error) {
+	_ = os.Remove("/tmp/sock")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "/tmp/sock"}); err != nil {
+		return nil, err
+	}
+	return holding(fd), unix.Listen(fd, 1)
+}
+
+func unixConnect(kind int) maker {
+	return func(name string) (func(), error) {
+		fd, err := unix.Socket(unix.AF_UNIX, kind, 0)
+		if err != nil {
+			return nil, err
+		}
+		return holding(fd), unix.Connect(fd, &unix.SockaddrUnix{Name: name})
+	}
+}
+
+func tcpListen(string) (func(), error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, err
+	}
+	return holding(fd), unix.Listen(fd, 1)
+}
+
+// tcpConnecting connects to an address that does not answer.
+func tcpConnecting(address string) (func(), error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	to := unix.SockaddrInet4{Port: 9}
+	copy(to.Addr[:], net.ParseIP(address).To4())
+	if err := unix.Connect(fd, &to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return nil, err
+	}
+	return holding(fd), nil
+}
