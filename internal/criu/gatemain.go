@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -92,6 +93,7 @@ type gateProcess struct {
 	workDir string
 	pid     int  // of the restored first process
 	allowed bool // the record was made
+	freed   bool // CRIU was told so
 	refused bool // CRIU answered that it failed: it has killed what it made before any of it ran
 }
 
@@ -288,7 +290,14 @@ func (g *gateProcess) notified(m *rpc.CriuResp, rights []byte) error {
 			g.note("the agent is gone, the container runs: " + err.Error())
 		}
 	}
-	return g.real.send(reply, nil)
+	if !g.real.alive() { // a send would succeed: processes that it made have its end of the socket open
+		return fmt.Errorf("CRIU ended at %s", script)
+	}
+	if err := g.real.send(reply, nil); err != nil {
+		return fmt.Errorf("answer CRIU's %s: %w", script, err)
+	}
+	g.freed = g.allowed
+	return nil
 }
 
 // askRunc passes a notification to runc and waits for its answer.
@@ -351,8 +360,8 @@ func (g *gateProcess) finish(m *rpc.CriuResp) error {
 }
 
 // end ends what still runs, and tells the agent of a failure. Nothing runs as long as the agent has not allowed it:
-// CRIU kills what it made when it gets no answer. If it fails later, but says so itself, it has done the same, and the
-// record is taken back. Else the record stays: better none runs than two.
+// CRIU kills what it made when it gets no answer. If it cannot be told that they may run, or fails later but says so
+// itself, nothing has run either, and the record is taken back. Else the record stays: better none runs than two.
 func (g *gateProcess) end(err error) error {
 	if g.real != nil {
 		g.endReal(err)
@@ -364,7 +373,7 @@ func (g *gateProcess) end(err error) error {
 		err = fmt.Errorf("%w: %s", err, cause)
 	}
 	uncertain := g.allowed
-	if g.allowed && g.refused {
+	if g.allowed && (g.refused || !g.freed) {
 		if removeErr := kernel.RemoveDurable(g.record); removeErr != nil {
 			err = errors.Join(err, removeErr)
 		} else {
@@ -399,4 +408,27 @@ func (g *gateProcess) endReal(err error) {
 		defer kill.Stop()
 	}
 	_ = g.real.wait() // the error given counts
+	if err != nil {
+		killChildren()
+	}
+}
+
+// killChildren kills the restored first process, a child of this one, and with it all in its pid namespace. CRIU has
+// done so, unless it was killed: then they wait for it for ever.
+func killChildren() {
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		return // the pattern is constant and valid
+	}
+	for _, list := range lists {
+		data, err := os.ReadFile(list)
+		if err != nil {
+			continue // a thread that ended
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				_ = unix.Kill(pid, unix.SIGKILL) // a child that is not collected keeps its number: it is this one or a zombie
+			}
+		}
+	}
 }

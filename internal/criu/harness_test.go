@@ -297,9 +297,14 @@ func dialIn(netns, address string) (net.Conn, error) {
 	return r.conn, r.err
 }
 
-func (c *client) ask(line string) (string, error) {
+func (c *client) send(line string) error {
 	must(c.t, c.conn.SetDeadline(time.Now().Add(10*time.Second)))
-	if _, err := fmt.Fprintln(c.conn, line); err != nil {
+	_, err := fmt.Fprintln(c.conn, line)
+	return err
+}
+
+func (c *client) ask(line string) (string, error) {
+	if err := c.send(line); err != nil {
 		return "", err
 	}
 	answer, err := c.lines.ReadString('\n')

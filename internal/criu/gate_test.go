@@ -1,0 +1,260 @@
+package criu
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// dumped is a container that was dumped and killed, with a restore of it waiting in the gate.
+func dumped(t *testing.T) (*container, *client, *restore) {
+	t.Helper()
+	c := newContainer(t)
+	client := c.dial()
+	client.count()
+	c.dump()
+	c.killQuietly()
+	r := c.startRestore()
+	if err := r.gate.WaitReady(deadline(t)); err != nil {
+		t.Fatalf("%v\n%s", err, r.logs())
+	}
+	return c, client, r
+}
+
+// neverRan checks that a restore has failed for good: no record, no process, and Ran says so.
+func (r *restore) neverRan() {
+	r.c.t.Helper()
+	if err := <-r.done; err == nil {
+		r.c.t.Error("runc restore succeeded")
+	}
+	ran, err := Ran(deadline(r.c.t), r.record)
+	must(r.c.t, err)
+	if ran {
+		r.c.t.Error("the record says that the container was allowed to run")
+	}
+	group, err := kernel.OpenCgroup(r.c.cgroupsPath)
+	if err != nil {
+		return // runc has removed it
+	}
+	for until := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		pids, err := group.Procs()
+		must(r.c.t, err)
+		if len(pids) == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			r.c.t.Errorf("processes %v are left", pids)
+			return
+		}
+	}
+}
+
+// TestNothingRunsBeforeTheAnswer asks the container while it waits for the permission to run: there is no answer.
+func TestNothingRunsBeforeTheAnswer(t *testing.T) {
+	c, client, r := dumped(t)
+	must(t, client.send("count"))
+	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error {
+		if _, err := os.Stat(r.record); err == nil {
+			t.Error("the record exists before the permission")
+		}
+		c.unplug(false) // the question comes again, and finds the socket
+		must(t, client.conn.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
+		if line, err := client.lines.ReadString('\n'); err == nil {
+			t.Errorf("the container answers %q before it may run", line)
+		}
+		return nil
+	})
+	must(t, err)
+	must(t, <-r.done)
+	c.attach()
+	must(t, client.conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	if line, err := client.lines.ReadString('\n'); err != nil || line != "2\n" {
+		t.Errorf("answer %q, %v, want 2", line, err)
+	}
+	ran, err := Ran(deadline(t), r.record)
+	must(t, err)
+	if !ran {
+		t.Error("Ran says that it did not run")
+	}
+}
+
+// TestRestoredProcess looks at what `runc restore` through the gate leaves: parent, cgroups, namespaces.
+func TestRestoredProcess(t *testing.T) {
+	c, _, r := dumped(t)
+	if pids := gatePIDs(t, r); len(pids) != 1 {
+		t.Errorf("in the container's cgroup before the restore: %v, want CRIU alone", pids)
+	}
+	resumed, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil })
+	must(t, err)
+	must(t, <-r.done)
+	c.attach()
+	if resumed.PID != c.pid {
+		t.Errorf("resumed process %d, runc says %d", resumed.PID, c.pid)
+	}
+	p, err := kernel.ReadProcess(c.pid)
+	must(t, err)
+	if p.Parent != os.Getpid() {
+		t.Errorf("parent is %d, want this process, the nearest that collects orphans", p.Parent)
+	}
+	own, err := os.Readlink("/proc/self/ns/cgroup")
+	must(t, err)
+	inside, err := os.Readlink("/proc/" + itoa(c.pid) + "/ns/cgroup")
+	must(t, err)
+	if own == inside {
+		t.Error("the container is in the node's cgroup namespace")
+	}
+	frozen, err := c.group.Frozen()
+	must(t, err)
+	if frozen {
+		t.Error("the frozen state was restored")
+	}
+}
+
+// gatePIDs are the processes in the container's cgroup while the restore waits.
+func gatePIDs(t *testing.T, r *restore) []int {
+	t.Helper()
+	group, err := kernel.OpenCgroup(r.c.cgroupsPath)
+	must(t, err)
+	pids, err := group.Procs()
+	must(t, err)
+	return pids
+}
+
+// TestRefused says no at the last moment.
+func TestRefused(t *testing.T) {
+	_, _, r := dumped(t)
+	no := errors.New("the route cannot be made")
+	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return no })
+	if !errors.Is(err, no) || errors.Is(err, ErrUncertain) {
+		t.Errorf("Go: %v, want %v", err, no)
+	}
+	r.neverRan()
+}
+
+// TestAgentDies closes the agent's side before and during the restore.
+func TestAgentDies(t *testing.T) {
+	t.Run("before the images are there", func(t *testing.T) {
+		_, _, r := dumped(t)
+		must(t, r.gate.Close())
+		r.neverRan()
+	})
+	t.Run("when all is restored", func(t *testing.T) {
+		_, _, r := dumped(t)
+		_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return r.gate.Close() })
+		if err == nil {
+			t.Error("Go succeeds without a connection")
+		}
+		r.neverRan()
+	})
+}
+
+// children are the processes whose parent is pid.
+func children(t *testing.T, pid int) []int {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/" + itoa(pid) + "/task/*/children")
+	must(t, err)
+	var all []int
+	for _, list := range lists {
+		data, err := os.ReadFile(list)
+		if err != nil {
+			continue
+		}
+		for f := range strings.FieldsSeq(string(data)) {
+			n, err := strconv.Atoi(f)
+			must(t, err)
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// named finds the only child of this name.
+func named(t *testing.T, pid int, name string) int {
+	t.Helper()
+	for _, child := range children(t, pid) {
+		if p, err := kernel.ReadProcess(child); err == nil && p.Name == name {
+			return child
+		}
+	}
+	t.Fatalf("process %d has no child %s", pid, name)
+	return 0
+}
+
+// TestKilled kills the gate, and CRIU, before and during the restore: nothing ever runs.
+func TestKilled(t *testing.T) {
+	victims := map[string]func(t *testing.T, gate int) int{
+		"gate": func(_ *testing.T, gate int) int { return gate },
+		"CRIU": func(t *testing.T, gate int) int { return named(t, gate, "criu") },
+	}
+	for name, victim := range victims {
+		t.Run(name+" when all is restored", func(t *testing.T) {
+			_, _, r := dumped(t)
+			pid := victim(t, named(t, r.runc.Process.Pid, "criu"))
+			_, err := r.gate.Go(deadline(t), GateOptions{}, func() error {
+				must(t, unix.Kill(pid, unix.SIGKILL))
+				return nil
+			})
+			if err == nil {
+				t.Error("Go succeeds")
+			}
+			r.neverRan()
+		})
+		t.Run(name+" before the images are there", func(t *testing.T) {
+			_, _, r := dumped(t)
+			must(t, unix.Kill(victim(t, named(t, r.runc.Process.Pid, "criu")), unix.SIGKILL))
+			if _, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil }); err == nil {
+				t.Error("Go succeeds")
+			}
+			r.neverRan()
+		})
+	}
+}
+
+// TestRestoreFails damages an image: the error says why, and a second gate for the same record is possible.
+func TestRestoreFails(t *testing.T) {
+	c, _, r := dumped(t)
+	must(t, os.Truncate(filepath.Join(c.images, "pstree.img"), 10))
+	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "CRIU failed to restore") || errors.Is(err, ErrUncertain) {
+		t.Errorf("Go: %v, want that CRIU failed", err)
+	}
+	t.Log(err)
+	r.neverRan()
+}
+
+// TestSecondGate starts a restore whose record exists: it ran before, so it must not again.
+func TestSecondGate(t *testing.T) {
+	c := newContainer(t)
+	c.dump()
+	c.killQuietly()
+	must(t, os.WriteFile(filepath.Join(c.dir, "record"), nil, 0o600))
+	r := c.startRestore()
+	if err := r.gate.WaitReady(deadline(t)); err == nil || !strings.Contains(err.Error(), "was allowed to run before") {
+		t.Errorf("WaitReady: %v, want that it ran before", err)
+	}
+	if err := <-r.done; err == nil {
+		t.Error("runc restore succeeded")
+	}
+}
+
+// TestRanEndsTheGate asks what became of a restore whose gate waits for an agent that does nothing.
+func TestRanEndsTheGate(t *testing.T) {
+	_, _, r := dumped(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	ran, err := Ran(ctx, r.record)
+	must(t, err)
+	if ran {
+		t.Error("Ran says that it ran")
+	}
+	r.neverRan()
+}
