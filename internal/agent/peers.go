@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 const (
@@ -223,12 +224,20 @@ func (p *peers) note(name, version string, rtt time.Duration, err error) {
 	}
 }
 
-// noteBandwidth keeps what a data connection measured.
-func (p *peers) noteBandwidth(name string, bitsPerSecond float64) {
+// noteLink keeps what a data connection measured. Its round trip is that of the link; a hello's has the work of two
+// agents in it.
+func (p *peers) noteLink(name string, link stream.Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known := p.known[name]; known != nil && bitsPerSecond > 0 {
-		known.bandwidth = bitsPerSecond
+	known := p.known[name]
+	if known == nil {
+		return
+	}
+	if link.BandwidthBitsPerSecond > 0 {
+		known.bandwidth = link.BandwidthBitsPerSecond
+	}
+	if link.RTT > 0 {
+		known.rtt = link.RTT
 	}
 }
 

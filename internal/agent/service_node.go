@@ -60,6 +60,6 @@ func (a *Agent) measure(ctx context.Context, node identity.Node) error {
 	if err != nil {
 		return err
 	}
-	a.peers.noteBandwidth(node.Name, link.BandwidthBitsPerSecond)
+	a.peers.noteLink(node.Name, link)
 	return nil
 }

@@ -187,7 +187,7 @@ func (s *source) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.agent.peers.noteBandwidth(s.target.Name, link.BandwidthBitsPerSecond)
+	s.agent.peers.noteLink(s.target.Name, link)
 	choice := stream.Choose(link.BandwidthBitsPerSecond, s.agent.cores)
 	if err := s.data.SetCodec(choice.Codec); err != nil {
 		return err
