@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/network"
@@ -198,7 +199,19 @@ func (a *Agent) serve(ctx context.Context) error {
 	}
 	defer remote.Close()
 	a.tuneSockets()
+	go a.warmCRIU(ctx)
 	return a.serveAll(ctx, local, remote)
+}
+
+// warmCRIU spares the first migration after boot what CRIU does only once.
+func (a *Agent) warmCRIU(ctx context.Context) {
+	tool, err := criu.Find()
+	if err == nil {
+		err = tool.Warm(ctx)
+	}
+	if err != nil {
+		a.log.Warn("CRIU does not work: containers run, but cannot be migrated; see \"godwit doctor\"", "error", err)
+	}
 }
 
 // tuneSockets keeps an idle data connection from starting slowly again: a migration must not pay that in the freeze.
