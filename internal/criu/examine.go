@@ -62,7 +62,8 @@ type examination struct {
 	mounts  map[string]bool // ids of the mounts of all its mount namespaces
 	sockets map[uint32]bool // inodes of the sockets of all its processes
 	peers   map[uint32]kernel.UnixSocket
-	ends    map[string]int // how the container's processes hold each pipe: readEnd, writeEnd
+	waiting map[uint32]uint32 // inode of a unix socket that is not accepted yet: inode of the listening one
+	ends    map[string]int    // how the container's processes hold each pipe: readEnd, writeEnd
 }
 
 // Examine lists what in the given processes CRIU cannot dump. It changes nothing, and does not stop them, so what it
@@ -102,7 +103,10 @@ func problemsOf(t *task, found []finding) []Problem {
 
 // newExamination collects what is to be seen of all processes.
 func newExamination(ctx context.Context, subject Subject) (*examination, error) {
-	x := &examination{subject: subject, mounts: map[string]bool{}, sockets: map[uint32]bool{}, peers: map[uint32]kernel.UnixSocket{}, ends: map[string]int{}}
+	x := &examination{
+		subject: subject, mounts: map[string]bool{}, sockets: map[uint32]bool{},
+		peers: map[uint32]kernel.UnixSocket{}, waiting: map[uint32]uint32{}, ends: map[string]int{},
+	}
 	for _, pid := range subject.PIDs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -173,6 +177,9 @@ func (x *examination) collectPeers(pid int) error {
 	sockets, err := kernel.UnixSockets(pid)
 	for _, s := range sockets {
 		x.peers[s.Inode] = s
+		for _, w := range s.Waiting {
+			x.waiting[w] = s.Inode
+		}
 	}
 	return err
 }

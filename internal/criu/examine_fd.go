@@ -1,6 +1,7 @@
 package criu
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -26,8 +27,8 @@ func (x *examination) checkDescriptors(t *task) ([]finding, error) {
 	for _, d := range t.fds {
 		bad, err := x.checkDescriptor(t, pidfd, d)
 		if err != nil {
-			if isGone(err) {
-				continue // closed meanwhile, or the process ended
+			if isGone(err) || errors.Is(err, unix.EBADF) || errors.Is(err, unix.ENOTSOCK) {
+				continue // closed meanwhile, and perhaps opened as something else, or the process ended
 			}
 			return found, fmt.Errorf("descriptor %d: %w", d.fd, err)
 		}

@@ -131,12 +131,12 @@ func (x *examination) checkUnix(d descriptor) finding {
 		return finding{}
 	}
 	s := x.peers[inode]
-	if s.Peer != 0 && !x.sockets[s.Peer] && !x.inFlight(s.Peer) {
+	if x.isOutside(s.Peer) || x.isOutside(x.waiting[inode]) {
 		return finding{what: "unix socket connected to a process outside of the container",
 			why: "that process does not move", remedy: "close the connection; use TCP for what leads out of the container"}
 	}
 	for _, w := range s.Waiting {
-		if w != 0 && !x.sockets[w] && !x.inFlight(w) {
+		if x.isOutside(w) {
 			return finding{what: "listening unix socket with a connection from outside of the container",
 				why: "the process at the other end does not move", remedy: "close the connection"}
 		}
@@ -144,8 +144,8 @@ func (x *examination) checkUnix(d descriptor) finding {
 	return finding{}
 }
 
-// inFlight tells whether a socket that no process of the container has open belongs to it all the same: a descriptor
-// that was sent over a unix socket and not yet received. A socket outside is open in a process there.
-func (x *examination) inFlight(inode uint32) bool {
-	return x.outsider(fmt.Sprintf("socket:[%d]", inode)) == 0
+// isOutside tells whether a socket is open in a process outside of the container. One that no process has open is on
+// its way in a message: a descriptor that was sent over a unix socket and is not received yet.
+func (x *examination) isOutside(inode uint32) bool {
+	return inode != 0 && !x.sockets[inode] && x.outsider(fmt.Sprintf("socket:[%d]", inode)) != 0
 }

@@ -93,6 +93,7 @@ type container struct {
 	t                  testing.TB
 	id, dir, bundle    string
 	netns, clientNetns string
+	subnet             string // the container is .1, the client .2
 	cgroupsPath        string
 	spec               *specs.Spec
 	pid                int
@@ -104,19 +105,26 @@ var containers atomic.Int64
 
 func newContainer(t testing.TB, change ...func(*specs.Spec)) *container {
 	t.Helper()
+	return newContainerWith(t, nil, change...)
+}
+
+// newContainerWith gives the container a standard output; nil is /dev/null.
+func newContainerWith(t testing.TB, stdout *os.File, change ...func(*specs.Spec)) *container {
+	t.Helper()
 	n := containers.Add(1)
 	c := &container{t: t, id: fmt.Sprintf("gwt%d-%d", os.Getpid(), n), dir: t.TempDir()}
 	c.netns, c.clientNetns = "/run/netns/"+c.id, "/run/netns/"+c.id+"c"
 	c.bundle = filepath.Join(c.dir, "bundle")
 	c.images = filepath.Join(c.dir, "images")
 	c.cgroupsPath = "/godwit-test/" + c.id
+	c.subnet = fmt.Sprintf("10.99.%d", n%250)
 	t.Cleanup(c.cleanUp)
 	c.network()
 	must(t, os.MkdirAll(c.images, 0o700))
 	must(t, unix.Mount("tmpfs", c.images, "tmpfs", 0, "mode=700"))
 	c.makeBundle(change)
 	command(t, "ip", "netns", "exec", c.id, "sysctl", "-qw", "net.ipv4.ping_group_range=0 1000")
-	c.runc("run", "--detach", "--bundle", c.bundle, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
+	c.runcWith(stdout, "run", "--detach", "--bundle", c.bundle, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
 	c.attach()
 	return c
 }
@@ -129,18 +137,20 @@ func must(t testing.TB, err error) {
 }
 
 func (c *container) network() {
-	n := containers.Load()
 	for _, args := range [][]string{
 		{"netns", "add", c.id}, {"netns", "add", c.id + "c"},
 		{"-n", c.id, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", c.id + "c"},
 		{"-n", c.id, "link", "set", "lo", "up"}, {"-n", c.id, "link", "set", "eth0", "up"},
 		{"-n", c.id + "c", "link", "set", "lo", "up"}, {"-n", c.id + "c", "link", "set", "eth0", "up"},
-		{"-n", c.id, "addr", "add", fmt.Sprintf("10.99.%d.1/24", n%250), "dev", "eth0"},
-		{"-n", c.id + "c", "addr", "add", fmt.Sprintf("10.99.%d.2/24", n%250), "dev", "eth0"},
+		{"-n", c.id, "addr", "add", c.subnet + ".1/24", "dev", "eth0"},
+		{"-n", c.id + "c", "addr", "add", c.subnet + ".2/24", "dev", "eth0"},
 	} {
 		command(c.t, "ip", args...)
 	}
 }
+
+// neighbour is an address in the container's network that nobody has.
+func (c *container) neighbour() string { return c.subnet + ".77" }
 
 func command(t testing.TB, name string, args ...string) string {
 	t.Helper()
@@ -181,8 +191,16 @@ func runcPath() string {
 // runc runs runc with standard streams of /dev/null, which the container inherits.
 func (c *container) runc(args ...string) {
 	c.t.Helper()
+	c.runcWith(nil, args...)
+}
+
+func (c *container) runcWith(stdout *os.File, args ...string) {
+	c.t.Helper()
 	log := filepath.Join(c.dir, "runc.log")
 	cmd := exec.Command(runcPath(), append([]string{"--root", c.root(), "--log", log}, args...)...)
+	if stdout != nil {
+		cmd.Stdout = stdout
+	}
 	if err := cmd.Run(); err != nil {
 		text, _ := os.ReadFile(log)
 		c.t.Fatalf("runc %s: %v\n%s", strings.Join(args, " "), err, text)
@@ -257,8 +275,7 @@ type client struct {
 // dial connects, trying until the server listens.
 func (c *container) dial() *client {
 	c.t.Helper()
-	address := strings.Fields(command(c.t, "ip", "-n", c.id, "-4", "-o", "addr", "show", "dev", "eth0"))[3]
-	address = strings.Split(address, "/")[0] + ":7000"
+	address := c.subnet + ".1:7000"
 	for deadline := time.Now().Add(5 * time.Second); ; {
 		conn, err := dialIn(c.clientNetns, address)
 		if err == nil {
