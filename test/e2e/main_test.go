@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab"
+)
+
+// upTimeout bounds the building of programs and the start of the lab.
+const upTimeout = 3 * time.Minute
+
+// world is what all tests share: it takes longer to make than a test takes, and a container that one test leaves behind
+// would be found at the end.
+var world struct {
+	lab       *lab.Lab
+	directory string // of programs and images, on the machine
+	before    map[string]view
+}
+
+func TestMain(m *testing.M) {
+	lab.RunHidden()
+	os.Exit(withWorld(m))
+}
+
+// withWorld runs the tests in a lab and then looks for what they left in it.
+func withWorld(m *testing.M) (code int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	fail := func(err error) {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
+	}
+	defer func() {
+		if err := takeDown(); err != nil {
+			fail(err)
+		}
+	}()
+	if err := bringUp(ctx); err != nil {
+		fail(err)
+		return code
+	}
+	code = m.Run()
+	for _, left := range leftInLab(world.before) {
+		fail(fmt.Errorf("left over: %s", left))
+	}
+	if code != 0 {
+		showAgentLogs()
+	}
+	return code
+}
+
+func bringUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, upTimeout)
+	defer cancel()
+	var err error
+	if world.directory, err = os.MkdirTemp("", "godwit-e2e-"); err != nil {
+		return err
+	}
+	if err := buildAll(ctx, world.directory); err != nil {
+		return err
+	}
+	world.lab, err = lab.Up(ctx, lab.Config{
+		Name: fmt.Sprintf("e2e-%d", os.Getpid()), Nodes: 2, NoCheck: true, Program: inWorld("godwit"),
+		Link: lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},
+	})
+	if err != nil {
+		return err
+	}
+	if err := world.lab.Client("client", "a", lab.Link{}); err != nil {
+		return err
+	}
+	for _, node := range nodes() {
+		if err := loadImage(ctx, node); err != nil {
+			return err
+		}
+	}
+	world.before, err = viewLab()
+	return err
+}
+
+func takeDown() error {
+	var err error
+	if world.lab != nil {
+		err = world.lab.Down()
+	}
+	if world.directory != "" {
+		_ = os.RemoveAll(world.directory)
+	}
+	return err
+}
+
+func nodes() []string { return []string{"a", "b"} }
+
+// inWorld is the path of a file that the tests have made.
+func inWorld(name string) string { return filepath.Join(world.directory, name) }
+
+// loadImage loads the tests' image by the command line. The lab's nodes have directories of their own for temporary
+// files, so the archive goes in by standard input.
+func loadImage(ctx context.Context, node string) error {
+	archive, err := os.Open(inWorld("image.tar"))
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	cmd, err := world.lab.Command(ctx, node, "godwit", "image", "load", "-")
+	if err != nil {
+		return err
+	}
+	cmd.Stdin = archive
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("load the image on %s: %w: %s", node, err, out)
+	}
+	return nil
+}
+
+// showAgentLogs prints the ends of the agents' logs, which are gone with the lab.
+func showAgentLogs() {
+	for _, node := range nodes() {
+		out, err := exec.Command("tail", "-n", "30", world.lab.AgentLog(node)).CombinedOutput()
+		fmt.Fprintf(os.Stderr, "e2e: end of the log of agent %s (%v):\n%s\n", node, err, out)
+	}
+}

@@ -1,0 +1,24 @@
+// Command listen listens as a server in Go does: by net.Listen, which since Go 1.24 means MPTCP where the kernel has it.
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+)
+
+func main() {
+	listener, err := net.Listen("tcp4", ":7000")
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			os.Exit(1)
+		}
+		_ = conn.Close()
+	}
+}

@@ -1,0 +1,142 @@
+// Things that cannot be moved, or are said not to be: one kind at a time.
+#define _GNU_SOURCE
+#include "state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <mqueue.h>
+#include <net/ethernet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <arpa/inet.h>
+#include <linux/if_packet.h>
+#include <linux/netlink.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { number = 77 }; // the descriptor that is to be named
+
+static void place(int fd)
+{
+	must(dup2(fd, number));
+	must(close(fd));
+}
+
+static void traced_child(void)
+{
+	pid_t child = must(fork());
+	if (child == 0)
+		for (;;)
+			pause();
+	must(ptrace(PTRACE_SEIZE, child, NULL, NULL));
+}
+
+static struct sockaddr_un name(const char *path)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+	return a;
+}
+
+static int outside; // listens in a volume, for somebody outside of the container
+
+static void listen_outside(const char *path)
+{
+	struct sockaddr_un a = name(path);
+	outside = must(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	must(bind(outside, (struct sockaddr *)&a, sizeof a));
+	must(listen(outside, 1));
+}
+
+static void set_up(int argc, char **argv)
+{
+	const char *kind = argc > 0 ? argv[0] : "";
+	if (strcmp(kind, "packet") == 0)
+		place(must(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL))));
+	else if (strcmp(kind, "packet-pipe") == 0) {
+		int two[2];
+		must(pipe2(two, O_DIRECT));
+		place(two[0]);
+	} else if (strcmp(kind, "message-queue") == 0)
+		place(must(mq_open("/queue", O_RDWR | O_CREAT, 0600, NULL)));
+	else if (strcmp(kind, "kept-queue") == 0)
+		must(mq_close(must(mq_open("/queue", O_RDWR | O_CREAT, 0600, NULL))));
+	else if (strcmp(kind, "traced") == 0)
+		traced_child();
+	else if (strcmp(kind, "netlink") == 0) {
+		int fd = must(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
+		must(setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &(int){ 33 }, sizeof(int)));
+		place(fd);
+	} else if (strcmp(kind, "outside") == 0)
+		listen_outside(argv[1]);
+	else
+		die(kind);
+}
+
+// A packet socket sees what passes on the loopback device.
+static void check(void)
+{
+	want(fcntl(number, F_GETFD) >= 0);
+}
+
+static void command(const char *word, const char *argument)
+{
+	(void)argument;
+	int fd = accept(outside, NULL, NULL);
+	want(fd >= 0);
+	if (strcmp(word, "accept") == 0) {
+		place(fd);
+		return;
+	}
+	// receive takes a descriptor.
+	char control[CMSG_SPACE(sizeof(int))], byte;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	want_equal(recvmsg(fd, &message, 0), 1);
+	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+	if (c == NULL) {
+		bad("no descriptor came");
+		return;
+	}
+	int got;
+	memcpy(&got, CMSG_DATA(c), sizeof got);
+	place(got);
+	close(fd);
+}
+
+const struct state oddity = { "odd", set_up, check, command };
+
+static int make(const char *kind)
+{
+	if (strcmp(kind, "io_uring") == 0) {
+		uint32_t parameters[30] = { 0 }; // struct io_uring_params
+		return (int)must(syscall(SYS_io_uring_setup, 4, parameters));
+	}
+	return must(open(kind, O_RDWR));
+}
+
+int give(int argc, char **argv)
+{
+	if (argc != 2)
+		return 2;
+	int fd = make(argv[0]), over = must(socket(AF_UNIX, SOCK_STREAM, 0));
+	struct sockaddr_un a = name(argv[1]);
+	must(connect(over, (struct sockaddr *)&a, sizeof a));
+	char control[CMSG_SPACE(sizeof fd)] = "", byte = 'x';
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	must(sendmsg(over, &message, 0));
+	// The receiver has it when it ends the connection.
+	must(read(over, &byte, 1));
+	return 0;
+}
