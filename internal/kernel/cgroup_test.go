@@ -1,0 +1,240 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// freezers are the hierarchies of both versions, mounted for the test where the machine has not mounted them.
+func freezers(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	all, err := hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range all {
+		if h.unified {
+			found["version 2"] = h.mount
+		} else if slices.Contains(strings.Split(h.controllers, ","), "freezer") {
+			found["version 1"] = h.mount
+		}
+	}
+	for version, mount := range map[string][2]string{"version 1": {"cgroup", "freezer"}, "version 2": {"cgroup2", ""}} {
+		if found[version] != "" {
+			continue
+		}
+		dir := t.TempDir()
+		if err := unix.Mount("cgroup", dir, mount[0], 0, mount[1]); err != nil {
+			t.Fatalf("mount %s: %v", version, err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+		found[version] = dir
+	}
+	return found
+}
+
+// counting is a group with processes that append to a file as fast as they can, one of them in a group below.
+type counting struct {
+	*Cgroup
+	file string
+	pids []int
+}
+
+func newCounting(t *testing.T, mount string) *counting {
+	t.Helper()
+	dir := filepath.Join(mount, fmt.Sprintf("godwit-test-%d", os.Getpid()))
+	for _, d := range []string{dir, dir + "/below"} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group, err := CgroupAt(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &counting{Cgroup: group, file: filepath.Join(t.TempDir(), "count")}
+	t.Cleanup(func() { c.end(t) })
+	for _, d := range []string{dir, dir + "/below"} {
+		cmd := exec.Command("/bin/sh", "-c", "while :; do echo >>"+c.file+"; done")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		c.pids = append(c.pids, cmd.Process.Pid)
+		if err := os.WriteFile(d+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func (c *counting) end(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := errors.Join(c.Kill(ctx), c.Thaw(), c.Remove()); err != nil {
+		t.Error(err)
+	}
+}
+
+func (c *counting) size(t *testing.T) int64 {
+	t.Helper()
+	info, err := os.Stat(c.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// grows waits until the processes have written more.
+func (c *counting) grows(t *testing.T) {
+	t.Helper()
+	until := time.Now().Add(10 * time.Second)
+	for before := int64(-1); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		info, err := os.Stat(c.file)
+		if err == nil && before >= 0 && info.Size() > before {
+			return
+		}
+		if err == nil && before < 0 {
+			before = info.Size()
+		}
+	}
+	t.Fatal("the processes do not run")
+}
+
+func TestCgroup(t *testing.T) {
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			c := newCounting(t, mount)
+			pids, err := c.Procs()
+			if err != nil || !slices.Equal(pids, sorted(c.pids)) {
+				t.Fatalf("processes %v, %v, want %v", pids, err, c.pids)
+			}
+			for range 10 {
+				c.freezeAndThaw(t)
+			}
+			if _, err := c.Freeze(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			before := c.size(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if err := c.Kill(ctx); err != nil {
+				t.Error(err)
+			}
+			if c.size(t) != before {
+				t.Error("a frozen process ran on when it was killed")
+			}
+			if pids, err := c.Procs(); err != nil || len(pids) != 0 {
+				t.Errorf("left: %v, %v", pids, err)
+			}
+		})
+	}
+}
+
+func sorted(pids []int) []int {
+	slices.Sort(pids)
+	return pids
+}
+
+func (c *counting) freezeAndThaw(t *testing.T) {
+	t.Helper()
+	c.grows(t)
+	for range 2 { // freezing what is frozen is no error
+		if _, err := c.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := c.size(t)
+	frozen, err := c.Frozen()
+	if err != nil || !frozen {
+		t.Errorf("frozen: %v, %v", frozen, err)
+	}
+	time.Sleep(2 * time.Millisecond) // time in which a process that runs would write
+	if c.size(t) != before {
+		t.Error("a frozen process runs")
+	}
+	for range 2 {
+		if err := c.Thaw(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFreezeCancelled gives up a freeze: the group is thawed.
+func TestFreezeCancelled(t *testing.T) {
+	c := newCounting(t, freezers(t)["version 2"])
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Freeze(ctx); err == nil {
+		t.Log("it was frozen at the first look")
+		if err := c.Thaw(); err != nil {
+			t.Fatal(err)
+		}
+	} else if !errors.Is(err, context.Canceled) {
+		t.Errorf("Freeze: %v, want that it was cancelled", err)
+	}
+	c.grows(t)
+}
+
+func TestCgroupOf(t *testing.T) {
+	mount := freezers(t)["version 2"]
+	c := newCounting(t, mount)
+	found, err := CgroupOf(c.pids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.FreezerDir() != c.FreezerDir() {
+		t.Errorf("found %s, want %s", found.FreezerDir(), c.FreezerDir())
+	}
+	named, err := OpenCgroup("/" + filepath.Base(c.FreezerDir()))
+	if err != nil || named.FreezerDir() != c.FreezerDir() {
+		t.Errorf("by name: %v, %v", named, err)
+	}
+}
+
+// TestOwnCgroup refuses the caller's own group: freezing it would stop the caller.
+func TestOwnCgroup(t *testing.T) {
+	if c, err := CgroupOf(os.Getpid()); err == nil {
+		t.Errorf("found %v", c.Dirs())
+	}
+}
+
+func TestOpenCgroup(t *testing.T) {
+	if _, err := OpenCgroup("/godwit-test-none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing: %v, want %v", err, fs.ErrNotExist)
+	}
+	for _, bad := range []string{"", "/", "x", "/../x", "/a/../..", "/a/"} {
+		if _, err := OpenCgroup(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+// TestGone calls everything on a group that is not there any more: doing nothing is success.
+func TestGone(t *testing.T) {
+	dir := filepath.Join(freezers(t)["version 2"], fmt.Sprintf("godwit-test-gone-%d", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, err := CgroupAt(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := errors.Join(c.Remove(), c.Thaw(), c.Kill(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package kernel
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestWriteFileAtomic(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "journal")
+	for _, content := range []string{"one", "two and more", ""} {
+		if err := WriteFileAtomic(path, []byte(content), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != content {
+			t.Errorf("content %q, %v, want %q", got, err, content)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if err := WriteFileAtomic(filepath.Join(dir, "missing", "x"), nil, 0o600); err == nil {
+		t.Error("a missing directory is no error")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left in the directory: %v, %v", entries, err)
+	}
+	for range 2 {
+		if err := RemoveDurable(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func BenchmarkWriteFileAtomic(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "record")
+	for b.Loop() {
+		if err := WriteFileAtomic(path, []byte("{}\n"), 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
