@@ -94,6 +94,33 @@ func receive(t *testing.T, socket *net.UDPConn, first, last uint32, quiet time.D
 	return next
 }
 
+// receiveAll checks that each number from first to last comes exactly once, and returns how many were overtaken.
+func receiveAll(t *testing.T, socket *net.UDPConn, first, last uint32) (overtaken int64) {
+	t.Helper()
+	buffer := make([]byte, 1500)
+	seen := make(map[uint32]bool, last-first)
+	highest := first
+	for len(seen) < int(last-first) {
+		if err := socket.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		count, err := socket.Read(buffer)
+		if err != nil || count < 4 {
+			t.Fatalf("%d of %d packets: %d bytes, %v", len(seen), last-first, count, err)
+		}
+		got := binary.BigEndian.Uint32(buffer)
+		if got < first || got >= last || seen[got] {
+			t.Fatalf("got packet %d again, or out of [%d, %d)", got, first, last)
+		}
+		seen[got] = true
+		if got < highest {
+			overtaken++
+		}
+		highest = max(highest, got)
+	}
+	return overtaken
+}
+
 func TestHoldAndForwardKeepsEveryPacketInOrder(t *testing.T) {
 	for from, enough := range map[string]int64{"client-a": 10000, "a": 2000, "c": 2000} {
 		t.Run("from "+from, func(t *testing.T) {
@@ -120,9 +147,12 @@ func TestHoldAndForwardKeepsEveryPacketInOrder(t *testing.T) {
 			eventually(t, "1000 more packets", func() bool { return stream.sent.Load() >= mark+1000 })
 			stream.stop.Store(true)
 			must(t, <-stream.stopped)
-			receive(t, atB, next, stream.sent.Load(), 5*time.Second)
+			overtaken := receiveAll(t, atB, next, stream.sent.Load())
 			receive(t, atB, stream.sent.Load(), 0, 100*time.Millisecond) // none twice
 			stats := hold.Stats()
+			if overtaken > stats.LatePackets {
+				t.Errorf("%d packets were overtaken, and only %d came in the instant of the switch", overtaken, stats.LatePackets)
+			}
 			if stats.DroppedPackets != 0 || stats.ForwardedPackets != stats.HeldPackets || stats.LongestHoldSeconds <= 0 {
 				t.Errorf("%+v", stats)
 			}
