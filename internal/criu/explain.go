@@ -19,13 +19,13 @@ func explainFile(path string) string {
 }
 
 var (
-	// logLine takes "(00.012345) " , "    1: " and "Error (criu/x.c:12): " off a message.
-	logLine = regexp.MustCompile(`^(?:\(\d+\.\d+\)\s*)?(?:\s*\d+:\s*)?Error \([^)]*\):\s*(.*)$`)
+	// logLine takes "(00.012345) ", "pie: ", "    1: " and "Error (criu/x.c:12): " off a message.
+	logLine = regexp.MustCompile(`^(?:\(\d+\.\d+\)\s*)?(?:pie:\s*)?(?:\d+:\s*)?Error \([^)]*\):\s*(.*)$`)
 	// consequence matches messages that say that something failed, not why; harmless ones are in it, too.
 	consequence = regexp.MustCompile(`^(rlimit: Can't setup RLIMIT_NOFILE|Dumping FAILED|Restoring FAILED|` +
 		`Dump (files|mappings|core|fsnotify|xattr).*failed|Killing processes because of failure|` +
 		`RPC client reported script error|Post dump script|Aborting restore|\d+ (exited|killed|stopped)|` +
-		`Unable to wait|Can't dump task|ns/.* (exited|failed)|.*\bfailed with (-1|1)$|Unexpected exit code)`)
+		`Unable to wait|Restorer fail|cg: cgroupd: recv req error|Can't dump task|ns/.* (exited|failed)|.*\bfailed with (-1|1)$|Unexpected exit code)`)
 )
 
 // Explain finds the first real cause in a CRIU log: the first error that is not known to be harmless or the mere

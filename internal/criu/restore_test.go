@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -71,39 +72,44 @@ func (r *restore) logs() string {
 	return all
 }
 
+// TestRestore moves a container five times: its client's connection goes on.
 func TestRestore(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
 	client.count()
 	for range 5 {
-		ctx := deadline(t)
-		c.dump()
-		data := c.images + ".copy"
-		command(t, "cp", "-a", c.images, data)
+		c.move(t)
+		client.count()
+	}
+}
+
+// BenchmarkSwitchover measures what lies between freeze and resume: the dump, its release, and the restore from the
+// agent's word to go until the processes run.
+func BenchmarkSwitchover(b *testing.B) {
+	c := newContainer(b)
+	client := c.dial()
+	client.count()
+	var dump, release, restore []time.Duration
+	for b.Loop() {
+		run, let := c.dump()
 		c.killQuietly()
 		r := c.startRestore()
-		if err := r.gate.WaitReady(ctx); err != nil {
-			t.Fatalf("%v\n%s", err, r.logs())
-		}
+		must(b, r.gate.WaitReady(deadline(b)))
 		start := time.Now()
-		var asked time.Duration
-		resumed, err := r.gate.Go(ctx, GateOptions{}, func() error {
-			asked = time.Since(start)
-			return nil
-		})
-		if err != nil {
-			t.Fatalf("%v\n%s", err, r.logs())
-		}
-		t.Logf("go to asked %v, to resumed %v, pid %d", asked, resumed.At.Sub(start), resumed.PID)
-		if err := <-r.done; err != nil {
-			t.Fatalf("%v\n%s", err, r.logs())
-		}
+		resumed, err := r.gate.Go(deadline(b), GateOptions{}, func() error { return nil })
+		must(b, err)
+		dump, release, restore = append(dump, run), append(release, let), append(restore, resumed.At.Sub(start))
+		must(b, <-r.done)
+		must(b, os.Remove(r.record))
 		c.attach()
 		c.unplug(false)
 		client.count()
-		must(t, os.Remove(r.record))
-		must(t, os.RemoveAll(data))
 		c.emptyImages()
+	}
+	for name, samples := range map[string][]time.Duration{"dump": dump, "release": release, "restore": restore} {
+		slices.Sort(samples)
+		b.ReportMetric(samples[len(samples)/2].Seconds()*1e3, name+"-median-ms")
+		b.ReportMetric(samples[0].Seconds()*1e3, name+"-least-ms")
 	}
 }
 
