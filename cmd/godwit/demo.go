@@ -233,12 +233,35 @@ func (d *demo) migrate(ctx context.Context, from, to string) (migration.Report, 
 	if err := json.Unmarshal([]byte(text), &report); err != nil {
 		return report, err
 	}
-	d.say("it runs on node %s: frozen for %s, %s of memory and state went over the link, %d packets were held for it",
-		to, formatSeconds(report.DowntimeSeconds), formatBytes(report.Bytes.MemoryFinal), report.Held.Packets)
-	for _, phase := range report.Phases {
-		fmt.Fprintf(d.out, "           %10s  %s  %s\n", formatSeconds(phase.Seconds), phase.Node, phase.Name)
-	}
+	d.tell(report)
 	return report, nil
+}
+
+// tell shows where the time of a migration went: while the container ran, while it was frozen, and after.
+func (d *demo) tell(report migration.Report) {
+	var before, after float64
+	var frozen []string
+	for _, phase := range report.Phases {
+		switch {
+		case phase.Downtime:
+			frozen = append(frozen, fmt.Sprintf("%s %s", phase.Name, formatSeconds(phase.Seconds)))
+		case len(frozen) == 0:
+			before += phase.Seconds
+		default:
+			after += phase.Seconds
+		}
+	}
+	d.note("%-8s while it ran: examine, reserve, send layers (%s), make all ready on node %s", formatSeconds(before),
+		formatBytes(report.Bytes.Layers), report.Target)
+	d.note("%-8s frozen: %s", formatSeconds(report.DowntimeSeconds), strings.Join(frozen, ", "))
+	d.note("%-8s running again: forward %d packets that were held for it, remove what is left on node %s", formatSeconds(after),
+		report.Held.Packets, report.Source)
+	d.say("redis runs on node %s; %s of memory and state went over the link", report.Target, formatBytes(report.Bytes.MemoryFinal))
+}
+
+// note writes a line without the time, below the one before.
+func (d *demo) note(format string, args ...any) {
+	fmt.Fprintf(d.out, "             %s\n", fmt.Sprintf(format, args...))
 }
 
 // godwit runs this program in a node.
