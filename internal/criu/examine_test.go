@@ -52,7 +52,7 @@ var refusals = []struct{ do, says, log string }{
 // restorable is what CRIU 4.2.1 dumps and restores, and Examine must not refuse. Of each file and lock there is one.
 var restorable = []string{
 	"eventfd", "timerfd", "signalfd", "epoll", "inotify", "fanotify", "memfd", "namespace", "pidfd-self", "pidfd-child",
-	"pidfd-dead", "aio", "socket-icmp", "socket-icmp6", "socket-raw", "socket-tcp", "socket-udp", "socket-udp6",
+	"aio", "socket-icmp", "socket-icmp6", "socket-raw", "socket-tcp", "socket-udp", "socket-udp6",
 	"socket-udplite", "socket-packet", "socket-route", "socket-route-bound", "socket-uevent", "unix-pair",
 	"unix-dgram-pair", "unix-seqpacket-pair", "unix-listen", "tcp-listen", "pipe", "pipe-half",
 	"file", "file-deleted", "file-unlinked", "file-tmpfile", "file-proc", "file-sys", "file-shm", "directory", "path",
@@ -62,8 +62,11 @@ var restorable = []string{
 	"descriptor-in-flight",
 }
 
-// mountable are mounts that CRIU restores, each of the same directory.
-var mountable = []string{"mount-tmpfs", "mount-proc", "mount-bind", "mount-debugfs"}
+// alone are what CRIU restores and is tried by itself: mounts of one directory, and a pidfd of an ended process. For that
+// CRIU 4.2.1 makes a short-lived process under any free pid, which now and then is the pid of a thread that another
+// process makes at this moment ("Unable to create a thread: -17", 9 of 52 restores of all that is above together with
+// it, 0 of 20 without). Nothing runs then, and the restore may be tried again.
+var alone = []string{"pidfd-dead", "mount-tmpfs", "mount-proc", "mount-bind", "mount-debugfs"}
 
 // TestExamineRefuses tries each refusal on Examine and on CRIU. After each the container goes on.
 func TestExamineRefuses(t *testing.T) {
@@ -131,7 +134,7 @@ func TestExamineAllows(t *testing.T) {
 	}
 	c.move(t)
 	client.undo()
-	for _, do := range mountable {
+	for _, do := range alone {
 		client.do(do)
 		if said := c.examine(t); said != "" {
 			t.Errorf("Examine says %q of %s", said, do)
