@@ -1,0 +1,89 @@
+package criu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// end ends what still runs, and tells the agent of a failure. Nothing runs as long as the agent has not allowed it:
+// CRIU kills what it made when it gets no answer. If it cannot be told that they may run, or fails later but says so
+// itself, nothing has run either, and the record is taken back. Else the record stays: better none runs than two.
+func (g *gateProcess) end(err error) error {
+	if g.real != nil {
+		g.endReal(err)
+	}
+	if err == nil || g.agent == nil {
+		return err
+	}
+	if cause := explainFile(filepath.Join(g.workDir, restoreLog)); cause != "" {
+		err = fmt.Errorf("%w: %s", err, cause)
+	}
+	uncertain := g.allowed
+	if g.allowed && (g.refused || !g.freed) {
+		if removeErr := kernel.RemoveDurable(g.record); removeErr != nil {
+			err = errors.Join(err, removeErr)
+		} else {
+			uncertain = false
+		}
+	}
+	g.note(err.Error())
+	_ = g.agent.send(gateMessage{Kind: kindFailed, Error: err.Error(), Uncertain: uncertain}) // it may be gone: then nobody asks
+	return errNoted
+}
+
+// note writes to CRIU's log: standard error is the container's.
+func (g *gateProcess) note(text string) {
+	f, err := os.OpenFile(filepath.Join(g.workDir, restoreLog), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return // there is nobody left to tell
+	}
+	defer f.Close()
+	_, _ = fmt.Fprintln(f, "godwit restore gate:", text) // as above
+}
+
+// restoreLog is how runc calls CRIU's log.
+const restoreLog = "restore.log"
+
+// endPatience is how long CRIU may take to kill what it restored.
+const endPatience = 5 * time.Second
+
+func (g *gateProcess) endReal(err error) {
+	g.real.close()
+	if err != nil {
+		kill := time.AfterFunc(endPatience, func() { _ = g.real.process.Process.Kill() }) // it may have ended
+		defer kill.Stop()
+	}
+	_ = g.real.wait() // the error given counts
+	if err != nil {
+		killChildren()
+	}
+}
+
+// killChildren kills the restored first process, a child of this one, and with it all in its pid namespace. CRIU has
+// done so, unless it was killed: then they wait for it for ever.
+func killChildren() {
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		return // the pattern is constant and valid
+	}
+	for _, list := range lists {
+		data, err := os.ReadFile(list)
+		if err != nil {
+			continue // a thread that ended
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				_ = unix.Kill(pid, unix.SIGKILL) // a child that is not collected keeps its number: it is this one or a zombie
+			}
+		}
+	}
+}
