@@ -116,8 +116,26 @@ func (e *Engine) warmDump(ctx context.Context, d *departure, spec *specs.Spec) e
 	return err
 }
 
+// acceptPatience is how long a server has to accept the connections that wait for it. It still runs meanwhile; one that
+// is so busy that it takes longer loses them.
+const acceptPatience = 100 * time.Millisecond
+
+// awaitAccepted lets the container accept the connections that wait for it: a dump loses them. It helps because the
+// caller lets no new ones through any more.
+func (d *departure) awaitAccepted(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, acceptPatience)
+	defer cancel()
+	for ctx.Err() == nil {
+		if pending, err := kernel.PendingConnections(d.init.PID); err != nil || pending == 0 {
+			return // A process that has ended is noticed by the freeze.
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // Freeze stops the container's processes. All they have written is in the log then.
 func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
+	d.awaitAccepted(ctx)
 	at, err := d.group.Freeze(ctx)
 	if err != nil {
 		return at, fmt.Errorf("freeze container %s: %w", d.name, err)
