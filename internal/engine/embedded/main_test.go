@@ -99,6 +99,13 @@ func (n *testNode) clean() {
 			n.t.Error(err)
 		}
 	}
+	group, err := kernel.OpenCgroup(n.config.Cgroup)
+	if err == nil {
+		err = group.Remove()
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		n.t.Error(err)
+	}
 }
 
 // removeGroup removes the cgroup that a node's containers had theirs in.
