@@ -24,6 +24,7 @@ type DumpRequest struct {
 	Root           string   // its root file system, as the dumping process sees it
 	WorkDir        string   // for the log; must exist
 	FreezeCgroup   string   // kernel.Cgroup.FreezerDir
+	Network        string   // network namespace in which CRIU runs, see NetworkFor; "": this process's own
 	ExternalMounts []Mount  // see ExternalFor
 	External       []string // see ExternalFor
 	TTY            bool     // the container's stdio is a terminal
@@ -47,7 +48,16 @@ const (
 // StartDump starts CRIU and returns when it is ready for the request. Nothing is sent, nothing is stopped. ctx bounds
 // the start only.
 func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error) {
-	s, err := startSession(t.Path, sessionFiles{})
+	with := sessionFiles{}
+	if request.Network != "" {
+		network, err := os.Open(request.Network)
+		if err != nil {
+			return nil, fmt.Errorf("start %s in the container's network: %w", t.Path, err)
+		}
+		defer network.Close()
+		with.network = network
+	}
+	s, err := startSession(t.Path, with)
 	if err != nil {
 		return nil, err
 	}

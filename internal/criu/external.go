@@ -24,6 +24,9 @@ type Externals struct {
 	External []string // "net[INODE]:extRootNetNS" and the like
 }
 
+// networkKey is the name under which `runc restore` gives CRIU the network namespace.
+const networkKey = "extRootNetNS"
+
 // ExternalFor computes, from a container's OCI specification and its first process, what `runc checkpoint` would tell
 // CRIU to leave out of the images (libcontainer/criu_linux.go), and the masked directories, for which the gate cares.
 // rootfs is the container's root file system as the caller sees it.
@@ -140,7 +143,7 @@ func hasCgroupNamespace(spec *specs.Spec) bool {
 // externalNamespaces names the namespaces that are given by path, in the way in which `runc restore` looks them up.
 func externalNamespaces(namespaces []specs.LinuxNamespace) ([]string, error) {
 	keys := map[specs.LinuxNamespaceType][2]string{
-		specs.NetworkNamespace: {"net", "extRootNetNS"},
+		specs.NetworkNamespace: {"net", networkKey},
 		specs.PIDNamespace:     {"pid", "extRootPidNS"},
 	}
 	var external []string

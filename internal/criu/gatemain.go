@@ -142,7 +142,9 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 	if err != nil {
 		return err
 	}
-	with := sessionFiles{stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, more: inherited}
+	with := sessionFiles{
+		stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, more: inherited, network: networkOf(o, inherited),
+	}
 	if os.Getenv(envCgroupNamespace) != "" {
 		with.namespaces = unix.CLONE_NEWCGROUP // its root is the container's cgroup, where runc has put this process
 	}
@@ -210,6 +212,16 @@ func inheritedFiles(o *rpc.CriuOpts) ([]*os.File, error) {
 		files = append(files, os.NewFile(uintptr(fd), fmt.Sprintf("inherited-%d", fd)))
 	}
 	return files, nil
+}
+
+// networkOf is the network namespace that the engine keeps for the container, in which CRIU ran at the dump (NetworkFor).
+func networkOf(o *rpc.CriuOpts, inherited []*os.File) *os.File {
+	for _, i := range o.GetInheritFd() {
+		if i.GetKey() == networkKey && i.GetFd() > swrkFD {
+			return inherited[i.GetFd()-swrkFD-1]
+		}
+	}
+	return nil
 }
 
 // peerOf is the process that made the connection: runc.

@@ -266,9 +266,13 @@ func (c *container) request() DumpRequest {
 	c.t.Helper()
 	e, err := ExternalFor(c.spec, filepath.Join(c.bundle, "rootfs"), c.pid)
 	must(c.t, err)
+	pids, err := c.group.Procs()
+	must(c.t, err)
+	network, err := NetworkFor(c.spec, pids)
+	must(c.t, err)
 	return DumpRequest{
 		RootPID: c.pid, Root: filepath.Join(c.bundle, "rootfs"), WorkDir: c.dir, FreezeCgroup: c.group.FreezerDir(),
-		ExternalMounts: e.Mounts, External: e.External,
+		ExternalMounts: e.Mounts, External: e.External, Network: network,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -86,11 +87,12 @@ const swrkFD = 3
 // look through PATH and load a locale each time. HOME is missing so that no ~/.criu changes the options.
 var criuEnvironment = [...]string{"PATH=/usr/bin:/usr/sbin:/bin:/sbin:/usr/local/bin:/usr/local/sbin", "LC_ALL=C"}
 
-// sessionFiles are what a new CRIU gets, and the namespaces that are made for it (CLONE_NEW…).
+// sessionFiles are what a new CRIU gets, and the namespaces that it runs in.
 type sessionFiles struct {
 	stdio      [3]*os.File
 	more       []*os.File // descriptors from 4 on
-	namespaces uintptr
+	namespaces uintptr    // that are made for it (CLONE_NEW…)
+	network    *os.File   // the network namespace that it enters; nil: this one
 }
 
 // startSession starts CRIU.
@@ -113,11 +115,28 @@ func startSession(path string, with sessionFiles) (*session, error) {
 		Setpgid:    true, // a terminal's ^C is not for CRIU
 		Cloneflags: with.namespaces,
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startIn(with.network, cmd); err != nil {
 		l.close()
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 	return &session{link: l, process: cmd}, nil
+}
+
+// startIn starts a program in a network namespace, which it gets from the thread that starts it.
+func startIn(network *os.File, cmd *exec.Cmd) error {
+	if network == nil {
+		return cmd.Start()
+	}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread is in the other namespace, and ends with this function
+		if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+			started <- fmt.Errorf("enter network namespace %s: %w", network.Name(), err)
+			return
+		}
+		started <- cmd.Start()
+	}()
+	return <-started
 }
 
 // setStdio avoids that a nil *os.File becomes a non-nil interface.

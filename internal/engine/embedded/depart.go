@@ -99,6 +99,10 @@ func (e *Engine) warmDump(ctx context.Context, d *departure, spec *specs.Spec) e
 	if err != nil {
 		return err
 	}
+	network, err := criu.NetworkFor(spec, pids)
+	if err != nil {
+		return err
+	}
 	watched, err := watchedPaths(ctx, d.init.PID, pids)
 	if err != nil {
 		return err
@@ -110,6 +114,7 @@ func (e *Engine) warmDump(ctx context.Context, d *departure, spec *specs.Spec) e
 		FreezeCgroup:   d.group.FreezerDir(),
 		ExternalMounts: externals.Mounts,
 		External:       externals.External,
+		Network:        network,
 		TTY:            d.terminal,
 		Watched:        watched,
 	})
