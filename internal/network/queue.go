@@ -8,7 +8,7 @@ import (
 
 const (
 	slabSize     = 256 << 10
-	recordHeader = 12 // time of arrival 8, length 4
+	recordHeader = 12 // time of arrival since the queue was made 8, length 4
 )
 
 // queue holds packets in order, up to a limit of bytes. When it is full new packets are dropped, not old ones: what is
@@ -16,6 +16,7 @@ const (
 // in slabs, so a queue of many small packets costs little more than their bytes.
 type queue struct {
 	limit int64
+	made  time.Time // times of arrival count from here, so that setting the node's clock does not move them
 
 	mu      sync.Mutex
 	slabs   [][]byte
@@ -28,7 +29,8 @@ type queue struct {
 
 // newQueue makes an empty queue.
 func newQueue(limit int64) *queue {
-	return &queue{limit: limit, last: time.Now(), came: make(chan struct{}, 1)}
+	now := time.Now()
+	return &queue{limit: limit, made: now, last: now, came: make(chan struct{}, 1)}
 }
 
 // push appends a packet; false means that there was no room.
@@ -43,7 +45,7 @@ func (q *queue) push(packet []byte, now time.Time) bool {
 		q.slabs = append(q.slabs, make([]byte, 0, slabSize))
 	}
 	slab := &q.slabs[len(q.slabs)-1]
-	*slab = binary.NativeEndian.AppendUint64(*slab, uint64(now.UnixNano()))
+	*slab = binary.NativeEndian.AppendUint64(*slab, uint64(now.Sub(q.made)))
 	*slab = binary.NativeEndian.AppendUint32(*slab, uint32(len(packet)))
 	*slab = append(*slab, packet...)
 	q.bytes += int64(len(packet))
@@ -64,7 +66,7 @@ func (q *queue) peek() (packet []byte, came time.Time, ok bool) {
 	}
 	record := q.slabs[0][q.read:]
 	length := int(binary.NativeEndian.Uint32(record[8:]))
-	return record[recordHeader : recordHeader+length], time.Unix(0, int64(binary.NativeEndian.Uint64(record))), true
+	return record[recordHeader : recordHeader+length], q.made.Add(time.Duration(binary.NativeEndian.Uint64(record))), true
 }
 
 // pop removes the oldest packet.
