@@ -91,7 +91,7 @@ type gateProcess struct {
 	agent   *gateConn
 	workDir string
 	pid     int  // of the restored first process
-	allowed bool // the record was made
+	allowed bool // the record was made, or may have been
 	freed   bool // CRIU was told so
 	refused bool // CRIU answered that it failed: it has killed what it made before any of it ran
 }
@@ -335,10 +335,10 @@ func (g *gateProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 	if err = firstOf(err, <-runc); err != nil {
 		return err
 	}
+	g.allowed = true // before it is tried: a record that could not be made durable may be there all the same
 	if err := writeRecord(g.record); err != nil {
 		return fmt.Errorf("record that the container may run: %w", err)
 	}
-	g.allowed = true
 	return nil
 }
 
