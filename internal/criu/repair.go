@@ -168,7 +168,8 @@ func removeNamesOf(file fs.FileInfo, pid int, dir string) (int, error) {
 	if rel == "" {
 		rel = "."
 	}
-	d, err := root.Open(rel)
+	// What is there now need not be what was: a fifo must not be waited for.
+	d, err := root.OpenFile(rel, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, nil // the directory is deleted, too, or on a mount that is not seen from here: CRIU made no name there
 	}
