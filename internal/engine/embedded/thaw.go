@@ -55,9 +55,8 @@ func thawGroup(ctx context.Context, group *kernel.Cgroup) error {
 	if _, err := criu.Unrepair(pids); err != nil {
 		return fmt.Errorf("take its sockets out of repair: %w", err)
 	}
-	if _, err := criu.RemoveLinkRemaps(pids); err != nil {
-		return err
-	}
+	// Names that stay are clutter in the container's files; no reason to keep it frozen.
+	_, _ = criu.RemoveLinkRemaps(pids)
 	return group.Thaw()
 }
 
