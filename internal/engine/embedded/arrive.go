@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,8 +41,13 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 		}
 	}
 	for _, v := range d.Volumes {
+		has := func(one engine.Container) bool {
+			return slices.ContainsFunc(one.Definition.Volumes, func(o engine.Volume) bool { return o.Name == v.Name })
+		}
 		entries, err := os.ReadDir(e.paths.volume(v.Name))
 		switch {
+		case slices.ContainsFunc(all, has):
+			add("volume "+v.Name, "a container on this node has it", "remove that container, or give one of them another volume")
 		case err == nil && len(entries) > 0:
 			add("volume "+v.Name, "a volume of this name with files in it is on this node", "remove that volume or move its files")
 		case err != nil && !errors.Is(err, os.ErrNotExist):

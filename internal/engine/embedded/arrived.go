@@ -102,7 +102,11 @@ func (e *Engine) discard(ctx context.Context, place container) error {
 	if err := e.settle(ctx, place); err != nil {
 		return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
 	}
-	return e.removeFiles(place, was.Volumes)
+	volumes, err := e.unshared(ctx, place.id, was.Volumes)
+	if err != nil {
+		return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
+	}
+	return e.removeFiles(place, volumes)
 }
 
 // settleArrival makes a container of an arrival that was resumed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -57,7 +58,27 @@ func (e *Engine) destroy(ctx context.Context, place container) error {
 	for _, v := range d.Volumes {
 		volumes = append(volumes, v.Name)
 	}
+	if volumes, err = e.unshared(ctx, place.id, volumes); err != nil {
+		return err
+	}
 	return e.removeFiles(place, volumes)
+}
+
+// unshared leaves out volumes that another container on this node has: it may have been made since the move began.
+func (e *Engine) unshared(ctx context.Context, id string, volumes []string) ([]string, error) {
+	all, err := e.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		if one.Definition.ID == id {
+			continue
+		}
+		for _, v := range one.Definition.Volumes {
+			volumes = slices.DeleteFunc(volumes, func(name string) bool { return name == v.Name })
+		}
+	}
+	return volumes, nil
 }
 
 // endMonitor waits for the monitor of a container whose processes are gone, and ends one that does not go.
