@@ -49,7 +49,7 @@ func newAgentCommand() *cobra.Command {
 	flags.StringVar(&config.StateDir, "state", defaultState, "directory for identity, images, containers and journals")
 	flags.StringVar(&config.RunDir, "run", "/run/godwit", "directory for the socket and what does not survive a reboot")
 	flags.StringVar(&config.Listen, "listen", "", "TCP address to listen on (default: the port of the node's address, on all interfaces)")
-	flags.StringVar(&config.Group, "group", "", "group whose members may use the socket (default: root only)")
+	flags.StringVar(&config.Group, "group", "", "group whose members may use the socket, which makes them as good as root on all nodes (default: root only)")
 	flags.BoolVar(&debug, "debug", false, "log more")
 	flags.StringArrayVar(&faults, "fault", nil, "make something go wrong, for tests: SIDE:STEP:before|after:kill|fail|pause")
 	if err := flags.MarkHidden("fault"); err != nil {
