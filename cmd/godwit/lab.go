@@ -34,8 +34,6 @@ func newLabCommand() *cobra.Command {
 		Short:   "Nodes and links on this one machine",
 		Long:    labLong,
 		Example: labExample,
-		Args:    usageArgs(cobra.NoArgs),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().String("name", lab.DefaultName, "name of the lab; several can be up at once")
 	cmd.AddCommand(newLabUpCommand(), newLabDownCommand(), newLabStatusCommand(), newLabLinkCommand(),

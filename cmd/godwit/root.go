@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -37,7 +38,49 @@ func newRootCommand() *cobra.Command {
 	addGroup(root, "node", newAgentCommand(), withTokenCommand(newNodeCommand()), newNodesCommand())
 	addGroup(root, "try", newLabCommand(), newDemoCommand(), newBenchCommand(), newDoctorCommand())
 	root.AddCommand(newVersionCommand())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	// A group of commands can only be asked for help: its usage is the one with a command.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
+		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown makes the name of a command that does not exist a usage error, which cobra does not.
+func refuseUnknown(cmd *cobra.Command) {
+	for _, child := range cmd.Commands() {
+		refuseUnknown(child)
+	}
+	if cmd.Name() == "help" {
+		show := cmd.Run
+		cmd.Run = nil
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if found, rest, err := cmd.Root().Find(args); err != nil || len(rest) > 0 {
+				return unknownCommand(found, rest)
+			}
+			show(cmd, args)
+			return nil
+		}
+	}
+	if !cmd.HasSubCommands() || cmd.Run != nil || cmd.RunE != nil {
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(cmd, args)
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+}
+
+func unknownCommand(parent *cobra.Command, args []string) error {
+	hint := fmt.Sprintf("see %q", parent.CommandPath()+" --help")
+	if alike := parent.SuggestionsFor(args[0]); len(alike) > 0 {
+		hint = "did you mean " + strings.Join(alike, " or ") + "?"
+	}
+	return &codedError{exitUsage, fmt.Errorf("%s has no command %q; %s", parent.CommandPath(), args[0], hint)}
 }
 
 func addGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
