@@ -81,15 +81,20 @@ func (c *compressor) compress(codec Codec, dst, raw []byte) ([]byte, bool) {
 			dst = append(make([]byte, 0, need), dst...)
 		}
 		dst = dst[:start+len(s2.Encode(dst[start:need], raw))]
+	case !worthwhile(s2.EstimateBlockSize(raw), len(raw)):
+		return dst, false // random or compressed already: zstd would look hard for what is not there
 	default:
 		c.mu.Lock()
 		encoder := c.levels[codec]
 		c.mu.Unlock()
 		dst = encoder.EncodeAll(raw, dst)
 	}
-	// A sixteenth is about what a frame must save to be worth decompressing.
-	return dst, len(dst)-start < len(raw)-len(raw)/16
+	return dst, worthwhile(len(dst)-start, len(raw))
 }
+
+// worthwhile tells whether a frame saves enough to be worth decompressing. A negative size is that of what cannot be
+// compressed at all.
+func worthwhile(size, raw int) bool { return size >= 0 && size < raw-raw/16 }
 
 // newDecompressor makes a decoder that never gives more than a frame.
 func newDecompressor(workers int) (*zstd.Decoder, error) {

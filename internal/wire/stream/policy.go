@@ -28,11 +28,12 @@ func speeds() []speed {
 	}
 }
 
-// Choose gives the codec that gets most content through a link of this bandwidth, when so many cores can be used (at
-// most 4 are). Compressing and sending overlap, so the slower of the two counts; between equals the cheaper codec wins,
-// because the cores belong to the containers. An unknown bandwidth (0 or less) gets S2, which is never far off.
+// Choose gives the codec that gets most content through a link of this bandwidth, on a node with so many cores. It
+// counts on half of them, and at most 4: the dump, the encryption and the containers need the others. Compressing and
+// sending overlap, so the slower of the two counts; between equals the cheaper codec wins. An unknown bandwidth (0 or
+// less) gets S2, which is never far off.
 func Choose(bandwidthBitsPerSecond float64, cores int) Choice {
-	workers := float64(min(max(cores, 1), maxWorkers))
+	workers := float64(min(max(cores/2, 1), maxWorkers))
 	if bandwidthBitsPerSecond <= 0 {
 		return Choice{Codec: S2, Why: "the bandwidth is not known; s2 costs little and helps on most links"}
 	}
