@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -54,12 +55,22 @@ func checkSocket(path string) error {
 func plainError(err error) string {
 	s, ok := status.FromError(err)
 	if !ok {
-		return err.Error()
+		return plainText(err.Error())
 	}
 	if s.Code() == codes.Unavailable {
-		return "the agent does not answer: " + s.Message()
+		return "the agent does not answer: " + plainText(s.Message())
 	}
-	return s.Message()
+	return plainText(s.Message())
+}
+
+var (
+	grpcCode = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+	grpcDial = regexp.MustCompile(`connection error: desc = "(?:transport: )?(?:Error while dialing: )?([^"]*)"`)
+)
+
+// plainText leaves out what only gRPC's authors want to know.
+func plainText(text string) string {
+	return grpcDial.ReplaceAllString(grpcCode.ReplaceAllString(text, ""), "$1")
 }
 
 func printJSON(w io.Writer, value any) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -39,23 +40,31 @@ func newNodesCommand() *cobra.Command {
 func printNodes(w io.Writer, nodes []*api.Node) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tADDRESS\tSTATE\tRTT\tBANDWIDTH\tVERSION")
+	var errs []string
 	for _, node := range nodes {
 		state, rtt, bandwidth := "reachable", "-", "-"
 		switch {
 		case node.Self:
 			state = "this node"
 		case !node.Reachable:
-			state = "unreachable: " + node.Error
+			state = "unreachable"
+			errs = append(errs, fmt.Sprintf("%s: %s", node.Name, plainText(node.Error)))
 		}
-		if node.RttSeconds > 0 {
+		if node.Reachable && node.RttSeconds > 0 {
 			rtt = formatSeconds(node.RttSeconds)
 		}
-		if node.BandwidthBitsPerSecond > 0 {
+		if node.Reachable && node.BandwidthBitsPerSecond > 0 {
 			bandwidth = formatBits(node.BandwidthBitsPerSecond)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, bandwidth, node.Version)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, bandwidth, cmp.Or(node.Version, "-"))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, text := range errs {
+		fmt.Fprintln(w, text)
+	}
+	return nil
 }
 
 // withTokenCommand adds the one node command that needs the agent to those that work without it.
