@@ -150,6 +150,6 @@ func printIdentity(w io.Writer, id *identity.Identity, aside, verb string) error
 	}
 	fmt.Fprintf(w, "Node %s %s: number %d at %s, containers in %s, certificate valid until %s.\n", id.Node.Name, verb,
 		id.Node.Number, id.Node.Address, subnet, id.Expires().UTC().Format(time.DateOnly))
-	_, err = fmt.Fprintln(w, "Now start the agent: systemctl enable --now godwit, or godwit agent.")
+	_, err = fmt.Fprintln(w, "Now start the agent: systemctl enable --now godwit-agent, or godwit agent.")
 	return err
 }
