@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
@@ -105,11 +107,22 @@ func run(cmd *cobra.Command, agent api.AgentClient, request *api.RunRequest, det
 		return nil
 	}
 	logs := &api.LogsRequest{Reference: reply.Id, Follow: true, Tail: -1}
-	if err := showLogs(cmd, agent, logs); err != nil {
-		return err
+	err = showLogs(cmd, agent, logs)
+	if err == nil {
+		err = waitFor(cmd, agent, reply.Id)
 	}
-	return waitFor(cmd, agent, reply.Id)
+	if status.Code(err) == codes.NotFound {
+		return errAway
+	}
+	if cmd.Context().Err() != nil {
+		return &codedError{exitSignal, fmt.Errorf("no longer showing its output; the container runs on: see \"godwit logs -f %.12s\", "+
+			"or stop it with \"godwit stop %.12s\"", reply.Id, reply.Id)}
+	}
+	return err
 }
+
+// errAway tells who waits for a container's end that it will not be here.
+var errAway = errors.New("the container is no longer on this node: if it was moved, \"godwit migration ls\" tells where to")
 
 func waitFor(cmd *cobra.Command, agent api.AgentClient, reference string) error {
 	reply, err := agent.Wait(cmd.Context(), &api.ContainerRequest{Reference: reference})

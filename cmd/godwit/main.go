@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/lab"
@@ -25,6 +28,7 @@ const (
 	exitError   = 1
 	exitUsage   = 2
 	exitInDoubt = 3
+	exitSignal  = 130 // as shells report SIGINT
 )
 
 // codedError carries an exit code that is not simply 1.
@@ -51,7 +55,11 @@ func main() {
 func runCommand() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return exitCode(newRootCommand().ExecuteContext(ctx))
+	err := newRootCommand().ExecuteContext(ctx)
+	if ctx.Err() != nil && status.Code(err) == codes.Canceled {
+		return exitSignal // Who pressed ^C knows why it ended.
+	}
+	return exitCode(err)
 }
 
 // becomeHelper runs what this program is when another part of it starts it as a process of its own; it does not return

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
@@ -22,12 +24,13 @@ volumes, its address and its TCP connections. Its users notice a pause.
 Until the container runs at the other node, any failure leaves it running here. It never runs twice. If contact is lost
 at the very moment of the handover, the container stays frozen here until the other node can be asked ("in doubt").
 
-Exit codes: 0 it moved; 1 it did not, and runs here as before; 3 in doubt.`
+Exit codes: 0 it moved; 1 it did not, and runs here as before; 3 in doubt, or this node's agent ended meanwhile; 130 you
+pressed ^C, and the migration goes on.`
 
 const migrateExample = `  godwit migrate web b
   godwit migrate web b --dry-run          # would it work, and what would move
   godwit migrate web b --json | jq .downtime_seconds
-  godwit migrate --detach web b; godwit migration watch 3f2a81c09b7d`
+  godwit migrate --detach web b           # prints an id for "godwit migration watch"`
 
 func newMigrateCommand() *cobra.Command {
 	request := &api.MigrateRequest{}
@@ -76,16 +79,12 @@ func watch(cmd *cobra.Command, agent api.AgentClient, id string, asJSON bool) er
 	if err != nil {
 		return err
 	}
-	display := newDisplay(cmd.ErrOrStderr(), id)
+	display := &display{out: cmd.ErrOrStderr(), id: id}
 	for {
 		update, err := stream.Recv()
 		if err != nil {
 			display.clear()
-			if cmd.Context().Err() != nil {
-				return fmt.Errorf("no longer watching; the migration goes on: see \"godwit migration watch %s\", or stop it with "+
-					"\"godwit migration cancel %s\"", id, id)
-			}
-			return err
+			return unwatched(cmd, id, err)
 		}
 		if len(update.ReportJson) > 0 {
 			display.clear()
@@ -95,6 +94,19 @@ func watch(cmd *cobra.Command, agent api.AgentClient, id string, asJSON bool) er
 			return err
 		}
 	}
+}
+
+// unwatched tells what becomes of a migration that can no longer be watched.
+func unwatched(cmd *cobra.Command, id string, err error) error {
+	switch {
+	case cmd.Context().Err() != nil:
+		return &codedError{exitSignal, fmt.Errorf("no longer watching; the migration goes on: see \"godwit migration watch %s\", "+
+			"or stop it with \"godwit migration cancel %s\"", id, id)}
+	case status.Code(err) == codes.Unavailable:
+		return &codedError{exitInDoubt, fmt.Errorf("the agent of this node ended; when it runs again, it finishes or undoes the "+
+			"migration: see \"godwit migration watch %s\"", id)}
+	}
+	return err
 }
 
 func showReport(cmd *cobra.Command, document []byte, asJSON bool) error {
@@ -122,7 +134,7 @@ func errorOf(report migration.Report) string {
 	if report.Error == nil {
 		return string(report.Result)
 	}
-	return *report.Error
+	return plainText(*report.Error)
 }
 
 func newMigrationCommand() *cobra.Command {
@@ -191,7 +203,7 @@ func newMigrationShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show MIGRATION",
 		Short:   "Show the report of a migration",
-		Example: "  godwit migration show 3f2a81c09b7d --json",
+		Example: "  godwit migration show 3f2a81c09b7d5e60 --json",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
@@ -221,7 +233,7 @@ func newMigrationWatchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "watch MIGRATION",
 		Short:   "Follow a migration until it has ended",
-		Example: "  godwit migration watch 3f2a81c09b7d",
+		Example: "  godwit migration watch 3f2a81c09b7d5e60",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error { return watch(cmd, agent, args[0], asJSON) })
@@ -237,7 +249,7 @@ func newMigrationCancelCommand() *cobra.Command {
 		Short: "Stop a migration; the container runs on where it is",
 		Long: "Cancel undoes a migration that is under way. Once the container has been handed over it is too late, and you\n" +
 			"are told so.",
-		Example: "  godwit migration cancel 3f2a81c09b7d",
+		Example: "  godwit migration cancel 3f2a81c09b7d5e60",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
@@ -261,11 +273,11 @@ func newMigrationResolveCommand() *cobra.Command {
 		Use:     "resolve MIGRATION --runs-at source|target",
 		Short:   "Decide a migration that is in doubt",
 		Long:    resolveLong,
-		Example: "  godwit migration resolve 3f2a81c09b7d --runs-at source",
+		Example: "  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Migration = args[0]
-			if request.RunsAt == "" {
+			if request.RunsAt != string(migration.Source) && request.RunsAt != string(migration.Target) {
 				return &codedError{exitUsage, errors.New("say where it runs: --runs-at source or --runs-at target")}
 			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
@@ -280,19 +292,15 @@ func newMigrationResolveCommand() *cobra.Command {
 
 // display shows how far a migration is: one line that changes on a terminal, a line per phase elsewhere.
 type display struct {
-	out      io.Writer
-	terminal bool
-	phase    string
-	shown    bool
+	out   io.Writer
+	id    string
+	phase string
+	shown bool
 }
 
-func newDisplay(out io.Writer, id string) *display {
-	file, ok := out.(*os.File)
-	d := &display{out: out, terminal: ok && term.IsTerminal(int(file.Fd()))}
-	if !d.terminal {
-		fmt.Fprintln(out, "migration", id)
-	}
-	return d
+func (d *display) terminal() bool {
+	file, ok := d.out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 func (d *display) update(document []byte) error {
@@ -300,13 +308,17 @@ func (d *display) update(document []byte) error {
 	if err := json.Unmarshal(document, &p); err != nil {
 		return fmt.Errorf("answer of the agent: %w", err)
 	}
-	if d.terminal {
+	if d.terminal() {
 		fmt.Fprintf(d.out, "\r\033[K%s", progressLine(p))
 		d.shown = true
 		return nil
 	}
+	if d.phase == "" {
+		fmt.Fprintln(d.out, "migration", d.id)
+	}
 	if p.Phase != d.phase {
 		d.phase = p.Phase
+		p.Rate, p.LeftTime = 0, 0 // Little has been seen of a phase that just began.
 		fmt.Fprintln(d.out, progressLine(p))
 	}
 	return nil

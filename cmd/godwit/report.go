@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -12,22 +13,23 @@ import (
 // progressLine tells in one line how far a migration is.
 func progressLine(p migration.Progress) string {
 	parts := []string{fmt.Sprintf("%6.1f s  %-9s", p.Seconds, p.Phase)}
+	sending := p.Phase == string(migration.StepStage) || p.Phase == string(migration.StepDump) || p.Phase == string(migration.StepSend)
 	if p.DoneBytes > 0 {
 		parts = append(parts, fmt.Sprintf("%s sent", formatBytes(p.DoneBytes)))
-		if p.TotalBytes > p.DoneBytes {
+		if sending && p.TotalBytes > p.DoneBytes {
 			parts = append(parts, fmt.Sprintf("of at most %s", formatBytes(p.TotalBytes)))
 		}
 	}
-	if p.Rate > 0 {
+	if sending && p.Rate > 0 {
 		parts = append(parts, fmt.Sprintf("%s/s", formatBytes(int64(p.Rate))))
 	}
-	if p.LeftTime > 0 {
-		parts = append(parts, fmt.Sprintf("%s left", formatSeconds(p.LeftTime)))
+	if sending && p.LeftTime > 0 {
+		parts = append(parts, fmt.Sprintf("%s left", max(time.Second, time.Duration(p.LeftTime*float64(time.Second)).Round(time.Second))))
 	}
 	if p.State == migration.InDoubt {
 		parts = append(parts, "in doubt: asking the target")
 	}
-	return strings.Join(parts, "  ")
+	return strings.TrimRight(strings.Join(parts, "  "), " ")
 }
 
 // printReport tells a person how a migration went.
