@@ -21,11 +21,16 @@ import (
 const runLong = `Run makes a container from an image and starts it.
 
 The container has its own network namespace and an address that it keeps for life, wherever it is moved. Without -d,
-its output is shown until it ends, and its exit code is godwit's.`
+its output is shown until it ends, and its exit code is godwit's.
+
+No ports are published: clients connect to the container's address. Nodes reach it by themselves, other machines with a
+route for the pool's network (10.88.0.0/16) by way of any node. A container that has ended is not started again: run
+another one. A volume is made when it is first used, and stays when its container is removed.`
 
 const runExample = `  godwit run -d --name cache redis
   godwit run --memory 64m --cpus 0.5 busybox sh -c 'echo hello'
-  godwit run -d -v data:/data -e MODE=fast busybox httpd -f -h /data`
+  godwit run -d -v data:/data -e MODE=fast busybox httpd -f -h /data
+  godwit run --read-only -u nobody --entrypoint /bin/id busybox`
 
 func newRunCommand() *cobra.Command {
 	request := &api.RunRequest{}
@@ -196,7 +201,7 @@ func ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return time.Since(t).Round(time.Second).String() + " ago"
+	return formatAge(time.Since(t)) + " ago"
 }
 
 func newInspectCommand() *cobra.Command {
@@ -260,8 +265,10 @@ func showLogs(cmd *cobra.Command, agent api.AgentClient, request *api.LogsReques
 func newStopCommand() *cobra.Command {
 	var grace time.Duration
 	cmd := &cobra.Command{
-		Use:     "stop CONTAINER...",
-		Short:   "Stop containers: SIGTERM, and SIGKILL when the grace is over",
+		Use:   "stop CONTAINER...",
+		Short: "Stop containers: SIGTERM, and SIGKILL when the grace is over",
+		Long: "Stop ends containers: SIGTERM to the first process, and SIGKILL when the grace is over. A container that has\n" +
+			"ended cannot be started again; its output can be read and its volumes used until they are removed.",
 		Example: "  godwit stop --time 30s cache",
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

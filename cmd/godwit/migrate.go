@@ -187,13 +187,14 @@ func reports(cmd *cobra.Command, agent api.AgentClient) ([]migration.Report, err
 
 func printReports(w io.Writer, list []migration.Report) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "MIGRATION\tCONTAINER\tFROM\tTO\tMODE\tRESULT\tDOWNTIME\tTOTAL")
+	fmt.Fprintln(table, "MIGRATION\tCONTAINER\tFROM\tTO\tMODE\tRESULT\tFROZEN\tTOTAL\tAGO")
 	for _, r := range list {
 		downtime, total := "-", "-"
 		if r.Result == migration.Moved {
 			downtime, total = formatSeconds(r.DowntimeSeconds), formatSeconds(r.TotalSeconds)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Migration, r.Container, r.Source, r.Target, r.Mode, r.Result, downtime, total)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Migration, r.Container, r.Source, r.Target, r.Mode,
+			r.Result, downtime, total, formatAge(time.Since(r.Started)))
 	}
 	return table.Flush()
 }

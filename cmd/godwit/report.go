@@ -49,8 +49,14 @@ func printReport(w io.Writer, r migration.Report) {
 		fmt.Fprintf(w, "  packets held    %d, forwarded in order, %d lost\n", r.Held.Packets, r.Held.Dropped)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(table, "\tphase\tnode\tbegan at\ttook\t\n")
 	for _, phase := range r.Phases {
-		fmt.Fprintf(table, "\t%s\t%s\tat %s\t%s\t\n", phase.Name, phase.Node, formatSeconds(phase.StartSeconds), formatSeconds(phase.Seconds))
+		frozen := ""
+		if phase.Downtime {
+			frozen = "  frozen"
+		}
+		fmt.Fprintf(table, "\t%s\t%s\t%s\t%s\t%s\n", phase.Name, phase.Node, formatSeconds(phase.StartSeconds),
+			formatSeconds(phase.Seconds), frozen)
 	}
 	_ = table.Flush() // As with Fprintf: nobody to tell.
 }

@@ -50,6 +50,19 @@ func formatSeconds(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
+// formatAge writes how long ago something was, for people.
+func formatAge(age time.Duration) string {
+	switch {
+	case age < 2*time.Minute:
+		return fmt.Sprintf("%.0fs", age.Seconds())
+	case age < 2*time.Hour:
+		return fmt.Sprintf("%.0fm", age.Minutes())
+	case age < 48*time.Hour:
+		return fmt.Sprintf("%.0fh", age.Hours())
+	}
+	return fmt.Sprintf("%.0fd", age.Hours()/24)
+}
+
 // formatBits writes a bandwidth for people.
 func formatBits(bitsPerSecond float64) string {
 	units := []string{"bit/s", "kbit/s", "Mbit/s", "Gbit/s"}
