@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,8 +98,12 @@ func labUp(ctx context.Context, out, errs io.Writer, config lab.Config) error {
 	if config.Name != lab.DefaultName {
 		name = " --name " + config.Name
 	}
-	fmt.Fprintf(out, "lab %s is up; try: godwit lab exec%s a -- godwit nodes; end it with: godwit lab down%s\n",
-		config.Name, name, name)
+	first := "nodes"
+	if config.Bare {
+		first = "doctor"
+	}
+	fmt.Fprintf(out, "lab %s is up; try: godwit lab exec%s a -- godwit %s; end it with: godwit lab down%s\n",
+		config.Name, name, first, name)
 	return nil
 }
 
@@ -184,8 +189,12 @@ func printLabs(out io.Writer, labs []lab.Status) error {
 		fmt.Fprintf(out, "lab %s, links by %s%s\n", status.Name, status.Wires, relayTrouble(status))
 		table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		for _, node := range status.Nodes {
+			agent := ""
+			if node.Agent.PID == 0 {
+				agent = "not started by the lab"
+			}
 			fmt.Fprintf(table, "  node %s\t%s\t%s\tagent %s\n",
-				node.Name, node.Address, running(node.Init), running(node.Agent))
+				node.Name, node.Address, running(node.Init), cmp.Or(agent, running(node.Agent)))
 		}
 		for _, client := range status.Clients {
 			fmt.Fprintf(table, "  client %s\t%s\t%s\tat node %s\n",
