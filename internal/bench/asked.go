@@ -46,10 +46,9 @@ func judgeTiny(rows []Row, l namedLink) []Asked {
 func judgeRedis(rows []Row, l namedLink) []Asked {
 	asked := []Asked{}
 	downtime := median(rows, workloadRedis, l.name, wayGodwit, metricDowntime)
-	gap := median(rows, workloadRedis, l.name, wayGodwit, metricGap)
-	if downtime != nil && gap != nil {
-		what := fmt.Sprintf("redis, %s: client's longest gap at most downtime + 1 RTT + %.0f ms", l.name, gapSlack*1e3)
-		asked = append(asked, atMost(what, *gap, *downtime+l.shape.RTT.Seconds()+gapSlack))
+	if beyond := median(rows, workloadRedis, l.name, wayGodwit, metricBeyond); beyond != nil {
+		what := fmt.Sprintf("redis, %s: client's longest gap beyond the downtime at most 1 RTT + %.0f ms", l.name, gapSlack*1e3)
+		asked = append(asked, atMost(what, *beyond, l.shape.RTT.Seconds()+gapSlack))
 	}
 	tiny := median(rows, workloadTiny, l.name, wayGodwit, metricDowntime)
 	sent := median(rows, workloadRedis, l.name, wayGodwit, metricSent)

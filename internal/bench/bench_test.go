@@ -78,6 +78,7 @@ func exampleRows() []Row {
 		measuredRow(workloadTiny, linkDistant, wayGodwit, metricDowntime, 0.260),
 		measuredRow(workloadRedis, linkFast, wayGodwit, metricDowntime, 0.700),
 		measuredRow(workloadRedis, linkFast, wayGodwit, metricGap, 0.710),
+		measuredRow(workloadRedis, linkFast, wayGodwit, metricBeyond, 0.010),
 		measuredRow(workloadRedis, linkFast, wayGodwit, metricSent, 50e6),
 	}
 }
@@ -90,7 +91,7 @@ func TestJudge(t *testing.T) {
 		{0.120, 0.130, false},          // 1.2 x floor
 		{0.150, 0.130, true},           // 150 ms
 		{0.120 + 0.150, 0.260, true},   // 1.2 x floor + 1.5 RTT
-		{0.700 + 0.0204, 0.710, true},  // the client's gap
+		{0.0204, 0.010, true},          // the client's gap beyond the downtime
 		{1.15*0.4 + 0.130, 0.7, false}, // 50 MB at 1 Gbit/s
 	}
 	asked := judge(exampleRows(), links())

@@ -120,7 +120,8 @@ func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
 		if err := g.count(ctx); err != nil {
 			return nil, err
 		}
-		measured = append(measured, measurement{metricGap, g.counter.Gap().Seconds()})
+		gap := g.counter.Gap().Seconds()
+		measured = append(measured, measurement{metricGap, gap}, measurement{metricBeyond, gap - report.DowntimeSeconds})
 	}
 	return measured, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"time"
 )
@@ -70,7 +71,9 @@ func awaitRsync(ctx context.Context, b *bed, node string) error {
 func (d *rsyncDaemons) stop() error {
 	var failed error
 	for _, cmd := range d.running {
-		failed = errors.Join(failed, cmd.Process.Kill())
+		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			failed = errors.Join(failed, fmt.Errorf("end an rsync daemon: %w", err))
+		}
 		_ = cmd.Wait() // it was killed
 	}
 	d.running = nil

@@ -31,6 +31,7 @@ const (
 	metricCopy         = "copy_seconds"
 	metricRestore      = "restore_seconds"
 	metricGap          = "client_gap_seconds" // longest time between two answers
+	metricBeyond       = "client_gap_beyond_downtime_seconds"
 	metricHandoff      = "handoff_seconds"
 	metricTotal        = "total_seconds"
 	metricSent         = "sent_bytes"

@@ -157,7 +157,7 @@ func (s *suite) measureWorkload(ctx context.Context, w containerWorkload) (err e
 	if err != nil {
 		return err
 	}
-	if err := s.bed.lab.SetLink(nodes[0], nodes[1], s.links[0].shape); err != nil {
+	if err := s.bed.lab.SetLink(nodes[0], nodes[1], links()[0].shape); err != nil {
 		return err
 	}
 	contenders, err := s.enter(ctx, w, archive)
@@ -171,8 +171,11 @@ func (s *suite) measureWorkload(ctx context.Context, w containerWorkload) (err e
 	if err != nil {
 		return err
 	}
-	for i, link := range s.links {
-		if err := s.measureLink(ctx, w, link, contenders, i == 0); err != nil {
+	if err := s.warm(ctx, w, contenders); err != nil {
+		return err
+	}
+	for _, link := range s.links {
+		if err := s.measureLink(ctx, w, link, contenders); err != nil {
 			return err
 		}
 	}
@@ -212,28 +215,36 @@ func (s *suite) drop(c *contender, why error) {
 	s.say("%v", why)
 }
 
+// warm moves all containers there and back over the fast link and forgets what that took.
+func (s *suite) warm(ctx context.Context, w containerWorkload, contenders []*contender) error {
+	link := links()[0] // it is set since before the containers were made
+	for run := range warmRuns {
+		s.say("%s: warming up, %d of %d", w.name, run+1, warmRuns)
+		if err := s.round(ctx, contenders, newSeries(w, link, contenders)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newSeries(w containerWorkload, link namedLink, contenders []*contender) []*series {
+	all := make([]*series, len(contenders))
+	for i, c := range contenders {
+		all[i] = &series{workload: w.name, link: link.name, way: c.name()}
+	}
+	return all
+}
+
 // measureLink measures all ways over one link, in turn.
-func (s *suite) measureLink(ctx context.Context, w containerWorkload, link namedLink, contenders []*contender, first bool) error {
+func (s *suite) measureLink(ctx context.Context, w containerWorkload, link namedLink, contenders []*contender) error {
 	if err := s.bed.lab.SetLink(nodes[0], nodes[1], link.shape); err != nil {
 		return err
 	}
-	all := map[*contender]*series{}
-	for _, c := range contenders {
-		all[c] = &series{workload: w.name, link: link.name, way: c.name()}
-		s.series = append(s.series, all[c])
-	}
-	runs := s.config.Runs
-	if first {
-		runs += warmRuns
-	}
-	for run := range runs {
-		warm := run < runs-s.config.Runs
-		if warm {
-			s.say("%s, %s: warming up, %d of %d", w.name, link.name, run+1, warmRuns)
-		} else {
-			s.say("%s, %s: run %d of %d", w.name, link.name, run+1-(runs-s.config.Runs), s.config.Runs)
-		}
-		if err := s.round(ctx, contenders, all, warm); err != nil {
+	all := newSeries(w, link, contenders)
+	s.series = append(s.series, all...)
+	for run := range s.config.Runs {
+		s.say("%s, %s: run %d of %d", w.name, link.name, run+1, s.config.Runs)
+		if err := s.round(ctx, contenders, all); err != nil {
 			return err
 		}
 	}
@@ -241,9 +252,9 @@ func (s *suite) measureLink(ctx context.Context, w containerWorkload, link named
 }
 
 // round moves the container of every way once.
-func (s *suite) round(ctx context.Context, contenders []*contender, all map[*contender]*series, warm bool) error {
-	for _, c := range contenders {
-		one := all[c]
+func (s *suite) round(ctx context.Context, contenders []*contender, all []*series) error {
+	for i, c := range contenders {
+		one := all[i]
 		if c.out != nil {
 			one.note = c.out.Error()
 			continue
@@ -257,9 +268,7 @@ func (s *suite) round(ctx context.Context, contenders []*contender, all map[*con
 			one.note = c.out.Error()
 			continue
 		}
-		if !warm {
-			one.add(measured)
-		}
+		one.add(measured)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (r Result) sent(of Row) string {
 func (r Result) writeRest(w io.Writer, workload, link string) {
 	var parts []string
 	for _, m := range []struct{ metric, what string }{
-		{metricGap, "longest gap of the client"}, {metricHandoff, "handoff"}, {metricTotal, "total"},
+		{metricGap, "longest gap of the client"}, {metricBeyond, "beyond the downtime"}, {metricHandoff, "handoff"}, {metricTotal, "total"},
 	} {
 		if row := find(r.Rows, workload, link, wayGodwit, m.metric); row != nil {
 			parts = append(parts, fmt.Sprintf("%s %s (%s .. %s)", m.what, seconds(*row.Median), seconds(*row.Low), seconds(*row.High)))
