@@ -176,10 +176,15 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 
 // hideDirectories gives CRIU an empty directory for the mounts that hide directories of the node (maskedMounts). It is
 // beside the agent's socket, which is where what belongs to this container alone is, and stays as long as the
-// container. The mount's flags, read-only among them, are in the images.
+// container. It is a file system of its own that nobody can write to: CRIU does not give the mounts that it makes of it
+// the flags of those that were dumped.
 func hideDirectories(o *rpc.CriuOpts) error {
 	dir := filepath.Join(filepath.Dir(os.Getenv(envGate)), "masked")
 	if err := os.Mkdir(dir, 0o555); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make a directory to mask others with: %w", err)
+	}
+	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0555,size=4k,nr_inodes=1"); err != nil {
 		return fmt.Errorf("make a directory to mask others with: %w", err)
 	}
 	o.ExtMnt = append(o.ExtMnt, &rpc.ExtMountMap{Key: proto.String(maskedDirectory), Val: proto.String(dir)})

@@ -116,6 +116,10 @@ func newContainerWith(t testing.TB, stdout *os.File, change ...func(*specs.Spec)
 	c.images = filepath.Join(c.dir, "images")
 	c.cgroupsPath = "/godwit-test/" + c.id
 	c.subnet = fmt.Sprintf("10.99.%d", n%250)
+	t.Cleanup(func() { // one for each gate there was
+		for unix.Unmount(filepath.Join(c.dir, "masked"), unix.MNT_DETACH) == nil {
+		}
+	})
 	t.Cleanup(c.cleanUp)
 	c.network()
 	must(t, os.MkdirAll(c.images, 0o700))

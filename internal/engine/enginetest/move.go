@@ -91,6 +91,9 @@ func testMoveFiles(t *testing.T, f Fixture) {
 	if out, _ := execute(t, b, d.ID, look); !strings.HasPrefix(out, want) || !strings.Contains(out, "urandom") {
 		t.Errorf("its files at the target: %q", out)
 	}
+	if out, code := execute(t, b, d.ID, "echo x >/sys/firmware/x"); code == 0 {
+		t.Errorf("what is hidden from it can be written to at the target: %q", out)
+	}
 	// The volume went with it, so the source can get it back.
 	move(t, b, a, d.ID)
 	if out, _ := execute(t, a, d.ID, look); !strings.HasPrefix(out, want) {
