@@ -218,6 +218,7 @@ func newMigrationShowCommand() *cobra.Command {
 							return printJSON(cmd.OutOrStdout(), report)
 						}
 						printReport(cmd.OutOrStdout(), report)
+						printReason(cmd.OutOrStdout(), report)
 						return nil
 					}
 				}

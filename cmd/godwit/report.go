@@ -61,6 +61,16 @@ func printReport(w io.Writer, r migration.Report) {
 	_ = table.Flush() // As with Fprintf: nobody to tell.
 }
 
+// printReason tells why a migration did not move its container, where no error that follows says so.
+func printReason(w io.Writer, r migration.Report) {
+	if r.Error != nil && len(r.Problems) == 0 {
+		fmt.Fprintf(w, "  why: %s\n", errorOf(r))
+	}
+	if r.Result == migration.ResultDoubt {
+		fmt.Fprintf(w, "  %s asks %s until it answers; if %s is gone for good, see \"godwit migration resolve --help\"\n", r.Source, r.Target, r.Target)
+	}
+}
+
 // printProblems lists refusals.
 func printProblems(w io.Writer, problems []migration.Problem) {
 	for _, p := range problems {
