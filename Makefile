@@ -70,15 +70,27 @@ bench-switchover: setup ## how long a switchover takes, beside other ways to mov
 fuzz: ## every fuzz test for FUZZTIME each (default 10s)
 	scripts/fuzz.sh $(FUZZTIME)
 
+PROTOC_GEN_GO ?= v1.36.12
+PROTOC_GEN_GO_GRPC ?= v1.6.2
+
+.PHONY: generate
+generate: ## internal/api from godwit.proto (needs protoc: package protobuf-compiler)
+	@mkdir -p build/tools
+	GOBIN=$(CURDIR)/build/tools go install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO)
+	GOBIN=$(CURDIR)/build/tools go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC)
+	PATH='$(CURDIR)/build/tools':$$PATH protoc -I internal/api --go_out=internal/api --go_opt=paths=source_relative \
+	  --go-grpc_out=internal/api --go-grpc_opt=paths=source_relative internal/api/godwit.proto
+
 .PHONY: install
 install: build ## binary and systemd unit into DESTDIR/PREFIX (default /usr/local)
 	install -D -m 0755 build/godwit '$(DESTDIR)$(PREFIX)/bin/godwit'
+	build/godwit man '$(DESTDIR)$(PREFIX)/share/man/man1'
 	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/godwit-agent.service >'$(DESTDIR)$(UNITDIR)/godwit-agent.service'
 
 .PHONY: uninstall
 uninstall: ## remove what install put there; containers and state stay
-	rm -f '$(DESTDIR)$(PREFIX)/bin/godwit' '$(DESTDIR)$(UNITDIR)/godwit-agent.service'
+	rm -f '$(DESTDIR)$(PREFIX)/bin/godwit' '$(DESTDIR)$(PREFIX)'/share/man/man1/godwit*.1 '$(DESTDIR)$(UNITDIR)/godwit-agent.service'
 
 .PHONY: clean
 clean: ## remove build/

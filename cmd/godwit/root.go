@@ -37,7 +37,7 @@ func newRootCommand() *cobra.Command {
 		newExecCommand(), newStopCommand(), newRmCommand(), newWaitCommand())
 	addGroup(root, "node", newAgentCommand(), withTokenCommand(newNodeCommand()), newNodesCommand())
 	addGroup(root, "try", newLabCommand(), newDemoCommand(), newBenchCommand(), newDoctorCommand())
-	root.AddCommand(newVersionCommand())
+	root.AddCommand(newVersionCommand(), newManCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	// A group of commands can only be asked for help: its usage is the one with a command.
