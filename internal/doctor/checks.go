@@ -86,8 +86,8 @@ func privilegeChecks() []check {
 			},
 		},
 		{
-			name: "CAP_SYS_RESOURCE", level: Optional,
-			lost:   "limits of a container's processes that are above this machine's cannot be raised again after a move",
+			name: "CAP_SYS_RESOURCE", level: Recommended,
+			lost:   "containers with processes that are not root's cannot be moved: CRIU may not read their limits",
 			advice: Advice{General: "run outside of a container that drops capabilities"},
 			look: func(_ context.Context, m machine) finding {
 				effective, err := m.capabilities()

@@ -177,16 +177,19 @@ func TestMeter(t *testing.T) {
 		t.Errorf("first: %g", rate)
 	}
 	m.Observe(ms(500), 0) // idle before it begins must not count
-	if rate := m.Observe(ms(1000), 5e6); math.Abs(rate-1e7) > 1 {
+	if rate := m.Observe(ms(1000), 5e6); rate != 0 {
+		t.Errorf("buffers that fill: %g", rate)
+	}
+	if rate := m.Observe(ms(1500), 10e6); math.Abs(rate-1e7) > 1 {
 		t.Errorf("10 MB/s: %g", rate)
 	}
-	if rate := m.Observe(ms(1010), 9e6); math.Abs(rate-1e7) > 1 {
+	if rate := m.Observe(ms(1510), 14e6); math.Abs(rate-1e7) > 1 {
 		t.Errorf("too soon to tell: %g", rate)
 	}
 	for i := range 100 {
-		m.Observe(ms(1100+100*float64(i)), 5e6+int64(i+1)*2e6)
+		m.Observe(ms(1600+100*float64(i)), 10e6+int64(i+1)*2e6)
 	}
-	if rate := m.Observe(ms(11100), 5e6+101*2e6); math.Abs(rate-2e7) > 1e5 {
+	if rate := m.Observe(ms(11600), 10e6+101*2e6); math.Abs(rate-2e7) > 1e5 {
 		t.Errorf("20 MB/s: %g", rate)
 	}
 	if rate := m.Observe(ms(500), 0); rate < 0 || math.IsNaN(rate) {

@@ -40,6 +40,7 @@ func (m *Meter) Observe(at time.Time, done int64) float64 {
 	const (
 		remember = 1.0  // seconds after which an observation counts half
 		shortest = 0.05 // seconds: what is measured over less says little
+		first    = 1.0  // seconds: at the beginning the buffers on the way fill, much faster than the way is
 	)
 	seconds := at.Sub(m.at).Seconds()
 	if m.at.IsZero() || seconds < 0 || done < m.done {
@@ -54,6 +55,9 @@ func (m *Meter) Observe(at time.Time, done int64) float64 {
 	if !m.known {
 		if latest == 0 {
 			m.at = at // nothing has begun to move yet
+			return 0
+		}
+		if seconds < first {
 			return 0
 		}
 		weight = 1

@@ -112,6 +112,18 @@ func NewReport(rec Record, facts Facts, at time.Time) Report {
 		report.HandoffSeconds = max(0, line.since(line.resumed))
 		report.DowntimeSeconds = line.downtime()
 		report.DowntimeErrorSeconds = facts.AheadMay.Seconds()
+	} else if thawed := endOf(rec.Spans, string(UndoFreeze)); !facts.Frozen.IsZero() && thawed.After(facts.Frozen) {
+		report.DowntimeSeconds = thawed.Sub(facts.Frozen).Seconds() // it stood still, and runs where it was
 	}
 	return report
+}
+
+// endOf is when the last span of a phase ended; zero if there is none.
+func endOf(spans []Span, phase string) (end time.Time) {
+	for _, span := range spans {
+		if span.Phase == phase {
+			end = span.End
+		}
+	}
+	return end
 }
