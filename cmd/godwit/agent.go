@@ -18,7 +18,6 @@ is upgraded, and migrations that were under way are finished or undone when it i
 
 func newAgentCommand() *cobra.Command {
 	config := agent.Config{Version: version}
-	var faults []string
 	var debug bool
 	cmd := &cobra.Command{
 		Use:     "agent",
@@ -30,12 +29,8 @@ func newAgentCommand() *cobra.Command {
 			if os.Geteuid() != 0 {
 				return fmt.Errorf("the agent must run as root: it makes namespaces, mounts and routes")
 			}
-			for _, text := range faults {
-				fault, err := agent.ParseFault(text)
-				if err != nil {
-					return &codedError{exitUsage, err}
-				}
-				config.Faults = append(config.Faults, fault)
+			if config.PeerTimeout < agent.MinPeerTimeout {
+				return &codedError{exitUsage, fmt.Errorf("--peer-timeout %s: must be at least %s", config.PeerTimeout, agent.MinPeerTimeout)}
 			}
 			level := slog.LevelInfo
 			if debug {
@@ -51,8 +46,10 @@ func newAgentCommand() *cobra.Command {
 	flags.StringVar(&config.Listen, "listen", "", "TCP address to listen on (default: the port of the node's address, on all interfaces)")
 	flags.StringVar(&config.Group, "group", "", "group whose members may use the socket, which makes them as good as root on all nodes (default: root only)")
 	flags.BoolVar(&debug, "debug", false, "log more")
-	flags.StringArrayVar(&faults, "fault", nil, "make something go wrong, for tests: SIDE:STEP:before|after:kill|fail|pause")
-	if err := flags.MarkHidden("fault"); err != nil {
+	flags.DurationVar(&config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,
+		"how long another node may be silent in a migration before it counts as lost")
+	flags.BoolVar(&config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
+	if err := flags.MarkHidden("faults"); err != nil {
 		panic(err) // The flag was defined a line above.
 	}
 	return cmd

@@ -70,16 +70,19 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 // withTokenCommand adds the one node command that needs the agent to those that work without it.
 func withTokenCommand(node *cobra.Command) *cobra.Command {
 	var ttl time.Duration
+	var name string
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Make a one-time token with which another node can join",
 		Long: "Token prints a token that lets one node join. It can be used once, until it expires. It also proves to\n" +
-			"the new node that it talks to the right one. Run it on the node that was initialised first.",
-		Example: "  godwit node token --ttl 1h",
+			"the new node that it talks to the right one. Run it on the node that was initialised first.\n\n" +
+			"With --node only the node of that name can use it, also if a node of that name has joined before: for a\n" +
+			"machine that lost its disk and shall have its number and its addresses again.",
+		Example: "  godwit node token --ttl 1h\n  godwit node token --node b",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
-				reply, err := agent.Token(cmd.Context(), &api.TokenRequest{TtlSeconds: ttl.Seconds()})
+				reply, err := agent.Token(cmd.Context(), &api.TokenRequest{TtlSeconds: ttl.Seconds(), Node: name})
 				if err != nil {
 					return err
 				}
@@ -90,6 +93,7 @@ func withTokenCommand(node *cobra.Command) *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&ttl, "ttl", 15*time.Minute, "how long it can be used")
+	cmd.Flags().StringVar(&name, "node", "", "the only node that may use it (default: any that has not joined before)")
 	node.AddCommand(cmd)
 	return node
 }

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -36,9 +37,28 @@ type Config struct {
 	Listen   string // TCP address; "" for the port of the node's own address
 	Group    string // group that may use the socket; "" for root only
 	Version  string
-	Faults   []Fault // for tests
-	Log      *slog.Logger
+	// PeerTimeout is how long another node may be silent before it counts as lost; 0 for DefaultPeerTimeout.
+	PeerTimeout time.Duration
+	Faults      bool // for tests: do what files in the run directory ask for, see Fault
+	Log         *slog.Logger
 }
+
+// DefaultPeerTimeout is much longer than a link that works is ever silent, and as long as anybody wants to wait for a
+// container that is frozen. MinPeerTimeout leaves room for a busy machine.
+const (
+	DefaultPeerTimeout = 10 * time.Second
+	MinPeerTimeout     = time.Second
+)
+
+func (c Config) peerTimeout() time.Duration {
+	if c.PeerTimeout == 0 {
+		return DefaultPeerTimeout
+	}
+	return c.PeerTimeout
+}
+
+// callTimeout bounds a call that can be repeated.
+func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
 
 // Agent is one node's daemon.
 type Agent struct {
@@ -52,15 +72,16 @@ type Agent struct {
 	images  *image.Store
 	network *network.Network
 	peers   *peers
-	faults  *faults
 	cores   int
 
 	moves        *moves
+	spare        *spare
 	reservations *reservations
 	locations    *locations
 }
 
-// Run is the life of an agent, until ctx ends. Containers go on without it.
+// Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are under way are undone, or
+// brought to their end if they are that far.
 func Run(ctx context.Context, config Config) error {
 	a, err := newAgent(ctx, config)
 	if err != nil {
@@ -71,10 +92,10 @@ func Run(ctx context.Context, config Config) error {
 }
 
 func newAgent(ctx context.Context, config Config) (*Agent, error) {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
-		faults: &faults{runDir: config.RunDir, list: config.Faults}, reservations: newReservations(),
+		reservations: newReservations(), spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
 	for _, dir := range []string{config.RunDir, filepath.Join(config.StateDir, "migrations")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -104,7 +125,7 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
-	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version); err != nil {
+	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version, a.config.callTimeout()); err != nil {
 		return err
 	}
 	if err := a.openNetwork(); err != nil {
@@ -112,6 +133,7 @@ func (a *Agent) open() error {
 	}
 	a.locations = newLocations(a)
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
+	a.peers.back = func(node string) { a.moves.peerBack(node) }
 	a.setPeers(a.peers.others())
 	if err := a.reconcile(); err != nil {
 		return fmt.Errorf("containers of this node: %w", err)
@@ -233,19 +255,22 @@ func (a *Agent) tuneSockets() {
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
 	localServer := grpc.NewServer(grpc.Creds(newLocalCredentials()))
 	api.RegisterAgentServer(localServer, &localService{agent: a})
-	peerServer := grpc.NewServer(wire.ServerOptions()...)
+	peerServer := grpc.NewServer(append(wire.ServerOptions(), grpc.MaxConcurrentStreams(maxPeerStreams))...)
 	api.RegisterPeerServer(peerServer, &peerService{agent: a})
 
 	failed := make(chan error, 2)
 	go func() { failed <- localServer.Serve(local) }()
 	go func() { failed <- peerServer.Serve(remote.Control()) }()
 	var all sync.WaitGroup
-	all.Go(func() { a.peers.run(ctx) })
-	all.Go(func() { a.serveData(ctx, remote) })
+	all.Go(func() { a.peers.run(a.ctx) })
+	all.Go(func() { a.serveData(a.ctx, remote) })
+	all.Go(func() { a.renewCertificate(a.ctx) })
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
 	select {
 	case <-ctx.Done():
+		a.log.Info("agent ends")
+		a.moves.wind(a.ctx)
 	case err = <-failed:
 	}
 	a.stop()

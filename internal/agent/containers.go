@@ -136,9 +136,8 @@ func (a *Agent) idle(ctx context.Context, reference string) (engine.Container, e
 	if err != nil {
 		return container, err
 	}
-	if id, moving := a.moves.of(container.Definition.ID); moving {
-		return container, fmt.Errorf("%w: container %s is being migrated (%s); wait, or cancel with \"godwit migration cancel %s\"",
-			engine.ErrBusy, container.Definition.Name, id, id)
+	if move := a.moves.of(container.Definition.ID); move != nil {
+		return container, move.busy()
 	}
 	return container, nil
 }

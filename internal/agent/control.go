@@ -2,13 +2,16 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -20,15 +23,18 @@ type control struct {
 	peer  identity.Node
 
 	mu      sync.Mutex
-	session *session // nil: none yet, or lost
+	session *session                       // nil: none yet, or lost
+	calling map[migration.MessageKind]bool // messages that are under way without a session
+}
+
+func newControl(agent *Agent, m *move, peer identity.Node) control {
+	return control{agent: agent, move: m, peer: peer, calling: map[migration.MessageKind]bool{}}
 }
 
 // attach makes a session the way to send, and passes on what comes until it is lost.
 func (c *control) attach(stream envelopeStream, receive func(*api.Envelope), attached func()) error {
-	session := newSession()
-	c.mu.Lock()
-	c.session = session
-	c.mu.Unlock()
+	session := newSession(c.agent.config.peerTimeout())
+	c.set(session)
 	attached()
 	return c.run(session, stream, receive)
 }
@@ -37,6 +43,12 @@ func (c *control) run(session *session, stream envelopeStream, receive func(*api
 	err := session.run(stream, receive)
 	c.drop(session)
 	return err
+}
+
+func (c *control) set(session *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session = session
 }
 
 // drop makes a session that is lost no longer the way to send.
@@ -48,6 +60,13 @@ func (c *control) drop(session *session) {
 	}
 }
 
+// current is the session as long as it stands.
+func (c *control) current() *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
+}
+
 // send tells the peer, without waiting.
 func (c *control) send(message migration.Message, extend func(*api.Envelope)) {
 	encoded, err := encodeMessage(message)
@@ -57,29 +76,83 @@ func (c *control) send(message migration.Message, extend func(*api.Envelope)) {
 	}
 	envelope := &api.Envelope{Message: encoded}
 	extend(envelope)
-	c.mu.Lock()
-	session := c.session
-	c.mu.Unlock()
-	if session != nil {
+	if session := c.current(); session != nil {
 		session.send(envelope)
 		return
 	}
 	if message.Kind.NeedsSession() {
 		return // Its answer could not come back: the loss of the session is what the machine hears of.
 	}
-	go c.call(envelope.Message)
+	go c.call(message.Kind, envelope.Message)
 }
 
-// call sends a message without a session. It may get lost: the machines repeat what matters.
-func (c *control) call(message *api.Message) {
-	ctx, cancel := context.WithTimeout(c.agent.ctx, 5*time.Second)
-	defer cancel()
-	client, err := c.agent.peers.client(c.peer)
-	if err == nil {
-		_, err = api.NewPeerClient(client).Tell(ctx, &api.TellRequest{Migration: c.move.tracker.spec.ID, Message: message})
+// call sends a message without a session. It may get lost: the machines repeat what matters. So there is no use in
+// two that say the same.
+func (c *control) call(kind migration.MessageKind, message *api.Message) {
+	if !c.beginCall(kind) {
+		return
 	}
+	defer c.endCall(kind)
+	var reply *api.TellReply
+	err := c.ask(c.agent.ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
+		reply, err = peer.Tell(ctx, &api.TellRequest{Migration: c.move.tracker.spec.ID, Message: message})
+		return err
+	})
 	if err != nil {
-		c.agent.log.Debug("message not delivered", "migration", c.move.tracker.spec.ID, "kind", message.Kind, "error", err)
+		c.agent.log.Debug("message not delivered", "migration", c.move.tracker.spec.ID, "kind", kind, "error", err)
+		return
+	}
+	if reply.Answer != nil {
+		c.agent.deliver(c.move, reply.Answer)
+	}
+}
+
+func (c *control) beginCall(kind migration.MessageKind) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calling[kind] {
+		return false
+	}
+	c.calling[kind] = true
+	return true
+}
+
+func (c *control) endCall(kind migration.MessageKind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calling, kind)
+}
+
+// ask makes a call that the peer answers at once.
+func (c *control) ask(ctx context.Context, call func(context.Context, api.PeerClient) error) error {
+	return c.askFor(ctx, c.agent.config.callTimeout(), call)
+}
+
+// askFor makes a call to the peer. Without a session nobody knows whether the connection that is kept still works, and
+// TCP may take long to find out; so it gets a new one then.
+func (c *control) askFor(ctx context.Context, limit time.Duration, call func(context.Context, api.PeerClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if session := c.current(); session != nil {
+		client, err := c.agent.peers.client(c.peer)
+		if err != nil {
+			return err
+		}
+		go session.onLoss(ctx, cancel)
+		return call(ctx, api.NewPeerClient(client))
+	}
+	client, err := wire.DialControl(c.agent.id, c.peer.Address, c.peer.Name)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return call(ctx, api.NewPeerClient(client))
+}
+
+// close ends the session, when what was said has left.
+func (c *control) close() {
+	if session := c.current(); session != nil {
+		session.close()
 	}
 }
 
@@ -92,30 +165,49 @@ type sourceControl struct {
 
 // open begins the session; the first message says what is offered.
 func (c *sourceControl) open(first *api.Envelope) {
-	session := newSession()
+	session := newSession(c.agent.config.peerTimeout())
 	session.send(first)
-	c.mu.Lock()
-	c.session = session
-	c.mu.Unlock()
+	c.set(session)
 	go func() {
 		err := c.dial(session)
 		c.drop(session)
+		if reason, refused := refusal(session, err); refused {
+			c.move.tell(migration.Received{Message: migration.Message{Kind: migration.KindNeverRan, Error: reason}})
+			return
+		}
 		c.move.tell(migration.PeerLost{Error: plain(err)})
 	}()
 }
 
+// refusal tells whether the peer refused the offer. Then it knows nothing of the migration and never will: an offer is
+// made once.
+func refusal(session *session, err error) (reason string, refused bool) {
+	s, ok := status.FromError(err)
+	if !ok || session.heard.Load() {
+		return "", false
+	}
+	switch s.Code() {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.PermissionDenied,
+		codes.ResourceExhausted, codes.Unimplemented:
+		return s.Message(), true
+	default:
+		return "", false
+	}
+}
+
 func (c *sourceControl) dial(session *session) error {
-	client, err := c.agent.peers.client(c.peer)
+	client, done, err := c.agent.peers.sessionClient(c.peer)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(c.agent.ctx)
 	defer cancel()
 	stream, err := api.NewPeerClient(client).Session(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.run(session, stream, c.receive)
 	}
-	return c.run(session, stream, c.receive)
+	done(errors.Is(err, errSilent))
+	return err
 }
 
 func (c *sourceControl) sendMessage(message migration.Message, extend func(*api.Envelope)) {
@@ -142,15 +234,6 @@ func (c *sourceControl) receive(envelope *api.Envelope) {
 			return
 		}
 		c.move.tell(migration.Received{Message: message})
-	}
-}
-
-// close ends the session, when what was said has left.
-func (c *control) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.session != nil {
-		c.session.close()
 	}
 }
 

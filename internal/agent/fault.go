@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,75 +18,66 @@ type FaultKind string
 const (
 	FaultKill  FaultKind = "kill"  // the agent is killed, at once
 	FaultFail  FaultKind = "fail"  // the step fails
-	FaultPause FaultKind = "pause" // the step waits until a test has done something to it: see Fault.File
+	FaultPause FaultKind = "pause" // the step waits until Reached is removed
 )
 
-// Fault is something that goes wrong at one point of a migration. Tests compose faults; an agent that was started
-// without any has none.
+// Fault is something that goes wrong at one point of a migration. Tests compose faults; they are files, so that one can
+// be set while the agent runs. Each happens once. An agent that was not started with Config.Faults has none.
 type Fault struct {
 	Side string // source or target
-	Step string
+	Step string // or undo
 	When string // before or after
-	Kind FaultKind
 }
 
-// ParseFault reads SIDE:STEP:before|after:kill|fail|pause.
-func ParseFault(text string) (Fault, error) {
-	parts := strings.Split(text, ":")
-	if len(parts) != 4 {
-		return Fault{}, fmt.Errorf("fault %q: want SIDE:STEP:WHEN:KIND", text)
-	}
-	fault := Fault{Side: parts[0], Step: parts[1], When: parts[2], Kind: FaultKind(parts[3])}
-	if !slices.Contains([]string{"source", "target"}, fault.Side) ||
-		!slices.Contains([]string{"before", "after"}, fault.When) ||
-		!slices.Contains([]FaultKind{FaultKill, FaultFail, FaultPause}, fault.Kind) {
-		return Fault{}, fmt.Errorf("fault %q: want source|target:STEP:before|after:kill|fail|pause", text)
-	}
-	return fault, nil
-}
-
-// File is made, in the agent's run directory, when a paused step is reached. The step goes on when it is removed.
-func (f Fault) File(runDir string) string {
+func (f Fault) path(runDir string) string {
 	return filepath.Join(runDir, "faults", f.Side+"-"+f.Step+"-"+f.When)
 }
 
-// errFault is what a step with FaultFail returns.
-var errFault = errors.New("failed on purpose, by a fault that this agent was started with")
+// Reached is the file that says that the fault has happened.
+func (f Fault) Reached(runDir string) string { return f.path(runDir) + ".reached" }
 
-type faults struct {
-	runDir string
-	list   []Fault
-}
-
-// at makes happen what was asked for at this point. Each fault happens once in the life of an agent process, so that
-// an agent that was killed by one can be started again with it.
-func (f *faults) at(ctx context.Context, side, step, when string) error {
-	for _, fault := range f.list {
-		if fault.Side != side || fault.Step != step || fault.When != when {
-			continue
-		}
-		switch fault.Kind {
-		case FaultKill:
-			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
-				return err
-			}
-			select {} // The signal ends this process.
-		case FaultFail:
-			return errFault
-		case FaultPause:
-			return pause(ctx, fault.File(f.runDir))
-		}
+// Set makes the fault happen when an agent with this run directory comes to it.
+func (f Fault) Set(runDir string, kind FaultKind) error {
+	if err := os.MkdirAll(filepath.Dir(f.path(runDir)), 0o700); err != nil {
+		return fmt.Errorf("set a fault: %w", err)
+	}
+	if err := os.WriteFile(f.path(runDir), []byte(kind), 0o600); err != nil {
+		return fmt.Errorf("set a fault: %w", err)
 	}
 	return nil
 }
 
+// errFault is what a step with FaultFail returns.
+var errFault = errors.New("failed on purpose, by a fault that was set")
+
+// happen does what was asked for at this point.
+func (f Fault) happen(ctx context.Context, runDir string) error {
+	kind, err := os.ReadFile(f.path(runDir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.Rename(f.path(runDir), f.Reached(runDir))
+	}
+	if err != nil {
+		return fmt.Errorf("fault: %w", err)
+	}
+	switch FaultKind(strings.TrimSpace(string(kind))) {
+	case FaultKill:
+		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+			return err
+		}
+		select {} // The signal ends this process.
+	case FaultFail:
+		return errFault
+	case FaultPause:
+		return pause(ctx, f.Reached(runDir))
+	}
+	return fmt.Errorf("fault of unknown kind %.20q", kind)
+}
+
+// pause waits until a file is removed.
 func pause(ctx context.Context, file string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return err
-	}
 	poll := time.NewTicker(2 * time.Millisecond)
 	defer poll.Stop()
 	for {
@@ -100,4 +90,12 @@ func pause(ctx context.Context, file string) error {
 		case <-poll.C:
 		}
 	}
+}
+
+// fault makes happen what a test asked for at this point of a migration.
+func (m *move) fault(ctx context.Context, step, when string) error {
+	if !m.agent.config.Faults {
+		return nil
+	}
+	return Fault{Side: string(m.tracker.spec.Side), Step: step, When: when}.happen(ctx, m.agent.config.RunDir)
 }

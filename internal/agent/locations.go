@@ -82,7 +82,7 @@ func (l *locations) forget(address netip.Addr) {
 // busy tells whether this node itself has to say where an address is: it has the container, or moves it.
 func (l *locations) busy(address netip.Addr, container string) bool {
 	if container != "" {
-		if _, moving := l.agent.moves.of(container); moving {
+		if l.agent.moves.of(container) != nil {
 			return true
 		}
 	}

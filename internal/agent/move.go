@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -53,6 +52,8 @@ type move struct {
 	work    work
 	running map[migration.StepName]*runningStep
 	answer  *migration.Message // of the event being processed
+	asking  bool               // the outcome is being asked for
+	halted  bool               // the journal could not be written; see restartFromJournal
 	over    bool
 	done    chan struct{} // closed when the migration has ended on this node
 	final   chan bool     // EmitFinal or Deny
@@ -64,7 +65,10 @@ type runningStep struct {
 	ended  chan struct{}
 }
 
-var errInterrupted = errors.New("interrupted, because the migration is being undone")
+var (
+	errInterrupted = errors.New("interrupted, because the migration is being undone")
+	errHalted      = errors.New("the journal of this migration cannot be written; it is tried again")
+)
 
 func newMove(agent *Agent, journal *journal, machine *migration.Machine) *move {
 	return &move{
@@ -79,6 +83,9 @@ func newMove(agent *Agent, journal *journal, machine *migration.Machine) *move {
 func (m *move) step(event migration.Event) (*migration.Message, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.halted {
+		return nil, errHalted
+	}
 	m.answer = nil
 	actions, err := m.machine.Step(event)
 	m.execute(actions)
@@ -144,7 +151,7 @@ func (m *move) executeOne(action migration.Action) {
 		m.start(action.Step, m.performUndo)
 	case migration.Interrupt:
 		if step, ok := m.running[action.Step]; ok {
-			step.cancel(errInterrupted)
+			step.cancel(m.interruption())
 		}
 	case migration.EmitFinal:
 		answer(m.final, true)
@@ -155,7 +162,10 @@ func (m *move) executeOne(action migration.Action) {
 	case migration.Send:
 		m.work.send(action.Message)
 	case migration.AskOutcome:
-		go m.ask(action.Abort)
+		if !m.asking { // a tick asks again
+			m.asking = true
+			go m.ask(action.Abort)
+		}
 	case migration.Answer:
 		m.answer = &action.Message
 	case migration.CheckArrived:
@@ -163,6 +173,14 @@ func (m *move) executeOne(action migration.Action) {
 	case migration.Finish:
 		m.finish(action)
 	}
+}
+
+// interruption is why a step is interrupted, in words that the peer may be told.
+func (m *move) interruption() error {
+	if reason := m.machine.Record().Error; reason != "" {
+		return fmt.Errorf("%w: %s", errInterrupted, reason)
+	}
+	return errInterrupted
 }
 
 func (m *move) deny(step migration.StepName) {
@@ -216,14 +234,13 @@ func (m *move) endStep(life int, event migration.Event) {
 
 func (m *move) perform(ctx context.Context, name migration.StepName) migration.Event {
 	began := time.Now()
-	side := string(m.tracker.spec.Side)
-	err := m.agent.faults.at(ctx, side, string(name), "before")
+	err := m.fault(ctx, string(name), "before")
 	var ended time.Time
 	if err == nil {
 		ended, err = m.work.do(ctx, name)
 	}
 	if err == nil {
-		err = m.agent.faults.at(ctx, side, string(name), "after")
+		err = m.fault(ctx, string(name), "after")
 	}
 	if ended.IsZero() {
 		ended = time.Now()
@@ -233,7 +250,7 @@ func (m *move) perform(ctx context.Context, name migration.StepName) migration.E
 
 func (m *move) performUndo(ctx context.Context, name migration.StepName) migration.Event {
 	began := time.Now()
-	err := m.agent.faults.at(ctx, string(m.tracker.spec.Side), string(name), "before")
+	err := m.fault(ctx, string(name), "before")
 	if err == nil {
 		err = m.work.undo(ctx, name)
 	}
@@ -258,9 +275,10 @@ func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended 
 }
 
 func (m *move) ask(abort bool) {
-	ctx, cancel := context.WithTimeout(m.agent.ctx, 10*time.Second)
-	defer cancel()
-	message, err := m.work.ask(ctx, abort)
+	message, err := m.work.ask(m.agent.ctx, abort)
+	m.mu.Lock()
+	m.asking = false
+	m.mu.Unlock()
 	if err != nil {
 		m.agent.log.Debug("outcome unknown", "migration", m.tracker.spec.ID, "error", err)
 		return // The machine asks again at a later tick.
@@ -301,46 +319,18 @@ func permission(ctx context.Context, answer <-chan bool) error {
 	}
 }
 
-// restartFromJournal does what a crash and a restart of the agent would do: a journal that cannot be written must not
-// let the machine run ahead of what is durable.
-func (m *move) restartFromJournal(cause error) {
-	m.agent.log.Error("journal cannot be written", "migration", m.tracker.spec.ID, "error", cause)
-	m.life++
-	steps := maps.Clone(m.running)
-	for _, step := range steps {
-		step.cancel(fmt.Errorf("journal cannot be written: %w", cause))
-	}
-	go func() {
-		for _, step := range steps {
-			<-step.ended
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		record, err := m.journal.read()
-		if errors.Is(err, errNoJournal) {
-			m.finish(migration.Finish{Result: migration.RolledBack, Error: "the journal cannot be written: " + cause.Error()})
-			return
-		}
-		if err != nil {
-			m.agent.log.Error("journal cannot be read", "migration", m.tracker.spec.ID, "error", err)
-			return
-		}
-		machine, actions, err := migration.Resume(record)
-		if err != nil {
-			m.agent.log.Error("journal cannot be used", "migration", m.tracker.spec.ID, "error", err)
-			return
-		}
-		m.machine = machine
-		m.execute(actions)
-	}()
-}
-
 func (m *move) finish(result migration.Finish) {
 	if m.over {
 		return
 	}
 	m.over = true
 	m.work.ended(result)
+	close(m.done)
+}
+
+// remember makes this a migration that has ended already.
+func (m *move) remember() {
+	m.over = true
 	close(m.done)
 }
 

@@ -16,35 +16,76 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// keepMoves is how many ended migrations a node remembers: their reports, and the answers to peers that ask late.
-const keepMoves = 500
+const (
+	// keepMoves is how many ended migrations a node remembers: their reports, and the answers to peers that ask late.
+	keepMoves = 500
+	// maxArriving is how many migrations from one node may be under way.
+	maxArriving = 32
+	// windTimeout is how long migrations may take to come to an end when the agent shall end.
+	windTimeout = 15 * time.Second
+)
 
 // moves are the migrations that this node has to do with, or had.
 type moves struct {
 	agent *Agent
 	mu    sync.Mutex
 	byID  map[string]*move
+	execs map[string]int // by container: processes that are run in it for somebody
+	over  bool           // no more begin
 }
 
-func newMoves(agent *Agent) *moves { return &moves{agent: agent, byID: map[string]*move{}} }
+func newMoves(agent *Agent) *moves {
+	return &moves{agent: agent, byID: map[string]*move{}, execs: map[string]int{}}
+}
+
+func (m *moves) journal(id string, definition engine.Definition) *journal {
+	return &journal{dir: m.dir(id), definition: definition, spare: m.agent.spare}
+}
 
 func (m *moves) dir(id string) string {
 	return filepath.Join(m.agent.config.StateDir, "migrations", id)
 }
 
-// of returns the migration under way of a container.
-func (m *moves) of(container string) (id string, moving bool) {
+// of returns the migration under way of a container, or nil.
+func (m *moves) of(container string) *move {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for id, move := range m.byID {
+	return m.underWay(container)
+}
+
+func (m *moves) underWay(container string) *move {
+	for _, move := range m.byID {
 		if move.tracker.spec.Container == container && !move.ended() {
-			return id, true
+			return move
 		}
 	}
-	return "", false
+	return nil
+}
+
+// enter notes that somebody runs a process in a container, unless it is being migrated: such a process could not be.
+func (m *moves) enter(container string) (leave func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if move := m.underWay(container); move != nil {
+		return nil, move.busy()
+	}
+	m.execs[container]++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.execs[container]--; m.execs[container] == 0 {
+			delete(m.execs, container)
+		}
+	}, nil
+}
+
+// entered tells how many run a process in a container.
+func (m *moves) entered(container string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.execs[container]
 }
 
 func (m *moves) find(id string) (*move, error) {
@@ -61,16 +102,31 @@ func (m *moves) add(added *move) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	spec := added.tracker.spec
+	if m.over {
+		return fmt.Errorf("%w: the agent of %s is ending", engine.ErrBusy, m.agent.self.Name)
+	}
 	if m.byID[spec.ID] != nil {
 		return fmt.Errorf("%w: migration %s is known already", engine.ErrBusy, spec.ID)
 	}
-	for id, move := range m.byID {
-		if move.tracker.spec.Container == spec.Container && !move.ended() {
-			return fmt.Errorf("%w: container %s is already being migrated (%s)", engine.ErrBusy, spec.Name, id)
-		}
+	if move := m.underWay(spec.Container); move != nil {
+		return move.busy()
+	}
+	if spec.Side == migration.Target && m.arriving(spec.Source) >= maxArriving {
+		return fmt.Errorf("%w: %d migrations from %s to %s are under way: wait until some have ended",
+			engine.ErrBusy, maxArriving, spec.Source, spec.Target)
 	}
 	m.byID[spec.ID] = added
 	return nil
+}
+
+func (m *moves) arriving(source string) int {
+	count := 0
+	for _, move := range m.byID {
+		if spec := move.tracker.spec; spec.Side == migration.Target && spec.Source == source && !move.ended() {
+			count++
+		}
+	}
+	return count
 }
 
 // list returns all migrations, oldest first.
@@ -87,11 +143,13 @@ func (m *moves) list() []*move {
 	return list
 }
 
-// prune forgets the oldest ended migrations.
+// prune forgets the oldest ended migrations, but none that an operator has decided: the other node does not know of that,
+// and may ask at any time. To what has ended otherwise there is a right answer for any migration that is not known:
+// see Outcome and Tell.
 func (m *moves) prune() {
 	list := m.list()
 	for _, move := range list[:max(0, len(list)-keepMoves)] {
-		if !move.ended() {
+		if record := move.record(); !move.ended() || record.Resolved || record.Overruled {
 			continue
 		}
 		m.mu.Lock()
@@ -110,6 +168,9 @@ func (m *moves) recover() error {
 		return fmt.Errorf("journals: %w", err)
 	}
 	for _, dir := range entries {
+		if migration.CheckID(dir.Name()) != nil {
+			continue
+		}
 		if err := m.recoverOne(dir.Name()); err != nil {
 			// One journal that cannot be read must not keep a node from serving; its container stays as it is.
 			m.agent.log.Error("migration cannot be recovered", "migration", dir.Name(), "error", err)
@@ -130,135 +191,19 @@ func (m *moves) recoverOne(id string) error {
 	if err != nil {
 		return err
 	}
-	move := newMove(m.agent, &journal{dir: m.dir(id), definition: read.Definition}, machine)
-	if err := m.agent.equip(move, read.Definition, nil); err != nil {
-		return err
-	}
+	move := newMove(m.agent, m.journal(id, read.Definition), machine)
+	m.agent.equip(move, read.Definition, nil)
 	move.tracker.load(m.dir(id))
 	m.mu.Lock()
 	m.byID[id] = move
 	m.mu.Unlock()
+	if read.Record.State == migration.Done {
+		move.remember() // What it would do it has done, and it does it again when the peer asks.
+		return nil
+	}
 	m.agent.log.Info("migration recovered", "migration", id, "state", read.Record.State)
 	move.begin(actions)
 	return nil
-}
-
-// equip gives a move the work of its side.
-func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) error {
-	spec := m.tracker.spec
-	if spec.Side == migration.Source {
-		node, err := a.peers.find(spec.Target)
-		if err != nil {
-			return err
-		}
-		m.work = newSource(a, m, definition, node)
-		return nil
-	}
-	node, err := a.peers.find(spec.Source)
-	if err != nil {
-		return err
-	}
-	m.work = newTarget(a, m, definition, node, offer)
-	return nil
-}
-
-// migrate begins to move a container away.
-func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move, error) {
-	spec, definition, node, err := a.specify(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	machine, err := migration.New(spec)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errInvalid, err)
-	}
-	m := newMove(a, &journal{dir: a.moves.dir(spec.ID), definition: definition}, machine)
-	m.work = newSource(a, m, definition, node)
-	if err := a.moves.add(m); err != nil {
-		return nil, err
-	}
-	actions, err := machine.Step(migration.Start{})
-	if err != nil {
-		return nil, err
-	}
-	m.begin(actions)
-	if request.TimeoutSeconds > 0 {
-		m.limit(time.Duration(request.TimeoutSeconds * float64(time.Second)))
-	}
-	return m, nil
-}
-
-// specify finds what a user means, and refuses what makes no sense.
-func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migration.Spec, engine.Definition, identity.Node, error) {
-	fail := func(err error) (migration.Spec, engine.Definition, identity.Node, error) {
-		return migration.Spec{}, engine.Definition{}, identity.Node{}, err
-	}
-	mode, err := migration.ParseMode(request.Mode)
-	if err == nil {
-		err = migration.CheckTimeout(time.Duration(request.TimeoutSeconds * float64(time.Second)))
-	}
-	if err != nil {
-		return fail(fmt.Errorf("%w: %w", errInvalid, err))
-	}
-	node, err := a.peers.find(request.Node)
-	if err != nil {
-		return fail(err)
-	}
-	if err := migration.CheckRoute(a.self.Name, node.Name); err != nil {
-		return fail(fmt.Errorf("%w: %w", errInvalid, err))
-	}
-	container, err := a.idle(ctx, request.Container)
-	if err != nil {
-		return fail(err)
-	}
-	if container.State != engine.Running {
-		return fail(fmt.Errorf("%w: %s is %s; only a running container can be migrated", engine.ErrNotRunning,
-			container.Definition.Name, container.State))
-	}
-	spec := migration.Spec{
-		ID: randomHex(8), Side: migration.Source, Container: container.Definition.ID, Name: container.Definition.Name,
-		Source: a.self.Name, Target: node.Name, Mode: mode, Started: time.Now().UTC(),
-	}
-	return spec, container.Definition, node, nil
-}
-
-// accept begins a migration that a peer offers.
-func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
-	if err := checkProtocol(from, offer); err != nil {
-		return nil, err
-	}
-	var definition engine.Definition
-	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
-		return nil, fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
-	}
-	spec := migration.Spec{
-		ID: offer.Migration, Side: migration.Target, Container: definition.ID, Name: definition.Name,
-		Source: from, Target: a.self.Name, Mode: migration.Mode(offer.Mode), Started: time.Unix(0, offer.StartedUnixNanoseconds).UTC(),
-	}
-	machine, err := migration.New(spec)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errInvalid, err)
-	}
-	if offer.MemoryBytes < 0 || offer.TreesBytes < 0 {
-		return nil, fmt.Errorf("%w: sizes cannot be negative", errInvalid)
-	}
-	m := newMove(a, &journal{dir: a.moves.dir(spec.ID), definition: definition}, machine)
-	if err := a.equip(m, definition, offer); err != nil {
-		return nil, err
-	}
-	if err := a.moves.add(m); err != nil {
-		return nil, err
-	}
-	m.begin(nil)
-	return m, nil
-}
-
-func checkProtocol(from string, offer *api.Offer) error {
-	if offer.Protocol == protocolVersion {
-		return nil
-	}
-	return fmt.Errorf("%w: node %s speaks version %d of the migration protocol, this node %d: use the same version of godwit on both",
-		errInvalid, from, offer.Protocol, protocolVersion)
 }
 
 // ban makes sure that a migration that this node does not know never runs here: an offer of it that comes late is
@@ -277,19 +222,61 @@ func (m *moves) ban(id, from string) error {
 	if err != nil {
 		return err
 	}
-	banned := newMove(m.agent, &journal{dir: m.dir(id)}, machine)
+	banned := newMove(m.agent, m.journal(id, engine.Definition{}), machine)
+	m.agent.equip(banned, engine.Definition{}, nil)
 	if err := banned.journal.write(record); err != nil {
 		return err
 	}
-	banned.over = true
-	close(banned.done)
+	banned.remember()
 	m.byID[id] = banned
+	go m.prune()
 	return nil
+}
+
+// peerBack lets migrations that wait for a node ask it at once.
+func (m *moves) peerBack(node string) {
+	for _, move := range m.list() {
+		if spec := move.tracker.spec; !move.ended() && (spec.Source == node || spec.Target == node) {
+			move.tell(migration.PeerBack{})
+		}
+	}
+}
+
+// wind brings migrations to an end because the agent shall end: undone, if they are not too far for that. What has not
+// ended in time goes on from its journal when an agent is back.
+func (m *moves) wind(ctx context.Context) {
+	m.mu.Lock()
+	m.over = true
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, windTimeout)
+	defer cancel()
+	for _, move := range m.list() {
+		if !move.ended() {
+			move.tell(migration.Cancel{Reason: "the agent of " + m.agent.self.Name + " was told to end"})
+		}
+	}
+	for _, move := range m.list() {
+		if waitFor(ctx, move.done) != nil {
+			m.agent.log.Warn("migration not ended; it goes on when the agent is back", "migration", move.tracker.spec.ID)
+		}
+	}
+}
+
+// busy is the error for who wants to do something else with a container that is being migrated.
+func (m *move) busy() error {
+	spec, what := m.tracker.spec, `wait, or stop it with "godwit migration cancel %s"`
+	switch m.record().State {
+	case migration.InDoubt:
+		what = `whether it runs at ` + spec.Target + ` is not known yet: see "godwit migration show %s"`
+	case migration.Running:
+		what = spec.Source + ` has not confirmed yet that it is here; if that node is lost for good, "godwit migration resolve %s --runs-at target"`
+	}
+	return fmt.Errorf("%w: container %s is being migrated (%s): "+what, engine.ErrBusy, spec.Name, spec.ID, spec.ID)
 }
 
 // migrationEnded keeps the report, and forgets migrations that are too old.
 func (a *Agent) migrationEnded(m *move, result migration.Finish) {
-	report := m.tracker.finish(m.machine.Record())
+	report := m.tracker.finish(m.machine.Record(), result)
 	data, err := json.Marshal(report)
 	if err == nil {
 		err = kernel.WriteFileAtomic(filepath.Join(m.journal.dir, "report.json"), data, 0o600)
@@ -300,6 +287,9 @@ func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 	a.log.Info("migration ended", "migration", m.tracker.spec.ID, "container", m.tracker.spec.Name,
 		"result", result.Result, "error", result.Error)
 	go a.moves.prune()
+	if err := a.spare.keep(); err != nil {
+		a.log.Warn("no room for the next migration", "error", err)
+	}
 }
 
 // deliver hands a peer's message to a migration.

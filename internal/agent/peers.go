@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/wire"
@@ -20,7 +21,6 @@ import (
 
 const (
 	helloEvery   = 3 * time.Second
-	helloTimeout = 5 * time.Second
 	maxLocations = 1 << 16 // all addresses of a pool
 )
 
@@ -30,12 +30,15 @@ type peers struct {
 	id      *identity.Identity
 	state   string // directory of nodes.json
 	version string
+	timeout time.Duration // of a hello
 	// here lists the containers that live on this node and are not at home here.
 	here func() []*api.Location
 	// changed is called with the nodes, without this one, when the list has changed.
 	changed func([]identity.Node)
 	// heard is called with what a peer says about containers that live there.
 	heard func(node string, locations []*api.Location)
+	// back is called when a node that could not be reached answers again.
+	back func(node string)
 
 	mu    sync.Mutex
 	nodes []identity.Node
@@ -44,7 +47,8 @@ type peers struct {
 
 // peer is one other node as it was last seen.
 type peer struct {
-	client    *grpc.ClientConn
+	client    *grpc.ClientConn // nil: was given up, the next call makes another
+	sessions  int              // that use it
 	address   string
 	reachable bool
 	failure   string
@@ -53,13 +57,15 @@ type peer struct {
 	bandwidth float64 // bits per second; 0: not measured
 }
 
-func newPeers(id *identity.Identity, state, version string) (*peers, error) {
+func newPeers(id *identity.Identity, state, version string, timeout time.Duration) (*peers, error) {
 	nodes, err := identity.LoadNodes(state)
 	if err != nil {
 		return nil, fmt.Errorf("the list of nodes: %w", err)
 	}
 	merged, _ := identity.Merge(nodes, []identity.Node{id.Node})
-	return &peers{id: id, state: state, version: version, nodes: merged, known: map[string]*peer{}}, nil
+	return &peers{
+		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{},
+	}, nil
 }
 
 // list returns the nodes that this one knows, itself included.
@@ -101,19 +107,64 @@ func (p *peers) byNumber(number int) (string, bool) {
 func (p *peers) client(node identity.Node) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	known, err := p.connected(node)
+	if err != nil {
+		return nil, err
+	}
+	return known.client, nil
+}
+
+// connected is the peer with its client. The caller has locked mu.
+func (p *peers) connected(node identity.Node) (*peer, error) {
 	known := p.known[node.Name]
-	if known != nil && known.address == node.Address {
-		return known.client, nil
+	if known != nil && known.client != nil && known.address == node.Address {
+		return known, nil
 	}
 	client, err := wire.DialControl(p.id, node.Address, node.Name)
 	if err != nil {
 		return nil, fmt.Errorf("node %s at %s: %w", node.Name, node.Address, err)
 	}
-	if known != nil {
+	if known == nil {
+		known = &peer{failure: "not reached yet"}
+		p.known[node.Name] = known
+	} else if known.client != nil {
 		known.client.Close()
 	}
-	p.known[node.Name] = &peer{client: client, address: node.Address, failure: "not reached yet"}
-	return client, nil
+	known.client, known.address, known.sessions = client, node.Address, 0
+	return known, nil
+}
+
+// sessionClient is client for a session, whose end is told by done.
+func (p *peers) sessionClient(node identity.Node) (client *grpc.ClientConn, done func(silent bool), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, err := p.connected(node)
+	if err != nil {
+		return nil, nil, err
+	}
+	client = known.client
+	known.sessions++
+	return client, func(silent bool) { p.sessionEnded(known, client, silent) }, nil
+}
+
+func (p *peers) sessionEnded(known *peer, client *grpc.ClientConn, silent bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known.client != client {
+		return
+	}
+	known.sessions--
+	if silent {
+		known.disconnect()
+	}
+}
+
+// disconnect gives a connection up that does not seem to work any more: a new one may work long before TCP notices.
+func (p *peer) disconnect() {
+	if p.client != nil && p.sessions == 0 {
+		p.client.Close()
+		p.client = nil
+	}
 }
 
 // learn merges what another node knows.
@@ -134,7 +185,7 @@ func (p *peers) learn(heard []identity.Node) {
 
 // run says hello to every other node until ctx ends.
 func (p *peers) run(ctx context.Context) {
-	ticker := time.NewTicker(helloEvery)
+	ticker := time.NewTicker(min(helloEvery, p.timeout))
 	defer ticker.Stop()
 	for {
 		var all sync.WaitGroup
@@ -156,7 +207,7 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	request, err := p.helloRequest()
 	if err != nil {
@@ -206,21 +257,33 @@ func (p *peers) hear(from string, nodesJSON []byte, locations []*api.Location) e
 
 func (p *peers) note(name, version string, rtt time.Duration, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	known := p.known[name]
 	if known == nil {
+		p.mu.Unlock()
 		return
 	}
-	known.reachable = err == nil
+	back := err == nil && !known.reachable
+	known.note(version, rtt, err)
+	if status.Code(err) == codes.DeadlineExceeded {
+		known.disconnect()
+	}
+	p.mu.Unlock()
+	if back {
+		p.back(name)
+	}
+}
+
+func (p *peer) note(version string, rtt time.Duration, err error) {
+	p.reachable = err == nil
 	if err != nil {
-		known.failure = err.Error()
+		p.failure = plain(err)
 		return
 	}
-	known.version, known.failure = version, ""
-	if known.rtt == 0 || rtt < known.rtt {
-		known.rtt = rtt
+	p.version, p.failure = version, ""
+	if p.rtt == 0 || rtt < p.rtt {
+		p.rtt = rtt
 	} else {
-		known.rtt += (rtt - known.rtt) / 8 // follow a way that has become longer, not a busy moment
+		p.rtt += (rtt - p.rtt) / 8 // follow a way that has become longer, not a busy moment
 	}
 }
 
@@ -266,8 +329,10 @@ func (p *peers) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var failed []error
-	for _, known := range maps.All(p.known) {
-		failed = append(failed, known.client.Close())
+	for _, known := range p.known {
+		if known.client != nil {
+			failed = append(failed, known.client.Close())
+		}
 	}
 	return errors.Join(failed...)
 }

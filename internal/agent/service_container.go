@@ -113,6 +113,11 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 	if err != nil {
 		return wireError(err)
 	}
+	leave, err := s.agent.moves.enter(container.Definition.ID)
+	if err != nil {
+		return wireError(err)
+	}
+	defer leave()
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	output := &execOutput{stream: stream}
@@ -190,6 +195,8 @@ func wireError(err error) error {
 		code = codes.AlreadyExists
 	case errors.Is(err, engine.ErrNotRunning), errors.Is(err, engine.ErrBusy):
 		code = codes.FailedPrecondition
+	case full(err):
+		code = codes.ResourceExhausted
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
 	case errors.Is(err, errInvalid):

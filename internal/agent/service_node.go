@@ -17,7 +17,7 @@ func (s *localService) Token(_ context.Context, request *api.TokenRequest) (*api
 	if err != nil {
 		return nil, wireError(fmt.Errorf("%w; run this on the node that was initialised first", err))
 	}
-	token, err := authority.IssueToken(time.Duration(request.TtlSeconds*float64(time.Second)), "")
+	token, err := authority.IssueToken(time.Duration(request.TtlSeconds*float64(time.Second)), request.Node)
 	if err != nil {
 		return nil, wireError(err)
 	}
@@ -41,9 +41,12 @@ func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*a
 	return &api.NodesReply{Nodes: s.agent.peers.describe()}, nil
 }
 
+// measureTimeout bounds the measurement of a link.
+const measureTimeout = 10 * time.Second
+
 // measure finds the bandwidth to a node with a short burst.
 func (a *Agent) measure(ctx context.Context, node identity.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	conn, err := wire.Dial(ctx, a.id, node.Address, node.Name)
 	if err != nil {

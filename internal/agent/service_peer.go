@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,13 @@ import (
 
 // protocolVersion of what two agents say to each other. It changes whenever two versions would misunderstand.
 const protocolVersion = 1
+
+// What one node may use of another. Peers have certificates, but one that has gone wrong must not take its neighbours
+// with it.
+const (
+	maxPeerStreams = 128 // calls and sessions of one connection
+	maxDataConns   = 128 // data connections of all peers
+)
 
 // peerService answers other nodes. Who they are is proven by their certificates; what they say is not trusted.
 type peerService struct {
@@ -51,7 +59,7 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 	if err != nil {
 		return err
 	}
-	first, err := stream.Recv()
+	first, err := firstOf(stream, s.agent.config.peerTimeout())
 	if err != nil {
 		return err
 	}
@@ -74,6 +82,27 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 	return nil
 }
 
+// firstOf receives the first message of a session. A peer that opens one and says nothing is not waited for.
+func firstOf(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope], patience time.Duration) (*api.Envelope, error) {
+	type received struct {
+		envelope *api.Envelope
+		err      error
+	}
+	first := make(chan received, 1)
+	go func() { // It ends with the stream, and that with the caller.
+		envelope, err := stream.Recv()
+		first <- received{envelope, err}
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case got := <-first:
+		return got.envelope, got.err
+	case <-timer.C:
+		return nil, status.Errorf(codes.DeadlineExceeded, "a session begins with an offer, and none came for %s", patience)
+	}
+}
+
 // peerMove finds a migration that the calling node has to do with.
 func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
 	from, err := caller(ctx)
@@ -90,13 +119,18 @@ func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
 	return m, nil
 }
 
+// Tell hands a message to a migration. A target that says that the container of a migration runs, of which this node
+// knows nothing, has the only copy: what is forgotten had come to its end, see prune.
 func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.TellReply, error) {
-	m, err := s.peerMove(ctx, request.Migration)
-	if err != nil {
-		return nil, err
-	}
 	if request.Message == nil {
 		return nil, status.Error(codes.InvalidArgument, "no message")
+	}
+	m, err := s.peerMove(ctx, request.Migration)
+	if status.Code(err) == codes.NotFound && request.Message.Kind == string(migration.KindRunning) {
+		return &api.TellReply{Answer: &api.Message{Kind: string(migration.KindConfirm)}}, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	if migration.MessageKind(request.Message.Kind).NeedsSession() {
 		return nil, status.Errorf(codes.InvalidArgument, "message %.40q belongs in a session", request.Message.Kind)
@@ -182,6 +216,7 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 
 // serveData hands data connections to the migrations that they belong to.
 func (a *Agent) serveData(ctx context.Context, listener *wire.Listener) {
+	room := make(chan struct{}, maxDataConns)
 	for {
 		conn, err := listener.AcceptData(ctx)
 		if err != nil {
@@ -190,7 +225,15 @@ func (a *Agent) serveData(ctx context.Context, listener *wire.Listener) {
 			}
 			return
 		}
+		select {
+		case room <- struct{}{}:
+		default:
+			a.log.Warn("data connection refused: there are too many", "from", conn.Peer().Name)
+			conn.Close()
+			continue
+		}
 		go func() {
+			defer func() { <-room }()
 			if err := a.serveConn(ctx, conn); err != nil {
 				a.log.Info("data connection ended", "from", conn.Peer().Name, "error", err)
 			}
@@ -214,16 +257,39 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	}
 	defer session.Close()
 	if hello.Purpose == purposeMeasure {
-		_, err := session.Next() // probes are answered while it reads
-		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			return nil
-		}
-		return err
+		return answerProbes(ctx, session)
 	}
 	if !work.attach(ctx, session) {
 		return errors.New("a second data connection for one migration")
 	}
-	return waitFor(ctx, work.move.done)
+	return a.attend(ctx, work)
+}
+
+// answerProbes serves a connection over which a peer measures the link, for no longer than that can take.
+func answerProbes(ctx context.Context, session *stream.Session) error {
+	limit := time.AfterFunc(2*measureTimeout, func() { _ = session.Close() })
+	defer limit.Stop()
+	_, err := session.Next() // probes are answered while it reads
+	if errors.Is(err, io.EOF) || ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// attend keeps a data connection until the migration has ended here, and then until the source has heard so: the end of
+// the connection would tell it sooner, but not why.
+func (a *Agent) attend(ctx context.Context, work *target) error {
+	if err := waitFor(ctx, work.move.done); err != nil {
+		return err
+	}
+	session := work.control.current()
+	if session == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lingerAtMost)
+	defer cancel()
+	_ = waitFor(ctx, session.gone) // Whether it has heard or not, it is over.
+	return nil
 }
 
 // targetOf finds the migration that a data connection is for.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
@@ -20,18 +21,24 @@ type envelopeStream interface {
 }
 
 // session is the control stream of one migration. What is sent leaves in order and never makes the sender wait; that
-// it is lost is told once, by the error of run.
+// it is lost is told once, by the error of run. Both ends say something now and then although there is nothing to say,
+// because a link that breaks tells nobody: a container may be frozen meanwhile, so neither can wait as long as TCP does.
 type session struct {
-	out  chan *api.Envelope
-	once sync.Once
-	gone chan struct{}
+	out     chan *api.Envelope
+	once    sync.Once
+	gone    chan struct{}
+	heard   atomic.Bool   // the peer has said something
+	silence time.Duration // after which the peer counts as lost
 }
 
 // outboxSize is more than a migration ever says in one session.
 const outboxSize = 64
 
-func newSession() *session {
-	return &session{out: make(chan *api.Envelope, outboxSize), gone: make(chan struct{})}
+// errSilent says that the peer is there no more, or the way to it.
+var errSilent = errors.New("nothing was heard of it")
+
+func newSession(silence time.Duration) *session {
+	return &session{out: make(chan *api.Envelope, outboxSize), gone: make(chan struct{}), silence: silence}
 }
 
 // send queues an envelope. On a session that is lost, or whose peer has stopped reading, it is dropped: the machines
@@ -43,6 +50,13 @@ func (s *session) send(envelope *api.Envelope) {
 	}
 }
 
+// onLoss calls cancel when the session has ended, unless ctx ends first.
+func (s *session) onLoss(ctx context.Context, cancel func()) {
+	if waitFor(ctx, s.gone) == nil {
+		cancel()
+	}
+}
+
 func (s *session) close() { s.once.Do(func() { close(s.gone) }) }
 
 // lingerAtMost bounds how long the end of a session waits for the peer to have read what was said last.
@@ -50,11 +64,23 @@ const lingerAtMost = 5 * time.Second
 
 // run passes envelopes on until either end breaks the session, or close is called here.
 func (s *session) run(stream envelopeStream, receive func(*api.Envelope)) error {
-	written, received := make(chan error, 1), make(chan error, 1)
+	written, received, silent := make(chan error, 1), make(chan error, 1), make(chan struct{})
+	watchdog := time.AfterFunc(s.silence, func() { close(silent) })
+	defer watchdog.Stop()
 	go func() { written <- s.write(stream) }()
-	go func() { received <- readAll(stream, receive) }()
+	go func() {
+		received <- readAll(stream, func(envelope *api.Envelope) {
+			if watchdog.Stop() {
+				watchdog.Reset(s.silence)
+			}
+			s.heard.Store(true)
+			receive(envelope)
+		})
+	}()
 	defer s.close()
 	select {
+	case <-silent:
+		return fmt.Errorf("%w for %s", errSilent, s.silence)
 	case err := <-received:
 		if errors.Is(err, io.EOF) {
 			return errors.New("the peer ended the session")
@@ -91,27 +117,32 @@ func readAll(stream envelopeStream, receive func(*api.Envelope)) error {
 
 // write sends what is queued; when the session is closed, what was queued before still leaves.
 func (s *session) write(stream envelopeStream) error {
+	alive := time.NewTicker(max(s.silence/signsOfLife, time.Millisecond))
+	defer alive.Stop()
 	for {
+		var envelope *api.Envelope
 		select {
-		case envelope := <-s.out:
-			if err := stream.Send(envelope); err != nil {
-				return err
-			}
-			continue
+		case envelope = <-s.out:
 		default:
+			select {
+			case envelope = <-s.out:
+			case <-alive.C:
+				envelope = &api.Envelope{}
+			case <-s.gone:
+				if len(s.out) == 0 {
+					return nil
+				}
+				continue
+			}
 		}
-		select {
-		case envelope := <-s.out:
-			if err := stream.Send(envelope); err != nil {
-				return err
-			}
-		case <-s.gone:
-			if len(s.out) == 0 {
-				return nil
-			}
+		if err := stream.Send(envelope); err != nil {
+			return err
 		}
 	}
 }
+
+// signsOfLife are given in the time after which silence counts as loss: some may be late.
+const signsOfLife = 5
 
 // maxMessageParts bounds the lists that a message may bring.
 const maxMessageParts = 1 << 10

@@ -13,10 +13,8 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
-	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -44,8 +42,7 @@ type source struct {
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node) *source {
 	s := &source{agent: agent, move: m, definition: definition, target: node}
 	s.control = sourceControl{
-		control: control{agent: agent, move: m, peer: node},
-		offer:   s.offer, reservation: s.reserved,
+		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}
 	return s
 }
@@ -111,6 +108,12 @@ func (s *source) examine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if n := s.agent.moves.entered(s.definition.ID); n > 0 && len(problems) == 0 {
+		problems = append(problems, engine.Problem{
+			What: fmt.Sprintf("%d processes that were run in the container by exec", n), Why: "they belong to a session on this node",
+			Remedy: "wait until they have ended, or end them",
+		})
+	}
 	if err := refuse(problems); err != nil {
 		return err
 	}
@@ -134,132 +137,6 @@ func refuse(found []engine.Problem) error {
 	}
 	return &problemsError{problems}
 }
-
-// stage opens the data connection, measures it, and sends the layers that the target has not.
-func (s *source) stage(ctx context.Context) error {
-	if err := s.openData(ctx); err != nil {
-		return err
-	}
-	if err := s.measure(ctx); err != nil {
-		return fmt.Errorf("measure the way to %s: %w", s.target.Name, err)
-	}
-	if err := s.sendImage(ctx); err != nil {
-		return fmt.Errorf("send the image: %w", err)
-	}
-	if err := s.section(kindStaged, "", nil); err != nil {
-		return err
-	}
-	return s.data.Flush()
-}
-
-func (s *source) openData(ctx context.Context) error {
-	conn, err := wire.Dial(ctx, s.agent.id, s.target.Address, s.target.Name)
-	if err != nil {
-		return err
-	}
-	data, err := stream.Open(ctx, conn, stream.Hello{Migration: s.id(), Purpose: purposeMigration}, s.agent.streamOptions())
-	if err != nil {
-		return errors.Join(err, conn.Close())
-	}
-	s.mu.Lock()
-	s.data = data
-	s.mu.Unlock()
-	go s.listen(data)
-	go func() {
-		<-s.move.done
-		_ = data.Close() // Nothing is under way on it any more.
-	}()
-	return nil
-}
-
-// listen notices that the target ends the data connection, so that nobody waits for a link that is gone.
-func (s *source) listen(data *stream.Session) {
-	section, err := data.Next()
-	if err == nil {
-		err = fmt.Errorf("a section %.40q comes from the target", section.Kind)
-	}
-	s.move.tell(migration.PeerLost{Error: err.Error()})
-}
-
-// measure opens the connection's window and chooses the codec by what it carries.
-func (s *source) measure(ctx context.Context) error {
-	link, err := s.data.Warm(ctx, stream.Budget{})
-	if err != nil {
-		return err
-	}
-	s.agent.peers.noteLink(s.target.Name, link)
-	choice := stream.Choose(link.BandwidthBitsPerSecond, s.agent.cores)
-	if err := s.data.SetCodec(choice.Codec); err != nil {
-		return err
-	}
-	s.move.tracker.measured(link, choice)
-	return nil
-}
-
-func (s *source) sendImage(ctx context.Context) error {
-	s.mu.Lock()
-	reservation := s.reservation
-	s.mu.Unlock()
-	if reservation.GetMissingImage() {
-		config, err := s.agent.images.Config(s.definition.ImageID)
-		if err != nil {
-			return err
-		}
-		if err := s.section(kindImage, s.definition.Image, config); err != nil {
-			return err
-		}
-	}
-	for _, layer := range reservation.GetMissingLayers() {
-		if err := s.sendLayer(ctx, layer); err != nil {
-			return fmt.Errorf("layer %s: %w", layer, err)
-		}
-	}
-	return nil
-}
-
-func (s *source) sendLayer(ctx context.Context, layer string) error {
-	section, err := s.begin(kindLayer, layer)
-	if err != nil {
-		return err
-	}
-	if err := s.agent.images.ExportLayer(ctx, layer, section); err != nil {
-		return err
-	}
-	return section.Close()
-}
-
-// section sends a small section whole.
-func (s *source) section(kind, name string, content []byte) error {
-	section, err := s.begin(kind, name)
-	if err != nil {
-		return err
-	}
-	if _, err := section.Write(content); err != nil {
-		return err
-	}
-	return section.Close()
-}
-
-// begin starts a section; what is written to it counts as progress, and Close ends it.
-func (s *source) begin(kind, name string) (io.WriteCloser, error) {
-	if err := s.data.Begin(kind, name); err != nil {
-		return nil, err
-	}
-	return &sentSection{s.data, s.move.tracker}, nil
-}
-
-type sentSection struct {
-	data    *stream.Session
-	tracker *tracker
-}
-
-func (s *sentSection) Write(p []byte) (int, error) {
-	n, err := s.data.Write(p)
-	s.tracker.transferred(int64(n))
-	return n, err
-}
-
-func (s *sentSection) Close() error { return s.data.End() }
 
 // prepare does all that a dump needs and that takes time.
 func (s *source) prepare(ctx context.Context) error {
@@ -292,7 +169,7 @@ func (s *source) unprepare() error {
 		err = errors.Join(err, s.hold.Close())
 		s.hold = nil
 	}
-	return errors.Join(err, unmountMemory(s.imagesDir()))
+	return errors.Join(err, unmountMemory(s.imagesDir()), os.RemoveAll(filepath.Dir(s.imagesDir())))
 }
 
 func (s *source) holdPackets() error {
@@ -327,6 +204,7 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 
 // dump writes the execution state into memory, and sends what only grows while it does.
 func (s *source) dump(ctx context.Context) error {
+	defer s.guard(ctx)()
 	s.sender = newStateSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
 	complete := make(chan struct{})
 	followed := make(chan error, 1)
@@ -334,47 +212,6 @@ func (s *source) dump(ctx context.Context) error {
 	err := s.departure.Dump(ctx, s.imagesDir())
 	close(complete)
 	return errors.Join(err, <-followed, <-s.silenced)
-}
-
-// sendState sends what is left of the state, the files, and the final marker. The permission for the marker is asked
-// for first, so that the journal is written while the bytes leave.
-func (s *source) sendState(ctx context.Context) error {
-	permission := make(chan error, 1)
-	go func() { permission <- s.move.mayEmitFinal(ctx) }()
-	manifest, err := s.sendContent(ctx)
-	if err = errors.Join(err, <-permission); err != nil {
-		return err
-	}
-	if err := s.section(kindFinal, "", manifest); err != nil {
-		return err
-	}
-	if err := s.data.Finish(); err != nil {
-		return err
-	}
-	s.move.tracker.counted(s.data.Counters())
-	return nil
-}
-
-func (s *source) sendContent(ctx context.Context) ([]byte, error) {
-	sent, err := s.sender.rest()
-	if err != nil {
-		return nil, err
-	}
-	trees, err := s.agent.engine.Trees(ctx, s.definition.ID)
-	if err != nil {
-		return nil, err
-	}
-	section, err := s.begin(kindTrees, "")
-	if err != nil {
-		return nil, err
-	}
-	if err := files.SendTrees(ctx, section, trees, nil); err != nil {
-		return nil, fmt.Errorf("files of the container: %w", err)
-	}
-	if err := section.Close(); err != nil {
-		return nil, err
-	}
-	return json.Marshal(finalMarker{State: sent})
 }
 
 // forward lets the held packets go to the target, and all that comes after them.
@@ -394,14 +231,10 @@ func (s *source) destroy(ctx context.Context) error {
 }
 
 func (s *source) awaitDurable(ctx context.Context) error {
-	client, err := s.agent.peers.client(s.target)
-	if err != nil {
+	return s.control.askFor(ctx, durableTimeout, func(ctx context.Context, peer api.PeerClient) error {
+		_, err := peer.Durable(ctx, &api.DurableRequest{Migration: s.id()})
 		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, durableTimeout)
-	defer cancel()
-	_, err = api.NewPeerClient(client).Durable(ctx, &api.DurableRequest{Migration: s.id()})
-	return err
+	})
 }
 
 // durableTimeout bounds how long a busy disk may take; the step is tried again.
@@ -409,7 +242,17 @@ const durableTimeout = time.Minute
 
 func (s *source) cleanup(ctx context.Context) error {
 	err := s.unprepare()
-	return errors.Join(err, s.agent.network.Detach(s.definition.ID), os.RemoveAll(filepath.Dir(s.imagesDir())))
+	return errors.Join(err, s.agent.network.Detach(s.definition.ID), s.straighten())
+}
+
+// straighten forgets the way to a container that has come home: it is the one that packets take anyway.
+func (s *source) straighten() error {
+	address := s.definition.Network.Address
+	home, err := s.agent.network.Home(address)
+	if err != nil || home != s.target.Number {
+		return err
+	}
+	return s.agent.network.Unroute(address)
 }
 
 // send hands a message to the session; what must arrive although the session is lost goes by a call of its own.
@@ -422,11 +265,11 @@ func (s *source) send(message migration.Message) {
 }
 
 func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
-	client, err := s.agent.peers.client(s.target)
-	if err != nil {
-		return migration.Message{}, err
-	}
-	reply, err := api.NewPeerClient(client).Outcome(ctx, &api.OutcomeRequest{Migration: s.id(), Abort: abort})
+	var reply *api.OutcomeReply
+	err := s.control.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
+		reply, err = peer.Outcome(ctx, &api.OutcomeRequest{Migration: s.id(), Abort: abort})
+		return err
+	})
 	if err != nil {
 		return migration.Message{}, err
 	}

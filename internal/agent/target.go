@@ -57,6 +57,7 @@ type target struct {
 	mu          sync.Mutex
 	reservation *api.Reservation
 	arrival     engine.Arrival
+	letGo       func() // of the image store, whose layers are to be here from the reserve until they are mounted
 }
 
 func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
@@ -78,6 +79,7 @@ func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, er
 func (t *target) undo(ctx context.Context, step migration.StepName) error {
 	switch step {
 	case migration.UndoReserve:
+		t.releaseImages()
 		t.agent.reservations.release(t.move.tracker.spec.ID)
 		return nil
 	case migration.UndoArrive:
@@ -105,6 +107,9 @@ func (t *target) reserve(ctx context.Context) error {
 	if err := t.agent.reservations.take(t.move.tracker.spec.ID, t.definition); err != nil {
 		return err
 	}
+	if err := t.holdImages(); err != nil {
+		return err
+	}
 	problems, err := t.agent.examineOffer(ctx, t.definition, t.offer)
 	if err != nil {
 		return err
@@ -119,14 +124,35 @@ func (t *target) reserve(ctx context.Context) error {
 	return nil
 }
 
-// attach takes the data connection and receives what is staged over it. The connection is served until the migration
-// has ended.
+func (t *target) holdImages() error {
+	letGo, err := t.agent.images.Hold()
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.letGo = letGo
+	return nil
+}
+
+func (t *target) releaseImages() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.letGo != nil {
+		t.letGo()
+		t.letGo = nil
+	}
+}
+
+// attach takes the data connection and begins to receive what is staged over it.
 func (t *target) attach(ctx context.Context, data *stream.Session) (first bool) {
 	t.once.Do(func() {
 		first = true
 		t.data = data
-		t.stageErr = t.stage(ctx)
-		close(t.staged)
+		go func() {
+			t.stageErr = t.stage(ctx)
+			close(t.staged)
+		}()
 	})
 	return first
 }
@@ -196,6 +222,7 @@ func (t *target) arrive(ctx context.Context) error {
 	t.mu.Lock()
 	t.arrival = arrival
 	t.mu.Unlock()
+	t.releaseImages()
 	return nil
 }
 
@@ -204,7 +231,7 @@ func (t *target) receive(ctx context.Context) error {
 	if t.arrival == nil {
 		return errors.New("nothing is prepared for the state that comes")
 	}
-	stop := context.AfterFunc(ctx, func() { _ = t.data.Abort("the target gives up") })
+	stop := context.AfterFunc(ctx, func() { _ = t.data.Abort(plain(context.Cause(ctx))) })
 	defer stop()
 	state := newStateReceiver(t.arrival.ImagesDir(), t.stateLimit())
 	for {
@@ -313,6 +340,7 @@ func (t *target) send(message migration.Message) {
 }
 
 func (t *target) ended(result migration.Finish) {
+	t.releaseImages()
 	t.agent.reservations.release(t.move.tracker.spec.ID)
 	t.agent.migrationEnded(t.move, result)
 }
@@ -327,6 +355,6 @@ func (t *target) hears(envelope *api.Envelope) {
 func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node, offer *api.Offer) *target {
 	return &target{
 		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
-		control: control{agent: agent, move: m, peer: node},
+		control: newControl(agent, m, node),
 	}
 }

@@ -104,7 +104,11 @@ func (t *tracker) heardReport(document []byte) {
 }
 
 // finish makes the report that is kept.
-func (t *tracker) finish(record migration.Record) migration.Report {
+func (t *tracker) finish(record migration.Record, result migration.Finish) migration.Report {
+	record.Result = result.Result
+	if record.Error == "" {
+		record.Error = result.Error
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.kept {

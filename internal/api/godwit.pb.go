@@ -1709,6 +1709,7 @@ func (x *NodesReply) GetNodes() []*Node {
 type TokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TtlSeconds    float64                `protobuf:"fixed64,1,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"`
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"` // the only one that may use it; empty: any that is new
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1748,6 +1749,13 @@ func (x *TokenRequest) GetTtlSeconds() float64 {
 		return x.TtlSeconds
 	}
 	return 0
+}
+
+func (x *TokenRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 type TokenReply struct {
@@ -2806,6 +2814,7 @@ func (x *TellRequest) GetMessage() *Message {
 
 type TellReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Answer        *Message               `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"` // to running, when the migration is known no more: confirm
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2838,6 +2847,13 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
 	return file_godwit_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *TellReply) GetAnswer() *Message {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
 }
 
 type OutcomeRequest struct {
@@ -3223,10 +3239,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\"3\n" +
 	"\n" +
 	"NodesReply\x12%\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x0f.godwit.v1.NodeR\x05nodes\"/\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x0f.godwit.v1.NodeR\x05nodes\"C\n" +
 	"\fTokenRequest\x12\x1f\n" +
 	"\vttl_seconds\x18\x01 \x01(\x01R\n" +
-	"ttlSeconds\"<\n" +
+	"ttlSeconds\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"<\n" +
 	"\n" +
 	"TokenReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
@@ -3299,8 +3316,9 @@ const file_godwit_proto_rawDesc = "" +
 	"\rwarnings_json\x18\x03 \x01(\fR\fwarningsJson\"Y\n" +
 	"\vTellRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12,\n" +
-	"\amessage\x18\x02 \x01(\v2\x12.godwit.v1.MessageR\amessage\"\v\n" +
-	"\tTellReply\"D\n" +
+	"\amessage\x18\x02 \x01(\v2\x12.godwit.v1.MessageR\amessage\"7\n" +
+	"\tTellReply\x12*\n" +
+	"\x06answer\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\x06answer\"D\n" +
 	"\x0eOutcomeRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12\x14\n" +
 	"\x05abort\x18\x02 \x01(\bR\x05abort\"<\n" +
@@ -3430,66 +3448,67 @@ var file_godwit_proto_depIdxs = []int32{
 	47, // 8: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
 	48, // 9: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
 	46, // 10: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	46, // 11: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	0,  // 12: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
-	2,  // 13: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
-	5,  // 14: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
-	6,  // 15: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
-	8,  // 16: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
-	11, // 17: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
-	13, // 18: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
-	15, // 19: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
-	13, // 20: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	18, // 21: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	20, // 22: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	22, // 23: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	25, // 24: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	27, // 25: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	30, // 26: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	32, // 27: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	32, // 28: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	35, // 29: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	37, // 30: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	35, // 31: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	40, // 32: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	43, // 33: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	45, // 34: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	49, // 35: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	51, // 36: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	53, // 37: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	55, // 38: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	1,  // 39: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 40: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 41: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 42: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 43: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 44: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 45: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 46: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	17, // 47: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	19, // 48: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	21, // 49: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	23, // 50: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	26, // 51: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	29, // 52: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	31, // 53: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	33, // 54: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	34, // 55: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	36, // 56: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	38, // 57: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	39, // 58: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	41, // 59: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	44, // 60: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	45, // 61: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	50, // 62: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	52, // 63: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	54, // 64: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	56, // 65: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	39, // [39:66] is the sub-list for method output_type
-	12, // [12:39] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	46, // 11: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	46, // 12: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	0,  // 13: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
+	2,  // 14: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
+	5,  // 15: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
+	6,  // 16: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
+	8,  // 17: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
+	11, // 18: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
+	13, // 19: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
+	15, // 20: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
+	13, // 21: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
+	18, // 22: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	20, // 23: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	22, // 24: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	25, // 25: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	27, // 26: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	30, // 27: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	32, // 28: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	32, // 29: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	35, // 30: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	37, // 31: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	35, // 32: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	40, // 33: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	43, // 34: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	45, // 35: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	49, // 36: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	51, // 37: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	53, // 38: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	55, // 39: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	1,  // 40: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 41: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 42: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 43: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 44: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 45: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 46: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 47: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	17, // 48: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	19, // 49: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	21, // 50: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	23, // 51: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	26, // 52: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	29, // 53: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	31, // 54: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	33, // 55: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	34, // 56: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	36, // 57: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	38, // 58: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	39, // 59: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	41, // 60: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	44, // 61: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	45, // 62: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	50, // 63: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	52, // 64: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	54, // 65: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	56, // 66: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	40, // [40:67] is the sub-list for method output_type
+	13, // [13:40] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_godwit_proto_init() }

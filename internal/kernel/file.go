@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // WriteFileAtomic replaces the file at path with data so that after a crash at any instant either the old or the new
@@ -17,16 +20,14 @@ func WriteFileAtomic(path string, data []byte, perm fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-func writeThenRename(path string, data []byte, perm fs.FileMode) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".new-*")
+// writeThenRename writes into a file that has no name yet, so that a process that is killed while it waits for the disk
+// leaves nothing behind.
+func writeThenRename(path string, data []byte, perm fs.FileMode) error {
+	fresh := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.new-%d-%d", filepath.Base(path), os.Getpid(), rand.Uint32()))
+	f, named, err := openNew(fresh)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name()) // what matters is the first error
-		}
-	}()
 	_, err = f.Write(data)
 	if err == nil {
 		err = f.Chmod(perm)
@@ -34,10 +35,38 @@ func writeThenRename(path string, data []byte, perm fs.FileMode) (err error) {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err == nil && !named {
+		err = link(f, fresh)
 	}
-	return os.Rename(f.Name(), path)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
+		_ = os.Remove(fresh) // what matters is the first error
+	}
+	return err
+}
+
+// openNew makes a file without a name, or with this one if the file system cannot do that (open(2), O_TMPFILE).
+func openNew(path string) (f *os.File, named bool, err error) {
+	fd, err := unix.Open(filepath.Dir(path), unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		return f, true, err
+	}
+	if err != nil {
+		return nil, false, &os.PathError{Op: "make a file in", Path: filepath.Dir(path), Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), false, nil
+}
+
+// link gives an open file its first name. This way needs no further capability (linkat(2)).
+func link(f *os.File, path string) error {
+	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+	if err != nil {
+		return &os.LinkError{Op: "link", Old: "a new file", New: path, Err: err}
+	}
+	return nil
 }
 
 // RemoveDurable removes a file and returns when its absence is on disk. It is no error if it is not there.

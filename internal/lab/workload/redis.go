@@ -142,6 +142,13 @@ func (c *RedisCounter) Answers() int64 {
 	return c.counted.Requests
 }
 
+// Seen tells what was seen so far.
+func (c *RedisCounter) Seen() Counted {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counted
+}
+
 // Gap returns the longest time between two answers since Gap was called last.
 func (c *RedisCounter) Gap() time.Duration {
 	c.mu.Lock()

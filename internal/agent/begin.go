@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// equip gives a move the work of its side.
+func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
+	spec := m.tracker.spec
+	if spec.Side == migration.Source {
+		m.work = newSource(a, m, definition, a.node(spec.Target))
+	} else {
+		m.work = newTarget(a, m, definition, a.node(spec.Source), offer)
+	}
+}
+
+// node finds a node that a journal names. If it is known no more it cannot be asked; what became of the migration can
+// still be decided by an operator.
+func (a *Agent) node(name string) identity.Node {
+	node, err := a.peers.find(name)
+	if err != nil {
+		a.log.Warn("a migration has to do with a node that is not known", "node", name)
+		node = identity.Node{Name: name}
+	}
+	return node
+}
+
+// migrate begins to move a container away.
+func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move, error) {
+	spec, definition, node, err := a.specify(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	machine, err := migration.New(spec)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	if err := a.spare.keep(); err != nil {
+		return nil, err
+	}
+	m := newMove(a, a.moves.journal(spec.ID, definition), machine)
+	m.work = newSource(a, m, definition, node)
+	if err := a.moves.add(m); err != nil {
+		return nil, err
+	}
+	actions, err := machine.Step(migration.Start{})
+	if err != nil {
+		return nil, err
+	}
+	m.begin(actions)
+	if request.TimeoutSeconds > 0 {
+		m.limit(time.Duration(request.TimeoutSeconds * float64(time.Second)))
+	}
+	return m, nil
+}
+
+// specify finds what a user means, and refuses what makes no sense.
+func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migration.Spec, engine.Definition, identity.Node, error) {
+	fail := func(err error) (migration.Spec, engine.Definition, identity.Node, error) {
+		return migration.Spec{}, engine.Definition{}, identity.Node{}, err
+	}
+	mode, err := migration.ParseMode(request.Mode)
+	if err == nil {
+		err = migration.CheckTimeout(time.Duration(request.TimeoutSeconds * float64(time.Second)))
+	}
+	if err != nil {
+		return fail(fmt.Errorf("%w: %w", errInvalid, err))
+	}
+	node, err := a.peers.find(request.Node)
+	if err != nil {
+		return fail(err)
+	}
+	if err := migration.CheckRoute(a.self.Name, node.Name); err != nil {
+		return fail(fmt.Errorf("%w: %w", errInvalid, err))
+	}
+	container, err := a.idle(ctx, request.Container)
+	if err != nil {
+		return fail(err)
+	}
+	if container.State != engine.Running {
+		return fail(fmt.Errorf("%w: %s is %s; only a running container can be migrated", engine.ErrNotRunning,
+			container.Definition.Name, container.State))
+	}
+	spec := migration.Spec{
+		ID: randomHex(8), Side: migration.Source, Container: container.Definition.ID, Name: container.Definition.Name,
+		Source: a.self.Name, Target: node.Name, Mode: mode, Started: time.Now().UTC(),
+	}
+	return spec, container.Definition, node, nil
+}
+
+// accept begins a migration that a peer offers.
+func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
+	if err := checkProtocol(from, offer); err != nil {
+		return nil, err
+	}
+	var definition engine.Definition
+	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
+		return nil, fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
+	}
+	spec := migration.Spec{
+		ID: offer.Migration, Side: migration.Target, Container: definition.ID, Name: definition.Name,
+		Source: from, Target: a.self.Name, Mode: migration.Mode(offer.Mode), Started: time.Unix(0, offer.StartedUnixNanoseconds).UTC(),
+	}
+	machine, err := migration.New(spec)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	if offer.MemoryBytes < 0 || offer.TreesBytes < 0 {
+		return nil, fmt.Errorf("%w: sizes cannot be negative", errInvalid)
+	}
+	if err := a.spare.keep(); err != nil {
+		return nil, err
+	}
+	m := newMove(a, a.moves.journal(spec.ID, definition), machine)
+	a.equip(m, definition, offer)
+	if err := a.moves.add(m); err != nil {
+		return nil, err
+	}
+	m.begin(nil)
+	return m, nil
+}
+
+func checkProtocol(from string, offer *api.Offer) error {
+	if offer.Protocol == protocolVersion {
+		return nil
+	}
+	return fmt.Errorf("%w: node %s speaks version %d of the migration protocol, this node %d: use the same version of godwit on both",
+		errInvalid, from, offer.Protocol, protocolVersion)
+}

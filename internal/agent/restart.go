@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// restartFromJournal does what a crash and a restart of the agent would do: a journal that cannot be written must not
+// let the machine run ahead of what is durable. The machine that ran ahead hears of nothing any more.
+func (m *move) restartFromJournal(cause error) {
+	m.agent.log.Error("journal cannot be written", "migration", m.tracker.spec.ID, "error", cause)
+	m.life++
+	m.halted = true
+	steps := maps.Clone(m.running)
+	for _, step := range steps {
+		step.cancel(fmt.Errorf("journal cannot be written: %w", cause))
+	}
+	go func() {
+		for _, step := range steps {
+			<-step.ended
+		}
+		if m.rest() {
+			m.resume(cause)
+		}
+	}()
+}
+
+// rest waits for a tick; false: the agent ends.
+func (m *move) rest() bool {
+	timer := time.NewTimer(tickEvery)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-m.agent.ctx.Done():
+		return false
+	}
+}
+
+// resume goes on from what is durable.
+func (m *move) resume(cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	record, err := m.journal.read()
+	if errors.Is(err, errNoJournal) {
+		m.neverBegan(cause)
+		return
+	}
+	if err != nil {
+		m.agent.log.Error("journal cannot be read", "migration", m.tracker.spec.ID, "error", err)
+		return
+	}
+	machine, actions, err := migration.Resume(record)
+	if err != nil {
+		m.agent.log.Error("journal cannot be used", "migration", m.tracker.spec.ID, "error", err)
+		return
+	}
+	m.machine, m.halted = machine, false
+	m.execute(actions)
+}
+
+// neverBegan ends a migration of which nothing could be journaled, so that no step of it was begun.
+func (m *move) neverBegan(cause error) {
+	reason := fmt.Sprintf("the journal of %s cannot be written: %v", m.agent.self.Name, cause)
+	if m.tracker.spec.Side == migration.Target {
+		m.work.send(migration.Message{Kind: migration.KindNeverRan, Error: reason})
+	}
+	m.finish(migration.Finish{Result: migration.RolledBack, Error: reason})
+}

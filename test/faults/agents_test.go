@@ -1,0 +1,345 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// agentArgs let the agents fail on purpose, and notice soon that a link is broken.
+var agentArgs = []string{"--debug", "--faults", "--peer-timeout", "2s"}
+
+// nodes of every world.
+var nodes = []string{"a", "b"}
+
+// godwit runs the program in a node.
+func (w *world) godwit(ctx context.Context, node string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	return w.lab.Exec(ctx, node, append([]string{"godwit"}, args...)...)
+}
+
+func (w *world) must(t *testing.T, node string, args ...string) string {
+	t.Helper()
+	out, err := w.godwit(t.Context(), node, args...)
+	if err != nil {
+		t.Fatalf("godwit %s on %s: %v\n%s", strings.Join(args, " "), node, err, out)
+	}
+	return out
+}
+
+// runDir is a node's run directory, as it is seen from here.
+func (w *world) runDir(t *testing.T, node string) string {
+	t.Helper()
+	root, err := w.lab.Root(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, "run/godwit")
+}
+
+// set makes a fault happen at a node.
+func (w *world) set(t *testing.T, node string, f agent.Fault, kind agent.FaultKind) {
+	t.Helper()
+	if err := f.Set(w.runDir(t, node), kind); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unset takes back all faults that did not happen.
+func (w *world) unset(t *testing.T) {
+	t.Helper()
+	for _, node := range nodes {
+		if err := os.RemoveAll(filepath.Join(w.runDir(t, node), "faults")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// reach waits until a step is reached at which a fault was set.
+func (w *world) reach(t *testing.T, node string, f agent.Fault) {
+	t.Helper()
+	file := f.Reached(w.runDir(t, node))
+	eventually(t, "step "+f.Step+" of the "+f.Side+" to be reached", func() error {
+		_, err := os.Stat(file)
+		return err
+	})
+}
+
+// goOn lets a paused step go on.
+func (w *world) goOn(t *testing.T, node string, f agent.Fault) {
+	t.Helper()
+	if err := os.Remove(f.Reached(w.runDir(t, node))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) killAgent(t *testing.T, node string) {
+	t.Helper()
+	if err := w.lab.KillAgent(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) stopAgent(t *testing.T, node string) {
+	t.Helper()
+	if err := w.lab.StopAgent(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) startAgent(t *testing.T, node string, env ...string) {
+	t.Helper()
+	if err := w.lab.StartAgentWith(t.Context(), node, env, agentArgs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reviveAgents starts the agents that do not run.
+func (w *world) reviveAgents(t *testing.T) {
+	t.Helper()
+	for _, node := range nodes {
+		pid, err := w.lab.AgentPID(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pid == 0 {
+			w.startAgent(t, node)
+		}
+	}
+}
+
+func (w *world) linkDown(t *testing.T) {
+	t.Helper()
+	if err := w.lab.LinkDown("a", "b"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) linkUp(t *testing.T) {
+	t.Helper()
+	if err := w.lab.LinkUp("a", "b"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reaches tells whether a node reaches the other one.
+func (w *world) reaches(ctx context.Context, node string) (bool, error) {
+	reply, err := w.agents[node].Nodes(ctx, &api.NodesRequest{})
+	if err != nil {
+		return false, err
+	}
+	for _, known := range reply.Nodes {
+		if known.Name == other(node) {
+			return known.Reachable, nil
+		}
+	}
+	return false, nil
+}
+
+// meet waits until both nodes reach each other.
+func (w *world) meet(t *testing.T) {
+	t.Helper()
+	for _, node := range nodes {
+		eventually(t, node+" to reach the other node", func() error {
+			reaches, err := w.reaches(t.Context(), node)
+			if err == nil && !reaches {
+				err = errors.New("it does not")
+			}
+			return err
+		})
+	}
+}
+
+// waitNoticed waits until both agents have noticed that the link is broken, also in the migration.
+func (w *world) waitNoticed(t *testing.T, from, id string) {
+	t.Helper()
+	eventually(t, "the broken link to be noticed", func() error {
+		for _, node := range nodes {
+			if reaches, err := w.reaches(t.Context(), node); err != nil || reaches {
+				return errors.Join(err, fmt.Errorf("%s still reaches the other", node))
+			}
+		}
+		if r, known := w.report(t, from, id); known && r.Result == migration.ResultRuns && !committed(r) {
+			return errors.New("the migration goes on")
+		}
+		return nil
+	})
+}
+
+// committed tells whether the source knows that the container runs at the target.
+func committed(r migration.Report) bool { return r.HandoffSeconds > 0 }
+
+// begin starts a migration and returns its id.
+func (w *world) begin(t *testing.T, from, to string) string {
+	t.Helper()
+	reply, err := w.agents[from].Migrate(t.Context(), &api.MigrateRequest{Container: container, Node: to, Mode: "cold"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.Migration
+}
+
+// cancel is a user's wish. That it is too late is a good answer, after the commit.
+func (w *world) cancel(t *testing.T, node, id string) {
+	t.Helper()
+	_, err := w.agents[node].Cancel(t.Context(), &api.MigrationRequest{Migration: id})
+	if err != nil && !strings.Contains(err.Error(), "too late") && !strings.Contains(err.Error(), "has ended") {
+		t.Error(err)
+	}
+}
+
+// report reads a node's report of a migration; false if it knows nothing of it.
+func (w *world) report(t *testing.T, node, id string) (migration.Report, bool) {
+	t.Helper()
+	reply, err := w.agents[node].Migrations(t.Context(), &api.MigrationsRequest{})
+	if err != nil {
+		if status.Code(err) == codes.Unavailable { // it is just starting
+			return migration.Report{Result: migration.ResultRuns}, true
+		}
+		t.Fatal(err)
+	}
+	for _, document := range reply.ReportsJson {
+		var r migration.Report
+		if err := json.Unmarshal(document, &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Migration == id {
+			return r, true
+		}
+	}
+	return migration.Report{}, false
+}
+
+// containers lists what a node has.
+func (w *world) containers(ctx context.Context, node string) ([]engine.Container, error) {
+	reply, err := w.agents[node].List(ctx, &api.ListRequest{All: true})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]engine.Container, len(reply.ContainersJson))
+	for i, document := range reply.ContainersJson {
+		if err := json.Unmarshal(document, &list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// settle waits until the migration has ended on both nodes, and exactly one has the container, running.
+func (w *world) settle(t *testing.T, id string) {
+	t.Helper()
+	eventually(t, "the migration to end on both nodes", func() error {
+		for _, node := range nodes {
+			if r, known := w.report(t, node, id); known && (r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt) {
+				return fmt.Errorf("on %s it is %s", node, r.Result)
+			}
+		}
+		return nil
+	})
+	eventually(t, "exactly one node to run the container", w.runsOnce)
+}
+
+// runsOnce finds the node that runs the container.
+func (w *world) runsOnce() error {
+	var running []string
+	for _, node := range nodes {
+		list, err := w.containers(context.Background(), node)
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			if c.Definition.ID != w.id {
+				continue
+			}
+			if c.State != engine.Running {
+				return fmt.Errorf("on %s it is %s", node, c.State)
+			}
+			running = append(running, node)
+		}
+	}
+	if len(running) != 1 {
+		return fmt.Errorf("it runs on %v", running)
+	}
+	w.at = running[0]
+	return nil
+}
+
+// reportsTell checks that the reports of both nodes say what happened.
+func (w *world) reportsTell(t *testing.T, f fault, from, to, id string) {
+	t.Helper()
+	moved := w.at != from
+	if wanted, sure := f.moves(); sure && moved != wanted {
+		t.Errorf("moved: %t, want %t", moved, wanted)
+	}
+	there, known := w.report(t, from, id)
+	if !known {
+		if f.step != "examine" { // Nothing was begun, so nothing was journaled.
+			t.Errorf("the source knows nothing of migration %s", id)
+		}
+		return
+	}
+	w.reportTells(t, from, there, moved)
+	if r, known := w.report(t, to, id); known {
+		w.reportTells(t, to, r, moved)
+	} else if moved {
+		t.Errorf("the target knows nothing of migration %s", id)
+	}
+	if words := f.words(); !moved && there.Error != nil && !containsAny(*there.Error, words) {
+		t.Errorf("the source's report says %q, want one of %q in it", *there.Error, words)
+	}
+}
+
+func (w *world) reportTells(t *testing.T, node string, r migration.Report, moved bool) {
+	t.Helper()
+	if moved != (r.Result == migration.Moved) {
+		t.Errorf("the container moved: %t; the report of %s says %s", moved, node, r.Result)
+	}
+	if !moved && (r.Error == nil || *r.Error == "") {
+		t.Errorf("it did not move, and the report of %s does not say why", node)
+	}
+	if moved && r.Error != nil {
+		t.Errorf("it moved, and the report of %s has an error: %s", node, *r.Error)
+	}
+}
+
+func containsAny(text string, words []string) bool {
+	for _, word := range words {
+		if strings.Contains(text, word) {
+			return true
+		}
+	}
+	return len(words) == 0
+}
+
+// eventually polls until a condition holds.
+func eventually(t *testing.T, what string, condition func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited too long for %s: %v", what, err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
