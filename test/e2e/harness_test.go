@@ -14,6 +14,9 @@ import (
 // patience is how long a condition may take to come true on a machine that is busy with other things.
 const patience = 30 * time.Second
 
+// commandTimeout ends a command that hangs.
+const commandTimeout = time.Minute
+
 // container is one that a test has made; it is removed at the end of the test, wherever it is then.
 type container struct {
 	t    *testing.T
@@ -34,6 +37,8 @@ func godwit(ctx context.Context, node string, args ...string) (output, error) {
 }
 
 func command(ctx context.Context, machine, stdin string, args ...string) (output, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
 	cmd, err := world.lab.Command(ctx, machine, args...)
 	if err != nil {
 		return output{}, err

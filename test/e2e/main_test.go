@@ -7,14 +7,21 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/lab"
 )
 
 // upTimeout bounds the building of programs and the start of the lab.
 const upTimeout = 3 * time.Minute
+
+// programs is where programs are built: nodes of a lab see it, but have a /tmp of their own.
+const programs = "/var/tmp"
 
 // world is what all tests share: it takes longer to make than a test takes, and a container that one test leaves behind
 // would be found at the end.
@@ -60,14 +67,17 @@ func bringUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, upTimeout)
 	defer cancel()
 	var err error
-	if world.directory, err = os.MkdirTemp("", "godwit-e2e-"); err != nil {
+	if world.directory, err = os.MkdirTemp(programs, "godwit-e2e-"); err != nil {
 		return err
 	}
 	if err := buildAll(ctx, world.directory); err != nil {
 		return err
 	}
+	if err := removeStale(); err != nil {
+		return err
+	}
 	world.lab, err = lab.Up(ctx, lab.Config{
-		Name: fmt.Sprintf("e2e-%d", os.Getpid()), Nodes: 2, NoCheck: true, Program: inWorld("godwit"),
+		Name: labPrefix + strconv.Itoa(os.Getpid()), Nodes: 2, NoCheck: true, Program: inWorld("godwit"),
 		Link: lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},
 	})
 	if err != nil {
@@ -83,6 +93,27 @@ func bringUp(ctx context.Context) error {
 	}
 	world.before, err = viewLab()
 	return err
+}
+
+// labPrefix and the number of this process make the lab's name.
+const labPrefix = "e2e-"
+
+// removeStale takes down the labs of runs that were killed.
+func removeStale() error {
+	names, err := lab.List()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		pid, err := strconv.Atoi(strings.TrimPrefix(name, labPrefix))
+		if !strings.HasPrefix(name, labPrefix) || err != nil || unix.Kill(pid, 0) == nil {
+			continue
+		}
+		if err := lab.Down(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func takeDown() error {

@@ -41,8 +41,9 @@ static void set_up(int argc, char **argv)
 	description = open_sized("/tmp/locks/description");
 	struct flock of_description = record(F_WRLCK, 7, 70);
 	must(fcntl(description, F_OFD_SETLK, &of_description));
-	leased = open_sized("/tmp/locks/leased");
-	must(fcntl(leased, F_SETLEASE, F_WRLCK));
+	must(close(open_sized("/tmp/locks/leased")));
+	leased = must(open("/tmp/locks/leased", O_RDONLY));
+	must(fcntl(leased, F_SETLEASE, F_RDLCK));
 	if (access("/data", F_OK) == 0) {
 		volume_lock = open_sized("/data/locked");
 		must(flock(volume_lock, LOCK_EX));
@@ -80,7 +81,7 @@ static void check(void)
 	if (child == 0)
 		_exit(try_all(owner));
 	await_child(child, 0);
-	want_equal(fcntl(leased, F_GETLEASE), F_WRLCK);
+	want_equal(fcntl(leased, F_GETLEASE), F_RDLCK);
 }
 
 const struct state locks = { "locks", set_up, check, NULL };

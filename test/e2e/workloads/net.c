@@ -180,6 +180,22 @@ static void want_end(struct connection *c)
 	want_equal(recv(c->fd, &byte, 1, MSG_DONTWAIT), 0);
 }
 
+// echo sends back what comes, until the other side ends.
+static void *echo(void *argument)
+{
+	struct connection c = *(struct connection *)argument;
+	uint8_t data[1 << 14];
+	for (ssize_t n; (n = recv(c.fd, data, sizeof data, 0)) > 0;)
+		for (ssize_t sent = 0; sent < n;) {
+			ssize_t m = send(c.fd, data + sent, (size_t)(n - sent), MSG_NOSIGNAL);
+			if (m < 0)
+				return NULL;
+			sent += m;
+		}
+	shutdown(c.fd, SHUT_WR);
+	return NULL;
+}
+
 static void set_up_tcp(int argc, char **argv)
 {
 	(void)argc;
@@ -232,7 +248,10 @@ static void command_tcp(const char *word, const char *argument)
 		bad("there is no connection %s", name);
 	else if (strcmp(word, "stuff") == 0)
 		stuff(c);
-	else if (strcmp(word, "send") == 0)
+	else if (strcmp(word, "echo") == 0) {
+		pthread_t thread;
+		want_equal(pthread_create(&thread, NULL, echo, c), 0);
+	} else if (strcmp(word, "send") == 0)
 		send_some(c, amount);
 	else if (strcmp(word, "drain") == 0)
 		drain(c, amount);

@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <linux/netlink.h>
+#include <sys/eventfd.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -61,7 +62,7 @@ static void set_up(int argc, char **argv)
 	else if (strcmp(kind, "packet-pipe") == 0) {
 		int two[2];
 		must(pipe2(two, O_DIRECT));
-		place(two[0]);
+		place(two[1]);
 	} else if (strcmp(kind, "message-queue") == 0)
 		place(must(mq_open("/queue", O_RDWR | O_CREAT, 0600, NULL)));
 	else if (strcmp(kind, "kept-queue") == 0)
@@ -72,6 +73,27 @@ static void set_up(int argc, char **argv)
 		int fd = must(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
 		must(setsockopt(fd, SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &(int){ 33 }, sizeof(int)));
 		place(fd);
+	} else if (strcmp(kind, "semaphore") == 0)
+		place(must(eventfd(3, EFD_SEMAPHORE)));
+	else if (strcmp(kind, "large-counter") == 0) {
+		place(must(eventfd(0, 0)));
+		must(eventfd_write(number, 1L << 32));
+	} else if (strcmp(kind, "lease") == 0) {
+		place(must(open("/tmp/leased", O_RDWR | O_CREAT, 0600)));
+		must(fcntl(number, F_SETLEASE, F_WRLCK));
+	} else if (strcmp(kind, "waiting") == 0) {
+		listen_outside("/tmp/socket");
+		struct sockaddr_un a = name("/tmp/socket");
+		int fd = must(socket(AF_UNIX, SOCK_STREAM, 0));
+		must(connect(fd, (struct sockaddr *)&a, sizeof a));
+		must(send(fd, "early", 5, 0));
+		place(fd);
+	} else if (strcmp(kind, "credentials") == 0) {
+		int two[2];
+		must(socketpair(AF_UNIX, SOCK_DGRAM, 0, two));
+		must(setsockopt(two[0], SOL_SOCKET, SO_PASSCRED, &(int){ 1 }, sizeof(int)));
+		must(send(two[1], "early", 5, 0));
+		place(two[0]);
 	} else if (strcmp(kind, "outside") == 0)
 		listen_outside(argv[1]);
 	else

@@ -18,7 +18,6 @@
 #include <sys/fsuid.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -218,7 +217,6 @@ static void set_up_placed(void)
 	umask(0135);
 	must(mkdir("/tmp/work", 0777));
 	must(chdir("/tmp/work"));
-	must(personality(ADDR_NO_RANDOMIZE));
 	must(prctl(PR_SET_PDEATHSIG, SIGUSR1));
 	must(prctl(PR_SET_TIMERSLACK, 123456));
 	must(prctl(PR_SET_KEEPCAPS, 1));
@@ -240,7 +238,6 @@ static void check_placed(void)
 	char path[64] = "";
 	want(getcwd(path, sizeof path) != NULL);
 	want(strcmp(path, "/tmp/work") == 0);
-	want_equal(personality(0xffffffff), ADDR_NO_RANDOMIZE);
 	int signal_of_death = 0;
 	want_equal(prctl(PR_GET_PDEATHSIG, &signal_of_death), 0);
 	want_equal(signal_of_death, SIGUSR1);
@@ -267,9 +264,9 @@ static void check_rooted(void)
 	want(access("/inside", F_OK) == 0);
 }
 
+// With the argument "users" it has processes of other users.
 static void set_up_security(int argc, char **argv)
 {
-	(void)argc;
 	(void)argv;
 	extern char **environ;
 	for (char **e = environ; *e != NULL; e++)
@@ -279,7 +276,8 @@ static void set_up_security(int argc, char **argv)
 	must(chmod("/tmp/secret", 0600));
 	get_caps(caps);
 	keeper = helper_start(set_up_keeper, check_keeper);
-	user = helper_start(set_up_user, check_user);
+	if (argc > 0)
+		user = helper_start(set_up_user, check_user);
 	mixed = helper_start(set_up_mixed, check_mixed);
 	placed = helper_start(set_up_placed, check_placed);
 	rooted = helper_start(set_up_rooted, check_rooted);
@@ -304,7 +302,8 @@ static void check_security(void)
 	want(memcmp(now, caps, sizeof now) == 0);
 	struct helper *all[] = { &keeper, &user, &mixed, &placed, &rooted };
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		helper_ask(all[i]);
+		if (all[i]->pid != 0)
+			helper_ask(all[i]);
 	// What the default profile and the missing capabilities forbid.
 	errno = 0;
 	want_equal(mount("none", "/tmp", "tmpfs", 0, NULL), -1);

@@ -84,6 +84,11 @@ static int make_descriptor(int clock, int flags, double first, long interval_ms)
 	return fd;
 }
 
+static bool descriptor_ticked(void)
+{
+	return poll(&(struct pollfd){ .fd = descriptor_ticking, .events = POLLIN }, 1, 0) == 1;
+}
+
 static bool expired(void)
 {
 	return poll(&(struct pollfd){ .fd = descriptor_expired, .events = POLLIN }, 1, 0) == 1;
@@ -193,10 +198,8 @@ static void check_descriptors(void)
 {
 	uint64_t count = 0;
 	struct itimerspec left;
-	struct pollfd waiting = { .fd = descriptor_ticking, .events = POLLIN };
 	for (int i = 0; i < 3; i++) {
-		while (poll(&waiting, 1, 20000) < 0 && errno == EINTR)
-			;
+		want(within(descriptor_ticked));
 		want_equal(read(descriptor_ticking, &count, sizeof count), sizeof count);
 		want(count > 0);
 	}
@@ -413,7 +416,7 @@ static void check_sleepers(void)
 		if (r->ended != 0 && r->ended - r->began < limit)
 			bad("%s returned %d (%s) after %.6f s, too early", all_sleepers[i].name, r->value, strerror(r->error),
 			    r->ended - r->began);
-		if (r->error != 0 || r->value != 0)
+		if (r->ended != 0 && (r->error != 0 || r->value != 0))
 			bad("%s returned %d (%s)", all_sleepers[i].name, r->value, strerror(r->error));
 		if (r->interrupted != 0 && all_sleepers[i].whole)
 			bad("%s was interrupted %d times", all_sleepers[i].name, r->interrupted);

@@ -16,6 +16,7 @@
 
 enum { chunk = 3000 };
 
+static int identified[2]; // each message comes with who sent it
 static int stream[2], datagram[2], packet[2], half[2];
 static int listener, client, abstract_listener, mailbox, sender, lost_name;
 static int carrier[2], carried_pipe[2], carried_file, carrier_of_socket[2];
@@ -101,7 +102,6 @@ static void launch(void)
 	}
 	put(sender, 500, 40);
 	put(sender, 600, 41);
-	put(client, chunk, 50);
 	send_descriptor(carrier[0], carried_pipe[0], "pipe");
 	send_descriptor(carrier[0], carried_file, "file");
 	send_descriptor(carrier[0], carrier_of_socket[0], "socket");
@@ -127,7 +127,8 @@ static void set_up(int argc, char **argv)
 	sender = make(SOCK_DGRAM, "/tmp/sender", "/tmp/mailbox");
 	lost_name = make(SOCK_DGRAM, "/tmp/lost-name", NULL);
 	must(unlink("/tmp/lost-name"));
-	must(setsockopt(mailbox, SOL_SOCKET, SO_PASSCRED, &(int){ 1 }, sizeof(int)));
+	must(socketpair(AF_UNIX, SOCK_DGRAM, 0, identified));
+	must(setsockopt(identified[0], SOL_SOCKET, SO_PASSCRED, &(int){ 1 }, sizeof(int)));
 	must(setsockopt(stream[0], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){ 3, 500000 }, sizeof(struct timeval)));
 	must(setsockopt(stream[0], SOL_SOCKET, SO_SNDBUF, &(int){ 50000 }, sizeof(int)));
 	must(pipe(carried_pipe));
@@ -160,7 +161,9 @@ static void check_waiting_connection(void)
 {
 	int server = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	want(server >= 0);
-	take("connection that waited to be accepted", server, chunk, 50);
+	want_equal(send(client, "there", 5, MSG_NOSIGNAL), 5);
+	char there[6] = "";
+	want_equal(recv(server, there, 5, MSG_DONTWAIT), 5);
 	want_equal(send(server, "back", 4, MSG_NOSIGNAL), 4);
 	char back[5] = "";
 	want_equal(recv(client, back, 4, MSG_DONTWAIT), 4);
@@ -171,28 +174,40 @@ static void check_waiting_connection(void)
 
 static void check_mailbox(void)
 {
-	char data[1000], control[CMSG_SPACE(sizeof(struct ucred))] = "";
+	char data[1000];
 	struct sockaddr_un from = { .sun_family = 0 };
 	struct iovec part = { data, sizeof data };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
-				  .msg_controllen = sizeof control, .msg_name = &from, .msg_namelen = sizeof from };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_name = &from, .msg_namelen = sizeof from };
 	want_equal(recvmsg(mailbox, &message, MSG_DONTWAIT), 500);
 	want(filled(data, 500, 40, 0));
 	want(strcmp(from.sun_path, "/tmp/sender") == 0);
 	take("second letter", mailbox, 600, 41);
-	int on = 0;
-	socklen_t size = sizeof on;
-	want_equal(getsockopt(mailbox, SOL_SOCKET, SO_PASSCRED, &on, &size), 0);
-	want_equal(on, 1);
 	int other = make(SOCK_DGRAM, NULL, "/tmp/mailbox");
 	put(other, 10, 60);
 	take("letter from another", mailbox, 10, 60);
 	close(other);
 	struct sockaddr_un name = { .sun_family = 0 };
-	size = sizeof name;
+	socklen_t size = sizeof name;
 	want_equal(getsockname(lost_name, (struct sockaddr *)&name, &size), 0);
 	want(strcmp(name.sun_path, "/tmp/lost-name") == 0);
 	want(access("/tmp/lost-name", F_OK) != 0);
+}
+
+static void check_identified(void)
+{
+	char byte = 0, control[CMSG_SPACE(sizeof(struct ucred))] = "";
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	want_equal(send(identified[1], "i", 1, MSG_NOSIGNAL), 1);
+	want_equal(recvmsg(identified[0], &message, MSG_DONTWAIT), 1);
+	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+	if (c == NULL || c->cmsg_type != SCM_CREDENTIALS) {
+		bad("a message without its sender");
+		return;
+	}
+	struct ucred who;
+	memcpy(&who, CMSG_DATA(c), sizeof who);
+	want_equal(who.pid, getpid());
 }
 
 static void check_options(void)
@@ -235,6 +250,7 @@ static void check(void)
 	close(other);
 	close(server);
 	check_mailbox();
+	check_identified();
 	check_options();
 	launch();
 	close(carried_pipe[0]);
