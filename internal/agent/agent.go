@@ -265,6 +265,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.peers.run(a.ctx) })
 	all.Go(func() { a.serveData(a.ctx, remote) })
 	all.Go(func() { a.renewCertificate(a.ctx) })
+	all.Go(func() { a.moves.retry(a.ctx) })
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
 	select {

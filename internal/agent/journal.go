@@ -18,6 +18,9 @@ import (
 // errNoJournal says that nothing of a migration was ever journaled, so nothing of it was ever begun.
 var errNoJournal = errors.New("no journal")
 
+// journalName is the journal's file in the directory of its migration.
+const journalName = "journal.json"
+
 // entry is what is durable of one migration on this node: the machine's record, and what its work needs to go on.
 type entry struct {
 	Record     migration.Record  `json:"record"`
@@ -31,7 +34,7 @@ type journal struct {
 	spare      *spare
 }
 
-func (j *journal) path() string { return filepath.Join(j.dir, "journal.json") }
+func (j *journal) path() string { return filepath.Join(j.dir, journalName) }
 
 // write makes a record durable, on a full disk in the room that is kept for that.
 func (j *journal) write(record migration.Record) error {
@@ -60,7 +63,7 @@ func (j *journal) read() (migration.Record, error) {
 
 func readEntry(dir string) (entry, error) {
 	var read entry
-	data, err := os.ReadFile(filepath.Join(dir, "journal.json"))
+	data, err := os.ReadFile(filepath.Join(dir, journalName))
 	if errors.Is(err, os.ErrNotExist) {
 		return read, errNoJournal
 	}

@@ -34,10 +34,12 @@ type moves struct {
 	byID  map[string]*move
 	execs map[string]int // by container: processes that are run in it for somebody
 	over  bool           // no more begin
+
+	unread map[string]unread // by id; see there
 }
 
 func newMoves(agent *Agent) *moves {
-	return &moves{agent: agent, byID: map[string]*move{}, execs: map[string]int{}}
+	return &moves{agent: agent, byID: map[string]*move{}, execs: map[string]int{}, unread: map[string]unread{}}
 }
 
 func (m *moves) journal(id string, definition engine.Definition) *journal {
@@ -94,6 +96,9 @@ func (m *moves) find(id string) (*move, error) {
 	if found := m.byID[id]; found != nil {
 		return found, nil
 	}
+	if err := m.unused(id); err != nil {
+		return nil, err
+	}
 	return nil, fmt.Errorf("%w: no migration %.40q on this node; \"godwit migration ls\" lists them", engine.ErrNotFound, id)
 }
 
@@ -107,6 +112,9 @@ func (m *moves) add(added *move) error {
 	}
 	if m.byID[spec.ID] != nil {
 		return fmt.Errorf("%w: migration %s is known already", engine.ErrBusy, spec.ID)
+	}
+	if err := m.unused(spec.ID); err != nil {
+		return err
 	}
 	if move := m.underWay(spec.Container); move != nil {
 		return move.busy()
@@ -171,39 +179,41 @@ func (m *moves) recover() error {
 		if migration.CheckID(dir.Name()) != nil {
 			continue
 		}
-		if err := m.recoverOne(dir.Name()); err != nil {
-			// One journal that cannot be read must not keep a node from serving; its container stays as it is.
-			m.agent.log.Error("migration cannot be recovered", "migration", dir.Name(), "error", err)
-		}
+		m.recoverOne(dir.Name()) // One journal that cannot be read must not keep a node from serving.
 	}
 	return nil
 }
 
-func (m *moves) recoverOne(id string) error {
+func (m *moves) recoverOne(id string) {
 	read, err := readEntry(m.dir(id))
 	if errors.Is(err, errNoJournal) {
-		return os.RemoveAll(m.dir(id))
+		if err := os.RemoveAll(m.dir(id)); err != nil {
+			m.agent.log.Warn("directory of a migration that never began not removed", "error", err)
+		}
+		return
+	}
+	var machine *migration.Machine
+	var actions []migration.Action
+	if err == nil {
+		machine, actions, err = migration.Resume(read.Record)
 	}
 	if err != nil {
-		return err
-	}
-	machine, actions, err := migration.Resume(read.Record)
-	if err != nil {
-		return err
+		m.setUnread(id, read, err)
+		return
 	}
 	move := newMove(m.agent, m.journal(id, read.Definition), machine)
 	m.agent.equip(move, read.Definition, nil)
 	move.tracker.load(m.dir(id))
 	m.mu.Lock()
+	delete(m.unread, id)
 	m.byID[id] = move
 	m.mu.Unlock()
 	if read.Record.State == migration.Done {
 		move.remember() // What it would do it has done, and it does it again when the peer asks.
-		return nil
+		return
 	}
 	m.agent.log.Info("migration recovered", "migration", id, "state", read.Record.State)
 	move.begin(actions)
-	return nil
 }
 
 // ban makes sure that a migration that this node does not know never runs here: an offer of it that comes late is
@@ -213,6 +223,9 @@ func (m *moves) ban(id, from string) error {
 	defer m.mu.Unlock()
 	if m.byID[id] != nil {
 		return fmt.Errorf("%w: migration %s has just begun", engine.ErrBusy, id)
+	}
+	if err := m.unused(id); err != nil {
+		return err
 	}
 	record, err := migration.Banned(id, from, m.agent.self.Name, time.Now().UTC())
 	if err != nil {

@@ -67,8 +67,15 @@ func (s *localService) Watch(request *api.MigrationRequest, stream grpc.ServerSt
 
 func (s *localService) Migrations(context.Context, *api.MigrationsRequest) (*api.MigrationsReply, error) {
 	reply := &api.MigrationsReply{}
+	var reports []migration.Report
 	for _, m := range s.agent.moves.list() {
-		report, err := json.Marshal(m.report())
+		reports = append(reports, m.report())
+	}
+	for _, one := range s.agent.moves.unreadable() {
+		reports = append(reports, one.report())
+	}
+	for _, one := range reports {
+		report, err := json.Marshal(one)
 		if err != nil {
 			return nil, wireError(err)
 		}

@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// newTestAgent makes what of an agent needs no kernel: node b, which knows node a.
+func newTestAgent(t *testing.T) *Agent {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(stop)
+	a := &Agent{
+		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), ctx: ctx, stop: stop,
+		self: identity.Node{Name: "b", Number: 2, Address: "192.0.2.2:7443"}, reservations: newReservations(),
+	}
+	a.id = &identity.Identity{Node: a.self}
+	a.peers = &peers{id: a.id, state: a.config.StateDir, known: map[string]*peer{}, nodes: []identity.Node{
+		{Name: "a", Number: 1, Address: "192.0.2.1:7443"}, a.self,
+	}}
+	a.spare = &spare{path: filepath.Join(a.config.StateDir, spareName)}
+	a.moves = newMoves(a)
+	return a
+}
+
+const testMigration = "0123456789abcdef"
+
+// TestUnreadJournalIsNotOverwritten: of a migration whose journal cannot be read nobody knows whether it ran. To say
+// that it never did would let it run twice.
+func TestUnreadJournalIsNotOverwritten(t *testing.T) {
+	a := newTestAgent(t)
+	record, err := migration.Banned(testMigration, "a", "b", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	record.Version++
+	written := a.moves.journal(testMigration, engine.Definition{})
+	if err := written.write(record); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.moves.recover(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(written.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.moves.find(testMigration); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("find: %v, want busy", err)
+	}
+	if err := a.moves.ban(testMigration, "a"); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("ban: %v, want busy", err)
+	}
+	after, err := os.ReadFile(written.path())
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the journal was overwritten: %s, error %v", after, err)
+	}
+	unread := a.moves.unreadable()
+	if len(unread) != 1 || unread[0].report().Source != "a" || !strings.Contains(*unread[0].report().Error, "format") {
+		t.Fatalf("unreadable: %+v", unread)
+	}
+
+	record.Version--
+	if err := written.write(record); err != nil {
+		t.Fatal(err)
+	}
+	a.moves.recoverOne(testMigration)
+	if _, err := a.moves.find(testMigration); err != nil || len(a.moves.unreadable()) > 0 {
+		t.Errorf("not recovered when the journal could be read: %v", err)
+	}
+}
+
+func TestBanIsDurable(t *testing.T) {
+	a := newTestAgent(t)
+	if err := a.moves.ban(testMigration, "a"); err != nil {
+		t.Fatal(err)
+	}
+	again := newMoves(a)
+	if err := again.recover(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := again.find(testMigration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := m.step(migration.Asked{})
+	if err != nil || answer == nil || answer.Kind != migration.KindNeverRan {
+		t.Fatalf("answer %v, error %v; want never-ran", answer, err)
+	}
+	m.tell(migration.Received{Message: migration.Message{Kind: migration.KindConfirm}}) // does not panic
+}
