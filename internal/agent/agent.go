@@ -24,6 +24,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -73,6 +74,7 @@ type Agent struct {
 	network *network.Network
 	peers   *peers
 	cores   int
+	boot    string // id of the machine's boot
 
 	moves        *moves
 	spare        *spare
@@ -116,6 +118,9 @@ func (a *Agent) open() error {
 		return fmt.Errorf("%w; make one with \"godwit node init\" or \"godwit node join\"", err)
 	}
 	a.self = a.id.Node
+	if a.boot, err = kernel.BootID(); err != nil {
+		return err
+	}
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		return err
 	}

@@ -25,12 +25,14 @@ const journalName = "journal.json"
 type entry struct {
 	Record     migration.Record  `json:"record"`
 	Definition engine.Definition `json:"definition"`
+	Boot       string            `json:"boot"` // of the machine, when the migration began
 }
 
 // journal is the file of one migration. Its directory holds the report too.
 type journal struct {
 	dir        string
 	definition engine.Definition
+	boot       string
 	spare      *spare
 }
 
@@ -38,7 +40,7 @@ func (j *journal) path() string { return filepath.Join(j.dir, journalName) }
 
 // write makes a record durable, on a full disk in the room that is kept for that.
 func (j *journal) write(record migration.Record) error {
-	data, err := json.Marshal(entry{Record: record, Definition: j.definition})
+	data, err := json.Marshal(entry{Record: record, Definition: j.definition, Boot: j.boot})
 	if err != nil {
 		return err
 	}
@@ -59,6 +61,21 @@ func (j *journal) put(data []byte) error {
 func (j *journal) read() (migration.Record, error) {
 	read, err := readEntry(j.dir)
 	return read.Record, err
+}
+
+// durableName is the file that says that all that came with a container is on disk here.
+const durableName = "durable"
+
+// synced notes that what came is on disk, for good.
+func (j *journal) synced() error {
+	return kernel.WriteFileAtomic(filepath.Join(j.dir, durableName), nil, 0o600)
+}
+
+// lost tells whether what came may not be on disk: the machine was booted since, and before anybody had made sure. All
+// that can be made sure of now is what the crash has left.
+func (j *journal) lost(boot string) bool {
+	_, err := os.Lstat(filepath.Join(j.dir, durableName))
+	return err != nil && j.boot != boot
 }
 
 func readEntry(dir string) (entry, error) {

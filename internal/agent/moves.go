@@ -43,7 +43,7 @@ func newMoves(agent *Agent) *moves {
 }
 
 func (m *moves) journal(id string, definition engine.Definition) *journal {
-	return &journal{dir: m.dir(id), definition: definition, spare: m.agent.spare}
+	return &journal{dir: m.dir(id), definition: definition, boot: m.agent.boot, spare: m.agent.spare}
 }
 
 func (m *moves) dir(id string) string {
@@ -201,7 +201,9 @@ func (m *moves) recoverOne(id string) {
 		m.setUnread(id, read, err)
 		return
 	}
-	move := newMove(m.agent, m.journal(id, read.Definition), machine)
+	journal := m.journal(id, read.Definition)
+	journal.boot = read.Boot
+	move := newMove(m.agent, journal, machine)
 	m.agent.equip(move, read.Definition, nil)
 	move.tracker.load(m.dir(id))
 	m.mu.Lock()
@@ -281,6 +283,8 @@ func (m *move) busy() error {
 	switch m.record().State {
 	case migration.InDoubt:
 		what = `whether it runs at ` + spec.Target + ` is not known yet: see "godwit migration show %s"`
+	case migration.Committed:
+		what = `it is at ` + spec.Target + `, and what it left here is being removed; "godwit migration show %s" says what stands against that`
 	case migration.Running:
 		what = spec.Source + ` has not confirmed yet that it is here; if that node is lost for good, "godwit migration resolve %s --runs-at target"`
 	}

@@ -182,7 +182,22 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 	if m.record().Decision != migration.Ran {
 		return nil, status.Errorf(codes.FailedPrecondition, "migration %s has not brought a container here", request.Migration)
 	}
-	return &api.DurableReply{}, wireError(files.Sync(s.agent.config.StateDir))
+	if err := s.agent.sync(m.journal); err != nil {
+		return nil, wireError(err)
+	}
+	return &api.DurableReply{}, nil
+}
+
+// sync makes sure that what came with a container is on disk. If that cannot be known any more the source must keep its
+// copy, and an operator has to decide.
+func (a *Agent) sync(journal *journal) error {
+	if journal.lost(a.boot) {
+		return status.Errorf(codes.DataLoss, "%s was booted again before all files of the container were on disk", a.self.Name)
+	}
+	if err := files.Sync(a.config.StateDir); err != nil {
+		return err
+	}
+	return journal.synced()
 }
 
 func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) (*api.ReleaseReply, error) {

@@ -11,6 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
@@ -223,7 +226,11 @@ func (s *source) forward(ctx context.Context) error {
 // An operator who says that the container runs at the target may say so because that node cannot be asked.
 func (s *source) destroy(ctx context.Context) error {
 	if !s.move.record().Resolved {
-		if err := s.awaitDurable(ctx); err != nil {
+		err := s.awaitDurable(ctx)
+		if status.Code(err) == codes.DataLoss {
+			return s.lossy(err)
+		}
+		if err != nil {
 			return fmt.Errorf("files at %s: %s", s.target.Name, plain(err))
 		}
 	}
@@ -235,6 +242,16 @@ func (s *source) awaitDurable(ctx context.Context) error {
 		_, err := peer.Durable(ctx, &api.DurableRequest{Migration: s.id()})
 		return err
 	})
+}
+
+// lossy makes a refusal of a target that does not know whether it still has the files: the copy here is the only one
+// that is whole for sure, and an operator has to decide.
+func (s *source) lossy(err error) error {
+	id := s.id()
+	return &problemsError{[]migration.Problem{{
+		What: "files at " + s.target.Name, Why: plain(err), Remedy: fmt.Sprintf(
+			`decide: "godwit migration resolve %s --runs-at source" goes on with the frozen copy here, "--runs-at target" gives it away`, id),
+	}}}
 }
 
 // durableTimeout bounds how long a busy disk may take; the step is tried again.

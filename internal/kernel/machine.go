@@ -45,6 +45,15 @@ func ReadMachine() (Machine, error) {
 	return m, err
 }
 
+// BootID is another one after each boot of the machine (random(4), boot_id).
+func BootID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read the id of this boot: %w", err)
+	}
+	return strings.TrimSpace(string(id)), nil
+}
+
 // parseCPU reads /proc/cpuinfo. A feature counts only if every processor has it: a process may run on any of them.
 func parseCPU(r io.Reader) (model string, features []string, err error) {
 	lines := bufio.NewScanner(r)

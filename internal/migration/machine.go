@@ -30,6 +30,7 @@ type Machine struct {
 	unsure   bool     // target: only the engine knows whether it runs
 	undone   bool     // an undo has ended since the last journal
 	told     bool     // the peer was told to give up
+	withheld bool     // source: the target would not say that the copy here may go; it is whole
 
 	readyAt time.Time // target: when the restore asked whether it may resume
 

@@ -1,6 +1,9 @@
 package migration
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // resumeSource carries on after a crash of the source's agent.
 func (m *Machine) resumeSource() {
@@ -126,6 +129,7 @@ func (m *Machine) sourceFailed(step StepName, reason string, problems []Problem)
 			return
 		}
 		m.note(reason)
+		m.withheld = step == StepDestroy && len(problems) > 0
 		m.at-- // Tick tries again
 	case Waiting, InDoubt, Running, Done:
 	}
@@ -183,7 +187,7 @@ func (m *Machine) sourceTicks() {
 		m.emit(AskOutcome{Abort: m.rec.Abort})
 	case m.rec.State == Undoing && m.busy == "":
 		m.undo()
-	case m.rec.State == Committed:
+	case m.rec.State == Committed && !m.withheld:
 		m.carryOn()
 	}
 }
@@ -275,20 +279,21 @@ func (m *Machine) takeBack() {
 	}
 }
 
-// sourceResolves takes an operator's decision in place of the target's answer.
+// sourceResolves takes an operator's decision in place of the target's answer, or when the target does not know whether
+// what arrived there is whole.
 func (m *Machine) sourceResolves(e Resolve) error {
-	if m.rec.State != InDoubt {
+	if m.rec.State != InDoubt && !m.withheld {
 		return fmt.Errorf("%w: migration %s is %s, not in doubt", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
 	}
 	switch e.RunsAt {
 	case Source:
 		m.note("an operator decided that it runs at the source")
 		m.rec.Overruled = true
-		m.rec.Decision = NeverRan
+		m.rec.Decision, m.rec.Resumed, m.withheld = NeverRan, time.Time{}, false
 		m.takeBack()
 	case Target:
 		m.note("an operator decided that it runs at the target")
-		m.rec.Resolved = true
+		m.rec.Resolved, m.withheld = true, false
 		m.commit()
 	default:
 		return fmt.Errorf("%w: it runs at the source or at the target, not at %q",
