@@ -258,9 +258,10 @@ func (a *Agent) tuneSockets() {
 }
 
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
-	localServer := grpc.NewServer(grpc.Creds(newLocalCredentials()))
+	localServer := grpc.NewServer(append(recovering(a.log), grpc.Creds(newLocalCredentials()))...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
-	peerServer := grpc.NewServer(append(wire.ServerOptions(), grpc.MaxConcurrentStreams(maxPeerStreams))...)
+	options := append(recovering(a.log), wire.ServerOptions()...)
+	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)
 	api.RegisterPeerServer(peerServer, &peerService{agent: a})
 
 	failed := make(chan error, 2)
