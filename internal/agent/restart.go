@@ -23,8 +23,14 @@ func (m *move) restartFromJournal(cause error) {
 		for _, step := range steps {
 			<-step.ended
 		}
-		if m.rest() {
-			m.resume(cause)
+		for told := false; m.rest(); told = true {
+			err := m.resume(cause)
+			if err == nil {
+				return
+			}
+			if !told {
+				m.agent.log.Error("journal cannot be used; it is tried again", "migration", m.tracker.spec.ID, "error", err)
+			}
 		}
 	}()
 }
@@ -41,26 +47,25 @@ func (m *move) rest() bool {
 	}
 }
 
-// resume goes on from what is durable.
-func (m *move) resume(cause error) {
+// resume goes on from what is durable. After an error it stands still, and can be tried again: the disk may come back.
+func (m *move) resume(cause error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	record, err := m.journal.read()
 	if errors.Is(err, errNoJournal) {
 		m.neverBegan(cause)
-		return
+		return nil
 	}
 	if err != nil {
-		m.agent.log.Error("journal cannot be read", "migration", m.tracker.spec.ID, "error", err)
-		return
+		return err
 	}
 	machine, actions, err := migration.Resume(record)
 	if err != nil {
-		m.agent.log.Error("journal cannot be used", "migration", m.tracker.spec.ID, "error", err)
-		return
+		return err
 	}
 	m.machine, m.halted = machine, false
 	m.execute(actions)
+	return nil
 }
 
 // neverBegan ends a migration of which nothing could be journaled, so that no step of it was begun.
