@@ -13,11 +13,14 @@ import (
 type locations struct {
 	agent *Agent
 	mu    sync.Mutex
-	away  map[netip.Addr]string // node
+	away  map[netip.Addr]place
 }
 
+// place is where a container was last heard of.
+type place struct{ node, container string }
+
 func newLocations(agent *Agent) *locations {
-	return &locations{agent: agent, away: map[netip.Addr]string{}}
+	return &locations{agent: agent, away: map[netip.Addr]place{}}
 }
 
 // here lists this node's guests.
@@ -42,58 +45,99 @@ func (l *locations) here() []*api.Location {
 
 // heard takes a peer's list of its guests.
 func (l *locations) heard(node string, guests []*api.Location) {
+	own, err := l.own()
+	if err != nil {
+		l.agent.log.Warn("list of containers", "error", err)
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for address := range own {
+		delete(l.away, address)
+	}
 	now := map[netip.Addr]bool{}
 	for _, guest := range guests {
 		address, err := netip.ParseAddr(guest.Address)
-		if err != nil || l.busy(address, guest.Container) {
+		if err != nil {
 			continue
 		}
 		now[address] = true
-		if l.away[address] == node {
-			continue
+		if !own[address] && !l.moving(guest.Container) && l.plausible(address, guest.Container) {
+			l.learn(address, place{node: node, container: guest.Container})
 		}
-		if err := l.agent.network.Route(address, network.Via(node)); err != nil {
-			l.agent.log.Warn("route to a container", "address", address, "node", node, "error", err)
-			continue
-		}
-		l.away[address] = node
 	}
 	for address, at := range l.away {
-		if at == node && !now[address] {
-			delete(l.away, address)
+		if at.node == node && !now[address] && !l.moving(at.container) {
 			l.forget(address)
 		}
 	}
 }
 
-// forget drops the shortcut to a container that is no longer where it was. At home the route stays: there it is the
-// only one, and the migration that moves the container sets it.
-func (l *locations) forget(address netip.Addr) {
-	if l.agent.atHome(address) || l.busy(address, "") {
+func (l *locations) learn(address netip.Addr, at place) {
+	if l.away[address] == at {
 		return
 	}
+	if err := l.agent.network.Route(address, network.Via(at.node)); err != nil {
+		l.agent.log.Warn("route to a container", "address", address, "node", at.node, "error", err)
+		return
+	}
+	l.away[address] = at
+}
+
+// forget drops the shortcut to a container that is no longer where it was. At home the route stays: there it is the
+// only one, and the migration that moves the container sets it. So does the place: that node may give the address back.
+func (l *locations) forget(address netip.Addr) {
+	if l.agent.atHome(address) {
+		return
+	}
+	delete(l.away, address)
 	if err := l.agent.network.Unroute(address); err != nil {
 		l.agent.log.Warn("route to a container", "address", address, "error", err)
 	}
 }
 
-// busy tells whether this node itself has to say where an address is: it has the container, or moves it.
-func (l *locations) busy(address netip.Addr, container string) bool {
-	if container != "" {
-		if l.agent.moves.of(container) != nil {
-			return true
-		}
-	}
+// own are the addresses of the containers on this node: where they are nobody else has to say.
+func (l *locations) own() (map[netip.Addr]bool, error) {
 	containers, err := l.agent.engine.List(l.agent.ctx)
 	if err != nil {
-		return true
+		return nil, err
 	}
+	own := map[netip.Addr]bool{}
 	for _, have := range containers {
-		if have.Definition.Network.Address == address {
-			return true
+		own[have.Definition.Network.Address] = true
+	}
+	return own, nil
+}
+
+// moving tells whether a migration on this node says where a container is.
+func (l *locations) moving(container string) bool { return l.agent.moves.of(container) != nil }
+
+// plausible refuses a guest with an address that this node has not given to it.
+func (l *locations) plausible(address netip.Addr, container string) bool {
+	return !l.agent.atHome(address) || l.agent.leaseOf(address) == container
+}
+
+// mayRelease tells whether a node may say that a container is no more: no other one is known to have it.
+func (l *locations) mayRelease(node string, address netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, known := l.away[address]
+	return !known || at.node == node
+}
+
+// released forgets a container that is no more.
+func (l *locations) released(address netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.away, address)
+}
+
+// leaseOf is the container to which this node has given an address; empty if to none.
+func (a *Agent) leaseOf(address netip.Addr) string {
+	for _, lease := range a.network.Leases() {
+		if lease.Address == address {
+			return lease.Container
 		}
 	}
-	return false
+	return ""
 }

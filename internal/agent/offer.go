@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -157,18 +158,36 @@ func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition
 	if _, err := a.network.Home(address); err != nil {
 		return []migration.Problem{{What: what, Why: err.Error(), Remedy: "use nodes of one cluster"}}, nil
 	}
-	containers, err := a.engine.List(ctx)
+	other, err := a.holder(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	for _, have := range containers {
-		if have.Definition.Network.Address == address {
-			return []migration.Problem{{
-				What: what, Why: "container " + have.Definition.Name + " has it on " + a.self.Name, Remedy: "remove that container",
-			}}, nil
-		}
+	if other.ID != "" {
+		return []migration.Problem{{
+			What: what, Why: "container " + other.Name + " has it on " + a.self.Name, Remedy: "remove that container",
+		}}, nil
+	}
+	if a.atHome(address) && a.leaseOf(address) != definition.ID {
+		return []migration.Problem{{
+			What: what, Why: a.self.Name + ", whose address it is, has not given it to this container",
+			Remedy: "make the container anew",
+		}}, nil
 	}
 	return nil, nil
+}
+
+// holder is the container on this node that has an address; a definition without an id if there is none.
+func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definition, error) {
+	containers, err := a.engine.List(ctx)
+	if err != nil {
+		return engine.Definition{}, err
+	}
+	for _, have := range containers {
+		if have.Definition.Network.Address == address {
+			return have.Definition, nil
+		}
+	}
+	return engine.Definition{}, nil
 }
 
 // examineRoom compares what comes with the memory and the disk that are free.

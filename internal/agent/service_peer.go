@@ -201,7 +201,8 @@ func (a *Agent) sync(journal *journal) error {
 }
 
 func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) (*api.ReleaseReply, error) {
-	if _, err := caller(ctx); err != nil {
+	from, err := caller(ctx)
+	if err != nil {
 		return nil, err
 	}
 	address, err := netip.ParseAddr(request.Address)
@@ -211,22 +212,23 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 	if err := migration.CheckContainerID(request.Container); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
+	if !s.agent.locations.mayRelease(from, address) {
+		return nil, status.Errorf(codes.PermissionDenied, "node %s does not have the container of %s", from, address)
+	}
 	return &api.ReleaseReply{}, wireError(s.agent.releaseAddress(ctx, address, request.Container))
 }
 
 // releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own container gives it
 // back, and not while it is here.
 func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, container string) error {
-	for _, lease := range a.network.Leases() {
-		if lease.Address != address || lease.Container != container {
-			continue
-		}
-		if _, err := a.engine.Inspect(ctx, container); err == nil {
-			return fmt.Errorf("%w: container %.12s is on this node", errInvalid, container)
-		}
-		return errors.Join(a.network.Unroute(address), a.network.ReleaseLease(container))
+	if a.leaseOf(address) != container {
+		return nil
 	}
-	return nil
+	if _, err := a.engine.Inspect(ctx, container); err == nil || a.moves.of(container) != nil {
+		return fmt.Errorf("%w: container %.12s is on this node", errInvalid, container)
+	}
+	a.locations.released(address)
+	return errors.Join(a.network.Unroute(address), a.network.ReleaseLease(container))
 }
 
 // serveData hands data connections to the migrations that they belong to.

@@ -315,13 +315,18 @@ func (t *target) discard(ctx context.Context) error {
 		failed = arrival.Close()
 	}
 	failed = errors.Join(failed, t.agent.engine.Discard(ctx, t.definition.ID))
-	return errors.Join(failed, t.leaveAddress())
+	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
-// leaveAddress gives up the address here: it is at the source.
-func (t *target) leaveAddress() error {
+// leaveAddress gives up the address here: it is at the source. If another container here has it, the source claims what
+// is not its own, and nothing changes.
+func (t *target) leaveAddress(ctx context.Context) error {
 	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
 	err := t.agent.network.Detach(t.definition.ID)
+	other, listed := t.agent.holder(ctx, address)
+	if listed != nil || other.ID != "" && other.ID != t.definition.ID {
+		return errors.Join(err, listed)
+	}
 	if t.agent.atHome(address) {
 		return errors.Join(err, t.agent.network.Route(address, network.Via(source)))
 	}
@@ -334,7 +339,7 @@ func (t *target) fence(ctx context.Context) error {
 	if errors.Is(err, engine.ErrNotFound) {
 		err = nil
 	}
-	return errors.Join(err, t.leaveAddress())
+	return errors.Join(err, t.leaveAddress(ctx))
 }
 
 // send hands a message to the session, with what belongs to it.
