@@ -183,6 +183,23 @@ func (p *peers) learn(heard []identity.Node) {
 	p.changed(p.others())
 }
 
+// believable leaves out what another node may not say: about a node that is known here only that node itself and the one
+// that takes nodes in know better.
+func (p *peers) believable(from string, heard []identity.Node) []identity.Node {
+	known := p.list()
+	return slices.DeleteFunc(heard, func(node identity.Node) bool {
+		return slices.ContainsFunc(known, func(have identity.Node) bool {
+			return (have.Number == node.Number || have.Name == node.Name) && !mayChange(from, known, have, node)
+		})
+	})
+}
+
+// mayChange tells whether a node may replace the entry have by node.
+func mayChange(from string, known []identity.Node, have, node identity.Node) bool {
+	own := have.Name == from && node.Name == from && have.Number == node.Number
+	return own || slices.ContainsFunc(known, func(n identity.Node) bool { return n.Number == caNumber && n.Name == from })
+}
+
 // run says hello to every other node until ctx ends.
 func (p *peers) run(ctx context.Context) {
 	ticker := time.NewTicker(min(helloEvery, p.timeout))
@@ -250,7 +267,7 @@ func (p *peers) hear(from string, nodesJSON []byte, locations []*api.Location) e
 	if len(locations) > maxLocations {
 		return fmt.Errorf("%w: %d locations, at most %d make sense", errInvalid, len(locations), maxLocations)
 	}
-	p.learn(nodes)
+	p.learn(p.believable(from, nodes))
 	p.heard(from, locations)
 	return nil
 }
