@@ -99,7 +99,7 @@ func linger(err error, received <-chan error) error {
 	timer := time.NewTimer(lingerAtMost)
 	defer timer.Stop()
 	select {
-	case <-received:
+	case _, _ = <-received: // The end of the stream, which is what is waited for.
 	case <-timer.C:
 	}
 	return err
