@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"net/netip"
 	"strings"
 	"sync"
@@ -244,7 +243,7 @@ func randomHex(bytes int) string {
 // madeUpName is easier to remember than an id.
 func madeUpName(id string) string {
 	birds := []string{"plover", "curlew", "dunlin", "knot", "tern", "whimbrel", "sanderling", "turnstone", "stint", "ruff"}
-	return birds[mathrand.IntN(len(birds))] + "-" + id[:6]
+	return birds[int(id[0])%len(birds)] + "-" + id[:6]
 }
 
 // reservations keep names, addresses and ids of containers that are about to come, so that no two come at once.

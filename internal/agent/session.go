@@ -99,10 +99,14 @@ func linger(err error, received <-chan error) error {
 	timer := time.NewTimer(lingerAtMost)
 	defer timer.Stop()
 	select {
-	case <-received:
+	case ended := <-received:
+		if errors.Is(ended, io.EOF) {
+			return err
+		}
+		return errors.Join(err, ended)
 	case <-timer.C:
+		return err
 	}
-	return err
 }
 
 func readAll(stream envelopeStream, receive func(*api.Envelope)) error {

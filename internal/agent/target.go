@@ -71,7 +71,7 @@ func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, er
 	case migration.StepRestore:
 		return t.restore(ctx)
 	case migration.StepSettle:
-		return time.Time{}, nil // What the source had to confirm is in the journal.
+		return time.Time{}, t.settle(ctx)
 	}
 	return time.Time{}, fmt.Errorf("the target has no step %s", step)
 }
@@ -302,6 +302,13 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 		}
 		return t.agent.network.Route(t.definition.Network.Address, network.Local(t.definition.ID))
 	})
+}
+
+// settle makes an ordinary container of what arrived. An agent that was killed after the resume may not have come to
+// that. What has become of the container since does not matter here.
+func (t *target) settle(ctx context.Context) error {
+	_, err := t.agent.engine.Arrived(ctx, t.definition.ID)
+	return err
 }
 
 // discard removes an arrival that never ran, and turns its address to the source again.

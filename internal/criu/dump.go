@@ -94,6 +94,9 @@ func (d *Dump) Run(ctx context.Context, imagesDir string) error {
 		return fmt.Errorf("dump process %d: %w", d.request.RootPID, err)
 	}
 	d.holding = true
+	if err := mendFiles(imagesDir); err != nil {
+		return errors.Join(fmt.Errorf("dump process %d: %w", d.request.RootPID, err), d.Close())
+	}
 	return nil
 }
 

@@ -79,8 +79,14 @@ func anonymousKind(target string) string {
 func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
 	remedy := "close it or turn the feature off in the application, or move with mode restart"
 	switch kind := anonymousKind(d.target); kind {
-	case "eventpoll", "eventfd", "signalfd", "timerfd", "inotify", "fanotify":
+	case "eventpoll", "signalfd", "timerfd", "inotify", "fanotify":
 		return finding{}, nil
+	case "eventfd":
+		info, err := readFdinfo(t.PID, d.fd)
+		if err != nil {
+			return finding{}, err
+		}
+		return checkEventfd(info), nil
 	case "pidfd":
 		return x.checkPidfd(t, d)
 	case "io_uring":
@@ -119,6 +125,7 @@ func isZombie(pid int) bool {
 type fdinfo struct {
 	flags  int
 	values map[string]string
+	locks  []string
 }
 
 func readFdinfo(pid, fd int) (fdinfo, error) {
@@ -130,6 +137,9 @@ func readFdinfo(pid, fd int) (fdinfo, error) {
 	for line := range strings.Lines(string(data)) {
 		key, value, _ := strings.Cut(line, ":")
 		i.values[key] = strings.TrimSpace(value)
+		if key == "lock" {
+			i.locks = append(i.locks, i.values[key])
+		}
 	}
 	flags, err := strconv.ParseInt(i.values["flags"], 8, 64)
 	if err != nil {
@@ -182,7 +192,7 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 			why:    "it is on no mount of the container, so the target cannot open it",
 			remedy: "give it to the container as a volume; standard input and output may be pipes, terminals or /dev/null"}, nil
 	}
-	return finding{}, nil
+	return checkLease(d, more), nil
 }
 
 // checkDevice knows the devices that hold no state: memory devices (null, zero, full, random, urandom, kmsg), terminals

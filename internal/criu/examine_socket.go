@@ -40,7 +40,7 @@ func (x *examination) checkSocket(pidfd *os.File, d descriptor) (finding, error)
 	case unix.AF_INET, unix.AF_INET6:
 		return checkInternet(fd)
 	case unix.AF_UNIX:
-		return x.checkUnix(d), nil
+		return x.checkUnix(fd, d), nil
 	case unix.AF_NETLINK:
 		return checkNetlink(fd)
 	case unix.AF_PACKET:
@@ -124,8 +124,8 @@ func checkNetlink(fd int) (finding, error) {
 	return finding{}, nil
 }
 
-// checkUnix finds connections that lead out of the container.
-func (x *examination) checkUnix(d descriptor) finding {
+// checkUnix finds connections that lead out of the container, and data that cannot be dumped.
+func (x *examination) checkUnix(fd int, d descriptor) finding {
 	inode, ok := socketInode(d.target)
 	if !ok {
 		return finding{}
@@ -141,7 +141,7 @@ func (x *examination) checkUnix(d descriptor) finding {
 				why: "the process at the other end does not move", remedy: "close the connection"}
 		}
 	}
-	return finding{}
+	return x.checkUnixQueue(fd, inode)
 }
 
 // isOutside tells whether a socket is open in a process outside of the container. One that no process has open is on

@@ -36,6 +36,9 @@ var refusals = []struct{ do, says, log string }{
 	{"unix-external-stream @outside", "outside of the container", "External socket is used"},
 	{"unix-external-dgram @outside-dgram", "outside of the container", "External socket is used"},
 	{"pipe-packet", "packet mode", "packetized mode"},
+	{"eventfd-semaphore", "EFD_SEMAPHORE", ""},
+	{"eventfd-large", "count of 4294967296", ""},
+	{"lease", "write lease on /data/leased", ""}, // CRIU carries it; it is the copy of the file that cannot be made
 	{"device /dev/kvm", "character device 10:232 (/dev/kvm)", "chr 10:232"},
 	{"child-pid", "pid namespace", "nested pid namespace"},
 	{"child-uts", "uts namespace", "nested uts namespace"},
@@ -56,7 +59,7 @@ var restorable = []string{
 	"socket-udplite", "socket-packet", "socket-route", "socket-route-bound", "socket-uevent", "unix-pair",
 	"unix-dgram-pair", "unix-seqpacket-pair", "unix-listen", "tcp-listen", "pipe", "pipe-half",
 	"file", "file-deleted", "file-unlinked", "file-tmpfile", "file-proc", "file-sys", "file-shm", "directory", "path",
-	"flock", "lease", "device /dev/null", "device /dev/zero", "device /dev/full", "device /dev/random",
+	"flock", "lease-read", "device /dev/null", "device /dev/zero", "device /dev/full", "device /dev/random",
 	"device /dev/urandom", "device /dev/net/tun", "terminal", "map-shared", "map-droppable", "map-guard",
 	"map-device /dev/zero", "thread-stopped", "child", "child-net", "child-mount", "child-zombie", "child-chroot",
 	"descriptor-in-flight",

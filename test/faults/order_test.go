@@ -95,19 +95,18 @@ func (s snapshot) compare(now snapshot) error {
 func (s snapshot) add(format string, args ...any) { s[fmt.Sprintf(format, args...)] = true }
 
 // look takes a snapshot of a node.
-func (w *world) look(t *testing.T, node string) snapshot {
+func (w *world) look(t *testing.T, node string) (s snapshot) {
 	t.Helper()
 	pid, err := w.lab.PID(node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := snapshot{}
 	root := fmt.Sprintf("/proc/%d/root", pid)
-	err = errors.Join(s.processes(root), s.mounts(pid), s.cgroups(w.lab.Name(), node),
-		s.files(root, "run/godwit"), s.files(root, "var/lib/godwit"), w.lab.InNetwork(node, s.network))
-	if err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "a look at "+node, func() error { // the kernel's lists may change while they are read
+		s = snapshot{}
+		return errors.Join(s.processes(root), s.mounts(pid), s.cgroups(w.lab.Name(), node),
+			s.files(root, "run/godwit"), s.files(root, "var/lib/godwit"), w.lab.InNetwork(node, s.network))
+	})
 	return s
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"os"
@@ -50,18 +51,20 @@ func kinds() map[string]maker {
 // anonymous are what has no path.
 func anonymous() map[string]maker {
 	return map[string]maker{
-		"nothing":     func(string) (func(), error) { return func() {}, nil },
-		"io_uring":    made(ring),
-		"eventfd":     made(func() (int, error) { return unix.Eventfd(3, 0) }),
-		"timerfd":     made(timerfd),
-		"signalfd":    made(func() (int, error) { return unix.Signalfd(-1, &unix.Sigset_t{}, 0) }),
-		"epoll":       made(epoll),
-		"inotify":     made(inotify),
-		"fanotify":    made(fanotify),
-		"userfaultfd": raw(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0),
-		"perf_event":  made(perfEvent),
-		"bpf-map":     made(bpfMap),
-		"landlock":    made(landlock),
+		"nothing":           func(string) (func(), error) { return func() {}, nil },
+		"io_uring":          made(ring),
+		"eventfd":           made(func() (int, error) { return unix.Eventfd(3, 0) }),
+		"eventfd-semaphore": made(func() (int, error) { return unix.Eventfd(3, unix.EFD_SEMAPHORE) }),
+		"eventfd-large":     made(largeEventfd),
+		"timerfd":           made(timerfd),
+		"signalfd":          made(func() (int, error) { return unix.Signalfd(-1, &unix.Sigset_t{}, 0) }),
+		"epoll":             made(epoll),
+		"inotify":           made(inotify),
+		"fanotify":          made(fanotify),
+		"userfaultfd":       raw(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0),
+		"perf_event":        made(perfEvent),
+		"bpf-map":           made(bpfMap),
+		"landlock":          made(landlock),
 	}
 }
 
@@ -116,7 +119,8 @@ func files() map[string]maker {
 		"path":           opened("/data", unix.O_PATH),
 		"flock":          flock,
 		"lock":           recordLock,
-		"lease":          lease,
+		"lease":          lease(unix.O_RDWR, unix.F_WRLCK),
+		"lease-read":     lease(unix.O_RDONLY, unix.F_RDLCK),
 		"device":         func(a string) (func(), error) { return opened(a, unix.O_RDWR)("") },
 		"terminal":       opened("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY),
 	}
@@ -396,13 +400,25 @@ func recordLock(string) (func(), error) {
 	return holding(fd), unix.FcntlFlock(uintptr(fd), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
-func lease(string) (func(), error) {
-	fd, err := unix.Open("/data/leased", unix.O_RDWR|unix.O_CREAT, 0o600)
-	if err != nil {
-		return nil, err
+func lease(open, kind int) maker {
+	return func(string) (func(), error) {
+		fd, err := unix.Open("/data/leased", open|unix.O_CREAT, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, kind)
+		return holding(fd), err
 	}
-	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
-	return holding(fd), err
+}
+
+// largeEventfd has a count of more than 32 bits.
+func largeEventfd() (int, error) {
+	fd, err := unix.Eventfd(0, 0)
+	if err != nil {
+		return -1, err
+	}
+	_, err = unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1<<32))
+	return fd, err
 }
 
 func mapping(flags int) maker {

@@ -1,0 +1,99 @@
+package criu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	images "github.com/checkpoint-restore/go-criu/v7/crit/images/fdinfo"
+	"github.com/checkpoint-restore/go-criu/v7/crit/images/timerfd"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+)
+
+// filesImage describes the open files: two magic numbers, and then messages with their sizes before them
+// (criu/include/image.h, images/fdinfo.proto).
+const (
+	filesImage       = "files.img"
+	imageHeaderBytes = 8
+)
+
+var errFilesImage = errors.New("its messages do not have the form that CRIU gives them")
+
+// mendFiles corrects what CRIU would restore wrongly of open files.
+func mendFiles(imagesDir string) error {
+	path := filepath.Join(imagesDir, filesImage)
+	image, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the description of open files: %w", err)
+	}
+	mended, changed, err := mendEntries(image)
+	if err != nil {
+		return fmt.Errorf("read the description of open files %s: %w", path, err)
+	}
+	if !changed {
+		return nil
+	}
+	if err := os.WriteFile(path, mended, 0o600); err != nil {
+		return fmt.Errorf("correct the description of open files: %w", err)
+	}
+	return nil
+}
+
+// mendEntries goes through the messages; those that need no correction stay as they are, to the byte.
+func mendEntries(image []byte) (mended []byte, changed bool, err error) {
+	if len(image) < imageHeaderBytes {
+		return nil, false, errFilesImage
+	}
+	mended = append(mended, image[:imageHeaderBytes]...)
+	for rest := image[imageHeaderBytes:]; len(rest) > 0; {
+		if len(rest) < 4 {
+			return nil, false, errFilesImage
+		}
+		size := uint64(binary.NativeEndian.Uint32(rest))
+		if size > uint64(len(rest)-4) {
+			return nil, false, errFilesImage
+		}
+		message := rest[4 : 4+size]
+		rest = rest[4+size:]
+		var entry images.FileEntry
+		if err := proto.Unmarshal(message, &entry); err != nil {
+			return nil, false, fmt.Errorf("%w: %w", errFilesImage, err)
+		}
+		if entry.Tfd != nil && mendTimer(entry.Tfd) {
+			changed = true
+			if message, err = proto.Marshal(&entry); err != nil {
+				return nil, false, fmt.Errorf("%w: %w", errFilesImage, err)
+			}
+		}
+		mended = binary.NativeEndian.AppendUint32(mended, uint32(len(message)))
+		mended = append(mended, message...)
+	}
+	return mended, changed, nil
+}
+
+// mendTimer corrects a timerfd and tells whether it had to.
+//
+// A periodic one that has expired and was not read is told by the kernel with no time left (fs/timerfd.c starts it again
+// only when it is read), as all are whose period ends while the container is frozen. CRIU would restore it as one that
+// is off, and it would never tick again. It is given the least time instead; the tick that this makes is one of those
+// that were counted.
+//
+// One with an absolute time has its remaining time in the image. CRIU adds the seconds of the clock to it but not the
+// fraction (criu/pie/restorer.c, timerfd_arm), so it would expire up to a second too early. As a relative one it expires
+// when the remaining time has passed. Those that a change of the clock cancels have to stay absolute.
+func mendTimer(timer *timerfd.TimerfdEntry) bool {
+	changed := false
+	if timer.GetVsec() == 0 && timer.GetVnsec() == 0 && (timer.GetIsec() != 0 || timer.GetInsec() != 0) {
+		timer.Vnsec = proto.Uint64(1)
+		timer.Ticks = proto.Uint64(max(timer.GetTicks(), 1) - 1)
+		changed = true
+	}
+	if timer.GetSettimeFlags() == unix.TFD_TIMER_ABSTIME {
+		timer.SettimeFlags = proto.Uint32(0)
+		changed = true
+	}
+	return changed
+}
