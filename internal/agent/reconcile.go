@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"net/netip"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -26,20 +25,31 @@ func (a *Agent) reconcile() error {
 	if err := a.network.Reconcile(keep); err != nil {
 		return err
 	}
-	var failed []error
 	for _, container := range containers {
-		if container.State == engine.Running {
-			failed = append(failed, a.reattach(container.Definition))
-		}
+		a.reconcileOne(container)
 	}
-	return errors.Join(failed...)
+	return nil
+}
+
+// reconcileOne reattaches a container. One for which that fails must not keep the others, and the agent, from working.
+func (a *Agent) reconcileOne(container engine.Container) {
+	name := container.Definition.Name
+	switch container.State {
+	case engine.Damaged:
+		a.log.Error("what is recorded of a container cannot be read; it is left as it is", "container", name, "id", container.Definition.ID)
+	case engine.Running:
+		if err := a.reattach(container.Definition); err != nil {
+			a.log.Error("container is not connected; start the agent again to repeat it", "container", name, "error", err)
+		}
+	case engine.Created, engine.Frozen, engine.Arriving, engine.Exited:
+	}
 }
 
 // awayAddresses are those of this node's containers that run elsewhere: the routes to them stay.
 func (a *Agent) awayAddresses(here []engine.Container) []netip.Addr {
 	present := map[string]bool{}
 	for _, container := range here {
-		present[container.Definition.ID] = true
+		present[container.Definition.ID] = container.Definition.Network.Address.IsValid()
 	}
 	var away []netip.Addr
 	for _, lease := range a.network.Leases() {

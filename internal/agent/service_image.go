@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files/image"
 )
 
@@ -86,10 +87,11 @@ func (s *localService) RemoveImage(ctx context.Context, request *api.RemoveImage
 	if err != nil {
 		return nil, wireError(err)
 	}
-	used := map[string]bool{}
+	used, unknown := map[string]bool{}, false
 	for _, container := range containers {
+		unknown = unknown || container.State == engine.Damaged
 		used[container.Definition.ImageID] = true
 	}
-	err = s.agent.images.Remove(ctx, request.Reference, func(id string) bool { return used[id] })
+	err = s.agent.images.Remove(ctx, request.Reference, func(id string) bool { return used[id] || unknown })
 	return &api.RemoveImageReply{}, wireError(err)
 }

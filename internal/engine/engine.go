@@ -34,6 +34,7 @@ const (
 	Frozen   State = "frozen" // by a migration; its processes do not run
 	Arriving State = "arriving"
 	Exited   State = "exited"
+	Damaged  State = "damaged" // what is recorded of it cannot be read: only List tells of it, and nothing touches it
 )
 
 // Definition describes a container so that another node can make the same one. It holds no path of the node it comes

@@ -74,6 +74,9 @@ func (e *Engine) unshared(ctx context.Context, id string, volumes []string) ([]s
 		if one.Definition.ID == id {
 			continue
 		}
+		if one.State == engine.Damaged {
+			return nil, nil // It may have any of them.
+		}
 		for _, v := range one.Definition.Volumes {
 			volumes = slices.DeleteFunc(volumes, func(name string) bool { return name == v.Name })
 		}

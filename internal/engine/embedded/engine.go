@@ -131,7 +131,7 @@ func (e *Engine) find(id string) (container, error) {
 	return files, nil
 }
 
-// List tells of every container, in order of name.
+// List tells of every container, in order of name. One whose record cannot be read keeps nobody from the others.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	entries, err := os.ReadDir(e.paths.containers())
 	if err != nil {
@@ -147,12 +147,21 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			one = damaged(entry.Name(), one)
 		}
 		all = append(all, one)
 	}
 	slices.SortFunc(all, func(a, b engine.Container) int { return strings.Compare(a.Definition.Name, b.Definition.Name) })
 	return all, ctx.Err()
+}
+
+// damaged is a container of which only a part could be read, or nothing.
+func damaged(id string, part engine.Container) engine.Container {
+	part.Definition.ID, part.State = id, engine.Damaged
+	if part.Definition.Name == "" {
+		part.Definition.Name = id[:12]
+	}
+	return part
 }
 
 // Inspect finds a container by name, id, or unique prefix of an id.
@@ -167,7 +176,7 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 	var found []engine.Container
 	for _, one := range all {
 		if one.Definition.Name == ref {
-			return one, nil
+			return e.intact(one)
 		}
 		if ref != "" && strings.HasPrefix(one.Definition.ID, ref) {
 			found = append(found, one)
@@ -177,9 +186,17 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 	case 0:
 		return engine.Container{}, fmt.Errorf("container %.80q: %w", ref, engine.ErrNotFound)
 	case 1:
-		return found[0], nil
+		return e.intact(found[0])
 	}
 	return engine.Container{}, fmt.Errorf("container %.80q: %w: %d ids begin so; give more of it", ref, engine.ErrNotFound, len(found))
+}
+
+// intact says by an error what is wrong with a container that is damaged.
+func (e *Engine) intact(one engine.Container) (engine.Container, error) {
+	if one.State == engine.Damaged {
+		return e.inspect(one.Definition.ID)
+	}
+	return one, nil
 }
 
 // inspect puts together what the disk and the kernel tell about one container.

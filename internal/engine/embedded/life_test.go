@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"os"
 	"testing"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -21,4 +22,38 @@ func TestRunToTheEnd(t *testing.T) {
 		t.Errorf("Inspect: %+v, %v", one, err)
 	}
 	waitFor(t, "the run directory to go", func() bool { return !exists(n.paths.of(d.ID).runDir()) })
+}
+
+// TestDamagedRecord: one container whose record is lost must not keep anybody from the others.
+func TestDamagedRecord(t *testing.T) {
+	n := newTestNode(t)
+	whole := n.start(definition(t, "sh", "-c", "sleep 1000"))
+	bad := n.start(definition(t, "true"))
+	if _, err := n.Wait(t.Context(), bad.ID); err != nil {
+		t.Fatal(err)
+	}
+	path := n.paths.of(bad.ID).definition()
+	intact, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(path, intact, 0o600) })
+	all, err := n.List(t.Context())
+	if err != nil || len(all) != 2 {
+		t.Fatalf("List: %+v, %v", all, err)
+	}
+	for _, one := range all {
+		if damaged := one.Definition.ID == bad.ID; damaged != (one.State == engine.Damaged) {
+			t.Errorf("container %s is %s", one.Definition.Name, one.State)
+		}
+	}
+	if one, err := n.Inspect(t.Context(), whole.Name); err != nil || one.State != engine.Running {
+		t.Errorf("Inspect: %+v, %v", one, err)
+	}
+	if _, err := n.Inspect(t.Context(), bad.ID[:12]); err == nil {
+		t.Error("Inspect of the damaged one says nothing of the damage")
+	}
 }
