@@ -113,8 +113,8 @@ func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if offer.MemoryBytes < 0 || offer.TreesBytes < 0 {
-		return nil, fmt.Errorf("%w: sizes cannot be negative", errInvalid)
+	if err := checkSizes(offer); err != nil {
+		return nil, err
 	}
 	if err := a.spare.keep(); err != nil {
 		return nil, err
@@ -126,6 +126,15 @@ func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
 	}
 	m.begin(nil)
 	return m, nil
+}
+
+// checkSizes refuses what nobody has, so that later sums of sizes cannot overflow.
+func checkSizes(offer *api.Offer) error {
+	const most = 1 << 50
+	if offer.MemoryBytes < 0 || offer.TreesBytes < 0 || offer.MemoryBytes > most || offer.TreesBytes > most {
+		return fmt.Errorf("%w: sizes are from 0 to %d bytes", errInvalid, int64(most))
+	}
+	return nil
 }
 
 func checkProtocol(from string, offer *api.Offer) error {

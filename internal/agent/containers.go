@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
@@ -244,38 +243,4 @@ func randomHex(bytes int) string {
 func madeUpName(id string) string {
 	birds := []string{"plover", "curlew", "dunlin", "knot", "tern", "whimbrel", "sanderling", "turnstone", "stint", "ruff"}
 	return birds[int(id[0])%len(birds)] + "-" + id[:6]
-}
-
-// reservations keep names, addresses and ids of containers that are about to come, so that no two come at once.
-type reservations struct {
-	mu    sync.Mutex
-	taken map[string]engine.Definition // by what reserves them: a migration, or a container that is being made
-}
-
-func newReservations() *reservations { return &reservations{taken: map[string]engine.Definition{}} }
-
-func (r *reservations) take(by string, definition engine.Definition) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for other, have := range r.taken {
-		if other == by {
-			continue
-		}
-		switch {
-		case have.Name == definition.Name:
-			return fmt.Errorf("%w: %s: a container of this name is just coming", engine.ErrNameTaken, definition.Name)
-		case have.ID == definition.ID:
-			return fmt.Errorf("%w: container %.12s is already coming, by migration %s", engine.ErrBusy, definition.ID, other)
-		case definition.Network.Address.IsValid() && have.Network.Address == definition.Network.Address:
-			return fmt.Errorf("%w: address %s is of a container that is just coming", engine.ErrBusy, definition.Network.Address)
-		}
-	}
-	r.taken[by] = definition
-	return nil
-}
-
-func (r *reservations) release(by string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.taken, by)
 }

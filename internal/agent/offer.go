@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -84,48 +81,6 @@ func (a *Agent) treesSize(ctx context.Context, id string) (int64, error) {
 	return total, nil
 }
 
-// memoryOf is the resident memory of a container's processes, pages that they share counted once for each of them:
-// an upper limit of what can travel.
-func (a *Agent) memoryOf(ctx context.Context, id string) (int64, error) {
-	container, err := a.engine.Inspect(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	if container.PID == 0 {
-		return 0, fmt.Errorf("%w: %s", engine.ErrNotRunning, container.Definition.Name)
-	}
-	group, err := kernel.CgroupOf(container.PID)
-	if err != nil {
-		return 0, err
-	}
-	pids, err := group.Procs()
-	if err != nil {
-		return 0, err
-	}
-	var pages int64
-	for _, pid := range pids {
-		pages += residentPages(pid)
-	}
-	return pages * int64(os.Getpagesize()), nil
-}
-
-// residentPages reads proc(5) statm. A process that has just ended has none.
-func residentPages(pid int) int64 {
-	statm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(statm))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages
-}
-
 // examineOffer lists what stands against a container coming here. It changes nothing.
 func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, offer *api.Offer) ([]migration.Problem, error) {
 	var theirs migration.Platform
@@ -190,23 +145,6 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 	return engine.Definition{}, nil
 }
 
-// examineRoom compares what comes with the memory and the disk that are free.
-func (a *Agent) examineRoom(offer *api.Offer) []migration.Problem {
-	var problems []migration.Problem
-	if free, err := kernel.MemoryAvailable(); err == nil && free < offer.MemoryBytes {
-		problems = append(problems, migration.Problem{
-			What: "memory of " + a.self.Name, Why: fmt.Sprintf("the container has %d MiB, %d MiB are available", offer.MemoryBytes>>20, free>>20),
-			Remedy: "free memory there, or choose another node",
-		})
-	}
-	if err := files.CheckSpace(a.config.StateDir, offer.TreesBytes); err != nil {
-		problems = append(problems, migration.Problem{
-			What: "disk of " + a.self.Name, Why: err.Error(), Remedy: "free space there, or choose another node",
-		})
-	}
-	return problems
-}
-
 // missing lists what of an image is not here.
 func (a *Agent) missing(definition engine.Definition) *api.Reservation {
 	reservation := &api.Reservation{MissingImage: !a.images.Has(definition.ImageID)}
@@ -226,6 +164,9 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 	var definition engine.Definition
 	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
 		return fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
+	}
+	if err := checkSizes(offer); err != nil {
+		return err
 	}
 	problems, err := a.examineOffer(stream.Context(), definition, offer)
 	if err != nil {
@@ -256,7 +197,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (migratio
 		Container: definition.Name, Source: a.self.Name, Target: node.Name, Mode: spec.Mode, Problems: []migration.Problem{},
 		Warnings: []string{}, MissingLayers: []string{}, MemoryBytes: offer.MemoryBytes, FilesBytes: offer.TreesBytes,
 	}
-	for _, p := range found {
+	for _, p := range append(found, a.examineOwnRoom(offer)...) {
 		plan.Problems = append(plan.Problems, migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy})
 	}
 	if err := a.askTarget(ctx, node, offer, &plan); err != nil {

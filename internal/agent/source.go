@@ -121,10 +121,11 @@ func (s *source) examine(ctx context.Context) error {
 		return err
 	}
 	s.offered, err = s.agent.makeOffer(ctx, s.move.tracker.spec, s.definition)
-	if err == nil {
-		s.move.tracker.expect(s.offered.MemoryBytes + s.offered.TreesBytes)
+	if err != nil {
+		return err
 	}
-	return err
+	s.move.tracker.expect(s.offered.MemoryBytes + s.offered.TreesBytes)
+	return refuse(s.agent.examineOwnRoom(s.offered))
 }
 
 func (s *source) offer() *api.Offer { return s.offered }

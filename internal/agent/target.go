@@ -116,6 +116,7 @@ func (t *target) reserve(ctx context.Context) error {
 	if err := t.agent.reservations.take(t.move.tracker.spec.ID, t.definition); err != nil {
 		return err
 	}
+	t.agent.reservations.fill(t.move.tracker.spec.ID, copiesAtTarget*t.offer.MemoryBytes)
 	if err := t.holdImages(); err != nil {
 		return err
 	}
