@@ -275,7 +275,9 @@ func (t *target) stateLimit() int64 {
 // treesLimit bounds the disk that a peer can fill, as stateLimit does the memory.
 func (t *target) treesLimit() files.Limits {
 	const least = 64 << 20
-	return files.Limits{Bytes: t.offer.TreesBytes + t.offer.TreesBytes/2 + least}
+	const entries, perEntry = 4 << 20, 512 // files may be empty; a disk has no more of them than one for some hundred bytes
+	bytes := t.offer.TreesBytes + t.offer.TreesBytes/2 + least
+	return files.Limits{Bytes: bytes, Entries: entries + bytes/perEntry}
 }
 
 func (t *target) final(section stream.Section, state *stateReceiver) error {
