@@ -42,7 +42,8 @@ func newStateSender(dir string, open sectionWriter) *stateSender {
 	return &stateSender{dir: dir, open: open, sent: map[string]int64{}}
 }
 
-// follow sends what only grows, until complete is closed. Then rest sends what is left.
+// follow sends what only grows, until complete is closed: also when there is more to send then, which is no longer part
+// of the dump. Then rest sends what is left.
 func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) error {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
@@ -54,7 +55,7 @@ func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) erro
 			return context.Cause(ctx)
 		case <-ticker.C:
 		}
-		if err := s.pass(func(name string) bool { return strings.HasPrefix(name, "pages-") }); err != nil {
+		if err := s.pass(complete, func(name string) bool { return strings.HasPrefix(name, "pages-") }); err != nil {
 			return err
 		}
 	}
@@ -62,13 +63,14 @@ func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) erro
 
 // rest sends all that has not been sent, and returns the names and sizes of all files.
 func (s *stateSender) rest() (map[string]int64, error) {
-	if err := s.pass(func(name string) bool { return stateName.MatchString(name) }); err != nil {
+	if err := s.pass(nil, func(name string) bool { return stateName.MatchString(name) }); err != nil {
 		return nil, err
 	}
 	return s.sent, nil
 }
 
-func (s *stateSender) pass(wanted func(string) bool) error {
+// pass goes through all files once. When enough is closed it stops after the piece that it is at.
+func (s *stateSender) pass(enough <-chan struct{}, wanted func(string) bool) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return fmt.Errorf("execution state: %w", err)
@@ -77,14 +79,14 @@ func (s *stateSender) pass(wanted func(string) bool) error {
 		if !entry.Type().IsRegular() || !wanted(entry.Name()) {
 			continue
 		}
-		if err := s.sendFile(entry.Name()); err != nil {
+		if err := s.sendFile(entry.Name(), enough); err != nil {
 			return fmt.Errorf("execution state, %s: %w", entry.Name(), err)
 		}
 	}
 	return nil
 }
 
-func (s *stateSender) sendFile(name string) error {
+func (s *stateSender) sendFile(name string, enough <-chan struct{}) error {
 	file, err := os.Open(filepath.Join(s.dir, name))
 	if err != nil {
 		return err
@@ -99,6 +101,11 @@ func (s *stateSender) sendFile(name string) error {
 		return s.sendPiece(file, name, 0, 0)
 	}
 	for offset := s.sent[name]; offset < info.Size(); offset = s.sent[name] {
+		select {
+		case <-enough:
+			return nil
+		default:
+		}
 		if err := s.sendPiece(file, name, offset, min(info.Size()-offset, statePiece)); err != nil {
 			return err
 		}

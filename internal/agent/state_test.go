@@ -30,7 +30,7 @@ func TestStateTravelsWhileItGrows(t *testing.T) {
 	var pieces []*piece
 	sender := newStateSender(from, collect(&pieces))
 	write(t, pages, large[:100])
-	if err := sender.pass(func(name string) bool { return strings.HasPrefix(name, "pages-") }); err != nil {
+	if err := sender.pass(nil, func(name string) bool { return strings.HasPrefix(name, "pages-") }); err != nil {
 		t.Fatal(err)
 	}
 	write(t, pages, large)
@@ -56,6 +56,29 @@ func TestStateTravelsWhileItGrows(t *testing.T) {
 	delete(sent, "core-1.img")
 	if receiver.check(sent) == nil {
 		t.Fatal("a file too many was not noticed")
+	}
+}
+
+// TestFollowStopsWithTheDump: what is sent after the dump is complete counts as transfer, so follow must not go on.
+func TestFollowStopsWithTheDump(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "pages-1.img"), make([]byte, 4*statePiece))
+	complete := make(chan struct{})
+	var pieces []*piece
+	sender := newStateSender(dir, func(name string) (io.WriteCloser, error) {
+		if len(pieces) == 0 {
+			close(complete) // while the first piece leaves
+		}
+		return collect(&pieces)(name)
+	})
+	if err := sender.follow(t.Context(), complete); err != nil {
+		t.Fatal(err)
+	}
+	if len(pieces) != 1 {
+		t.Errorf("%d pieces were sent before follow noticed", len(pieces))
+	}
+	if sent, err := sender.rest(); err != nil || sent["pages-1.img"] != 4*statePiece || len(pieces) != 4 {
+		t.Errorf("then %d pieces, %v, error %v", len(pieces), sent, err)
 	}
 }
 
