@@ -93,17 +93,34 @@ func (s *source) sendImage(ctx context.Context) error {
 	reservation := s.reservation
 	s.mu.Unlock()
 	if reservation.GetMissingImage() {
-		config, err := s.agent.images.Config(s.definition.ImageID)
-		if err != nil {
-			return err
-		}
-		if err := s.section(kindImage, s.definition.Image, config); err != nil {
+		if err := s.sendConfig(); err != nil {
 			return err
 		}
 	}
 	for _, layer := range reservation.GetMissingLayers() {
 		if err := s.sendLayer(ctx, layer); err != nil {
 			return fmt.Errorf("layer %s: %w", layer, err)
+		}
+	}
+	return nil
+}
+
+// sendConfig sends the image's configuration, and the names that it has here.
+func (s *source) sendConfig() error {
+	config, err := s.agent.images.Config(s.definition.ImageID)
+	if err != nil {
+		return err
+	}
+	if err := s.section(kindImage, "", config); err != nil {
+		return err
+	}
+	found, err := s.agent.images.Resolve(s.definition.ImageID)
+	if err != nil {
+		return err
+	}
+	for _, name := range found.Names[:min(len(found.Names), maxImageNames)] {
+		if err := s.section(kindName, name, nil); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func (t *tracker) counted(counters stream.Counters) {
 	sent := func(kind string) int64 { return int64(counters.Sent[kind].WireBytes) }
 	t.facts.Bytes = migration.Bytes{
 		MemoryFinal: sent(kindState), FilesFinal: sent(kindTrees), Layers: sent(kindLayer),
-		Metadata:  sent(kindImage) + sent(kindFinal) + sent(kindStaged),
+		Metadata:  sent(kindImage) + sent(kindName) + sent(kindFinal) + sent(kindStaged),
 		MemoryRaw: int64(counters.Sent[kindState].RawBytes),
 	}
 }

@@ -130,9 +130,9 @@ func (s *Store) Config(imageID string) ([]byte, error) {
 	return raw, nil
 }
 
-// ImportConfig adds an image's configuration, which must have the given digest, and names it so if the name is free.
-// The image can be used when its layers are here too.
-func (s *Store) ImportConfig(ctx context.Context, imageID, name string, config []byte) error {
+// ImportConfig adds an image's configuration, which must have the given digest. The image can be used when its layers are
+// here too.
+func (s *Store) ImportConfig(ctx context.Context, imageID string, config []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -147,12 +147,22 @@ func (s *Store) ImportConfig(ctx context.Context, imageID, name string, config [
 		return err
 	}
 	defer release()
-	if err := s.addConfig(imageID, config); err != nil {
-		return err
-	}
+	return s.addConfig(imageID, config)
+}
+
+// ImportName gives an image whose configuration was imported a name, unless another image here has it.
+func (s *Store) ImportName(imageID, name string) error {
 	canonical, err := canonicalName(name)
 	if err != nil {
-		return nil // containers may be made from an ID; then the image has no name
+		return err
+	}
+	release, err := s.Hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if _, err := s.Config(imageID); err != nil {
+		return err
 	}
 	return s.changeNames(func(names map[string]string) {
 		if _, taken := names[canonical]; !taken {

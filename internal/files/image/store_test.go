@@ -232,9 +232,15 @@ func TestLayersMoveBetweenStores(t *testing.T) {
 	image := load(t, from, dockerArchive(t, "app:1", base(t), change(t)))[0]
 	raw, err := from.Config(image.ID)
 	check(t, err)
-	check(t, to.ImportConfig(ctx, image.ID, "app:1", raw))
+	check(t, to.ImportConfig(ctx, image.ID, raw))
+	check(t, to.ImportName(image.ID, "app:1"))
 	if to.Has(image.ID) {
 		t.Error("an image without its layers counts as here")
+	}
+	for _, bad := range [][2]string{{"sha256:" + strings.Repeat("0", 64), "app:2"}, {image.ID, "UPPER CASE"}, {image.ID, ""}, {"../x", "app:2"}} {
+		if err := to.ImportName(bad[0], bad[1]); err == nil {
+			t.Errorf("image %.20q was named %q", bad[0], bad[1])
+		}
 	}
 	if _, err := to.Resolve("app:1"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("resolve an incomplete image: %v", err)
@@ -284,10 +290,10 @@ func TestImportRefuses(t *testing.T) {
 		}
 	}
 	raw := config(t, layer)
-	if err := s.ImportConfig(ctx, digestOf(layer), "x", raw); !errors.Is(err, ErrInvalid) {
+	if err := s.ImportConfig(ctx, digestOf(layer), raw); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a configuration with another digest: %v", err)
 	}
-	if err := s.ImportConfig(ctx, digestOf([]byte("{}")), "x", []byte("{}")); !errors.Is(err, ErrInvalid) {
+	if err := s.ImportConfig(ctx, digestOf([]byte("{}")), []byte("{}")); !errors.Is(err, ErrInvalid) {
 		t.Errorf("an image without layers: %v", err)
 	}
 	if diff := cmp.Diff(before, everything(t, s.dir)); diff != "" {
