@@ -298,6 +298,12 @@ func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error)
 }
 
 func (s *source) ended(result migration.Finish) {
+	s.mu.Lock()
+	data := s.data
+	s.mu.Unlock()
+	if data != nil { // Also when it failed: that has cost something, too.
+		s.move.tracker.counted(data.Counters())
+	}
 	s.agent.migrationEnded(s.move, result)
 	s.control.close()
 }
