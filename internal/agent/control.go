@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -202,12 +205,27 @@ func (c *sourceControl) dial(session *session) error {
 	}
 	ctx, cancel := context.WithCancel(c.agent.ctx)
 	defer cancel()
-	stream, err := api.NewPeerClient(client).Session(ctx)
+	stream, err := openSession(ctx, cancel, client)
 	if err == nil {
 		err = c.run(session, stream, c.receive)
 	}
 	done(errors.Is(err, errSilent))
 	return err
+}
+
+// reconnectTimeout is how long a new session waits for a node that could not be reached just now: the way may be back.
+const reconnectTimeout = 3 * time.Second
+
+// openSession opens a session, with a new connection if the last one failed: how that went may be long ago.
+func openSession(ctx context.Context, cancel func(), client *grpc.ClientConn) (grpc.BidiStreamingClient[api.Envelope, api.Envelope], error) {
+	limit := time.AfterFunc(reconnectTimeout, cancel)
+	client.ResetConnectBackoff()
+	stream, err := api.NewPeerClient(client).Session(ctx, grpc.WaitForReady(true))
+	if !limit.Stop() && err != nil {
+		_, why, _ := strings.Cut(plain(err), "latest balancer error: ") // what gRPC says before is that we gave up
+		err = status.Errorf(codes.Unavailable, "it cannot be reached: %s", cmp.Or(why, "no answer for "+reconnectTimeout.String()))
+	}
+	return stream, err
 }
 
 func (c *sourceControl) sendMessage(message migration.Message, extend func(*api.Envelope)) {

@@ -215,7 +215,7 @@ func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Of
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	stream, err := api.NewPeerClient(client).Session(ctx)
+	stream, err := openSession(ctx, cancel, client)
 	if err != nil {
 		return err
 	}
