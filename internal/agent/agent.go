@@ -115,7 +115,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 func (a *Agent) open() error {
 	var err error
 	if a.id, err = identity.Load(a.config.StateDir); err != nil {
-		return fmt.Errorf("%w; make one with \"godwit node init\" or \"godwit node join\"", err)
+		return err
 	}
 	a.self = a.id.Node
 	if a.boot, err = kernel.BootID(); err != nil {

@@ -74,16 +74,16 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", errInvalid, err))
 	}
+	container, err := a.idle(ctx, request.Container)
+	if err != nil {
+		return fail(err)
+	}
 	node, err := a.peers.find(request.Node)
 	if err != nil {
 		return fail(err)
 	}
 	if err := migration.CheckRoute(a.self.Name, node.Name); err != nil {
 		return fail(fmt.Errorf("%w: %w", errInvalid, err))
-	}
-	container, err := a.idle(ctx, request.Container)
-	if err != nil {
-		return fail(err)
 	}
 	if container.State != engine.Running {
 		return fail(fmt.Errorf("%w: %s is %s; only a running container can be migrated", engine.ErrNotRunning,

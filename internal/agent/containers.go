@@ -130,7 +130,7 @@ func (a *Agent) remove(ctx context.Context, reference string, force bool) error 
 
 // idle finds a container that no migration has to do with.
 func (a *Agent) idle(ctx context.Context, reference string) (engine.Container, error) {
-	container, err := a.engine.Inspect(ctx, reference)
+	container, err := a.inspect(ctx, reference)
 	if err != nil {
 		return container, err
 	}

@@ -99,8 +99,18 @@ func (m *moves) find(id string) (*move, error) {
 	if err := m.unused(id); err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: no migration %.40q on this node; \"godwit migration ls\" lists them", engine.ErrNotFound, id)
+	return nil, unknownMigration(id)
 }
+
+// unknownMigration is the error for an id that is no migration's.
+type unknownMigration string
+
+func (e unknownMigration) Error() string {
+	return fmt.Sprintf("no migration %.40q on this node; \"godwit migration ls\" lists them", string(e))
+}
+
+// Is makes it one of the things that are not found.
+func (e unknownMigration) Is(target error) bool { return target == engine.ErrNotFound }
 
 // add begins to know a migration. At most one can be under way for a container.
 func (m *moves) add(added *move) error {

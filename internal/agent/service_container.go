@@ -37,11 +37,11 @@ func (s *localService) Run(ctx context.Context, request *api.RunRequest) (*api.R
 }
 
 func (s *localService) Wait(ctx context.Context, request *api.ContainerRequest) (*api.WaitReply, error) {
-	container, err := s.agent.engine.Inspect(ctx, request.Reference)
+	container, err := s.agent.inspect(ctx, request.Reference)
 	if err != nil {
 		return nil, wireError(err)
 	}
-	code, err := s.agent.engine.Wait(ctx, container.Definition.ID)
+	code, err := s.agent.wait(ctx, container.Definition.ID)
 	if err != nil {
 		return nil, wireError(err)
 	}
@@ -68,7 +68,7 @@ func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api
 }
 
 func (s *localService) Inspect(ctx context.Context, request *api.ContainerRequest) (*api.InspectReply, error) {
-	container, err := s.agent.engine.Inspect(ctx, request.Reference)
+	container, err := s.agent.inspect(ctx, request.Reference)
 	if err != nil {
 		return nil, wireError(err)
 	}
@@ -89,7 +89,7 @@ func (s *localService) Remove(ctx context.Context, request *api.RemoveRequest) (
 }
 
 func (s *localService) Logs(request *api.LogsRequest, stream grpc.ServerStreamingServer[api.LogEntry]) error {
-	container, err := s.agent.engine.Inspect(stream.Context(), request.Reference)
+	container, err := s.agent.inspect(stream.Context(), request.Reference)
 	if err != nil {
 		return wireError(err)
 	}
@@ -109,7 +109,7 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 	if first.Start == nil || len(first.Start.Args) == 0 {
 		return status.Error(codes.InvalidArgument, "exec: the first message must say what to run")
 	}
-	container, err := s.agent.engine.Inspect(stream.Context(), first.Start.Reference)
+	container, err := s.agent.inspect(stream.Context(), first.Start.Reference)
 	if err != nil {
 		return wireError(err)
 	}

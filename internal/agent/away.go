@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// inspect finds a container. If it was here the error says where it went.
+func (a *Agent) inspect(ctx context.Context, reference string) (engine.Container, error) {
+	container, err := a.engine.Inspect(ctx, reference)
+	return container, a.whereTo(err, reference)
+}
+
+// whereTo adds to the error of a container that is not here to which node it was moved.
+func (a *Agent) whereTo(err error, reference string) error {
+	if !errors.Is(err, engine.ErrNotFound) {
+		return err
+	}
+	if node := a.moves.movedTo(reference); node != "" {
+		return fmt.Errorf("%w: it was moved to %s", err, node)
+	}
+	return err
+}
+
+// movedTo is the node to which a container was moved when it was last moved from or to this node; empty if it came here
+// then, or if nothing is known of it.
+func (m *moves) movedTo(reference string) string {
+	node := ""
+	for _, move := range m.list() {
+		spec := move.tracker.spec
+		if spec.Name != reference && (reference == "" || !strings.HasPrefix(spec.Container, reference)) {
+			continue
+		}
+		if !move.ended() || move.record().Result != migration.Moved {
+			continue
+		}
+		node = ""
+		if spec.Side == migration.Source {
+			node = spec.Target
+		}
+	}
+	return node
+}
+
+// wait waits until a container has ended, and tells who waits if it goes away instead: what is destroyed here then was
+// only its copy.
+func (a *Agent) wait(ctx context.Context, id string) (int, error) {
+	for {
+		code, err := a.engine.Wait(ctx, id)
+		if move := a.moves.of(id); move != nil && move.tracker.spec.Side == migration.Source && ctx.Err() == nil {
+			if err := waitFor(ctx, move.done); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if err == nil && a.moves.movedTo(id) != "" {
+			err = fmt.Errorf("container %.12s: %w", id, engine.ErrNotFound)
+		}
+		return code, a.whereTo(err, id)
+	}
+}

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// TestWhereTo: who looks for a container where it was is told where it went, and not after it came back.
+func TestWhereTo(t *testing.T) {
+	a := newTestAgent(t)
+	container := strings.Repeat("ab", 32)
+	began := time.Now()
+	ended := func(id string, side migration.Side, result migration.Result) {
+		spec := migration.Spec{
+			ID: id, Side: side, Container: container, Name: "cache", Source: "b", Target: "a", Mode: migration.Cold, Started: began,
+		}
+		if began = began.Add(time.Second); side == migration.Target {
+			spec.Source, spec.Target = "a", "b"
+		}
+		record, err := migration.Banned(id, spec.Source, spec.Target, spec.Started)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.Spec, record.Result = spec, result
+		machine, _, err := migration.Resume(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newMove(a, a.moves.journal(id, engine.Definition{}), machine)
+		m.remember()
+		a.moves.byID[id] = m
+	}
+	is := func(want string) {
+		t.Helper()
+		for _, reference := range []string{"cache", container, container[:12]} {
+			if got := a.moves.movedTo(reference); got != want {
+				t.Errorf("%.12s was moved to %q, want %q", reference, got, want)
+			}
+		}
+	}
+	is("")
+	ended("0000000000000001", migration.Source, migration.RolledBack)
+	is("")
+	ended("0000000000000002", migration.Source, migration.Moved)
+	is("a")
+	err := a.whereTo(fmt.Errorf("container cache: %w", engine.ErrNotFound), "cache")
+	if !errors.Is(err, engine.ErrNotFound) || !strings.HasSuffix(err.Error(), "it was moved to a") {
+		t.Errorf("error %v", err)
+	}
+	if a.moves.movedTo("") != "" || a.moves.movedTo("other") != "" {
+		t.Error("another container was moved, too")
+	}
+	ended("0000000000000003", migration.Target, migration.Moved)
+	is("")
+}
+
+func TestUnknownMigration(t *testing.T) {
+	_, err := newTestAgent(t).moves.find("nope")
+	if !errors.Is(err, engine.ErrNotFound) || strings.Contains(err.Error(), "container") {
+		t.Errorf("error %v", err)
+	}
+}
