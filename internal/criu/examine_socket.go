@@ -130,8 +130,8 @@ func (x *examination) checkUnix(fd int, d descriptor) finding {
 	if !ok {
 		return finding{}
 	}
-	s := x.peers[inode]
-	if x.isOutside(s.Peer) || x.isOutside(x.waiting[inode]) {
+	s, listed := x.peers[inode]
+	if !listed && isStill(fd, inode) || x.isOutside(s.Peer) || x.isOutside(x.waiting[inode]) {
 		return finding{what: "unix socket connected to a process outside of the container",
 			why: "that process does not move", remedy: "close the connection; use TCP for what leads out of the container"}
 	}
@@ -142,6 +142,14 @@ func (x *examination) checkUnix(fd int, d descriptor) finding {
 		}
 	}
 	return x.checkUnixQueue(fd, inode)
+}
+
+// isStill tells whether a descriptor is the socket that it was when the sockets of the container's network namespaces
+// were listed. One that was not listed is of another namespace: accepting a connection from there makes such a socket
+// (net/unix/af_unix.c, unix_stream_connect).
+func isStill(fd int, inode uint32) bool {
+	var stat unix.Stat_t
+	return unix.Fstat(fd, &stat) == nil && stat.Ino == uint64(inode)
 }
 
 // isOutside tells whether a socket is open in a process outside of the container. One that no process has open is on

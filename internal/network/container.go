@@ -65,7 +65,7 @@ func (n *Network) Attach(ctx context.Context, id string, address Address) (strin
 		return "", errors.Join(fmt.Errorf("attach container %s with %s: %w", id, address.IP, err), n.undoAttach(id))
 	}
 	if n.containers[id] == nil {
-		n.containers[id] = &attachment{address: address, device: containerDevice(id)}
+		n.containers[id] = &attachment{address: address, device: containerDevice(id), muzzled: true}
 	}
 	return path, nil
 }
@@ -98,6 +98,11 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 	}
 	if err := n.configureOutside(id, address, mac); err != nil {
 		return err
+	}
+	if _, stands := n.containers[id]; !stands {
+		if err := n.muzzle(path); err != nil {
+			return err
+		}
 	}
 	return configureInside(handle, inside, address)
 }
@@ -253,7 +258,7 @@ func (n *Network) recoverContainers() error {
 			return isHostRoute(address.IP)(route) && route.LinkIndex == attributes.Index
 		}
 		n.containers[id] = &attachment{
-			address: address, device: attributes.Name, plugged: slices.ContainsFunc(routes, toIt),
+			address: address, device: attributes.Name, plugged: slices.ContainsFunc(routes, toIt), muzzled: true,
 		}
 	}
 	return nil

@@ -36,6 +36,7 @@ type attachment struct {
 	address Address
 	device  string // the node's end of the veth pair
 	plugged bool   // it may send
+	muzzled bool   // it gets nothing: see muzzle
 }
 
 // New brings up the network of a node: the tunnel, the node's address, the blackholes and the packet filter. What an

@@ -155,7 +155,7 @@ func (n *Network) route(prefix *net.IPNet, table int) *netlink.Route {
 
 // plug lets a container send, and sends what it sends to strangers home if its home is another node.
 func (n *Network) plug(ip netip.Addr, id string) error {
-	if err := n.allow(n.containers[id], true); err != nil {
+	if err := errors.Join(n.unmuzzle(id, n.containers[id]), n.allow(n.containers[id], true)); err != nil {
 		return err
 	}
 	number, err := n.config.home(ip)

@@ -1,0 +1,53 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// A container that arrives gets nothing, not even from itself, until it is plugged in: while its sockets are made one
+// after the other, data that one had still to send to another within the container would meet no socket, and be
+// answered by a reset. What is dropped the kernel repeats, as it does what does not leave by the interface.
+
+// muzzle makes a network namespace drop what reaches it. What is there already stays.
+func (n *Network) muzzle(path string) error {
+	drop := nftables.ChainPolicyDrop
+	return inTable(path, func(conn *nftables.Conn, table *nftables.Table) {
+		conn.AddChain(&nftables.Chain{Name: "arriving", Table: table, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityRaw, Policy: &drop})
+	})
+}
+
+// unmuzzle undoes muzzle; doing nothing is success.
+func (n *Network) unmuzzle(id string, attached *attachment) error {
+	if !attached.muzzled {
+		return nil
+	}
+	err := inTable(n.NetnsPath(id), func(conn *nftables.Conn, table *nftables.Table) { conn.DelTable(table) })
+	if err == nil {
+		attached.muzzled = false
+	}
+	return err
+}
+
+// inTable changes our table in a container's namespace, for all protocols, in one transaction.
+func inTable(path string, change func(*nftables.Conn, *nftables.Table)) error {
+	inside, err := openNamespace(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inside.Close() }()
+	conn, err := nftables.New(nftables.WithNetNSFd(int(inside)))
+	if err != nil {
+		return fmt.Errorf("open the packet filter of %s: %w", path, err)
+	}
+	// Adding what is there is no error, and what has been added can be deleted.
+	change(conn, conn.AddTable(&nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}))
+	if err := conn.Flush(); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("change the packet filter of %s: %w; does the kernel have nf_tables with inet?", path, err)
+	}
+	return nil
+}
