@@ -40,14 +40,21 @@ func inTable(path string, change func(*nftables.Conn, *nftables.Table)) error {
 		return err
 	}
 	defer func() { _ = inside.Close() }()
-	conn, err := nftables.New(nftables.WithNetNSFd(int(inside)))
+	conn, err := nftables.New(nftables.WithNetNSFd(int(inside)), nftables.AsLasting())
 	if err != nil {
 		return fmt.Errorf("open the packet filter of %s: %w", path, err)
 	}
+	defer closeLater(conn)
 	// Adding what is there is no error, and what has been added can be deleted.
 	change(conn, conn.AddTable(&nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}))
 	if err := conn.Flush(); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("change the packet filter of %s: %w; does the kernel have nf_tables with inet?", path, err)
 	}
 	return nil
+}
+
+// closeLater closes the connection without waiting for it. What was changed holds when the change is answered; the
+// close waits, some 10 ms, until nobody uses what was removed, and a container that arrives stands still meanwhile.
+func closeLater(conn *nftables.Conn) {
+	go func() { _ = conn.CloseLasting() }() // nothing is lost with it
 }
