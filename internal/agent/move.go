@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -55,6 +56,7 @@ type move struct {
 	answer  *migration.Message // of the event being processed
 	asking  bool               // the outcome is being asked for
 	halted  bool               // the journal could not be written; see restartFromJournal
+	failure string             // logged last
 	over    bool
 	done    chan struct{} // closed when the migration has ended on this node
 	final   chan bool     // EmitFinal or Deny
@@ -266,13 +268,26 @@ func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended 
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause
 	}
-	m.agent.log.Info("step failed", "migration", m.tracker.spec.ID, "step", name, "error", err)
+	m.logFailure(name, err)
 	failed := migration.StepFailed{Step: name, Error: err.Error(), Began: began, Ended: ended}
 	var refused *problemsError
 	if errors.As(err, &refused) {
 		failed.Problems = refused.problems
 	}
 	return failed
+}
+
+// logFailure tells of a failure once, not at each time it comes back.
+func (m *move) logFailure(name migration.StepName, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	level := slog.LevelInfo
+	if failure := string(name) + err.Error(); failure == m.failure {
+		level = slog.LevelDebug
+	} else {
+		m.failure = failure
+	}
+	m.agent.log.Log(m.agent.ctx, level, "step failed", "migration", m.tracker.spec.ID, "step", name, "error", err)
 }
 
 func (m *move) ask(abort bool) {

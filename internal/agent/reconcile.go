@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -58,6 +60,19 @@ func (a *Agent) awayAddresses(here []engine.Container) []netip.Addr {
 		}
 	}
 	return away
+}
+
+// routeHere turns the address of a container of this node to it. One that does not run, because the node was restarted
+// or it ended, needs no way to it.
+func (a *Agent) routeHere(ctx context.Context, definition engine.Definition) error {
+	container, err := a.engine.Inspect(ctx, definition.ID)
+	if err != nil && !errors.Is(err, engine.ErrNotFound) {
+		return err
+	}
+	if err != nil || container.PID == 0 {
+		return a.network.Unroute(definition.Network.Address)
+	}
+	return a.network.Route(definition.Network.Address, network.Local(definition.ID))
 }
 
 // reattach makes sure that a running container has its route. What is there already stays as it is.

@@ -183,6 +183,9 @@ func (s *source) holdPackets() error {
 
 // release lets held packets go, in order. After a crash of the agent there is no queue left, only a route to set.
 func (s *source) release(ctx context.Context, to network.Destination) error {
+	if s.hold == nil && to == network.Local(s.definition.ID) {
+		return s.agent.routeHere(ctx, s.definition)
+	}
 	if s.hold == nil {
 		return s.agent.network.Route(s.definition.Network.Address, to)
 	}

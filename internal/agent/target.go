@@ -101,16 +101,7 @@ func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
 	if err != nil || outcome == engine.NeverRan {
 		return outcome, time.Time{}, err
 	}
-	err = t.agent.network.Route(t.definition.Network.Address, network.Local(t.definition.ID))
-	if errors.Is(err, network.ErrNotAttached) && !t.runs(ctx) {
-		err = nil // It ran, and has ended since, with the machine perhaps: nobody waits for its packets.
-	}
-	return outcome, time.Time{}, err
-}
-
-func (t *target) runs(ctx context.Context) bool {
-	container, err := t.agent.engine.Inspect(ctx, t.definition.ID)
-	return err != nil || container.State == engine.Running
+	return outcome, time.Time{}, t.agent.routeHere(ctx, t.definition)
 }
 
 // reserve refuses what cannot work, before anything moves.

@@ -291,3 +291,29 @@ func TestBadInput(t *testing.T) {
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+func TestReboot(t *testing.T) {
+	l := up(t, Config{Nodes: 3, Bare: true, NoCheck: true, Link: quick})
+	for _, node := range []string{"a", "b"} {
+		if err := l.Client("of-"+node, node, Link{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, l, "b", "sh", "-c", "echo kept > /var/lib/godwit/file; echo lost > /run/file; sleep 1234 >/dev/null 2>&1 &")
+	if err := l.Reboot("b"); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, l, "b", "cat", "/var/lib/godwit/file"); got != "kept" {
+		t.Errorf("the disk has %q", got)
+	}
+	if _, err := l.Exec(t.Context(), "b", "cat", "/run/file"); err == nil {
+		t.Error("what was in memory is still there")
+	}
+	if _, err := l.Exec(t.Context(), "b", "pgrep", "-f", "^sleep 1234"); err == nil {
+		t.Error("a process is still there")
+	}
+	for _, machine := range []string{"a", "c", "of-a", "of-b"} {
+		run(t, l, machine, "ping", "-c", "1", "-W", "5", nodeAddress(2).String())
+	}
+	run(t, l, "c", "ping", "-c", "1", "-W", "5", clientAddress(2).String())
+}

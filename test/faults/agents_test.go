@@ -187,7 +187,12 @@ func committed(r migration.Report) bool { return r.HandoffSeconds > 0 }
 // begin starts a migration and returns its id.
 func (w *world) begin(t *testing.T, from, to string) string {
 	t.Helper()
-	reply, err := w.agents[from].Migrate(t.Context(), &api.MigrateRequest{Container: container, Node: to, Mode: "cold"})
+	return w.beginOf(t, container, from, to)
+}
+
+func (w *world) beginOf(t *testing.T, name, from, to string) string {
+	t.Helper()
+	reply, err := w.agents[from].Migrate(t.Context(), &api.MigrateRequest{Container: name, Node: to, Mode: "cold"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,6 +243,22 @@ func (w *world) containers(ctx context.Context, node string) ([]engine.Container
 		}
 	}
 	return list, nil
+}
+
+// find finds a container by its name.
+func (w *world) find(t *testing.T, node, name string) engine.Container {
+	t.Helper()
+	list, err := w.containers(t.Context(), node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list {
+		if c.Definition.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("%s has no container %s, but %+v", node, name, list)
+	return engine.Container{}
 }
 
 // settle waits until the migration has ended on both nodes, and exactly one has the container, running.
@@ -341,5 +362,40 @@ func eventually(t *testing.T, what string, condition func() error) {
 			t.Fatalf("waited too long for %s: %v", what, err)
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// journal is the directory of a migration on a node.
+func (w *world) journal(t *testing.T, node, id string) string {
+	t.Helper()
+	root, err := w.lab.Root(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, "var/lib/godwit/migrations", id)
+}
+
+// forget removes what a node whose agent does not run knows of a migration.
+func (w *world) forget(t *testing.T, node, id string) {
+	t.Helper()
+	if err := os.RemoveAll(w.journal(t, node, id)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// edit changes the journal of a migration on a node whose agent does not run.
+func (w *world) edit(t *testing.T, node, id, old, replacement string) {
+	t.Helper()
+	path := filepath.Join(w.journal(t, node, id), "journal.json")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(content), old, replacement, 1)
+	if changed == string(content) {
+		t.Fatalf("the journal has no %s: %s", old, content)
+	}
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -26,8 +26,9 @@ import (
 type world struct {
 	lab     *lab.Lab
 	agents  map[string]api.AgentClient
-	id      string // of the container
-	at      string // the node on which it runs
+	cleanup func(func()) // at the end of the world
+	id      string       // of the container
+	at      string       // the node on which it runs
 	counter *workload.RedisCounter
 	stop    context.CancelFunc
 	order   map[string]snapshot // of a node, while the container is at a node; see learnOrder
@@ -46,7 +47,7 @@ func newWorld(t *testing.T) *world {
 // newNodes makes a world without a container.
 func newNodes(t *testing.T, config lab.Config) *world {
 	t.Helper()
-	w := &world{at: "a", agents: map[string]api.AgentClient{}, order: map[string]snapshot{}}
+	w := &world{at: "a", cleanup: t.Cleanup, agents: map[string]api.AgentClient{}, order: map[string]snapshot{}}
 	config.Name = labName(t)
 	config.Nodes, config.Program, config.NoCheck, config.AgentArgs = len(nodes), build(t), true, agentArgs
 	config.Link = lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond}
@@ -91,7 +92,7 @@ func (w *world) dial(t *testing.T, node string) api.AgentClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	w.cleanup(func() { conn.Close() })
 	return api.NewAgentClient(conn)
 }
 

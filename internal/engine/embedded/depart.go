@@ -142,6 +142,9 @@ func (d *departure) awaitAccepted(ctx context.Context) {
 func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 	d.awaitAccepted(ctx)
 	at, err := d.group.Freeze(ctx)
+	if err != nil && !d.init.alive() {
+		err = errJustEnded // and its cgroup with it
+	}
 	if err != nil {
 		return at, fmt.Errorf("freeze container %s: %w", d.name, err)
 	}
@@ -151,10 +154,12 @@ func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 	return at, nil
 }
 
+var errJustEnded = fmt.Errorf("%w: it has just ended", engine.ErrNotRunning)
+
 // afterFreeze checks what only now can no longer change.
 func (d *departure) afterFreeze(ctx context.Context) error {
 	if !d.init.alive() {
-		return fmt.Errorf("%w: it has just ended", engine.ErrNotRunning)
+		return errJustEnded
 	}
 	return askMonitor(ctx, d.files, opDrain)
 }

@@ -1,0 +1,169 @@
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// beforeRestore is where the source has sent everything and knows nothing yet.
+var beforeRestore = agent.Fault{Side: "target", Step: "restore", When: "before"}
+
+// TestDoubt loses contact when the source has given all away: it must not run its copy again by itself.
+func TestDoubt(t *testing.T) {
+	w := newWorld(t)
+	w.learnOrder(t)
+	t.Run("the link comes back", w.doubtResolvesItself)
+	t.Run("it is cancelled in doubt", w.doubtCancelled)
+	t.Run("the target says running to who has forgotten", w.forgotten)
+	t.Run("the target is lost for good", w.targetLost)
+	w.clientIsHappy(t)
+}
+
+// doubt brings a migration into doubt, with the link down, and the target waiting before its restore.
+func (w *world) doubt(t *testing.T) (from, to, id string) {
+	t.Helper()
+	w.meet(t)
+	from, to = w.at, other(w.at)
+	w.set(t, to, beforeRestore, agent.FaultPause)
+	id = w.begin(t, from, to)
+	w.reach(t, to, beforeRestore)
+	w.linkDown(t)
+	w.awaitDoubt(t, from, id)
+	return from, to, id
+}
+
+// awaitDoubt waits until the source is in doubt, and checks that it keeps its copy frozen.
+func (w *world) awaitDoubt(t *testing.T, from, id string) {
+	t.Helper()
+	eventually(t, "the source to be in doubt", func() error {
+		if r, known := w.report(t, from, id); !known || r.Result != migration.ResultDoubt {
+			return fmt.Errorf("it is %s", r.Result)
+		}
+		return nil
+	})
+	w.expectState(t, from, engine.Frozen)
+}
+
+func (w *world) expectState(t *testing.T, node string, want engine.State) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the container to be %s on %s", want, node), func() error {
+		list, err := w.containers(t.Context(), node)
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			if c.Definition.ID == w.id && c.State == want {
+				return nil
+			}
+		}
+		return fmt.Errorf("there is %+v", list)
+	})
+}
+
+// end waits for the end of a migration and checks all that must hold then.
+func (w *world) end(t *testing.T, from, id string, moved bool, words ...string) migration.Report {
+	t.Helper()
+	w.settle(t, id)
+	w.inOrder(t)
+	w.unset(t)
+	if (w.at != from) != moved {
+		t.Errorf("it is on %s, want moved from %s: %t", w.at, from, moved)
+	}
+	r, known := w.report(t, from, id)
+	if !known {
+		t.Fatalf("%s knows nothing of migration %s", from, id)
+	}
+	w.reportTells(t, from, r, moved)
+	if r.Error != nil && !containsAny(*r.Error, words) {
+		t.Errorf("the source's report says %q, want one of %q in it", *r.Error, words)
+	}
+	w.clientGoesOn(t)
+	return r
+}
+
+func (w *world) doubtResolvesItself(t *testing.T) {
+	from, to, id := w.doubt(t)
+	w.goOn(t, to, beforeRestore)
+	w.expectState(t, to, engine.Running)  // It resumes without the source,
+	w.expectState(t, from, engine.Frozen) // which must not before it knows.
+	if r, _ := w.report(t, from, id); r.Result != migration.ResultDoubt {
+		t.Errorf("without contact the source says %s", r.Result)
+	}
+	w.linkUp(t)
+	w.end(t, from, id, true)
+}
+
+func (w *world) doubtCancelled(t *testing.T) {
+	from, _, id := w.doubt(t)
+	w.cancel(t, from, id)
+	w.expectState(t, from, engine.Frozen) // A wish does not tell where it runs.
+	w.linkUp(t)
+	w.end(t, from, id, false, "nothing was heard")
+}
+
+// forgotten is a target that has not heard that the source has confirmed, when the source has forgotten all about it.
+func (w *world) forgotten(t *testing.T) {
+	w.meet(t)
+	from, to := w.at, other(w.at)
+	settle := agent.Fault{Side: "target", Step: "settle", When: "before"}
+	w.set(t, to, settle, agent.FaultPause)
+	id := w.begin(t, from, to)
+	w.reach(t, to, settle)
+	eventually(t, "the source to be done", func() error {
+		if r, _ := w.report(t, from, id); r.Result != migration.Moved {
+			return fmt.Errorf("it is %s", r.Result)
+		}
+		return nil
+	})
+	w.killAgent(t, from)
+	w.killAgent(t, to)
+	w.forget(t, from, id)
+	w.edit(t, to, id, `"begun":["reserve","arrive","receive","restore","settle"]`, `"begun":["reserve","arrive","receive","restore"]`)
+	w.unset(t)
+	w.reviveAgents(t)
+	w.settle(t, id)
+	w.inOrder(t)
+	if r, _ := w.report(t, to, id); r.Result != migration.Moved {
+		t.Errorf("the target says %s", r.Result)
+	}
+	w.clientGoesOn(t)
+}
+
+// targetLost is the last test: one of the nodes is gone then.
+func (w *world) targetLost(t *testing.T) {
+	w.meet(t)
+	from, to := w.at, other(w.at)
+	w.set(t, to, beforeRestore, agent.FaultPause)
+	id := w.begin(t, from, to)
+	w.reach(t, to, beforeRestore)
+	if err := w.lab.Kill(to); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitDoubt(t, from, id)
+	if out, err := w.godwit(t.Context(), from, "stop", container); err == nil || !strings.Contains(err.Error(), "not known yet") {
+		t.Errorf("stop in doubt: %s %v", out, err)
+	}
+	w.must(t, from, "migration", "resolve", id, "--runs-at", "source")
+	w.expectState(t, from, engine.Running)
+	eventually(t, "the migration to end", func() error {
+		if r, _ := w.report(t, from, id); r.Result != migration.RolledBack {
+			return fmt.Errorf("it is %s", r.Result)
+		}
+		return nil
+	})
+	if r, _ := w.report(t, from, id); !strings.Contains(strings.Join(r.Notes, " "), "operator decided") {
+		t.Errorf("the report does not tell who decided: %+v", r)
+	}
+	w.clientGoesOn(t)
+	eventually(t, from+" to be in order", func() error { return w.order[from+from].compare(w.look(t, from)) })
+	if out, err := w.godwit(t.Context(), from, "migrate", container, to); err == nil {
+		t.Errorf("it moved to a node that is lost: %s", out)
+	}
+	w.expectState(t, from, engine.Running)
+	w.clientGoesOn(t)
+}

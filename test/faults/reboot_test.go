@@ -1,0 +1,97 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// TestReboot lets a node lose its power in the middle of a migration: all its processes, and all that is not on its disk.
+// The container must never run twice; where the node went down with it, it has ended, as with any reboot.
+func TestReboot(t *testing.T) {
+	w := newNodes(t, lab.Config{})
+	w.loadRedis(t, "a")
+	for _, c := range []struct {
+		point  agent.Fault
+		node   string // which goes down: source or target
+		at     string // who has the container then
+		state  engine.State
+		result migration.Result
+	}{
+		{agent.Fault{Side: "source", Step: "stage", When: "before"}, "source", "source", engine.Exited, migration.RolledBack},
+		{agent.Fault{Side: "source", Step: "dump", When: "before"}, "source", "source", engine.Exited, migration.RolledBack},
+		{agent.Fault{Side: "target", Step: "arrive", When: "after"}, "target", "source", engine.Running, migration.RolledBack},
+		{beforeRestore, "target", "source", engine.Running, migration.RolledBack},
+		{beforeRestore, "source", "target", engine.Running, migration.Moved},
+		{agent.Fault{Side: "target", Step: "restore", When: "after"}, "target", "target", engine.Exited, migration.Moved},
+		{agent.Fault{Side: "source", Step: "destroy", When: "before"}, "source", "target", engine.Running, migration.Moved},
+	} {
+		ok := t.Run(c.node+" at "+c.point.Side+" "+c.point.Step+" "+c.point.When, func(t *testing.T) {
+			w.meet(t)
+			const from, to = "a", "b"
+			side := map[string]string{"source": from, "target": to}
+			w.must(t, from, "run", "-d", "--name", container, "redis")
+			w.id = w.find(t, from, container).Definition.ID
+			w.set(t, side[c.point.Side], c.point, agent.FaultPause)
+			id := w.begin(t, from, to)
+			w.reach(t, side[c.point.Side], c.point)
+			w.reboot(t, side[c.node])
+			if c.node != c.point.Side {
+				w.goOn(t, side[c.point.Side], c.point)
+			}
+			w.reviveAgents(t)
+			w.ended(t, id, c.result)
+			w.expectState(t, side[c.at], c.state)
+			w.unset(t)
+			nowhere := other(side[c.at])
+			w.nothingOf(t, nowhere)
+			w.must(t, side[c.at], "rm", "--force", container)
+			w.nothingOf(t, side[c.at])
+		})
+		if !ok {
+			break
+		}
+	}
+}
+
+// ended waits until a migration has ended on both nodes, and checks what they say. The target may know nothing of it.
+func (w *world) ended(t *testing.T, id string, want migration.Result) {
+	t.Helper()
+	eventually(t, "the migration to end as "+string(want), func() error {
+		for i, node := range nodes {
+			if r, known := w.report(t, node, id); r.Result != want && (known || i == 0) {
+				return fmt.Errorf("on %s it is %s: %s", node, r.Result, deref(r.Error))
+			}
+		}
+		return nil
+	})
+}
+
+// nothingOf checks that a node has nothing that names the container.
+func (w *world) nothingOf(t *testing.T, node string) {
+	t.Helper()
+	eventually(t, "nothing of the container to be left on "+node, func() error {
+		var left []error
+		for line := range w.look(t, node) {
+			if strings.Contains(line, w.id) || strings.Contains(line, "device veth") || strings.Contains(line, "element of set godwit containers") {
+				left = append(left, errors.New(line))
+			}
+		}
+		return errors.Join(left...)
+	})
+}
+
+// reboot lets the power of a node fail and come back.
+func (w *world) reboot(t *testing.T, node string) {
+	t.Helper()
+	if err := w.lab.Reboot(node); err != nil {
+		t.Fatal(err)
+	}
+	w.agents[node] = w.dial(t, node)
+}
