@@ -80,6 +80,7 @@ type Agent struct {
 	spare        *spare
 	reservations *reservations
 	locations    *locations
+	releases     *releases
 }
 
 // Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are under way are undone, or
@@ -138,8 +139,13 @@ func (a *Agent) open() error {
 	}
 	a.locations = newLocations(a)
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
-	a.peers.back = func(node string) { a.moves.peerBack(node) }
+	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
+	a.peers.back = func(node string) {
+		a.moves.peerBack(node)
+		go a.repeatReleases(node)
+	}
 	a.setPeers(a.peers.others())
+	a.unlease(a.ctx)
 	if err := a.reconcile(); err != nil {
 		return fmt.Errorf("containers of this node: %w", err)
 	}

@@ -34,6 +34,7 @@ func TestWhereTo(t *testing.T) {
 		}
 		m := newMove(a, a.moves.journal(id, engine.Definition{}), machine)
 		m.remember()
+		m.since = spec.Started
 		a.moves.byID[id] = m
 	}
 	is := func(want string) {

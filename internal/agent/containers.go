@@ -30,14 +30,23 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 		return definition, err
 	}
 	defer a.reservations.release(definition.ID)
+	// If this agent is killed before there is a container, the next one takes the address back.
+	if err := a.releases.change(definition.ID, &release{Container: definition.ID}); err != nil {
+		return definition, err
+	}
 	address, err := a.network.Lease(definition.ID)
 	if err != nil {
 		return definition, err
 	}
 	definition.Network = engine.Network{Address: address.IP, MAC: address.MAC, MTU: address.MTU}
 	if err := a.create(ctx, definition); err != nil {
-		return definition, errors.Join(err, a.forget(context.WithoutCancel(ctx), definition))
+		undone := a.forget(context.WithoutCancel(ctx), definition)
+		if undone == nil {
+			a.made(definition.ID)
+		}
+		return definition, errors.Join(err, undone)
 	}
+	a.made(definition.ID)
 	return definition, nil
 }
 
@@ -75,38 +84,7 @@ func (a *Agent) forget(ctx context.Context, definition engine.Definition) error 
 	if a.atHome(definition.Network.Address) {
 		return errors.Join(err, a.network.Unroute(definition.Network.Address), a.network.ReleaseLease(definition.ID))
 	}
-	a.giveBack(definition)
-	return errors.Join(err, a.network.Unroute(definition.Network.Address))
-}
-
-// giveBack tells the home node of an address that its container is gone. A node that cannot be reached learns it when
-// it says hello again: the container is in nobody's list any more.
-func (a *Agent) giveBack(definition engine.Definition) {
-	number, err := a.network.Home(definition.Network.Address)
-	if err != nil {
-		return
-	}
-	name, known := a.peers.byNumber(number)
-	if !known {
-		return
-	}
-	go func() {
-		ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
-		defer cancel()
-		node, err := a.peers.find(name)
-		if err != nil {
-			return
-		}
-		client, err := a.peers.client(node)
-		if err == nil {
-			_, err = api.NewPeerClient(client).Release(ctx, &api.ReleaseRequest{
-				Address: definition.Network.Address.String(), Container: definition.ID,
-			})
-		}
-		if err != nil {
-			a.log.Warn("address not given back", "address", definition.Network.Address, "home", name, "error", err)
-		}
-	}()
+	return errors.Join(err, a.giveBack(definition), a.network.Unroute(definition.Network.Address))
 }
 
 func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration) error {

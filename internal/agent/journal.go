@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,6 +38,16 @@ type journal struct {
 }
 
 func (j *journal) path() string { return filepath.Join(j.dir, journalName) }
+
+// since is when this node came to know the migration: when its directory was made, if the file system tells.
+func (j *journal) since(otherwise time.Time) time.Time {
+	var status unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, j.dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME, &status)
+	if err != nil || status.Mask&unix.STATX_BTIME == 0 {
+		return otherwise
+	}
+	return time.Unix(status.Btime.Sec, int64(status.Btime.Nsec))
+}
 
 // write makes a record durable, on a full disk in the room that is kept for that.
 func (j *journal) write(record migration.Record) error {

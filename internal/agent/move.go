@@ -46,6 +46,7 @@ type move struct {
 	agent   *Agent
 	journal *journal
 	tracker *tracker
+	since   time.Time // by this node's clock; the time of the beginning is what the source says
 
 	mu      sync.Mutex // held while an event is processed, so that actions are executed in order
 	machine *migration.Machine
@@ -74,7 +75,7 @@ var (
 
 func newMove(agent *Agent, journal *journal, machine *migration.Machine) *move {
 	return &move{
-		agent: agent, journal: journal, machine: machine, tracker: newTracker(machine.Record().Spec),
+		agent: agent, journal: journal, machine: machine, tracker: newTracker(machine.Record().Spec), since: time.Now(),
 		running: map[migration.StepName]*runningStep{}, done: make(chan struct{}),
 		final: make(chan bool, 1), proceed: make(chan bool, 1),
 	}

@@ -147,7 +147,7 @@ func (m *moves) arriving(source string) int {
 	return count
 }
 
-// list returns all migrations, oldest first.
+// list returns all migrations, in the order in which this node came to know them.
 func (m *moves) list() []*move {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,7 +156,7 @@ func (m *moves) list() []*move {
 		list = append(list, move)
 	}
 	slices.SortFunc(list, func(a, b *move) int {
-		return cmp.Or(a.tracker.spec.Started.Compare(b.tracker.spec.Started), cmp.Compare(a.tracker.spec.ID, b.tracker.spec.ID))
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.tracker.spec.ID, b.tracker.spec.ID))
 	})
 	return list
 }
@@ -214,6 +214,7 @@ func (m *moves) recoverOne(id string) {
 	journal := m.journal(id, read.Definition)
 	journal.boot = read.Boot
 	move := newMove(m.agent, journal, machine)
+	move.since = journal.since(read.Record.Spec.Started)
 	m.agent.equip(move, read.Definition, nil)
 	move.tracker.load(m.dir(id))
 	m.mu.Lock()

@@ -127,7 +127,9 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 		Stderr: output.writer(func(data []byte) *api.ExecOutput { return &api.ExecOutput{Stderr: data} }),
 	}
 	if first.Start.Stdin {
-		process.Stdin = execStdin(stream)
+		stdin := execStdin(stream)
+		defer stdin.Close() // Who still writes to a process that has ended shall not wait for ever.
+		process.Stdin = stdin
 	}
 	code, err := s.agent.engine.Exec(ctx, container.Definition.ID, process)
 	if err != nil {
@@ -137,7 +139,7 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 }
 
 // execStdin makes a reader of the messages of a stream. It ends with the stream.
-func execStdin(stream grpc.BidiStreamingServer[api.ExecInput, api.ExecOutput]) io.Reader {
+func execStdin(stream grpc.BidiStreamingServer[api.ExecInput, api.ExecOutput]) io.ReadCloser {
 	reader, writer := io.Pipe()
 	go func() {
 		for {

@@ -224,8 +224,11 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 	if a.leaseOf(address) != container {
 		return nil
 	}
-	if _, err := a.engine.Inspect(ctx, container); err == nil || a.moves.of(container) != nil {
+	if _, err := a.engine.Inspect(ctx, container); err == nil {
 		return fmt.Errorf("%w: container %.12s is on this node", errInvalid, container)
+	}
+	if move := a.moves.of(container); move != nil {
+		return move.busy()
 	}
 	a.locations.released(address)
 	return errors.Join(a.network.Unroute(address), a.network.ReleaseLease(container))

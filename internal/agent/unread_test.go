@@ -93,6 +93,9 @@ func TestBanIsDurable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if age := time.Since(m.since); age < 0 || age > time.Hour {
+		t.Errorf("it is known since %s", m.since)
+	}
 	answer, err := m.step(migration.Asked{})
 	if err != nil || answer == nil || answer.Kind != migration.KindNeverRan {
 		t.Fatalf("answer %v, error %v; want never-ran", answer, err)

@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// release is an address that is to be given back: its container is no more, or was never made.
+type release struct {
+	Address   netip.Addr `json:"address,omitzero"` // zero: of this node, found by the container
+	Container string     `json:"container"`
+}
+
+// releases are the addresses that are still to be given back, in a file: the node whose they are may be down just now,
+// and so may this agent be before a container is made for which it has taken one.
+type releases struct {
+	path string
+	mu   sync.Mutex
+}
+
+func (r *releases) list() ([]release, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.load()
+}
+
+func (r *releases) load() ([]release, error) {
+	data, err := os.ReadFile(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var all []release
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("addresses to give back, %s: %w", r.path, err)
+	}
+	return all, nil
+}
+
+// change replaces what is to be done for a container; nil: nothing.
+func (r *releases) change(container string, todo *release) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, err := r.load()
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(have release) bool { return have.Container == container })
+	if todo != nil {
+		all = append(all, *todo)
+	}
+	if err := r.save(all); err != nil {
+		return fmt.Errorf("addresses to give back: %w", err)
+	}
+	return nil
+}
+
+func (r *releases) save(all []release) error {
+	if len(all) == 0 {
+		return kernel.RemoveDurable(r.path)
+	}
+	data, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return kernel.WriteFileAtomic(r.path, data, 0o600)
+}
+
+// giveBack tells the home node of an address that its container is gone, now or when that node is back.
+func (a *Agent) giveBack(definition engine.Definition) error {
+	todo := release{Address: definition.Network.Address, Container: definition.ID}
+	if err := a.releases.change(todo.Container, &todo); err != nil {
+		return err
+	}
+	go a.releaseOne(todo)
+	return nil
+}
+
+// repeatReleases gives back at a node what could not be given back before.
+func (a *Agent) repeatReleases(node string) {
+	all, err := a.releases.list()
+	if err != nil {
+		a.log.Warn("addresses are not given back", "error", err)
+	}
+	for _, todo := range all {
+		if name, known := a.homeOf(todo.Address); known && name == node {
+			a.releaseOne(todo)
+		}
+	}
+}
+
+func (a *Agent) homeOf(address netip.Addr) (name string, known bool) {
+	number, err := a.network.Home(address)
+	if err != nil {
+		return "", false
+	}
+	return a.peers.byNumber(number)
+}
+
+func (a *Agent) releaseOne(todo release) {
+	err := a.callRelease(todo)
+	switch status.Code(err) {
+	case codes.OK, codes.InvalidArgument, codes.PermissionDenied: // what that node refuses it will refuse again
+		err = errors.Join(err, a.releases.change(todo.Container, nil))
+	}
+	if err != nil {
+		a.log.Info("address not given back", "address", todo.Address, "error", err)
+	}
+}
+
+func (a *Agent) callRelease(todo release) error {
+	name, known := a.homeOf(todo.Address)
+	if !known {
+		return fmt.Errorf("the node of %s is not known", todo.Address)
+	}
+	node, err := a.peers.find(name)
+	if err != nil {
+		return err
+	}
+	client, err := a.peers.client(node)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, a.config.peerTimeout())
+	defer cancel()
+	_, err = api.NewPeerClient(client).Release(ctx, &api.ReleaseRequest{Address: todo.Address.String(), Container: todo.Container})
+	return err
+}
+
+// unlease takes the addresses back of containers that an earlier agent did not come to make.
+func (a *Agent) unlease(ctx context.Context) {
+	all, err := a.releases.list()
+	for _, todo := range all {
+		if !todo.Address.IsValid() {
+			err = errors.Join(err, a.unleaseOne(ctx, todo.Container))
+		}
+	}
+	if err != nil {
+		a.log.Warn("addresses of containers that were never made not taken back", "error", err)
+	}
+}
+
+func (a *Agent) unleaseOne(ctx context.Context, container string) error {
+	_, err := a.engine.Inspect(ctx, container)
+	if errors.Is(err, engine.ErrNotFound) {
+		err = a.network.ReleaseLease(container)
+	}
+	if err != nil {
+		return err
+	}
+	return a.releases.change(container, nil)
+}
+
+// made notes that there is a container for the address that was taken for it, or that it was given back. A note that
+// stays does no harm: the next agent looks whether there is one.
+func (a *Agent) made(container string) {
+	if err := a.releases.change(container, nil); err != nil {
+		a.log.Warn("note of a container that was being made not removed", "error", err)
+	}
+}
