@@ -92,7 +92,7 @@ func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, er
 func (s *source) undo(ctx context.Context, step migration.StepName) error {
 	switch step {
 	case migration.UndoPrepare:
-		return s.unprepare()
+		return s.unprepare(ctx)
 	case migration.UndoHold:
 		return s.release(ctx, network.Local(s.definition.ID))
 	case migration.UndoFreeze:
@@ -164,10 +164,13 @@ func (s *source) prepare(ctx context.Context) error {
 	return nil
 }
 
-func (s *source) unprepare() error {
+// unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
+func (s *source) unprepare(ctx context.Context) error {
 	var err error
 	if s.departure != nil {
 		err = s.departure.Close()
+	} else {
+		err = s.agent.engine.Thaw(ctx, s.definition.ID)
 	}
 	if s.hold != nil && !s.held {
 		err = errors.Join(err, s.hold.Close())
@@ -262,7 +265,7 @@ func (s *source) lossy(err error) error {
 const durableTimeout = time.Minute
 
 func (s *source) cleanup(ctx context.Context) error {
-	err := s.unprepare()
+	err := s.unprepare(ctx)
 	return errors.Join(err, s.agent.network.Detach(s.definition.ID), s.straighten())
 }
 

@@ -49,7 +49,8 @@ func newNodes(t *testing.T, config lab.Config) *world {
 	t.Helper()
 	w := &world{at: "a", cleanup: t.Cleanup, agents: map[string]api.AgentClient{}, order: map[string]snapshot{}}
 	config.Name = labName(t)
-	config.Nodes, config.Program, config.NoCheck, config.AgentArgs = len(nodes), build(t), true, agentArgs
+	config.Nodes = max(config.Nodes, len(nodes))
+	config.Program, config.NoCheck, config.AgentArgs = build(t), true, agentArgs
 	config.Link = lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond}
 	up, err := lab.Up(t.Context(), config)
 	if err != nil {
