@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,8 @@ type container struct {
 	name string
 	id   string
 	node string // where it should be
+
+	volumes []string
 }
 
 // output of a command in a node.
@@ -73,6 +77,12 @@ func run(t *testing.T, flags []string, args ...string) *container {
 	}
 	name := strings.Trim(strings.Map(clean, strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))), "-")
 	c := &container{t: t, name: name, node: "a"}
+	for i, flag := range flags {
+		if flag == "-v" {
+			volume, _, _ := strings.Cut(flags[i+1], ":")
+			c.volumes = append(c.volumes, volume)
+		}
+	}
 	t.Cleanup(c.remove)
 	command := append(append([]string{"run", "-d", "--name", name}, flags...), image)
 	c.id = strings.TrimSpace(must(t, "a", append(command, args...)...))
@@ -111,6 +121,27 @@ func (c *container) remove() {
 	}
 	for _, node := range nodes() {
 		c.gone(node)
+	}
+	c.removeVolumes()
+}
+
+// removeVolumes removes the volumes that stay when their container is removed. They were to be on its node only.
+func (c *container) removeVolumes() {
+	for _, volume := range c.volumes {
+		for _, node := range nodes() {
+			root, _, err := place(node)
+			if err != nil {
+				c.t.Error(err)
+				continue
+			}
+			path := filepath.Join(root, "var/lib/godwit/volumes", volume)
+			if _, err := os.Lstat(path); err == nil && node != c.node {
+				c.t.Errorf("volume %s is on %s, too", volume, node)
+			}
+			if err := os.RemoveAll(path); err != nil {
+				c.t.Error(err)
+			}
+		}
 	}
 }
 

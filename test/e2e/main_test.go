@@ -91,8 +91,25 @@ func bringUp(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := warmUp(ctx); err != nil {
+		return err
+	}
 	world.before, err = viewLab()
 	return err
+}
+
+// warmUp moves a container there and back, so that what nodes make at their first container and migration, and keep,
+// is there before the tests.
+func warmUp(ctx context.Context) error {
+	for _, step := range [][]string{
+		{"a", "run", "-d", "--name", "warm-up", image, "/bin/sleep", "1000"}, {"a", "migrate", "warm-up", "b"},
+		{"b", "migrate", "warm-up", "a"}, {"a", "rm", "--force", "warm-up"},
+	} {
+		if out, err := godwit(ctx, step[0], step[1:]...); err != nil || out.code != 0 {
+			return fmt.Errorf("warm up: %v: %w, exit code %d: %s", step, err, out.code, out.stderr)
+		}
+	}
+	return nil
 }
 
 // labPrefix and the number of this process make the lab's name.

@@ -73,6 +73,9 @@ func (c *container) accept(machine, name string) *peer {
 		c.t.Fatal(err)
 	}
 	defer listener.Close()
+	if err := listener.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
+		c.t.Fatal(err)
+	}
 	c.ok("connect", name, address.String(), strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))
 	conn, err := listener.Accept()
 	if err != nil {
@@ -87,7 +90,8 @@ func newPeer(t *testing.T, name string, conn net.Conn) *peer {
 		_ = p.conn.Close()
 		p.writing.Wait()
 	})
-	if err := p.conn.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+	// What the peer does not read must not fit into its own buffer.
+	if err := errors.Join(p.conn.SetReadBuffer(1<<16), p.conn.SetDeadline(time.Now().Add(2*patience))); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -145,9 +149,12 @@ func TestTCP(t *testing.T) {
 	const size = 1 << 20
 	var peers []*peer
 	stuffed := map[*peer]uint64{}
-	for _, machine := range []string{"client", "a", "b"} {
+	// Not to b: a connection to the node to which the container moves has its other end at the container's new host
+	// itself, which knows it by the address that the old one gave it. It is lost.
+	for _, machine := range []string{"client", "a"} {
 		peers = append(peers, c.dial(machine, "from-"+machine), c.accept(machine, "to-"+machine))
 	}
+	peers = append(peers, c.dial("b", "from-b"))
 	for _, p := range peers {
 		p.write(size)
 		stuffed[p] = c.stuff(p)
@@ -169,10 +176,8 @@ func TestTCP(t *testing.T) {
 	for _, p := range peers {
 		p.read(stuffed[p] - p.received)
 		p.write(10)
-		c.ok("drain", p.name, strconv.Itoa(size+10))
-		c.ok("send", p.name, strconv.FormatUint(stuffed[p]+100, 10))
+		c.ok(fmt.Sprintf("drain %[1]s %[2]d;send %[1]s %[3]d;shutdown %[1]s", p.name, size+10, stuffed[p]+100))
 		p.read(100)
-		c.ok("shutdown", p.name)
 		p.end()
 	}
 }
@@ -242,10 +247,8 @@ func TestListening(t *testing.T) {
 				c.dial(machine, fmt.Sprintf("from-%s-%d", machine, move)), c.accept(machine, fmt.Sprintf("to-%s-%d", machine, move)),
 			} {
 				p.write(1000)
-				c.ok("drain", p.name, "1000")
-				c.ok("send", p.name, "1000")
+				c.ok(fmt.Sprintf("drain %[1]s 1000;send %[1]s 1000;close %[1]s", p.name))
 				p.read(1000)
-				c.ok("close", p.name)
 				p.end()
 			}
 		}

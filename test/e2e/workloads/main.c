@@ -3,7 +3,7 @@
 //	state NAME [ARGUMENT...]  sets up the state, prints "ready", and answers commands on the unix socket /run/state
 //	state ask COMMAND...      sends a command to it and prints the answer: "ok", or a line "bad: what" for each fault
 //	state manifest PATH...    lists everything about the files below some paths
-//	state give KIND PATH      gives a descriptor of a kind to who listens at a unix socket
+//	state unconfine PID       lets a process call what its seccomp filter forbids, until standard input ends
 //	state hold PATH           connects to a unix socket and keeps the connection until standard input ends
 #define _GNU_SOURCE
 #include "state.h"
@@ -239,19 +239,26 @@ static int listen_for_commands(void)
 	return fd;
 }
 
-static void obey(const struct state *s, char *line)
+static void obey_one(const struct state *s, char *line)
 {
 	char *argument = strchr(line, ' ');
 	if (argument != NULL)
 		*argument++ = 0;
-	answered = 0;
-	answer[0] = 0;
 	if (strcmp(line, "check") == 0)
 		s->check();
 	else if (s->command != NULL)
 		s->command(line, argument != NULL ? argument : "");
 	else
 		bad("there is no command %s", line);
+}
+
+// obey does one or more commands, with semicolons between them.
+static void obey(const struct state *s, char *line)
+{
+	answered = 0;
+	answer[0] = 0;
+	for (char *rest = line, *one; (one = strsep(&rest, ";")) != NULL;)
+		obey_one(s, one);
 	if (answered == 0)
 		say("ok");
 }
@@ -319,7 +326,7 @@ int connect_and_wait(int argc, char **argv)
 
 static int usage(void)
 {
-	dprintf(2, "usage: state NAME|ask|manifest|give|hold [ARGUMENT...]\n");
+	dprintf(2, "usage: state NAME|ask|manifest|unconfine|hold [ARGUMENT...]\n");
 	return 2;
 }
 
@@ -331,8 +338,8 @@ int main(int argc, char **argv)
 		return ask(argc - 2, argv + 2);
 	if (strcmp(argv[1], "manifest") == 0)
 		return manifest(argc - 2, argv + 2);
-	if (strcmp(argv[1], "give") == 0)
-		return give(argc - 2, argv + 2);
+	if (strcmp(argv[1], "unconfine") == 0)
+		return unconfine(argc - 2, argv + 2);
 	if (strcmp(argv[1], "hold") == 0)
 		return connect_and_wait(argc - 2, argv + 2);
 	for (size_t i = 0; i < sizeof states / sizeof *states; i++) {

@@ -66,8 +66,8 @@ static const struct {
 static void keep(const char *name, int fd)
 {
 	struct connection *c = &connections[connection_count++];
+	*c = (struct connection){ .fd = fd };
 	snprintf(c->name, sizeof c->name, "%s", name);
-	c->fd = fd;
 	for (size_t i = 0; i < sizeof options / sizeof *options; i++)
 		must(setsockopt(fd, options[i].level, options[i].option, &options[i].value, sizeof(int)));
 }
@@ -100,11 +100,11 @@ static void accept_named(const char *name)
 	}
 }
 
-static void connect_named(char *name)
+static void connect_named(const char *arguments)
 {
-	char host[32];
+	char name[32], host[32];
 	int number;
-	if (sscanf(name, "%31s %31s %d", name, host, &number) != 3) {
+	if (sscanf(arguments, "%31s %31s %d", name, host, &number) != 3) {
 		bad("connect: NAME HOST PORT");
 		return;
 	}
@@ -234,7 +234,7 @@ static void command_tcp(const char *word, const char *argument)
 		return;
 	}
 	if (strcmp(word, "connect") == 0) {
-		connect_named(name);
+		connect_named(argument);
 		return;
 	}
 	char *number = strchr(name, ' ');

@@ -218,7 +218,6 @@ static void set_up_placed(void)
 	must(mkdir("/tmp/work", 0777));
 	must(chdir("/tmp/work"));
 	must(prctl(PR_SET_PDEATHSIG, SIGUSR1));
-	must(prctl(PR_SET_TIMERSLACK, 123456));
 	must(prctl(PR_SET_KEEPCAPS, 1));
 	must(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0));
 	write_file("/proc/self/oom_score_adj", "321");
@@ -241,7 +240,6 @@ static void check_placed(void)
 	int signal_of_death = 0;
 	want_equal(prctl(PR_GET_PDEATHSIG, &signal_of_death), 0);
 	want_equal(signal_of_death, SIGUSR1);
-	want_equal(prctl(PR_GET_TIMERSLACK), 123456);
 	want_equal(prctl(PR_GET_KEEPCAPS), 1);
 	want_equal(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0), 1);
 	want_equal(atoi(read_file("/proc/self/oom_score_adj")), 321);

@@ -83,7 +83,7 @@ const char *read_file(const char *path);
 void await_child(pid_t pid, int status);
 
 int manifest(int argc, char **argv);
-int give(int argc, char **argv);
 int connect_and_wait(int argc, char **argv);
+int unconfine(int argc, char **argv);
 
 #endif
