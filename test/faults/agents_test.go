@@ -364,38 +364,3 @@ func eventually(t *testing.T, what string, condition func() error) {
 		}
 	}
 }
-
-// journal is the directory of a migration on a node.
-func (w *world) journal(t *testing.T, node, id string) string {
-	t.Helper()
-	root, err := w.lab.Root(node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(root, "var/lib/godwit/migrations", id)
-}
-
-// forget removes what a node whose agent does not run knows of a migration.
-func (w *world) forget(t *testing.T, node, id string) {
-	t.Helper()
-	if err := os.RemoveAll(w.journal(t, node, id)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// edit changes the journal of a migration on a node whose agent does not run.
-func (w *world) edit(t *testing.T, node, id, old, replacement string) {
-	t.Helper()
-	path := filepath.Join(w.journal(t, node, id), "journal.json")
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed := strings.Replace(string(content), old, replacement, 1)
-	if changed == string(content) {
-		t.Fatalf("the journal has no %s: %s", old, content)
-	}
-	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}

@@ -82,6 +82,7 @@ func (w *world) badCommands(t *testing.T) {
 
 func (w *world) nameTaken(t *testing.T) {
 	w.must(t, "b", "run", "-d", "--name", container, "redis")
+	w.quiet(t)
 	w.unchanged(t, func() {
 		w.refused(t, "a", "name "+container, "migrate", container, "b")
 		w.refused(t, "a", "name "+container, "migrate", container, "b", "--dry-run")

@@ -166,8 +166,8 @@ func (s snapshot) cgroups(lab, node string) error {
 	return nil
 }
 
-// changing are the files that may differ: journals and reports, leases, logs of CRIU, faults, and what is inside containers and images.
-var changing = regexp.MustCompile(`^run/godwit/faults|^var/lib/godwit/addresses.json$|/criu/[a-z]+\.log$|^var/lib/godwit/migrations/.|/(upper|work|private|rootfs|shm)/.|/(layers|images)/sha256/[0-9a-f]+/.`)
+// changing are the files that may differ: journals and reports, leases, logs of CRIU, what the first arrival leaves, faults, and what is inside containers and images.
+var changing = regexp.MustCompile(`^run/godwit/(faults|gate-bin)|^var/lib/godwit/addresses.json$|/criu/[a-z]+\.log$|^var/lib/godwit/migrations/.|/(upper|work|private|rootfs|shm)/.|/(layers|images)/sha256/[0-9a-f]+/.`)
 
 func (s snapshot) files(root, dir string) error {
 	return filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
