@@ -1,10 +1,12 @@
 package network
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -12,12 +14,20 @@ import (
 // after the other, data that one had still to send to another within the container would meet no socket, and be
 // answered by a reset. What is dropped the kernel repeats, as it does what does not leave by the interface.
 
+// criuMark is on the packets by which CRIU tells a socket that its peer has ended the connection (SOCCR_MARK,
+// criu/include/netfilter.h; its own lock lets them through, too).
+const criuMark = 0xc114
+
 // muzzle makes a network namespace drop what reaches it. What is there already stays.
 func (n *Network) muzzle(path string) error {
 	drop := nftables.ChainPolicyDrop
 	return inTable(path, func(conn *nftables.Conn, table *nftables.Table) {
-		conn.AddChain(&nftables.Chain{Name: "arriving", Table: table, Type: nftables.ChainTypeFilter,
+		chain := conn.AddChain(&nftables.Chain{Name: "arriving", Table: table, Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityRaw, Policy: &drop})
+		ruleAdder(conn, table, chain)(is(
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: unix.NFT_REG_1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binary.NativeEndian.AppendUint32(nil, criuMark)},
+		), accept())
 	})
 }
 
