@@ -112,6 +112,7 @@ func (a *Agent) idle(ctx context.Context, reference string) (engine.Container, e
 	if err != nil {
 		return container, err
 	}
+	a.moves.awaitSettled(ctx, container.Definition.ID)
 	if move := a.moves.of(container.Definition.ID); move != nil {
 		return container, move.busy()
 	}
