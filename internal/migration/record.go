@@ -61,7 +61,7 @@ type Record struct {
 	Abort bool `json:"abort"`
 	// Decision is the outcome at the target, once it is known.
 	Decision Outcome `json:"decision,omitempty"`
-	// Resolved: an operator decided that it runs at the target, which may not be there to be asked.
+	// Resolved: an operator decided that it runs at the target, because the other node may not be there to be asked.
 	Resolved bool `json:"resolved,omitempty"`
 	// Overruled: an operator decided that it runs at the source.
 	Overruled bool      `json:"overruled,omitempty"`

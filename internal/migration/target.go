@@ -331,6 +331,7 @@ func (m *Machine) targetResolves(e Resolve) error {
 			ErrNotInDoubt, m.rec.Spec.Source)
 	}
 	m.note("an operator decided that it runs at the target")
+	m.rec.Resolved = true
 	m.do(m.commitIndex() + 1)
 	return nil
 }

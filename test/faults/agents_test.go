@@ -137,6 +137,20 @@ func (w *world) linkUp(t *testing.T) {
 	}
 }
 
+// waitLost waits until a packet was lost on the link that is down.
+func (w *world) waitLost(t *testing.T) {
+	t.Helper()
+	eventually(t, "a packet to be lost", func() error {
+		there, back, err := w.lab.LinkCounters("a", "b")
+		if lost := there.DroppedDown + back.DroppedDown; err == nil && lost <= w.lost {
+			err = errors.New("none was")
+		} else {
+			w.lost = lost
+		}
+		return err
+	})
+}
+
 // reaches tells whether a node reaches the other one.
 func (w *world) reaches(ctx context.Context, node string) (bool, error) {
 	reply, err := w.agents[node].Nodes(ctx, &api.NodesRequest{})

@@ -21,6 +21,7 @@ func TestDoubt(t *testing.T) {
 	w.learnOrder(t)
 	t.Run("the link comes back", w.doubtResolvesItself)
 	t.Run("it is cancelled in doubt", w.doubtCancelled)
+	t.Run("the operator errs", w.operatorErrs)
 	t.Run("the target says running to who has forgotten", w.forgotten)
 	t.Run("the target is lost for good", w.targetLost)
 	w.clientIsHappy(t)
@@ -106,6 +107,22 @@ func (w *world) doubtCancelled(t *testing.T) {
 	w.expectState(t, from, engine.Frozen) // A wish does not tell where it runs.
 	w.linkUp(t)
 	w.end(t, from, id, false, "nothing was heard")
+}
+
+// operatorErrs lets an operator take a target for lost that only cannot be reached, and runs the container. When it can
+// be again, its copy must not go on, and the clients of the other must not hear of its end.
+func (w *world) operatorErrs(t *testing.T) {
+	from, to, id := w.doubt(t)
+	w.goOn(t, to, beforeRestore)
+	w.expectState(t, to, engine.Running)
+	w.must(t, from, "migration", "resolve", id, "--runs-at", "source")
+	w.expectState(t, from, engine.Running)
+	w.clientGoesOn(t)
+	w.linkUp(t)
+	r := w.end(t, from, id, false, "nothing was heard")
+	if !strings.Contains(strings.Join(r.Notes, " "), "operator decided") {
+		t.Errorf("the report does not tell who decided: %+v", r)
+	}
 }
 
 // forgotten is a target that has not heard that the source has confirmed, when the source has forgotten all about it.

@@ -42,6 +42,7 @@ const (
 	killTarget kind = "kill-target"
 	killBoth   kind = "kill-both"
 	linkBlinks kind = "link-blinks" // it is down until the agents have noticed, and comes back
+	linkLoses  kind = "link-loses"  // it is down for less than the agents bear: what is lost is sent again
 	stepFails  kind = "fail"
 	userStops  kind = "cancel"
 	agentEnds  kind = "stop" // the agent whose step it is is told to end
@@ -65,11 +66,11 @@ func faults() []fault {
 			}
 		}
 	}
-	add("source", "before", sourceSteps, killSource, killTarget, linkBlinks, stepFails, userStops)
-	add("target", "before", targetSteps, killSource, killTarget, linkBlinks, stepFails, userStops)
+	add("source", "before", sourceSteps, killSource, killTarget, linkBlinks, linkLoses, stepFails, userStops)
+	add("target", "before", targetSteps, killSource, killTarget, linkBlinks, linkLoses, stepFails, userStops)
 	add("source", "after", []string{"send"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
 	add("target", "after", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
-	add("source", "before", afterSteps, killSource, killTarget, linkBlinks, stepFails)
+	add("source", "before", afterSteps, killSource, killTarget, linkBlinks, linkLoses, stepFails)
 	add("target", "before", []string{"settle"}, killSource, killTarget, linkBlinks, stepFails)
 	add("source", "before", []string{"stage", "send"}, agentEnds)
 	add("target", "before", []string{"arrive", "restore"}, agentEnds)
@@ -90,6 +91,9 @@ func (f fault) undone() bool {
 
 // moves tells where the container must be at the end; not sure where two things race.
 func (f fault) moves() (moves, sure bool) {
+	if f.kind == linkLoses {
+		return true, true
+	}
 	switch f.point() {
 	case agent.Fault{Side: "source", Step: "examine", When: "before"}:
 		return false, f.kind != killTarget // which may be back before it is asked
@@ -117,7 +121,7 @@ func (f fault) words() []string {
 		return []string{"cancelled"}
 	case agentEnds:
 		return []string{"was told to end"}
-	case linkBlinks:
+	case linkBlinks, linkLoses:
 		return []string{"nothing was heard"}
 	default:
 		return []string{"restarted", "lost", "failed"}
@@ -189,11 +193,15 @@ func (w *world) happen(t *testing.T, f fault, from, to, id string) {
 		w.cancel(t, from, id)
 	case agentEnds:
 		w.stopAgent(t, node)
-	case linkBlinks:
+	case linkBlinks, linkLoses:
 		w.linkDown(t)
 	case stepFails:
 	}
 	w.goOn(t, node, f.point())
+	if f.kind == linkLoses {
+		w.waitLost(t)
+		w.linkUp(t)
+	}
 	if f.kind == linkBlinks {
 		w.waitNoticed(t, from, id)
 		w.linkUp(t)

@@ -32,6 +32,7 @@ type world struct {
 	counter *workload.RedisCounter
 	stop    context.CancelFunc
 	order   map[string]snapshot // of a node, while the container is at a node; see learnOrder
+	lost    uint64              // packets on the link, so far
 	broken  bool
 }
 

@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// ended makes a migration that has ended, as the journal has it.
+func ended(t *testing.T, a *Agent, number int, change func(*migration.Record)) string {
+	t.Helper()
+	id := fmt.Sprintf("%016x", number)
+	record, err := migration.Banned(id, "a", "b", time.Unix(int64(number), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&record)
+	if err := a.moves.journal(id, engine.Definition{}).write(record); err != nil {
+		t.Fatal(err)
+	}
+	a.moves.recoverOne(id)
+	if _, err := a.moves.find(id); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestPruneKeepsDecisions: who was decided about by an operator may be asked about by the other node at any time.
+func TestPruneKeepsDecisions(t *testing.T) {
+	a := newTestAgent(t)
+	overruled := ended(t, a, 1, func(r *migration.Record) { r.Overruled = true })
+	resolved := ended(t, a, 2, func(r *migration.Record) { r.Resolved, r.Result = true, migration.Moved })
+	plain := ended(t, a, 3, func(*migration.Record) {})
+	for number := range keepMoves {
+		ended(t, a, 100+number, func(*migration.Record) {})
+	}
+	a.moves.prune()
+	for _, id := range []string{overruled, resolved} {
+		if _, err := a.moves.find(id); err != nil {
+			t.Errorf("a decision is forgotten: %v", err)
+		}
+	}
+	if _, err := a.moves.find(plain); err == nil {
+		t.Error("nothing is ever forgotten")
+	}
+	if _, err := os.Stat(a.moves.dir(plain)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory: %v", err)
+	}
+}
+
+// TestExecAndMigrationExclude: a process that is run in a container belongs to a session here, and cannot move.
+func TestExecAndMigrationExclude(t *testing.T) {
+	a := newTestAgent(t)
+	leave, err := a.moves.enter("x")
+	if err != nil || a.moves.entered("x") != 1 {
+		t.Fatalf("%d entered, %v", a.moves.entered("x"), err)
+	}
+	leave()
+	if n := a.moves.entered("x"); n != 0 {
+		t.Errorf("%d are still in", n)
+	}
+	machine, err := migration.New(migration.Spec{
+		ID: testMigration, Side: migration.Source, Container: fmt.Sprintf("%064x", 1), Name: "web", Source: "b", Target: "a",
+		Mode: migration.Cold, Started: time.Now(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMove(a, a.moves.journal(testMigration, engine.Definition{}), machine)
+	if err := a.moves.add(m); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.moves.enter(fmt.Sprintf("%064x", 1)); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("exec while migrating: %v", err)
+	}
+	if err := a.moves.add(m); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("a second migration: %v", err)
+	}
+	a.moves.over = true
+	if err := a.moves.add(m); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("a migration while the agent ends: %v", err)
+	}
+}
+
+// TestJournalOnFullDisk: what a node decides can be written down although a container has filled its disk.
+func TestJournalOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	room := &spare{path: filepath.Join(dir, spareName)}
+	j := &journal{dir: filepath.Join(dir, testMigration), spare: room}
+	record, err := migration.Banned(testMigration, "a", "b", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := room.keep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(t, filepath.Join(dir, "full"))
+	if err := j.write(record); err != nil {
+		t.Fatalf("with room kept: %v", err)
+	}
+	fill(t, filepath.Join(dir, "fuller"))
+	record.Error = fmt.Sprintf("%0*d", 64<<10, 0)
+	if err := j.write(record); !full(err) {
+		t.Errorf("with the room used up: %v", err)
+	}
+	if read, err := j.read(); err != nil || read.Error == record.Error {
+		t.Errorf("what was written before is damaged: %v", err)
+	}
+	if err := room.keep(); !full(err) {
+		t.Errorf("room kept on a full disk: %v", err)
+	}
+}
+
+func fill(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+}
+
+func TestRenewAtTheAuthority(t *testing.T) {
+	a := newTestAgent(t)
+	id, _, err := identity.Init(identity.InitOptions{
+		State: t.TempDir(), Name: "a", Address: "192.0.2.1:7443", Pool: netip.MustParsePrefix("10.88.0.0/16"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.id, a.self = id, id.Node
+	before := id.Certificate().Leaf.SerialNumber
+	if err := a.renewNow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if id.Certificate().Leaf.SerialNumber.Cmp(before) == 0 {
+		t.Error("the certificate is the same")
+	}
+}
