@@ -39,7 +39,20 @@ func (a *Agent) memoryOf(ctx context.Context, id string) (int64, error) {
 			bytes += travelling(string(status))
 		}
 	}
-	return bytes, nil
+	return bytes + a.queuedIn(id), nil
+}
+
+// queuedIn is what waits in a container's TCP connections: tens of megabytes in each that is busy, if the kernel lets
+// it (tcp(7), tcp_rmem).
+func (a *Agent) queuedIn(id string) (bytes int64) {
+	connections, err := a.network.Established(id)
+	if err != nil {
+		a.log.Warn("connections of a container", "container", id, "error", err) // the estimate is so much too low
+	}
+	for _, connection := range connections {
+		bytes += int64(connection.UnreadBytes) + int64(connection.UnackedBytes)
+	}
+	return bytes
 }
 
 // travelling is the memory of a process that CRIU writes, from proc(5) status: not what is in files anyway.

@@ -114,9 +114,9 @@ func (t *target) receive(ctx context.Context) error {
 }
 
 // stateLimit bounds the memory that a peer can fill: what it announced, and half as much for what CRIU writes beside
-// pages and for what was allocated since.
+// pages and for what was allocated since. The queues of a few busy connections can grow by this much at any time.
 func (t *target) stateLimit() int64 {
-	const least = 64 << 20
+	const least = 256 << 20
 	return t.offer.MemoryBytes + t.offer.MemoryBytes/2 + least
 }
 
