@@ -157,8 +157,8 @@ func TestTCP(t *testing.T) {
 	peers = append(peers, c.dial("b", "from-b"))
 	for _, p := range peers {
 		p.write(size)
-		stuffed[p] = c.stuff(p)
 		c.eventually("data in both queues of "+p.name, func() bool {
+			stuffed[p] = c.stuff(p)
 			var in, out int
 			_, err := fmt.Sscan(c.ask("queues", p.name), &in, &out)
 			return err == nil && in > 0 && out > 0

@@ -190,11 +190,11 @@ static void check_interval_timers(void)
 	want_equal(getitimer(ITIMER_REAL, &left), 0);
 	want_equal(left.it_interval.tv_usec, 20000);
 	want_equal(getitimer(ITIMER_VIRTUAL, &left), 0);
-	want_equal(left.it_value.tv_sec, far);
-	want(left.it_interval.tv_sec > 0 && left.it_interval.tv_sec <= 77);
+	want(left.it_value.tv_sec > far - 100 && left.it_value.tv_sec <= far); // it counts the time that is computed
+	want_equal(left.it_interval.tv_sec, 77);
 	want_equal(getitimer(ITIMER_PROF, &left), 0);
-	want_equal(left.it_value.tv_sec, far);
-	want(left.it_interval.tv_sec > 0 && left.it_interval.tv_sec <= 78);
+	want(left.it_value.tv_sec > far - 100 && left.it_value.tv_sec <= far);
+	want_equal(left.it_interval.tv_sec, 78);
 }
 
 static void check_descriptors(void)
@@ -458,9 +458,10 @@ const struct state sleepers = { "sleepers", set_up_sleepers, check_sleepers, com
 
 // ---- clock ----
 //
-// A process looks at the clocks without pause, and none may ever go back.
+// A process looks at the clocks without pause, and none may ever go back. The coarse one is not looked at: it is behind
+// by as much as the machine's latest tick is late, which differs between machines.
 
-static const int watched[] = { CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_MONOTONIC_COARSE, CLOCK_BOOTTIME };
+static const int watched[] = { CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME };
 enum { watched_count = sizeof watched / sizeof *watched };
 
 static struct {
