@@ -121,17 +121,19 @@ func (e *Engine) warmDump(ctx context.Context, d *departure, spec *specs.Spec) e
 	return err
 }
 
-// acceptPatience is how long a server has to accept the connections that wait for it. It still runs meanwhile; one that
-// is so busy that it takes longer loses them.
-const acceptPatience = 100 * time.Millisecond
+// takePatience is how long a server has to accept the connections and to read the datagrams that wait for it. It still
+// runs meanwhile; one that is so busy that it takes longer loses them.
+const takePatience = 100 * time.Millisecond
 
-// awaitAccepted lets the container accept the connections that wait for it: a dump loses them. It helps because the
-// caller lets no new ones through any more.
-func (d *departure) awaitAccepted(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, acceptPatience)
+// awaitTaken lets the container take what waits for it and a dump would lose: connections that are not accepted,
+// datagrams that are not read. It helps because the caller lets no new ones through any more.
+func (d *departure) awaitTaken(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, takePatience)
 	defer cancel()
 	for ctx.Err() == nil {
-		if pending, err := kernel.PendingConnections(d.init.PID); err != nil || pending == 0 {
+		pending, err := kernel.PendingConnections(d.init.PID)
+		unread, unreadErr := kernel.UnreadDatagrams(d.init.PID)
+		if err != nil || unreadErr != nil || pending == 0 && unread == 0 {
 			return // A process that has ended is noticed by the freeze.
 		}
 		time.Sleep(time.Millisecond)
@@ -140,7 +142,7 @@ func (d *departure) awaitAccepted(ctx context.Context) {
 
 // Freeze stops the container's processes. All they have written is in the log then.
 func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
-	d.awaitAccepted(ctx)
+	d.awaitTaken(ctx)
 	at, err := d.group.Freeze(ctx)
 	if err != nil && !d.init.alive() {
 		err = errJustEnded // and its cgroup with it
