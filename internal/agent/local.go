@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 )
@@ -17,8 +18,7 @@ import (
 // listenLocal opens the unix socket. Who may use it is decided by its group; the kernel checks.
 func (a *Agent) listenLocal() (net.Listener, error) {
 	path := filepath.Join(a.config.RunDir, "agent.sock")
-	if connection, err := net.Dial("unix", path); err == nil {
-		connection.Close()
+	if answers(path) {
 		return nil, fmt.Errorf("an agent is already running on this node: it answers at %s", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -38,6 +38,24 @@ func (a *Agent) listenLocal() (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("socket for the command line: %w", err), listener.Close())
 	}
 	return listener, nil
+}
+
+// dyingPatience is how long the socket of an agent that was killed may still seem to answer: the kernel takes a process
+// apart in its own time.
+const dyingPatience = 3 * time.Second
+
+// answers tells whether an agent listens at a socket, and goes on listening.
+func answers(path string) bool {
+	for until := time.Now().Add(dyingPatience); ; time.Sleep(50 * time.Millisecond) {
+		connection, err := net.Dial("unix", path)
+		if err != nil {
+			return false
+		}
+		_ = connection.Close() // nothing was said
+		if time.Now().After(until) {
+			return true
+		}
+	}
 }
 
 func groupID(name string) (int, error) {
