@@ -123,7 +123,7 @@ func (e *Engine) warmDump(ctx context.Context, d *departure, spec *specs.Spec) e
 
 // takePatience is how long a server has to accept the connections and to read the datagrams that wait for it. It still
 // runs meanwhile; one that is so busy that it takes longer loses them.
-const takePatience = 100 * time.Millisecond
+const takePatience = 250 * time.Millisecond
 
 // awaitTaken lets the container take what waits for it and a dump would lose: connections that are not accepted,
 // datagrams that are not read. It helps because the caller lets no new ones through any more.
