@@ -51,10 +51,10 @@ func lockRecord(path string) (*os.File, error) {
 }
 
 // Ran tells whether the gate with this record file let its container run. If the gate still lives it waits for its end
-// (a gate whose agent is gone ends by itself at once); when ctx ends first it kills the gate, on which CRIU fails. So
-// the answer false is final. The caller removes the processes that a killed restore may leave (kernel.Cgroup.Kill).
+// (a gate whose agent is gone ends by itself at once); when ctx ends first it kills the gate, on which CRIU fails, but
+// not one that has made the record: its container runs, and would be killed with it. So the answer false is final. The caller removes the processes that a killed restore may leave (kernel.Cgroup.Kill).
 func Ran(ctx context.Context, record string) (bool, error) {
-	if err := endGate(ctx, record+lockSuffix); err != nil {
+	if err := endGate(ctx, record); err != nil {
 		return false, fmt.Errorf("wait for the restore gate to end: %w", err)
 	}
 	_, err := os.Stat(record)
@@ -69,8 +69,8 @@ func Ran(ctx context.Context, record string) (bool, error) {
 
 // endGate returns when no gate holds the lock. A gate that starts later finds the lock file held or finds no agent;
 // neither lets anything run.
-func endGate(ctx context.Context, lock string) error {
-	f, err := os.OpenFile(lock, os.O_RDWR, 0)
+func endGate(ctx context.Context, record string) error {
+	f, err := os.OpenFile(record+lockSuffix, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no gate was ever started
 	}
@@ -87,12 +87,33 @@ func endGate(ctx context.Context, lock string) error {
 			return nil
 		}
 		if ctx.Err() != nil {
+			if _, err := os.Stat(record); err == nil {
+				return awaitAllowed(f)
+			}
 			if err := killHolder(f, int(holder.Pid)); err != nil {
 				return err
 			}
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// allowedPatience is how long a gate that has let its container run may take to end, or to take that back because CRIU
+// failed after all.
+const allowedPatience = 30 * time.Second
+
+// awaitAllowed waits for the end of a gate that has made its record. After a long time the record is believed.
+func awaitAllowed(lock *os.File) error {
+	for end := time.Now().Add(allowedPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		holder := unix.Flock_t{Type: unix.F_WRLCK}
+		if err := unix.FcntlFlock(lock.Fd(), unix.F_GETLK, &holder); err != nil {
+			return err
+		}
+		if holder.Type == unix.F_UNLCK {
+			return nil
+		}
+	}
+	return nil
 }
 
 // killHolder kills the process that holds the lock, if it still does when its descriptor is open: so its number cannot
