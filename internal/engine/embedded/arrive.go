@@ -301,7 +301,7 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	go func() {
 		defer unlock()
 		<-a.settled
-		_ = a.engine.settleArrival(a.files) // Arrived does it again
+		_ = a.engine.settleArrival(context.WithoutCancel(ctx), a.files) // Arrived does it again
 	}()
 	return resumed.At, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -29,7 +30,7 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	}
 	outcome, err := e.outcome(ctx, place)
 	if err == nil && outcome == engine.Ran {
-		err = e.settleArrival(place)
+		err = e.settleArrival(ctx, place)
 	}
 	if err != nil {
 		return "", fmt.Errorf("find out about the arrival of container %.12s: %w", id, err)
@@ -110,8 +111,11 @@ func (e *Engine) discard(ctx context.Context, place container) error {
 }
 
 // settleArrival makes a container of an arrival that was resumed.
-func (e *Engine) settleArrival(place container) error {
-	err := errors.Join(unmount(place.images()), files.RemoveTree(place.scratch()))
+func (e *Engine) settleArrival(ctx context.Context, place container) error {
+	err := awaitRecord(ctx, place)
+	if err == nil {
+		err = errors.Join(unmount(place.images()), files.RemoveTree(place.scratch()))
+	}
 	if err == nil {
 		err = kernel.RemoveDurable(place.arrival())
 	}
@@ -119,4 +123,32 @@ func (e *Engine) settleArrival(place container) error {
 		return fmt.Errorf("tidy up after the arrival of container %.12s: %w", place.id, err)
 	}
 	return nil
+}
+
+// awaitRecord waits until the monitor of a container that was resumed has recorded that it runs. If the node went down
+// before, or the monitor did, it is recorded here: it ran, and how it ended nobody saw.
+func awaitRecord(ctx context.Context, place container) error {
+	const pause = 5 * time.Millisecond
+	for {
+		var live liveState
+		if err := loadJSON(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		watched := live.Monitor.alive()
+		var now record
+		if err := loadJSON(place.record(), &now); err != nil {
+			return err
+		}
+		switch {
+		case now.State != engine.Created:
+			return nil
+		case !watched:
+			return saveJSON(place.record(), record{State: engine.Running, Started: time.Now()})
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for its monitor: %w", ctx.Err())
+		case <-time.After(pause):
+		}
+	}
 }

@@ -121,7 +121,8 @@ func TestThawAfterTheMonitorWasKilled(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
 	dumped(t, n, d.ID)
-	if err := killProcess(monitorOf(t, n, d.ID)); err != nil {
+	monitor := monitorOf(t, n, d.ID)
+	if err := errors.Join(killProcess(monitor), waitGone(t.Context(), monitor)); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Thaw(t.Context(), d.ID); err != nil {
