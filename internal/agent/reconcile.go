@@ -69,7 +69,7 @@ func (a *Agent) routeHere(ctx context.Context, definition engine.Definition) err
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}
-	if err != nil || container.PID == 0 {
+	if err != nil || container.State != engine.Running && container.State != engine.Frozen {
 		return a.network.Unroute(definition.Network.Address)
 	}
 	return a.network.Route(definition.Network.Address, network.Local(definition.ID))
