@@ -238,3 +238,35 @@ func TestGone(t *testing.T) {
 		}
 	}
 }
+
+// TestFreezeVfork freezes a process that waits for its child to call execve, which the child never does, beside a group
+// below: what waits so is in an uninterruptible sleep and counts as frozen.
+func TestFreezeVfork(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "vfork")
+	gcc := exec.Command("gcc", "-x", "c", "-o", program, "-")
+	gcc.Stdin = strings.NewReader("#include <unistd.h>\nint main(void) { char c; read(0, &c, 1); if (!vfork()) for (;;) usleep(100); }\n")
+	if out, err := gcc.CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			c := newCounting(t, mount)
+			cmd := exec.Command(program)
+			begin, err := cmd.StdinPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			if err := os.WriteFile(c.FreezerDir()+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0); err != nil {
+				t.Fatal(err)
+			}
+			begin.Close()
+			for range 3 {
+				c.freezeAndThaw(t)
+			}
+		})
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"unsafe"
 
@@ -49,15 +48,7 @@ func UnixSockets(pid int) ([]UnixSocket, error) {
 }
 
 func unixSocketsIn(netns string) ([]UnixSocket, error) {
-	ns, err := os.Open(netns)
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, err
-	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	fd, err := diagSocketIn(netns)
 	if err != nil {
 		return nil, err
 	}
@@ -94,30 +85,41 @@ var errNetlink = errors.New("malformed answer from sock_diag")
 
 // parseUnixSockets reads the messages of one datagram; done means that the list is complete.
 func parseUnixSockets(b []byte) (all []UnixSocket, done bool, err error) {
+	done, err = parseDiag(b, sockDiagByFamily, func(body []byte) error {
+		s, err := parseUnixSocket(body)
+		all = append(all, s)
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return all, done, nil
+}
+
+// parseDiag hands out the messages of one datagram that are of a kind; done means that the list is complete.
+func parseDiag(b []byte, kind uint16, emit func(body []byte) error) (done bool, err error) {
 	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < netlinkHeader || size > len(b) {
-			return nil, false, errNetlink
+			return false, errNetlink
 		}
 		body := b[netlinkHeader:size]
 		switch binary.NativeEndian.Uint16(b[4:]) {
 		case unix.NLMSG_DONE:
-			return all, true, nil
+			return true, nil
 		case unix.NLMSG_ERROR:
 			if len(body) < 4 {
-				return nil, false, errNetlink
+				return false, errNetlink
 			}
-			return nil, false, unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
-		case sockDiagByFamily:
-			s, err := parseUnixSocket(body)
-			if err != nil {
-				return nil, false, err
+			return false, unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
+		case kind:
+			if err := emit(body); err != nil {
+				return false, err
 			}
-			all = append(all, s)
 		}
 		b = b[min((size+3)&^3, len(b)):]
 	}
-	return all, false, nil
+	return false, nil
 }
 
 func parseUnixSocket(b []byte) (UnixSocket, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -38,10 +39,30 @@ func Features() []Feature {
 		{"overlayfs", "Linux 3.18 with CONFIG_OVERLAY_FS", probeOverlay},
 		{"tmpfs without swap", "Linux 6.4", probeNoswap},
 		{"userfaultfd", "Linux 4.11 with CONFIG_USERFAULTFD", probeUserfault(0)},
-		{"userfaultfd asynchronous write-protection", "Linux 6.7", probeUserfault(uffdWPAsync | uffdWPUnpopulated)},
+		{"userfaultfd asynchronous write-protection", "Linux 6.7, on arm64 6.10", probeUserfault(uffdWPAsync | uffdWPUnpopulated)},
 		{"PAGEMAP_SCAN", "Linux 6.7", probePagemapScan},
 		{"soft-dirty", "Linux 3.11 with CONFIG_MEM_SOFT_DIRTY", probeSoftDirty},
 	}
+}
+
+// ProbeWriteProtect tells whether writes to the memory of other processes can be seen by WriteProtect and
+// Pagemap.Written: nil if they can.
+func ProbeWriteProtect() error {
+	return probeNamed("pidfd_getfd", "userfaultfd asynchronous write-protection", "PAGEMAP_SCAN")
+}
+
+// ProbeSoftDirty tells whether they can be seen by AddressSpace.ClearSoftDirty and Pagemap.SoftDirty: nil if they can.
+func ProbeSoftDirty() error { return probeNamed("soft-dirty") }
+
+func probeNamed(names ...string) error {
+	for _, f := range Features() {
+		if slices.Contains(names, f.Name) {
+			if err := f.Probe(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Probe tries the feature on the running kernel: nil when it is there; an error that wraps ErrUnsupported and names

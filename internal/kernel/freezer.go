@@ -1,12 +1,14 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,7 +101,57 @@ func (f freezer) stopped() (bool, error) {
 		data, err := os.ReadFile(filepath.Join(f.dir, "freezer.state"))
 		return strings.TrimSpace(string(data)) == "FROZEN", err
 	}
-	return eventIs(f.dir, "frozen 1")
+	frozen, err := eventIs(f.dir, "frozen 1")
+	if err != nil || !frozen {
+		return false, err
+	}
+	return frozenBelow(f.dir)
+}
+
+// frozenBelow looks closer at a group of version 2 that says that it is frozen. That holds for a group without others
+// below it. One that has both processes and groups below says so as soon as either are frozen (kernel/cgroup/freezer.c:
+// cgroup_update_frozen counts processes, cgroup_propagate_frozen groups).
+func frozenBelow(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	mixed := false
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		mixed = true
+		frozen, err := freezer{dir: filepath.Join(dir, e.Name()), unified: true}.stopped()
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // removed meanwhile
+			continue
+		}
+		if err != nil || !frozen {
+			return false, err
+		}
+	}
+	if !mixed {
+		return true, nil
+	}
+	return noneRuns(dir)
+}
+
+// noneRuns looks at each thread of a group's own processes. All were woken to be frozen before, so one that sleeps is. One
+// that is just going to sleep, finds that it must not and runs on is taken for frozen if the second look finds the same.
+func noneRuns(dir string) (bool, error) {
+	for range 2 {
+		pids, err := procsIn(dir)
+		if err != nil {
+			return false, err
+		}
+		for _, pid := range pids {
+			runs, err := anyThreadRuns(pid)
+			if runs || err != nil {
+				return false, err
+			}
+		}
+	}
+	return true, nil
 }
 
 // eventIs looks for a line of a group's cgroup.events.
@@ -129,6 +181,35 @@ func (f freezer) running() string {
 		}
 	}
 	return "no process found that runs"
+}
+
+// anyThreadRuns tells whether a thread of a process runs or waits for a device. A process that has ended has none.
+func anyThreadRuns(pid int) (bool, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	if err != nil {
+		return false, err
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread + "/stat")
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+		if strings.HasPrefix(rest, "R") || strings.HasPrefix(rest, "D") && !waitsForChild(thread) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// waitsForChild tells whether a thread has made a child by vfork(2) that has not called execve. It counts as frozen.
+func waitsForChild(thread string) bool {
+	data, err := os.ReadFile(thread + "/syscall") // proc_pid_syscall(5)
+	number, _, _ := strings.Cut(string(data), " ")
+	return err == nil && slices.Contains(forkSyscalls[:], number)
 }
 
 // Kill ends all processes of the group, frozen or not, and returns when all are gone or are zombies that their parent

@@ -136,3 +136,23 @@ func FuzzParseUnixSockets(f *testing.F) {
 		_, _ = diagDone(b)
 	})
 }
+
+func TestParsePrivateUse(t *testing.T) {
+	rollup := "5588-7fff ---p 00000000 00:00 0  [rollup]\nRss:  1836 kB\nPss_Anon:  112 kB\nAnonymous:  448 kB\nSwap:  8 kB\nSwapPss:  4 kB\n"
+	if use := parsePrivateUse(rollup); use.Whole != 456<<10 || use.Parts != 116<<10 {
+		t.Errorf("%+v", use)
+	}
+	if use := parsePrivateUse("Anonymous: 448 kB\n"); use.Parts != 448<<10 {
+		t.Errorf("of a kernel that does not tell: %+v", use)
+	}
+}
+
+func TestParseFaults(t *testing.T) {
+	faults, err := parseFaults("12 (a ) b) S 1 12 12 0 -1 4194304 100 200 3 400 5 6 7 8 20 0 1 0 99")
+	if err != nil || faults != 103 {
+		t.Errorf("%d, %v, want 103", faults, err)
+	}
+	if _, err := parseFaults("12 (a) S 1"); err == nil {
+		t.Error("a line that is cut off is taken")
+	}
+}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -94,6 +95,9 @@ func probeSoftDirty() error {
 	}
 	if binary.NativeEndian.Uint64(entry[:])&(1<<softDirtyBit) == 0 {
 		return fmt.Errorf("a page just written is not marked: %w", ErrUnsupported)
+	}
+	if binary.NativeEndian.Uint64(entry[:])&entryFrame == 0 { // without them pages that mremap moves are not seen
+		return errors.New("it does not tell page frames to this process, which has not CAP_SYS_ADMIN")
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ type Process struct {
 	Parent      int    // parent's pid
 	Name        string // comm
 	State       byte   // R, S, D, T, t, Z, X…
+	Exiting     bool   // its first thread has ended or is about to (PF_EXITING of include/linux/sched.h)
 	StartTicks  uint64 // start time, clock ticks since boot: with the pid it names a process for ever
 	Threads     int
 	Tracer      int // pid of the process that traces it, 0 if none
@@ -48,15 +49,18 @@ func parseProcess(pid int, stat, status string) (Process, error) {
 	}
 	p := Process{PID: pid, NamespaceID: pid, Name: stat[open+1 : end]}
 	fields := strings.Fields(stat[end+1:])
-	const parent, threads, start = 1, 17, 19 // fields 4, 20 and 22 of the line
+	const parent, flags, threads, start = 1, 6, 17, 19 // fields 4, 9, 20 and 22 of the line
+	const exiting = 1 << 2
 	if len(fields) <= start {
 		return Process{}, fmt.Errorf("read process %d: stat has only %d fields", pid, len(fields)+2)
 	}
 	p.State = fields[0][0]
-	var errs [3]error
+	var errs [4]error
 	p.Parent, errs[0] = strconv.Atoi(fields[parent])
 	p.Threads, errs[1] = strconv.Atoi(fields[threads])
 	p.StartTicks, errs[2] = strconv.ParseUint(fields[start], 10, 64)
+	bits, err := strconv.ParseUint(fields[flags], 10, 64)
+	p.Exiting, errs[3] = bits&exiting != 0, err
 	if err := errors.Join(errs[:]...); err != nil {
 		return Process{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
@@ -75,6 +79,78 @@ func parseProcess(pid int, stat, status string) (Process, error) {
 		}
 	}
 	return p, nil
+}
+
+// MemoryUse tells how much memory a process has.
+type MemoryUse struct {
+	Anonymous uint64 // bytes that are there and belong to no file
+	Reserved  uint64 // bytes of address space, there or not
+}
+
+// ReadMemoryUse reads how much memory a process has. Error: fs.ErrNotExist when it is gone.
+func ReadMemoryUse(pid int) (MemoryUse, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if errors.Is(err, unix.ESRCH) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return MemoryUse{}, fmt.Errorf("read the size of process %d: %w", pid, err)
+	}
+	return parseMemoryUse(string(status)), nil
+}
+
+// parseMemoryUse reads /proc/PID/status (proc_pid_status(5)). A zombie has no memory, and no such lines.
+func parseMemoryUse(status string) MemoryUse {
+	var use MemoryUse
+	for line := range strings.Lines(status) {
+		key, value, _ := strings.Cut(line, ":")
+		number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+		kilobytes, err := strconv.ParseUint(number, 10, 54)
+		switch {
+		case err != nil:
+		case key == "RssAnon":
+			use.Anonymous = kilobytes << 10
+		case key == "VmSize":
+			use.Reserved = kilobytes << 10
+		}
+	}
+	return use
+}
+
+// PrivateUse is the memory of a process that belongs to no file, swapped or not.
+type PrivateUse struct {
+	Whole uint64 // bytes
+	Parts uint64 // bytes, what it shares copy-on-write with n processes counted as an n-th
+}
+
+// ReadPrivateUse adds up the private memory of a process. The kernel walks all of its page tables, 10 ms for a GiB. Error:
+// fs.ErrNotExist when it is gone.
+func ReadPrivateUse(pid int) (PrivateUse, error) {
+	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if errors.Is(err, unix.ESRCH) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return PrivateUse{}, fmt.Errorf("add up the memory of process %d: %w", pid, err)
+	}
+	return parsePrivateUse(string(rollup)), nil
+}
+
+// parsePrivateUse reads /proc/PID/smaps_rollup (Documentation/ABI/testing/procfs-smaps_rollup; Pss_Anon since Linux 5.8).
+func parsePrivateUse(rollup string) PrivateUse {
+	bytes := map[string]uint64{}
+	for line := range strings.Lines(rollup) {
+		key, value, _ := strings.Cut(line, ":")
+		number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+		if kilobytes, err := strconv.ParseUint(number, 10, 54); err == nil {
+			bytes[key] = kilobytes << 10
+		}
+	}
+	use := PrivateUse{Whole: bytes["Anonymous"] + bytes["Swap"], Parts: bytes["Pss_Anon"] + bytes["SwapPss"]}
+	if _, told := bytes["Pss_Anon"]; !told {
+		use.Parts = use.Whole
+	}
+	return use
 }
 
 // PidfdOpen returns a descriptor that refers to a process and never to another that gets its number (Linux 5.3).

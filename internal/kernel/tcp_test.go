@@ -1,51 +1,149 @@
 package kernel
 
 import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-func TestPendingConnections(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// inOwnNamespace goes on in a network namespace of the test's own, with loopback up.
+func inOwnNamespace(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked: the thread ends with the test's goroutine
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	raw, err := l.(*net.TCPListener).File() // shares the socket; nobody accepts
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = raw.Close() })
-	before, err := PendingConnections(os.Getpid())
+	request.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTCPWatch counts connections that nobody accepts, of both families. They are loopback's, so the rest is not counted.
+func TestTCPWatch(t *testing.T) {
+	inOwnNamespace(t)
+	w, err := OpenTCPWatch(unix.Gettid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	for until := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		n, err := PendingConnections(os.Getpid())
+	t.Cleanup(func() { _ = w.Close() })
+	wanted := 0
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n > before {
-			return
+		t.Cleanup(func() { _ = l.Close() })
+		for range 3 {
+			conn, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			wanted++
 		}
-		if time.Now().After(until) {
-			t.Fatalf("%d pending connections, %d before, want more", n, before)
+		var found int
+		for until := time.Now().Add(5 * time.Second); time.Now().Before(until) && found != wanted; {
+			if found, err = w.Unaccepted(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := w.UnderWay()
+		if err != nil || found != wanted || all != (TCPUnderWay{Unaccepted: wanted}) {
+			t.Errorf("%s: %d, %+v, %v; want %d", address, found, all, err, wanted)
 		}
 	}
 }
 
-func FuzzParsePending(f *testing.F) {
-	f.Add("  sl  local_address rem_address   st tx_queue rx_queue\n   0: 0100007F:1F90 00000000:0000 0A 00000000:00000002 00:00000000\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		if n := parsePending(text); n < 0 {
-			t.Errorf("%d connections", n)
+func TestTCPWatchOfNobody(t *testing.T) {
+	if _, err := OpenTCPWatch(1 << 22); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+// diagMessage makes a struct inet_diag_msg of IPv4.
+func diagMessage(state, repeated byte, local, remote [4]byte, received, sent, inode uint32) []byte {
+	b := make([]byte, inetDiagMessage)
+	b[0], b[1], b[3] = unix.AF_INET, state, repeated
+	copy(b[8:], local[:])
+	copy(b[24:], remote[:])
+	binary.NativeEndian.PutUint32(b[56:], received)
+	binary.NativeEndian.PutUint32(b[60:], sent)
+	binary.NativeEndian.PutUint32(b[68:], inode)
+	return b
+}
+
+func TestTCPUnderWayCounts(t *testing.T) {
+	own, peer, loopback := [4]byte{10, 88, 1, 2}, [4]byte{10, 99, 1, 2}, [4]byte{127, 0, 0, 1}
+	var found TCPUnderWay
+	for _, message := range [][]byte{
+		diagMessage(tcpListening, 0, own, [4]byte{}, 3, 128, 7),
+		diagMessage(tcpListening, 0, own, [4]byte{}, 4, 128, 8),
+		diagMessage(tcpSynReceived, 0, own, peer, 0, 0, 0),
+		diagMessage(tcpSynReceived, 1, own, peer, 0, 0, 0),
+		diagMessage(tcpSynReceived, hopeless, own, peer, 0, 0, 0),
+		diagMessage(tcpFinWait1, 0, own, peer, 0, 1001, 0),
+		diagMessage(tcpLastAck, 0, own, peer, 0, 1, 0),
+		diagMessage(tcpClosing, 1, own, peer, 0, 0, 0),
+		diagMessage(tcpFinWait1, hopeless, own, peer, 0, 0, 0),
+		diagMessage(tcpFinWait1, 0, own, peer, 0, 1, 9), // half closed: a process has it
+		diagMessage(tcpFinWait1, 0, loopback, loopback, 0, 1, 0),
+		diagMessage(tcpLastAck, 0, own, own, 0, 1, 0),
+	} {
+		if err := found.add(message); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := (TCPUnderWay{HalfOpen: 2, Unaccepted: 7, Ending: 3, Undelivered: 1}); found != want {
+		t.Errorf("%+v, want %+v", found, want)
+	}
+}
+
+func FuzzTCPDiag(f *testing.F) {
+	b := make([]byte, netlinkHeader, netlinkHeader+inetDiagMessage)
+	binary.NativeEndian.PutUint32(b, netlinkHeader+inetDiagMessage)
+	binary.NativeEndian.PutUint16(b[4:], tcpDiagGetSock)
+	f.Add(append(b, diagMessage(tcpSynReceived, 0, [4]byte{10, 1, 1, 1}, [4]byte{10, 1, 1, 2}, 0, 0, 0)...))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		var found TCPUnderWay
+		_, _ = parseDiag(b, tcpDiagGetSock, found.add) // it must not panic
+	})
+}
+
+func BenchmarkTCPWatch(b *testing.B) {
+	w, err := OpenTCPWatch(os.Getpid())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = w.Close() })
+	b.Run("all", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := w.UnderWay(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("listening", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := w.Unaccepted(); err != nil {
+				b.Fatal(err)
+			}
 		}
 	})
 }

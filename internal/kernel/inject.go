@@ -1,0 +1,451 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrUntraceable is wrapped by the errors of OpenUserfault when a process cannot be stopped and looked into: another
+// process traces it, it is frozen, it does not come out of a system call, or it is of another architecture.
+var ErrUntraceable = errors.New("cannot be traced")
+
+const (
+	// stopPatience is how long a process may take to stop, or to make a system call. It takes microseconds, unless the
+	// process sleeps uninterruptibly (vfork(2), a disk that does not answer) or is frozen.
+	stopPatience = time.Second
+	// busyPatience is how long if it only waits for a processor.
+	busyPatience = 15 * time.Second
+	// spins is how often to look before sleeping: some 50 microseconds.
+	spins = 100
+
+	eventStop      = 128  // PTRACE_EVENT_STOP
+	syscallStop    = 0x80 // added to SIGTRAP by PTRACE_O_TRACESYSGOOD
+	uffdUserModeOK = 1    // UFFD_USER_MODE_ONLY (Linux 5.11): needs no privilege
+)
+
+// OpenUserfault opens a userfaultfd in a process, as if the process had, and returns a descriptor of it; the process has
+// none afterwards. It stops one thread of the process for the time that it returns, well under a millisecond.
+//
+// What happens to the thread: PTRACE_SEIZE, PTRACE_INTERRUPT, then two system calls (userfaultfd, close) at a system call
+// instruction that is in its memory anyway, its registers and signal mask put back, PTRACE_DETACH. A system call that was
+// interrupted is restarted by the kernel. No signal is sent. Pages at the end of the stack that were never used may be
+// written and become zero again; they are the way back of the thread if the caller dies meanwhile (tracee.protect).
+func OpenUserfault(pid int) (fd int, stopped time.Duration, err error) {
+	type result struct {
+		fd      int
+		stopped time.Duration
+		err     error
+	}
+	var r result
+	asTracer(func() bool {
+		t := &tracee{pid: pid}
+		r.fd, r.err = t.openUserfault()
+		r.stopped = t.stopped
+		return !t.seized
+	})
+	if errors.Is(r.err, unix.ESRCH) {
+		r.err = fs.ErrNotExist
+	}
+	if r.err != nil {
+		return -1, r.stopped, fmt.Errorf("open a userfaultfd in process %d: %w", pid, r.err)
+	}
+	return r.fd, r.stopped, nil
+}
+
+// asTracer runs a function in a thread of its own. A tracer is a thread: if it cannot let go of what it traces, because
+// that does not stop, it must end, and the kernel lets go. The function tells whether it has let go of everything.
+func asTracer(trace func() bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() { // the first thread never ends before the process
+			asTracer(trace)
+			runtime.UnlockOSThread()
+			return
+		}
+		if trace() {
+			runtime.UnlockOSThread()
+		}
+	}()
+	<-done
+}
+
+// tracee is a thread that is made to do something.
+type tracee struct {
+	pid     int // process
+	tid     int // thread
+	seized  bool
+	altered bool // its registers are not its own
+	regs    registers
+	mask    uint64 // signals that it blocks
+	gadget  gadgets
+	shadow  bool      // it has a shadow stack
+	stack   Mapping   // of the first thread
+	heal    healing   // its way back
+	wrote   PageRange // memory that was written
+	since   time.Time
+	stopped time.Duration
+	before  func() // called before each request to the kernel: tests end the tracer there
+}
+
+// errMoved tells that a process called execve while it was being looked at.
+var errMoved = errors.New("its code is not what it was a moment ago")
+
+// attachTries is how often a process may call execve meanwhile.
+const attachTries = 5
+
+func (t *tracee) openUserfault() (int, error) {
+	pidfd, err := PidfdOpen(t.pid)
+	if err != nil {
+		return -1, err
+	}
+	defer pidfd.Close()
+	for try := 1; ; try++ {
+		fd, err := t.tryUserfault(pidfd)
+		if !errors.Is(err, errMoved) || try == attachTries {
+			return fd, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (t *tracee) tryUserfault(pidfd *os.File) (int, error) {
+	if err := t.look(); err != nil {
+		return -1, err
+	}
+	var err error
+	if t.tid, err = liveThread(t.pid); err != nil {
+		return -1, err
+	}
+	left := t.leftovers()
+	if err := t.stop(); err != nil {
+		return -1, err
+	}
+	fd, err := t.takeUserfault(pidfd, left)
+	if e := t.release(); e != nil && err == nil {
+		err = e
+		_ = unix.Close(fd) // of no use without its process
+	}
+	return fd, err
+}
+
+// takeUserfault is what is done while the thread is stopped.
+func (t *tracee) takeUserfault(pidfd *os.File, leftovers []uint64) (int, error) {
+	if err := t.save(); err != nil {
+		return -1, err
+	}
+	if err := t.confirm(); err != nil {
+		return -1, err
+	}
+	_ = t.protect() // else it goes without
+	for _, fd := range leftovers {
+		_, _ = t.syscall(unix.SYS_CLOSE, fd) // or it has been closed meanwhile
+	}
+	theirs, err := t.syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|uffdUserModeOK)
+	if err != nil {
+		return -1, fmt.Errorf("userfaultfd: %w", err)
+	}
+	fd, err := PidfdGetfd(pidfd, int(theirs))
+	if _, e := t.syscall(unix.SYS_CLOSE, theirs); e != nil && err == nil {
+		err = fmt.Errorf("close descriptor %d in the process: %w", theirs, e)
+		_ = unix.Close(fd) // it was never used
+	}
+	return fd, err
+}
+
+// liveThread returns a thread of the process that has not ended: the first one may have, before the others.
+func liveThread(pid int) (int, error) {
+	p, err := ReadProcess(pid)
+	if err != nil {
+		return 0, err
+	}
+	if p.State != 'Z' {
+		return pid, nil
+	}
+	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		var tid int
+		if _, err := fmt.Sscan(name.Name(), &tid); err == nil && tid != pid {
+			return tid, nil
+		}
+	}
+	return 0, fmt.Errorf("it has ended: %w", fs.ErrNotExist)
+}
+
+func (t *tracee) ptrace(request int, address, data uintptr) error {
+	if t.before != nil {
+		t.before()
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, uintptr(request), uintptr(t.tid), address, data, 0, 0)
+	if errno == unix.ESRCH {
+		return fs.ErrNotExist
+	}
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// stop seizes the thread and stops it where no registers are in use by the kernel but those that it saved.
+func (t *tracee) stop() error {
+	if err := t.seize(); err != nil {
+		return err
+	}
+	if err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err != nil {
+		return fmt.Errorf("interrupt thread %d: %w", t.tid, err)
+	}
+	status, err := t.wait()
+	t.since = time.Now()
+	for err == nil && status>>16 != eventStop {
+		// A signal came first and has taken the place of the interrupt. It is delivered, and the thread stops after it.
+		if err = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err == nil {
+			err = t.ptrace(unix.PTRACE_CONT, 0, uintptr(status>>8&0xff))
+		}
+		if err == nil {
+			status, err = t.wait()
+			t.since = time.Now()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("stop thread %d: %w", t.tid, err)
+	}
+	return nil
+}
+
+func (t *tracee) seize() error {
+	err := t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_SUSPEND_SECCOMP)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) {
+		// Seccomp filters can be suspended with CAP_SYS_ADMIN and CONFIG_CHECKPOINT_RESTORE only, and not by a process that
+		// has one itself. Without that the filter decides about userfaultfd, and may decide to kill.
+		mode, e := threadStatus(t.tid, "Seccomp:")
+		if e != nil {
+			return e
+		}
+		if mode != "" && mode != "0" && tracedBy(t.pid) == "" {
+			return fmt.Errorf("%w: it has a seccomp filter, which this process may not suspend: %w", ErrUntraceable, err)
+		}
+		err = t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD)
+	}
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: %w%s", ErrUntraceable, err, tracedBy(t.pid))
+	}
+	if err != nil {
+		return fmt.Errorf("seize thread %d: %w", t.tid, err)
+	}
+	t.seized = true
+	return nil
+}
+
+// tracedBy explains why a process cannot be traced, if it is because another one does.
+func tracedBy(pid int) string {
+	p, err := ReadProcess(pid)
+	if err != nil || p.Tracer == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": process %d traces it", p.Tracer)
+}
+
+// wait returns the status of the stopped thread (waitpid(2)). It spins at first: what it waits for takes microseconds.
+func (t *tracee) wait() (int, error) {
+	pause := newBackoff()
+	for start, round := time.Now(), 0; ; round++ {
+		var status unix.WaitStatus
+		got, err := unix.Wait4(t.tid, &status, unix.WNOHANG|unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			t.seized = false
+			return 0, fs.ErrNotExist
+		case got == t.tid && status.Stopped():
+			return int(status) >> 8 << 8, nil
+		case got == t.tid:
+			t.seized = false
+			return 0, fmt.Errorf("it has just ended: %w", fs.ErrNotExist)
+		case time.Since(start) > stopPatience && (time.Since(start) > busyPatience || !t.runnable()):
+			return 0, fmt.Errorf("%w: it does not stop", ErrUntraceable)
+		}
+		if round > spins {
+			pause.wait()
+		}
+	}
+}
+
+// runnable tells whether the thread would run if it got a processor.
+func (t *tracee) runnable() bool {
+	p, err := ReadProcess(t.tid)
+	return err == nil && p.State == 'R'
+}
+
+// save notes what the thread must find again.
+func (t *tracee) save() error {
+	if err := t.getRegisters(&t.regs); err != nil {
+		return err
+	}
+	if err := t.regs.check(); err != nil {
+		return err
+	}
+	if err := t.ptrace(unix.PTRACE_GETSIGMASK, unsafe.Sizeof(t.mask), uintptr(unsafe.Pointer(&t.mask))); err != nil {
+		return fmt.Errorf("read the signal mask: %w", err)
+	}
+	if err := t.abortRseq(); err != nil {
+		return fmt.Errorf("look for a restartable sequence: %w", err)
+	}
+	return nil
+}
+
+func (t *tracee) setMask(mask uint64) error {
+	return t.ptrace(unix.PTRACE_SETSIGMASK, unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
+}
+
+// syscall makes the thread do a system call with up to three arguments. Signals are blocked for it, so that no handler runs
+// on registers that are not the thread's.
+func (t *tracee) syscall(number uint64, arguments ...uint64) (uint64, error) {
+	regs, three := t.regs, [3]uint64{}
+	copy(three[:], arguments)
+	regs.call(t.gadget, t.heal, number, three)
+	first := !t.altered
+	t.altered = true
+	if err := t.setRegisters(&regs); err != nil {
+		return 0, err
+	}
+	if first {
+		if err := t.setMask(^uint64(0)); err != nil {
+			return 0, err
+		}
+	}
+	for range 2 { // at its entry, at its exit
+		if err := t.toSyscallStop(); err != nil {
+			return 0, err
+		}
+	}
+	if err := t.getRegisters(&regs); err != nil {
+		return 0, err
+	}
+	result := int64(regs.result())
+	if result < 0 && result > -4096 {
+		return 0, unix.Errno(-result)
+	}
+	return uint64(result), nil
+}
+
+// toSyscallStop lets the thread go to the next entry or exit of a system call.
+func (t *tracee) toSyscallStop() error {
+	signal := 0
+	for {
+		if err := t.ptrace(unix.PTRACE_SYSCALL, 0, uintptr(signal)); err != nil {
+			return err
+		}
+		status, err := t.wait()
+		if err != nil {
+			return err
+		}
+		stop := status >> 8 & 0xff
+		signal = 0
+		switch {
+		case stop == int(unix.SIGTRAP)|syscallStop:
+			return nil
+		case status>>16 != eventStop:
+			signal = stop // SIGSTOP, the only one that cannot be blocked: it stops all threads, and this one when it is released
+		}
+	}
+}
+
+// release puts everything back and lets the thread go on.
+func (t *tracee) release() error {
+	defer func() { t.stopped = time.Since(t.since) }()
+	if !t.seized {
+		return nil
+	}
+	if t.altered {
+		if err := t.restore(); err != nil {
+			return err
+		}
+	}
+	err := t.ptrace(unix.PTRACE_DETACH, 0, 0)
+	if errors.Is(err, fs.ErrNotExist) && t.lives() {
+		return fmt.Errorf("release thread %d: %w: it does not stop", t.tid, ErrUntraceable)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("release thread %d: %w", t.tid, err)
+	}
+	t.seized = false
+	return nil
+}
+
+// lives tells whether the thread is still traced. If it has stopped meanwhile, it is no more.
+func (t *tracee) lives() bool {
+	var status unix.WaitStatus
+	for {
+		got, err := unix.Wait4(t.tid, &status, unix.WNOHANG|unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || got == t.tid && !status.Stopped():
+			return false
+		case got == t.tid:
+			return t.ptrace(unix.PTRACE_DETACH, 0, 0) != nil
+		default:
+			return true
+		}
+	}
+}
+
+// restore puts registers and signal mask back. A thread that runs, because its system call does not end or it was
+// frozen in the middle, is stopped again for it.
+func (t *tracee) restore() error {
+	err := t.setMask(t.mask)
+	if errors.Is(err, fs.ErrNotExist) { // it is not stopped
+		if err = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err == nil {
+			_, err = t.wait()
+		}
+		if err == nil {
+			err = t.setMask(t.mask)
+		}
+	}
+	if err == nil {
+		err = t.setRegisters(&t.regs)
+	}
+	if err != nil {
+		return fmt.Errorf("put the registers of thread %d back: %w", t.tid, err)
+	}
+	t.altered = false
+	if t.wrote.End > 0 {
+		zeros := make([]byte, t.wrote.End-t.wrote.Start)
+		_ = t.write(t.wrote.Start, zeros) // nobody looks there; zeros cost less when they are moved
+	}
+	return nil
+}
+
+const ntPRStatus = 1 // NT_PRSTATUS of elf(5): the general registers
+
+func (t *tracee) getRegisters(r *registers) error {
+	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(r))}
+	v.SetLen(int(unsafe.Sizeof(*r)))
+	if err := t.ptrace(unix.PTRACE_GETREGSET, ntPRStatus, uintptr(unsafe.Pointer(&v))); err != nil {
+		return fmt.Errorf("read the registers: %w", err)
+	}
+	if v.Len != uint64(unsafe.Sizeof(*r)) {
+		return fmt.Errorf("%w: it is a 32-bit process", ErrUntraceable)
+	}
+	return nil
+}
+
+func (t *tracee) setRegisters(r *registers) error {
+	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(r))}
+	v.SetLen(int(unsafe.Sizeof(*r)))
+	if err := t.ptrace(unix.PTRACE_SETREGSET, ntPRStatus, uintptr(unsafe.Pointer(&v))); err != nil {
+		return fmt.Errorf("write the registers: %w", err)
+	}
+	return nil
+}
