@@ -1,0 +1,137 @@
+package memory
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Verdict says what comes after a round.
+type Verdict int
+
+// Verdicts of Decide.
+const (
+	Continue      Verdict = iota // another round brings the downtime down
+	Switch                       // what is left fits the budget
+	NotConverging                // it does not fit, and another round does not help: the user's policy decides
+)
+
+func (v Verdict) String() string {
+	switch v {
+	case Continue:
+		return "continue"
+	case Switch:
+		return "switch"
+	default:
+		return "not converging"
+	}
+}
+
+// Policy bounds the rounds.
+type Policy struct {
+	Budget    time.Duration // how long the container may be frozen for its memory
+	Overhead  time.Duration // how long it is frozen anyway: for all else
+	MaxRounds int           // 0: as many as help
+	Timeout   time.Duration // of all rounds together; 0: none
+	// Since is the first round that tells how the container writes now. Before it, it was slowed down less.
+	Since int
+	// Patience is for how many rounds the expected downtime may stay as it is; 0: three.
+	Patience int
+}
+
+// Decision is what Decide says, and why.
+type Decision struct {
+	Verdict                    Verdict
+	ExpectedDowntime           time.Duration // if the switch were now
+	DirtyingRateBytesPerSecond float64       // as the last round saw it
+	Reason                     string
+	Bounded                    bool // NotConverging because no more rounds or time are allowed: nothing is left to try
+}
+
+const (
+	// shrinkRounds is in how many rounds the expected downtime must have become smaller by shrinkFactor, unless the policy
+	// says otherwise. One is not enough: programs work in bursts.
+	shrinkRounds = 3
+	shrinkFactor = 0.9
+)
+
+// Decide tells what to do after the rounds so far, of which there is at least one. bandwidth is that of the link in
+// bytes per second. It is a pure function.
+func Decide(history []RoundStats, bandwidth float64, policy Policy) Decision {
+	last := history[len(history)-1]
+	expected := expectedDelta(history, bandwidth)
+	d := Decision{
+		ExpectedDowntime:           policy.Overhead + expected,
+		DirtyingRateBytesPerSecond: last.DirtyingRate(),
+	}
+	total := time.Duration(0)
+	for _, r := range history {
+		total += r.Duration
+	}
+	switch {
+	case expected <= policy.Budget:
+		d.Verdict, d.Reason = Switch, fmt.Sprintf("what is left takes %s, %s are allowed", rounded(expected), rounded(policy.Budget))
+	case policy.MaxRounds > 0 && len(history) >= policy.MaxRounds:
+		d.Verdict, d.Bounded, d.Reason = NotConverging, true, fmt.Sprintf("%d rounds are over, and what is left takes %s", len(history), rounded(expected))
+	case policy.Timeout > 0 && total+last.Duration/2 > policy.Timeout:
+		d.Verdict, d.Bounded, d.Reason = NotConverging, true, fmt.Sprintf("the time of %s is over, and what is left takes %s", policy.Timeout, rounded(expected))
+	case stalled(history[min(policy.Since, len(history)-1):], bandwidth, cmp.Or(policy.Patience, shrinkRounds)):
+		d.Verdict, d.Reason = NotConverging, fmt.Sprintf("what is left takes %s and stays so", rounded(expected))
+	default:
+		d.Verdict, d.Reason = Continue, fmt.Sprintf("what is left takes %s", rounded(expected))
+	}
+	return d
+}
+
+// rounded is for people.
+func rounded(d time.Duration) time.Duration {
+	if d > time.Second {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(100 * time.Microsecond)
+}
+
+// expectedDelta is how long it would take to send what has been written since the last round began, at most.
+//
+// Nobody has looked at it, but the last round found what was written in its interval, before it began. In a shorter time
+// not more pages are written than in a longer one, and in a time n times as long not more than n times as many. So with
+// a container that goes on as it did it is at most what the last round found, times how much longer it took than its
+// interval was, and not more than all there is.
+func expectedDelta(history []RoundStats, bandwidth float64) time.Duration {
+	last := history[len(history)-1]
+	bytes := float64(last.SentBytes)
+	if last.Interval > 0 && last.Duration > last.Interval {
+		bytes *= last.Duration.Seconds() / last.Interval.Seconds()
+	}
+	most := 0.0
+	for _, r := range history {
+		most = max(most, float64(r.SentBytes))
+	}
+	return transfer(min(bytes, most), bandwidth)
+}
+
+// transfer is how long so many bytes take. Without a known bandwidth it is for ever, unless there are none.
+func transfer(bytes, bandwidth float64) time.Duration {
+	if bytes == 0 {
+		return 0
+	}
+	seconds := bytes / bandwidth
+	if math.IsNaN(seconds) || seconds < 0 || seconds > math.MaxInt64/1e9/2 {
+		return math.MaxInt64 / 2
+	}
+	return time.Duration(seconds * 1e9)
+}
+
+// stalled tells that the last rounds have not brought the expected downtime down.
+func stalled(history []RoundStats, bandwidth float64, rounds int) bool {
+	n := len(history)
+	if n <= rounds {
+		return false
+	}
+	before, since := expectedDelta(history[:n-rounds], bandwidth), time.Duration(math.MaxInt64)
+	for i := n - rounds + 1; i <= n; i++ {
+		since = min(since, expectedDelta(history[:i], bandwidth))
+	}
+	return float64(since) > shrinkFactor*float64(before)
+}

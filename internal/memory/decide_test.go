@@ -1,0 +1,85 @@
+package memory
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+const mebibyte = 1 << 20
+
+// history makes rounds of the given sizes, each sent at a bandwidth right after the one before.
+func history(bandwidth float64, bytes ...uint64) []RoundStats {
+	var all []RoundStats
+	for i, b := range bytes {
+		r := RoundStats{Number: i, Pages: b / 4096, SentBytes: b, Duration: time.Duration(float64(b) / bandwidth * 1e9)}
+		if i > 0 {
+			r.Interval = all[i-1].Duration
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func TestDecide(t *testing.T) {
+	const bandwidth = 100 * mebibyte
+	policy := Policy{Budget: 100 * time.Millisecond, Overhead: 50 * time.Millisecond}
+	for name, c := range map[string]struct {
+		history   []RoundStats
+		bandwidth float64
+		policy    Policy
+		want      Verdict
+		downtime  time.Duration
+	}{
+		"all of it fits":    {history(bandwidth, 5*mebibyte), bandwidth, policy, Switch, 100 * time.Millisecond},
+		"the first round":   {history(bandwidth, 1024*mebibyte), bandwidth, policy, Continue, 10290 * time.Millisecond},
+		"it shrinks":        {history(bandwidth, 1024*mebibyte, 300*mebibyte, 80*mebibyte), bandwidth, policy, Continue, 850 * time.Millisecond},
+		"it fits":           {history(bandwidth, 1024*mebibyte, 80*mebibyte, 8*mebibyte), bandwidth, policy, Switch, 130 * time.Millisecond},
+		"nothing is left":   {history(bandwidth, 1024*mebibyte, 0), bandwidth, policy, Switch, 50 * time.Millisecond},
+		"it stays":          {history(bandwidth, 1024*mebibyte, 500*mebibyte, 490*mebibyte, 495*mebibyte, 490*mebibyte), bandwidth, policy, NotConverging, 4950 * time.Millisecond},
+		"two rounds differ": {history(bandwidth, 1024*mebibyte, 500*mebibyte, 490*mebibyte), bandwidth, policy, Continue, 4950 * time.Millisecond},
+		"rounds are over": {history(bandwidth, 1024*mebibyte, 500*mebibyte), bandwidth,
+			Policy{Budget: policy.Budget, MaxRounds: 2}, NotConverging, 5 * time.Second},
+		"time is over": {history(bandwidth, 1024*mebibyte, 500*mebibyte), bandwidth,
+			Policy{Budget: policy.Budget, Timeout: 15 * time.Second}, NotConverging, 5 * time.Second},
+		"no bandwidth known": {history(bandwidth, mebibyte), 0, policy, Continue, math.MaxInt64/2 + 50*time.Millisecond},
+	} {
+		got := Decide(c.history, c.bandwidth, c.policy)
+		if got.Verdict != c.want || (got.ExpectedDowntime-c.downtime).Abs() > 10*time.Millisecond || got.Reason == "" {
+			t.Errorf("%s: %+v, want %v and a downtime of %s", name, got, c.want, c.downtime)
+		}
+	}
+}
+
+// TestDecideIsSafe simulates containers that write to a number of pages at a rate: the expected downtime is never less
+// than the real one, and the rounds end.
+func TestDecideIsSafe(t *testing.T) {
+	const bandwidth, memory = 100 * mebibyte, 1024 * mebibyte
+	policy := Policy{Budget: 100 * time.Millisecond}
+	for _, rate := range []float64{0, 1, 10, 50, 90, 99, 101, 150, 1000} { // MiB/s
+		for _, hot := range []float64{1, 8, 20, 200, 1024} { // MiB that are written again and again
+			written := func(d time.Duration) uint64 { return uint64(hot * mebibyte * (1 - math.Exp(-rate*d.Seconds()/hot))) }
+			rounds := history(bandwidth, memory)
+			for {
+				last := rounds[len(rounds)-1]
+				d := Decide(rounds, bandwidth, policy)
+				truth := transfer(float64(written(last.Duration)), bandwidth)
+				if d.ExpectedDowntime < truth-time.Microsecond {
+					t.Fatalf("%v MiB/s on %v MiB, round %d: expected %s, would be %s", rate, hot, last.Number, d.ExpectedDowntime, truth)
+				}
+				if d.Verdict == Switch && truth > policy.Budget || len(rounds) > 100 {
+					t.Fatalf("%v MiB/s on %v MiB: %+v after %d rounds", rate, hot, d, len(rounds))
+				}
+				if d.Verdict == NotConverging && rate < 0.8*bandwidth/mebibyte {
+					t.Fatalf("%v MiB/s on %v MiB does not converge: %+v", rate, hot, d)
+				}
+				if d.Verdict != Continue {
+					break
+				}
+				found := written(last.Duration)
+				rounds = append(rounds, RoundStats{Number: len(rounds), SentBytes: found, Pages: found / 4096,
+					Duration: transfer(float64(found), bandwidth), Interval: last.Duration})
+			}
+		}
+	}
+}

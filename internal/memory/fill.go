@@ -1,0 +1,53 @@
+package memory
+
+import "time"
+
+// FillState says how far a container's memory is that is filled while the container runs.
+type FillState string
+
+// The states that a report tells of.
+const (
+	FillNone  FillState = "none"    // it was never filled so, or nothing was restored
+	Filling   FillState = "filling" // it is not complete, or will be restored at any moment
+	Filled    FillState = "filled"  // it is complete
+	FillEnded FillState = "ended"   // all processes ended before it was complete
+	FillLost  FillState = "lost"    // it could not be completed: the container was killed
+)
+
+// FillReport is what became of a container's memory.
+type FillReport struct {
+	State FillState `json:"state"`
+	Error string    `json:"error,omitempty"` // of FillLost
+
+	Pages     int64     `json:"pages"`      // to be filled at the begin
+	LeftPages int64     `json:"left_pages"` // still missing, in all processes
+	LatePages int64     `json:"late_pages"` // of Pages, those that stayed at the source
+	LateLeft  int64     `json:"late_left"`  // of these, those that have not come yet
+	LostPages int64     `json:"lost_pages"` // of these, those that were given up: accesses to them fail
+	Started   time.Time `json:"started"`    // the image was handed over
+	Resumed   time.Time `json:"resumed"`    // the memory of all processes was registered; they run right after it
+	Completed time.Time `json:"completed"`  // nothing was missing any more
+
+	FaultedPages        int64   `json:"faulted_pages"`         // for which a process waited
+	ZeroPages           int64   `json:"zero_pages"`            // of these, those that were never sent: they are zero
+	FaultMedianSeconds  float64 `json:"fault_median_seconds"`  // from when the pager knew until the page was there
+	FaultP99Seconds     float64 `json:"fault_p99_seconds"`     // with a precision of 7 %
+	FaultMaximumSeconds float64 `json:"fault_maximum_seconds"` // of all
+	FetchedPages        int64   `json:"fetched_pages"`         // of FaultedPages, those that were still at the source
+	FetchMedianSeconds  float64 `json:"fetch_median_seconds"`  // of these alone, as the three above
+	FetchP99Seconds     float64 `json:"fetch_p99_seconds"`
+	FetchMaximumSeconds float64 `json:"fetch_maximum_seconds"`
+	WaitedSeconds       float64 `json:"waited_seconds"`  // how long threads waited for pages, added up
+	WaitingSeconds      float64 `json:"waiting_seconds"` // how long at least one did
+	FillSeconds         float64 `json:"fill_seconds"`    // from Resumed to Completed
+
+	Forks     int64 `json:"forks"`      // children made meanwhile
+	Remaps    int64 `json:"remaps"`     // mappings moved meanwhile
+	Removes   int64 `json:"removes"`    // pages given back meanwhile: times
+	Unmaps    int64 `json:"unmaps"`     // mappings removed meanwhile
+	Retries   int64 `json:"retries"`    // copies that had to wait for one of these
+	GonePages int64 `json:"gone_pages"` // that nobody had mapped any more
+
+	PID        int    `json:"pid"`         // of the pager
+	StartTicks uint64 `json:"start_ticks"` // with which it has its number for ever
+}

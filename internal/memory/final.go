@@ -1,0 +1,166 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Map lists the pages that the processes, which are frozen and of which a final round has been, hold: what a restore must
+// put there, those that are late included. It is by the same criteria by which CRIU chooses the pages that it dumps.
+func (s *Source) Map() ([]TaskMap, error) {
+	var maps []TaskMap
+	for _, t := range s.inOrder() {
+		m, err := t.contents()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, t.describe(err)
+		}
+		maps = append(maps, m)
+	}
+	for _, o := range s.sharedInOrder() {
+		maps = append(maps, o.contents())
+	}
+	return maps, nil
+}
+
+// hold notes in the first final round which pages there are: the kernel takes 2 ms for a GiB, in which CRIU dumps. After
+// that only pages are added, which later final rounds find (holdToo), and mappings go, which contents looks for.
+func (t *task) hold(areas []area, frozen bool) error {
+	if !frozen {
+		t.held = nil
+		return nil
+	}
+	if t.held != nil {
+		return nil
+	}
+	t.held, t.heldAreas = pageSet{}, areas
+	for _, m := range areas {
+		for at := m.Start; at < m.End; {
+			ranges, next, err := t.pagemap.Anonymous(at, m.End)
+			if err != nil {
+				return err
+			}
+			t.holdToo(ranges)
+			at = next
+		}
+	}
+	return nil
+}
+
+// holdToo adds to what hold has found.
+func (t *task) holdToo(ranges []kernel.PageRange) {
+	if t.held == nil {
+		return
+	}
+	for _, r := range ranges {
+		if r.Categories&kernel.PageZero == 0 {
+			t.held.add(r.Start, r.End)
+		}
+	}
+}
+
+func (t *task) contents() (TaskMap, error) {
+	result := TaskMap{Task: t.id}
+	err := t.eachHeld(func(m area) error {
+		first := len(result.Areas)
+		missing := t.held.split(t.sent, m.Start, m.End, func(r kernel.PageRange) {
+			result.Areas = appendArea(result.Areas, first, r)
+		})
+		for _, r := range missing {
+			if err := t.neverSent(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return result, err
+}
+
+// appendArea adds to the last area if it continues that, unless it is one before the first of this mapping.
+func appendArea(areas []Area, first int, r kernel.PageRange) []Area {
+	size := uint64(PageSize())
+	pages := (r.End - r.Start) / size
+	if last := len(areas) - 1; last >= first && areas[last].Start+areas[last].Pages*size == r.Start {
+		areas[last].Pages += pages
+		return areas
+	}
+	return append(areas, Area{Start: r.Start, Pages: pages})
+}
+
+// neverSent is a last check that nothing was forgotten. What cannot be read has no content: a guard (MADV_GUARD_INSTALL),
+// which Linux 6.13 and 6.14 do not tell from swapped pages.
+func (t *task) neverSent(r kernel.PageRange) error {
+	page := make([]byte, PageSize())
+	for at := r.Start; at < r.End; at += uint64(len(page)) {
+		there, err := t.reader.ReadForced(at, page)
+		if err != nil {
+			return err
+		}
+		if there {
+			return fmt.Errorf("the page at %#x was never sent", at)
+		}
+	}
+	return nil
+}
+
+// Again sends pages once more, whatever was sent of them: those that the target has lost. It is for between two rounds. What
+// has gone meanwhile is left out. When pages stay they are late.
+func (s *Source) Again(ctx context.Context, sink Sink, lost []TaskMap) (RoundStats, error) {
+	late := uint64(0)
+	stats, err := s.send(ctx, sink, lost, false, func(t *task, a Area, found func(kernel.PageRange) error) error {
+		if !s.Leaving() {
+			return wholeArea(t, a, found)
+		}
+		t.late.add(a.Start, a.pageRange().End)
+		late += a.Pages
+		return nil
+	})
+	stats.LatePages += late
+	return stats, err
+}
+
+// send sends those of the wanted pages that choose gives.
+func (s *Source) send(ctx context.Context, sink Sink, wanted []TaskMap, all bool,
+	choose func(*task, Area, func(kernel.PageRange) error) error,
+) (RoundStats, error) {
+	stats := RoundStats{Number: s.rounds, Final: all}
+	r := newReader(sink, &stats)
+	byID := s.byID()
+	for _, m := range wanted {
+		if m.Task.IsObject() {
+			if err := s.sendSharedAgain(ctx, r, m); err != nil {
+				return stats, err
+			}
+			continue
+		}
+		t := byID[m.Task]
+		if t == nil && !all {
+			continue
+		}
+		if t == nil {
+			return stats, fmt.Errorf("complete the memory: there is no process %d", m.Task)
+		}
+		r.begin(t, func(uint64, []byte) bool { return true })
+		for _, a := range m.Areas {
+			err := choose(t, a, func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
+			if err == nil {
+				err = r.flush(ctx)
+			}
+			if !all && errors.Is(err, fs.ErrNotExist) {
+				r.drop()
+				break
+			}
+			if err != nil {
+				return stats, t.describe(err)
+			}
+		}
+	}
+	stats.SentBytes = stats.contentBytes()
+	return stats, nil
+}

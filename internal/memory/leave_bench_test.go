@@ -1,0 +1,77 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// BenchmarkFreeze is what a freeze costs at the source: two final rounds, the map, and what is late. Before it nothing was sent
+// (post-copy), or all but what a program writes (hybrid, pre-copy).
+func BenchmarkFreeze(b *testing.B) {
+	for _, mebibytes := range []int{1024, 4096} {
+		for kind, writes := range map[string]int{"block": 0, "write": 25000} { // pages: up to 100 MB
+			for _, way := range []string{"post-copy", "hybrid", "pre-copy"} {
+				b.Run(fmt.Sprintf("%d MiB/%s/%s", mebibytes, kind, way), func(b *testing.B) {
+					benchmarkFreeze(b, start(b, kind, mebibytes, 1), way, writes)
+				})
+			}
+		}
+	}
+}
+
+func benchmarkFreeze(b *testing.B, p *program, way string, writes int) {
+	s := NewSource(SourceConfig{Processes: p.group.Procs})
+	if way == "post-copy" {
+		s.Leave()
+	}
+	round := func(do func(context.Context, Sink) (RoundStats, error)) RoundStats {
+		stats, err := do(context.Background(), ignoreRuns())
+		must(b, err)
+		return stats
+	}
+	round(s.Round)
+	if way == "hybrid" {
+		s.Leave()
+	}
+	found, used := uint64(0), time.Duration(0)
+	for b.Loop() {
+		b.StopTimer()
+		round(s.Round)
+		for until := p.check() + writes; p.check() < until; {
+			time.Sleep(time.Millisecond)
+		}
+		p.freeze()
+		before := cpuTime(b)
+		b.StartTimer()
+		for range 2 {
+			stats := round(s.Final)
+			found += stats.Pages + stats.LatePages
+		}
+		_, err := s.Map()
+		must(b, err)
+		if way != "pre-copy" {
+			_, _, err = s.Late()
+			must(b, err)
+		}
+		b.StopTimer()
+		used += cpuTime(b) - before
+		p.thaw()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(used.Nanoseconds())/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(found)/float64(b.N), "pages/op")
+	must(b, s.Close())
+	p.end()
+}
+
+// cpuTime is what this process has used of processors: on a busy machine that says more than the clock.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage unix.Rusage
+	must(b, unix.Getrusage(unix.RUSAGE_SELF, &usage))
+	return time.Duration(unix.TimevalToNsec(usage.Utime) + unix.TimevalToNsec(usage.Stime))
+}

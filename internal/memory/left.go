@@ -1,0 +1,65 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Left is memory that somebody else, who saves the rest of the processes, has left to a Source.
+type Left struct {
+	Listed []TaskMap // pages with content
+	Unseen []TaskMap // addresses that were not looked at, with content or without
+}
+
+// Complete sends those of the listed pages that were never sent: what was found there and the source did not find. And it
+// makes sure that the source has looked through all that nobody else has seen. The processes are frozen.
+func (s *Source) Complete(ctx context.Context, sink Sink, left Left) (RoundStats, error) {
+	if err := s.covers(left.Unseen); err != nil {
+		return RoundStats{Number: s.rounds, Final: true}, err
+	}
+	return s.send(ctx, sink, left.Listed, true, func(t *task, a Area, found func(kernel.PageRange) error) error {
+		return t.sent.in(a.Start, a.Start+a.Pages*uint64(PageSize()), false, found)
+	})
+}
+
+func (s *Source) byID() map[Task]*task {
+	byID := map[Task]*task{}
+	for _, t := range s.tasks {
+		byID[t.id] = t
+	}
+	return byID
+}
+
+// covers makes sure that a final round has looked through memory for pages with content: then those that Map does not list
+// have none.
+func (s *Source) covers(unseen []TaskMap) error {
+	byID := s.byID()
+	for _, m := range unseen {
+		t := byID[m.Task]
+		if t == nil {
+			return fmt.Errorf("complete the memory: there is no process %d, of which some was left to the source", m.Task)
+		}
+		for _, a := range m.Areas {
+			if !covers(t.heldAreas, a) {
+				return t.describe(fmt.Errorf("%d pages at %#x were left to the source, which does not carry them", a.Pages, a.Start))
+			}
+		}
+	}
+	return nil
+}
+
+// covers tells whether mappings, which are in order, contain all pages of an area.
+func covers(areas []area, one Area) bool {
+	start, end := one.Start, one.Start+one.Pages*uint64(PageSize())
+	for _, m := range areas {
+		if m.Start <= start && start < m.End {
+			start = m.End
+		}
+		if start >= end {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,244 @@
+package pager
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/memory"
+)
+
+// ErrNoPager says that no pager fills a container's memory: none was started, or it has ended. Its report says how.
+var ErrNoPager = errors.New("no memory is being filled")
+
+// DialLate connects to the pager that listens at a path for the pages that stayed at the source (Config.Late), and waits
+// until it has its image.
+func DialLate(ctx context.Context, path string) (memory.LatePages, error) {
+	c := &lateClient{answers: make(chan string, 1), bell: make(chan struct{}, 1), over: make(chan struct{})}
+	err := byDirectory(path, func(short string) error {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: short, Net: "unix"})
+		c.conn = conn
+		return err
+	})
+	if err == nil {
+		err = c.greet(ctx)
+	}
+	switch {
+	case ctx.Err() != nil && err != nil:
+		err = context.Cause(ctx)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET), errors.Is(err, io.EOF):
+		err = ErrNoPager
+	}
+	if err != nil {
+		if c.conn != nil {
+			c.conn.Close()
+		}
+		return nil, fmt.Errorf("connect to who fills the memory, at %s: %w", path, err)
+	}
+	c.buffer = bufio.NewWriterSize(c.conn, lateBuffer)
+	c.encoder = memory.NewEncoder(c.buffer)
+	go c.read()
+	return c, nil
+}
+
+// lateClient is the agent's end of the way of late pages.
+type lateClient struct {
+	conn    *net.UnixConn
+	reader  *bufio.Reader
+	missing []memory.TaskMap
+	most    int // wants that there can be
+
+	writing sync.Mutex
+	buffer  *bufio.Writer
+	encoder *memory.Encoder
+
+	asking  sync.Mutex // one order at a time
+	answers chan string
+
+	bell chan struct{} // there is a want
+	over chan struct{} // closed when nothing more is read
+
+	mu    sync.Mutex
+	wants []memory.Want
+	end   error // why nothing more is read; io.EOF: nothing is missing
+}
+
+var _ memory.LatePages = (*lateClient)(nil)
+
+func (c *lateClient) greet(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	c.reader = bufio.NewReaderSize(c.conn, lateBuffer)
+	var err error
+	if c.missing, err = readGreeting(c.reader); err != nil {
+		return err
+	}
+	for _, m := range c.missing {
+		for _, a := range m.Areas {
+			c.most += int(a.Pages)
+		}
+	}
+	return nil
+}
+
+// Missing lists the pages that were still at the source when the connection was made.
+func (c *lateClient) Missing() []memory.TaskMap { return c.missing }
+
+// read takes what the pager says.
+func (c *lateClient) read() {
+	defer close(c.over)
+	err := error(nil)
+	for wants := 0; err == nil; {
+		var one record
+		if one, err = readRecord(c.reader); err != nil {
+			err = c.explain(err)
+			break
+		}
+		switch one.kind {
+		case recordWant:
+			if wants++; wants > c.most {
+				err = fmt.Errorf("%w: it wants more pages than are missing", memory.ErrMalformed)
+				break
+			}
+			c.mu.Lock()
+			c.wants = append(c.wants, memory.Want{Task: one.task, Address: one.address})
+			c.mu.Unlock()
+			c.ring()
+		case recordDone:
+			c.finish(io.EOF)
+		case recordGivenUp:
+			select {
+			case c.answers <- one.text:
+			default: // nobody has asked
+			}
+		case recordRefused:
+			err = errors.New(one.text)
+		}
+	}
+	c.finish(fmt.Errorf("late pages: %w", err))
+}
+
+func (c *lateClient) explain(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		return errors.New("who fills the memory has ended the connection")
+	}
+	return err
+}
+
+func (c *lateClient) ring() {
+	select {
+	case c.bell <- struct{}{}:
+	default:
+	}
+}
+
+// finish notes why nothing more is to be expected; the first time counts.
+func (c *lateClient) finish(err error) {
+	c.mu.Lock()
+	if c.end == nil {
+		c.end = err
+	}
+	c.mu.Unlock()
+	c.ring()
+}
+
+// Next waits for the next page that is to be fetched at once.
+func (c *lateClient) Next(ctx context.Context) (memory.Want, error) {
+	for {
+		c.mu.Lock()
+		want, there, end := memory.Want{}, len(c.wants) > 0, c.end
+		if there && end == nil {
+			want, c.wants = c.wants[0], c.wants[1:]
+		}
+		more := len(c.wants) > 0
+		c.mu.Unlock()
+		if more || end != nil {
+			c.ring() // for others who wait
+		}
+		if end != nil || there {
+			return want, end
+		}
+		select {
+		case <-c.bell:
+		case <-ctx.Done():
+			return want, context.Cause(ctx)
+		}
+	}
+}
+
+// Put hands pages over. That one was refused is told by a later Put, or by Next.
+func (c *lateClient) Put(run memory.Run, data []byte) error {
+	c.writing.Lock()
+	err := c.encoder.Put(run, data)
+	if err == nil {
+		err = c.buffer.Flush()
+	}
+	c.writing.Unlock()
+	if err == nil || errors.Is(err, memory.ErrMalformed) {
+		return err
+	}
+	return c.broken(err)
+}
+
+// broken says why nothing can be written: the other end may have said.
+func (c *lateClient) broken(err error) error {
+	_ = c.conn.Close() // so that the reading ends, too, when it has read what there was
+	<-c.over
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.end != nil && !errors.Is(c.end, io.EOF) {
+		return c.end
+	}
+	return fmt.Errorf("late pages: %w", err)
+}
+
+// GiveUp says that what is missing is lost.
+func (c *lateClient) GiveUp(ctx context.Context, fail bool) error {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	var order [memory.RunHeaderSize]byte
+	binary.LittleEndian.PutUint32(order[12:], orderKill)
+	if fail {
+		binary.LittleEndian.PutUint32(order[12:], orderFail)
+	}
+	select {
+	case <-c.answers: // to an order that nobody waited for any more
+	default:
+	}
+	c.writing.Lock()
+	_, err := c.conn.Write(order[:])
+	c.writing.Unlock()
+	if err != nil {
+		return fmt.Errorf("give missing pages up: %w", c.broken(err))
+	}
+	select {
+	case text := <-c.answers:
+		if text != "" {
+			return fmt.Errorf("give missing pages up: %s", text)
+		}
+		return nil
+	case <-c.over:
+		if !fail {
+			return nil // it ends, and with it the container
+		}
+		return fmt.Errorf("give missing pages up: %w", c.broken(io.ErrUnexpectedEOF))
+	case <-ctx.Done():
+		return fmt.Errorf("give missing pages up: %w", context.Cause(ctx))
+	}
+}
+
+// Close ends the connection; the pager goes on.
+func (c *lateClient) Close() error {
+	err := c.conn.Close()
+	<-c.over
+	return err
+}

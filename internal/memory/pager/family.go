@@ -1,0 +1,233 @@
+package pager
+
+import (
+	"math/bits"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/godwit/godwit/internal/memory"
+)
+
+const (
+	wordBits  = 64
+	slotWords = len(memory.ImageSlot{}.Have)
+	slotPages = slotWords * wordBits // numbers of pages in a slot; of large pages there are fewer
+)
+
+// mask has a bit for each page of a slot. Where several use it, it is changed atomically.
+type mask [slotWords]uint64
+
+func (m *mask) has(page int) bool {
+	return atomic.LoadUint64(&m[page/wordBits])>>(page%wordBits)&1 != 0
+}
+
+// part is the bits of one word of a mask from page on, and how many they are, at most so many.
+func part(page, pages int) (bits uint64, n int) {
+	bit := page % wordBits
+	n = min(pages, wordBits-bit)
+	return ^uint64(0) >> (wordBits - n) << bit, n
+}
+
+// slot is a part of the image that several address spaces may be missing: those of a process and of children that it
+// made since.
+type slot struct {
+	address uint64       // where it was in the task's address space when that was left
+	offset  uint64       // in the image
+	left    atomic.Int64 // pages that are missing somewhere
+	late    *lateBits    // nil: none of its pages stayed at the source
+}
+
+// lateBits tell of the pages of a slot that stayed at the source.
+type lateBits struct {
+	all    mask // which these are; never changed
+	away   mask // of these, those that have not come and that somebody needs
+	zero   mask // came as zeros
+	lost   mask // were given up
+	wanted mask // were asked for on the present connection; the link's lock guards it
+}
+
+// kind says what a missing page becomes.
+type kind uint8
+
+const (
+	content kind = iota // what the image has
+	zeros
+	lost // every access to it fails
+)
+
+// away tells whether a page is still at the source.
+func (s *slot) away(page int) bool { return s.late != nil && s.late.away.has(page) }
+
+func (s *slot) kind(page int) kind {
+	switch {
+	case s.late == nil:
+		return content
+	case s.late.lost.has(page):
+		return lost
+	case s.late.zero.has(page):
+		return zeros
+	}
+	return content
+}
+
+// family is a process of the image and its children, and theirs: all address spaces that are missing its pages. Pages are
+// numbered through the slots, alike in all of them.
+type family struct {
+	task     memory.Task
+	slots    []*slot     // in order of address
+	forsaken func(n int) // called, with the lock, when so many late pages are needed by nobody any more
+
+	mu      sync.Mutex // taken after the lock of a space
+	known   bool       // the processes are known: what they do not need nobody does
+	spaces  []*space   // that are not closed
+	waiting map[int][]fault
+}
+
+// newFamily makes the family of a task, whose slots are in order of address. It returns how many of its pages are late.
+func newFamily(task memory.Task, image []memory.ImageSlot) (m *family, late int) {
+	m = &family{task: task, waiting: map[int][]fault{}}
+	for i := range image {
+		one := &slot{address: image[i].Address, offset: image[i].Offset}
+		if n := image[i].LatePages(); n > 0 {
+			one.late = &lateBits{all: image[i].Late, away: image[i].Late}
+			late += n
+		}
+		m.slots = append(m.slots, one)
+	}
+	return m, late
+}
+
+// at finds the page that was at an address when the task was left.
+func (m *family) at(address uint64, pageSize int) (page int, ok bool) {
+	base := address - address%memory.SlotBytes
+	i := sort.Search(len(m.slots), func(i int) bool { return m.slots[i].address >= base })
+	if i == len(m.slots) || m.slots[i].address != base {
+		return 0, false
+	}
+	return i*slotPages + int((address-base)/uint64(pageSize)), true
+}
+
+// join adds an address space.
+func (m *family) join(s *space) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known = true
+	m.spaces = append(m.spaces, s)
+}
+
+// leave takes an address space out and returns the faults in it that waited.
+func (m *family) leave(s *space) []fault {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spaces = slices.DeleteFunc(m.spaces, func(other *space) bool { return other == s })
+	var left []fault
+	for page := range m.waiting {
+		left = m.pick(left, page, s)
+	}
+	return left
+}
+
+// living are the address spaces there are.
+func (m *family) living() []*space {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.spaces)
+}
+
+// await notes a fault that waits for a page, if that is still away, and calls first with the lock.
+func (m *family) await(page int, one fault, want func()) bool {
+	at := m.slots[page/slotPages]
+	if !at.away(page % slotPages) {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !at.away(page % slotPages) {
+		return false // It has come. Who took it looks for those that wait after that.
+	}
+	one.fetched = true
+	m.waiting[page] = append(m.waiting[page], one)
+	want()
+	return true
+}
+
+// pick takes the faults that wait for a page out, of one space or (nil) of all. The caller holds the lock.
+func (m *family) pick(to []fault, page int, of *space) []fault {
+	waiting := m.waiting[page]
+	if of == nil {
+		delete(m.waiting, page)
+		return append(to, waiting...)
+	}
+	others := waiting[:0]
+	for _, one := range waiting {
+		if one.space == of {
+			to = append(to, one)
+		} else {
+			others = append(others, one)
+		}
+	}
+	if m.waiting[page] = others; len(others) == 0 {
+		delete(m.waiting, page)
+	}
+	return to
+}
+
+// waitFor takes the faults out that wait for pages, of one space or (nil) of all.
+func (m *family) waitFor(page, pages int, of *space) []fault {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []fault
+	if pages > len(m.waiting) {
+		for at := range m.waiting {
+			if at >= page && at < page+pages {
+				found = m.pick(found, at, of)
+			}
+		}
+		return found
+	}
+	for at := page; at < page+pages; at++ {
+		if len(m.waiting[at]) > 0 {
+			found = m.pick(found, at, of)
+		}
+	}
+	return found
+}
+
+// forsake gives up late pages of one slot that nobody needs any more.
+func (m *family) forsake(page, pages int) {
+	first, late := page/slotPages*slotPages, m.slots[page/slotPages].late
+	if late == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.known {
+		return
+	}
+	gone := 0
+	for w := (page - first) / wordBits; w <= (page-first+pages-1)/wordBits; w++ {
+		if atomic.LoadUint64(&late.away[w]) == 0 {
+			continue
+		}
+		needed := uint64(0)
+		for _, s := range m.spaces {
+			needed |= atomic.LoadUint64(&s.pending[first/wordBits+w])
+		}
+		gone += bits.OnesCount64(atomic.AndUint64(&late.away[w], needed) &^ needed)
+	}
+	if gone > 0 {
+		m.forsaken(gone)
+	}
+}
+
+// settle says that all processes that there will be are known.
+func (m *family) settle() {
+	m.mu.Lock()
+	m.known = true
+	m.mu.Unlock()
+	for i := range m.slots {
+		m.forsake(i*slotPages, slotPages)
+	}
+}

@@ -1,0 +1,250 @@
+package pager
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+const (
+	retryPause      = 20 * time.Microsecond
+	longestRetry    = 10 * time.Millisecond
+	memoryPause     = 10 * time.Millisecond
+	memoryPatience  = 30 * time.Second // how long the container's memory limit may stand against filling
+	tooLong, tooFew = "the kernel does not take it, for too long", "its limit does not allow what it had before"
+)
+
+// fault is one access of a process that waits for its page. Instants are since the filler's start.
+type fault struct {
+	space   *space
+	address uint64
+	began   time.Duration
+	tried   time.Duration // since when it is tried again and again
+	fetched bool          // the page was still at the source
+}
+
+// fault serves one page that a process waits for.
+func (f *filler) fault(one fault) {
+	f.counts.faults.Add(1)
+	f.lastFault.Store(int64(one.began))
+	f.waits.begin(one.began)
+	f.tend(one)
+}
+
+// tend serves a fault, now or later.
+func (f *filler) tend(one fault) {
+	if again := f.attend(one); again {
+		f.counts.retries.Add(1)
+		one.tried = f.since()
+		f.retryLater(one)
+	}
+}
+
+// attend serves a fault, or notes that it waits. Again: that is not possible while the mapping is changing.
+func (f *filler) attend(one fault) (again bool) {
+	waits, again, err := f.serveFault(one)
+	switch {
+	case err != nil:
+		f.fail(err)
+	case !again && !waits:
+		now := f.since()
+		f.waits.end(one.began, now)
+		f.latencies.add(now - one.began)
+		if one.fetched {
+			f.fetched.add(now - one.began)
+		}
+	}
+	return again
+}
+
+// serveFault fills one page, with zeros if it is not missing.
+func (f *filler) serveFault(one fault) (waits, again bool, err error) {
+	s, address := one.space, one.address
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return false, false, nil
+	}
+	if page, missing := s.find(address); missing {
+		if f.leave(s, page, one) {
+			return true, false, nil
+		}
+		err = f.copy(s, stretch{address: address, page: page, pages: 1, kind: s.kind(page)})
+		select {
+		case f.hints <- hint{s, address + uint64(f.pageSize)}:
+			f.work.ring()
+		default: // workers have enough of them
+		}
+	} else if _, err = s.faults.Zero(address, uint64(f.pageSize)); err == nil {
+		f.counts.zeros.Add(1)
+		return false, false, nil
+	}
+	switch {
+	case errors.Is(err, kernel.ErrFaultRetry), errors.Is(err, unix.ENOMEM):
+		return false, true, nil
+	case errors.Is(err, kernel.ErrFaultGone):
+		s.gone.Store(true)
+		f.look()
+		return false, false, nil
+	case err == nil, errors.Is(err, kernel.ErrFaultThere), errors.Is(err, kernel.ErrFaultUnmapped):
+		// It is there because somebody else was faster, who may have been before the fault was known.
+		err = s.faults.Wake(address, uint64(f.pageSize))
+		if errors.Is(err, kernel.ErrFaultGone) || errors.Is(err, kernel.ErrFaultUnmapped) {
+			err = nil
+		}
+	}
+	return false, false, err
+}
+
+// leave notes that a fault waits for a page that is still at the source, and asks for it.
+func (f *filler) leave(s *space, page int, one fault) bool {
+	at := s.slots[page/slotPages]
+	return s.family.await(page, one, func() {
+		index := page % slotPages
+		f.want(wanted{s.family.task, at.address + uint64(index*f.pageSize), index}, at)
+	})
+}
+
+// retries are faults that came while the mapping was changing, the message on which is read meanwhile, or while there was
+// no memory. One goroutine tries them again, as long as there are any.
+type retries struct {
+	mu      sync.Mutex
+	faults  []fault
+	running bool
+}
+
+func (f *filler) retryLater(one fault) {
+	r := &f.retries
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = append(r.faults, one)
+	if !r.running {
+		r.running = true
+		go f.retry()
+	}
+}
+
+func (f *filler) retry() {
+	r := &f.retries
+	for pause := retryPause; ; {
+		time.Sleep(pause)
+		r.mu.Lock()
+		now := r.faults
+		r.faults = nil
+		r.running = len(now) > 0
+		r.mu.Unlock()
+		if len(now) == 0 {
+			return
+		}
+		pause = min(2*pause, longestRetry)
+		for _, one := range now {
+			switch again := f.attend(one); {
+			case !again:
+				pause = retryPause
+			case f.since()-one.tried > memoryPatience:
+				f.fail(fmt.Errorf("process %d waits for its page at %#x: %s", one.space.family.task, one.address, tooLong))
+				return
+			default:
+				f.retryLater(one)
+			}
+		}
+	}
+}
+
+// copy fills missing pages that are here. The caller holds the lock for reading.
+func (f *filler) copy(s *space, what stretch) error {
+	for chunk, again := what.pages, false; what.pages > 0; {
+		chunk = min(chunk, what.pages)
+		n, err := f.put(s, what, chunk)
+		switch {
+		case err == nil:
+			chunk = what.pages - n
+		case errors.Is(err, kernel.ErrFaultThere):
+			n = 1 // the first, or another after it: then the next copy is a partial one
+		case errors.Is(err, kernel.ErrFaultUnmapped) && chunk > 1:
+			chunk /= 2 // these pages are in more than one mapping, or the last of them in none
+			continue
+		case errors.Is(err, kernel.ErrFaultUnmapped) && !again:
+			// It may have been moved this instant: the kernel looks for the mapping between two looks at whether there is
+			// news of it (mm/userfaultfd.c, uffd_mfill_lock, since Linux 6.9). As long as the lock is held nobody reads the
+			// news, so that now it says so.
+			again = true
+			continue
+		case errors.Is(err, kernel.ErrFaultUnmapped):
+			f.counts.gone.Add(1)
+			n, chunk = 1, what.pages-1
+		default:
+			return err
+		}
+		again = false
+		s.done(what.page, n)
+		what.page, what.pages = what.page+n, what.pages-n
+		what.address += uint64(n * f.pageSize)
+	}
+	return nil
+}
+
+// put has the kernel fill pages at once, as many as it takes.
+func (f *filler) put(s *space, what stretch, pages int) (int, error) {
+	bytes := uint64(pages * f.pageSize)
+	var n int
+	var err error
+	switch what.kind {
+	case zeros:
+		n, err = s.faults.Zero(what.address, bytes)
+	case lost:
+		n, err = s.faults.Poison(what.address, bytes)
+	default:
+		offset := s.offset(what.page)
+		n, err = s.faults.Copy(what.address, f.data[offset:offset+bytes])
+	}
+	return n / f.pageSize, err
+}
+
+// waits adds up how long threads wait for pages. Instants are since the filler's start.
+type waits struct {
+	mu     sync.Mutex
+	active int64
+	begun  time.Duration // of those that wait, added up
+	since  time.Duration // when the first of them began
+	all    time.Duration // of those that have waited, added up
+	any    time.Duration // how long one of these did
+}
+
+func (w *waits) begin(now time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.active == 0 {
+		w.since = now
+	}
+	w.active++
+	w.begun += now
+}
+
+func (w *waits) end(began, now time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.active--
+	w.begun -= began
+	w.all += now - began
+	if w.active == 0 {
+		w.any += now - w.since
+	}
+}
+
+// until is how long threads have waited so far, added up, and how long at least one of them did.
+func (w *waits) until(now time.Duration) (all, one time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all, one = w.all, w.any
+	if w.active > 0 {
+		all += time.Duration(w.active)*now - w.begun
+		one += now - w.since
+	}
+	return all, one
+}

@@ -1,0 +1,294 @@
+package pager
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
+)
+
+const (
+	smallChunk = 64 << 10 // what is copied at once while processes wait for pages
+	largeChunk = 1 << 20  // and while none does
+)
+
+// filler fills the memory of all processes of a container.
+type filler struct {
+	image    []memory.ImageSlot // in order of task and address
+	data     []byte             // the image's content
+	pages    *os.File           // the same as a file
+	pageSize int
+	failed   chan error // the first that makes it impossible to go on
+	freed    chan *slot
+	hints    chan hint
+	work     bell // rings when there may be something to do for workers
+	order    []*family
+	families map[memory.Task]*family
+	lateLeft atomic.Int64                  // late pages that somebody needs and that have not come
+	noLate   func()                        // called when that becomes 0
+	want     func(page wanted, slot *slot) // called when somebody waits for a late page, with the family's lock
+
+	mu     sync.Mutex
+	spaces []*space // that are not complete
+
+	changes atomic.Uint64 // that make a look through all spaces worth while
+	turn    atomic.Uint32
+	scanned atomic.Uint64 // how many of them there were when one found nothing
+	came    arrivals
+	retries retries
+
+	chunks    [2]int       // smallChunk and largeChunk, in pages
+	lastFault atomic.Int64 // nanoseconds since start
+	start     time.Time
+	counts    counts
+	waits     waits
+	latencies latencies
+	fetched   latencies // of these, those of pages that were still at the source
+}
+
+type counts struct {
+	faults, zeros, forks, remaps, removes, unmaps, retries, gone atomic.Int64
+	died, completed, ignored, lost                               atomic.Int64
+}
+
+// hint is a place that a process is working at.
+type hint struct {
+	space   *space
+	address uint64
+}
+
+// wanted is a page that somebody waits for, as the source knows it.
+type wanted struct {
+	task    memory.Task
+	address uint64
+	page    int // of the slot
+}
+
+func newFiller(image []memory.ImageSlot, data []byte, pages *os.File) *filler {
+	f := &filler{
+		image: image, data: data, pages: pages, pageSize: memory.PageSize(), failed: make(chan error, 1),
+		freed: make(chan *slot, len(image)), hints: make(chan hint, 64), families: map[memory.Task]*family{},
+		noLate: func() {}, want: func(wanted, *slot) {}, start: time.Now(),
+		chunks: [2]int{smallChunk / memory.PageSize(), largeChunk / memory.PageSize()},
+	}
+	f.work.init()
+	for first := 0; first < len(image); {
+		task := image[first].Task
+		m, late := newFamily(task, f.slotsOf(task))
+		m.forsaken = f.lessLate
+		f.lateLeft.Add(int64(late))
+		f.families[task], f.order = m, append(f.order, m)
+		first += len(m.slots)
+	}
+	return f
+}
+
+// slotsOf is the part of the image that is a task's.
+func (f *filler) slotsOf(task memory.Task) []memory.ImageSlot {
+	first := slices.IndexFunc(f.image, func(s memory.ImageSlot) bool { return s.Task == task })
+	last := first
+	for first >= 0 && last < len(f.image) && f.image[last].Task == task {
+		last++
+	}
+	return f.image[max(first, 0):max(last, 0)]
+}
+
+// add takes the userfaultfd of a task of the image and serves its faults from now on.
+func (f *filler) add(task memory.Task, fd int) error {
+	faults, err := kernel.NewFaults(fd)
+	if err != nil {
+		return err
+	}
+	m := f.families[task]
+	if m == nil {
+		m, _ = newFamily(task, nil) // it has nothing but zeros
+		m.forsaken = f.lessLate
+		f.families[task] = m
+	}
+	if m.known {
+		return errors.Join(fmt.Errorf("process %d comes twice", task), faults.Close())
+	}
+	s := newSpace(m, faults, f.slotsOf(task), f.pageSize)
+	s.release = func(one *slot) { f.freed <- one }
+	s.complete = f.look
+	f.open(s)
+	return nil
+}
+
+// open begins to serve an address space.
+func (f *filler) open(s *space) {
+	f.mu.Lock()
+	f.spaces = append(f.spaces, s)
+	f.mu.Unlock()
+	s.family.join(s)
+	f.look()
+	go f.serve(s)
+}
+
+// look has the workers look through all spaces.
+func (f *filler) look() {
+	f.changes.Add(1)
+	f.work.ring()
+}
+
+// fail ends the filling: the process must end with everything open, so that the guard can kill the container first.
+func (f *filler) fail(err error) {
+	select {
+	case f.failed <- err:
+	default: // the first counts
+	}
+	f.work.ring()
+}
+
+// lessLate notes that late pages have come, or are not needed any more.
+func (f *filler) lessLate(pages int) {
+	if pages > 0 && f.lateLeft.Add(-int64(pages)) == 0 {
+		f.noLate()
+	}
+}
+
+// left counts the pages that are still missing.
+func (f *filler) left() int64 {
+	total := int64(0)
+	for _, s := range f.living() {
+		total += s.left.Load()
+	}
+	return total
+}
+
+func (f *filler) living() []*space {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.spaces)
+}
+
+// since is now, as all instants that are counted with.
+func (f *filler) since() time.Duration { return time.Since(f.start) }
+
+// serve takes all messages of one process, until its memory is complete.
+func (f *filler) serve(s *space) {
+	err := s.faults.Wait(func() bool {
+		began := f.since()
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			return false
+		}
+		event, ok, err := s.faults.Read()
+		if ok && event.Kind != kernel.FaultPage {
+			f.apply(s, event)
+		}
+		s.mu.Unlock()
+		if err != nil {
+			f.fail(err)
+			return false
+		}
+		if ok && event.Kind == kernel.FaultPage {
+			f.fault(fault{space: s, address: event.Address &^ uint64(f.pageSize-1), began: began})
+		}
+		return ok
+	})
+	if err != nil && !errors.Is(err, os.ErrClosed) {
+		f.fail(fmt.Errorf("wait for faults of process %d: %w", s.family.task, err))
+	}
+}
+
+// apply notes what a process did to its mappings. The caller holds the lock for writing.
+func (f *filler) apply(s *space, event kernel.FaultEvent) {
+	switch event.Kind {
+	case kernel.FaultFork:
+		f.counts.forks.Add(1)
+		f.open(s.fork(event.Child))
+	case kernel.FaultRemap:
+		f.counts.remaps.Add(1)
+		f.stir(s, event.Address, event.Address+event.Length)
+		f.stir(s, event.To, event.To+event.Length)
+		s.remap(event.Address, event.To, event.Length)
+	case kernel.FaultRemove:
+		f.counts.removes.Add(1)
+		f.stir(s, event.Address, event.To)
+		s.remove(event.Address, event.To)
+	case kernel.FaultUnmap:
+		f.counts.unmaps.Add(1)
+		f.stir(s, event.Address, event.To)
+		s.unmap(event.Address, event.To)
+	case kernel.FaultPage: // is the caller's
+	}
+}
+
+// stir wakes who waits for a page at addresses where the mapping changes: what they wait for may never come there. They
+// look again. The caller holds the lock for writing.
+func (f *filler) stir(s *space, start, end uint64) {
+	s.within(start, end, func(page, pages int) {
+		for _, one := range s.family.waitFor(page, pages, s) {
+			f.waits.end(one.began, f.since())
+			_ = s.faults.Wake(one.address, uint64(f.pageSize)) // it fails for addresses that no process can have
+		}
+	})
+}
+
+// finish closes an address space of which nothing is missing: what was never there is zero from now on without us.
+func (f *filler) finish(s *space) {
+	if f.detach(s) {
+		// Not under the lock: it waits for the one who waits for messages, who may be waiting for the lock.
+		_ = s.faults.Close() // of a descriptor that is open: it cannot fail
+		f.work.ring()
+	}
+}
+
+// detach takes an address space out, if nothing is missing of it. Nobody uses its userfaultfd after that.
+func (f *filler) detach(s *space) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.left.Load() > 0 && !s.gone.Load() {
+		return false
+	}
+	s.closed = true
+	f.mu.Lock()
+	f.spaces = slices.DeleteFunc(f.spaces, func(other *space) bool { return other == s })
+	f.mu.Unlock()
+	for _, one := range s.family.leave(s) {
+		f.waits.end(one.began, f.since())
+	}
+	if s.left.Load() > 0 {
+		f.counts.died.Add(1)
+		s.giveUp()
+	} else {
+		f.counts.completed.Add(1)
+	}
+	return true
+}
+
+// bury finds processes that have ended: nobody tells of it, and as long as all that they are missing is late, no copy fails.
+func (f *filler) bury() {
+	for _, s := range f.living() {
+		s.mu.RLock()
+		gone := !s.closed && s.faults.Gone()
+		s.mu.RUnlock()
+		if gone {
+			s.gone.Store(true)
+			f.look()
+		}
+	}
+}
+
+// settle is when all memory is registered: what no process has is needed by none.
+func (f *filler) settle() {
+	for _, m := range f.order {
+		m.settle()
+	}
+}
+
+// close ends the filling of processes that will never run.
+func (f *filler) close() {
+	for _, s := range f.living() {
+		s.gone.Store(true)
+		f.finish(s)
+	}
+}

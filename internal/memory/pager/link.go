@@ -1,0 +1,322 @@
+package pager
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/memory"
+)
+
+const (
+	lateBuffer   = 64 << 10
+	wantsAtOnce  = 1024             // records in one write
+	maxAnswers   = 16               // that an agent does not read
+	acceptPause  = time.Second / 10 // after an error that may pass
+	lastPatience = time.Second      // for the agent to take what is said last
+)
+
+// link is the pager's end of the way of late pages: one connection counts, the newest.
+type link struct {
+	filler   *filler
+	listener *net.UnixListener
+	path     string
+	fresh    func() // writes the report
+
+	mu     sync.Mutex // taken after the lock of a family
+	conn   *lateConn  // nil: nobody is connected
+	closed bool
+}
+
+// byDirectory calls use with a name for path that is short enough for a socket (107 bytes, unix(7)).
+func byDirectory(path string, use func(short string) error) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return use(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+}
+
+// listenLate makes the socket. Who connects waits until serve is called. An old socket is replaced.
+func listenLate(path string) (*link, error) {
+	l := &link{path: path}
+	err := byDirectory(path, func(short string) error {
+		if err := os.Remove(short); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		var err error
+		if l.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"}); err != nil {
+			return err
+		}
+		l.listener.SetUnlinkOnClose(false) // by then the number may be that of another directory
+		return os.Chmod(short, 0o600)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen for late pages at %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// serve takes connections for a filler until the link is closed.
+func (l *link) serve(f *filler) {
+	l.filler = f
+	f.want, f.noLate = l.want, l.noLate
+	go func() {
+		for {
+			conn, err := l.listener.AcceptUnix()
+			switch {
+			case errors.Is(err, net.ErrClosed):
+				return
+			case err != nil:
+				time.Sleep(acceptPause) // it is short of descriptors or memory
+			default:
+				l.replace(conn)
+			}
+		}
+	}()
+}
+
+// replace makes a connection the one that counts. Nothing of the one before is under way then.
+func (l *link) replace(conn *net.UnixConn) {
+	c := &lateConn{link: l, conn: conn, bell: make(chan struct{}, 1), ended: make(chan struct{}), written: make(chan struct{})}
+	closed := false
+	l.end(func() {
+		if closed = l.closed; !closed {
+			l.conn = c
+		}
+	})
+	if closed {
+		conn.Close()
+		return
+	}
+	f := l.filler
+	for _, m := range f.order { // pages that somebody waits for already
+		m.mu.Lock()
+		for page := range m.waiting {
+			at := m.slots[page/slotPages]
+			l.want(wanted{m.task, at.address + uint64(page%slotPages*f.pageSize), page % slotPages}, at)
+		}
+		m.mu.Unlock()
+	}
+	go c.run()
+}
+
+// end ends the connection there is, and then calls next with the lock, when no page was asked for.
+func (l *link) end(next func()) {
+	l.mu.Lock()
+	old := l.conn
+	if l.conn = nil; old != nil {
+		old.replaced = true
+	}
+	l.mu.Unlock()
+	if old != nil {
+		_ = old.conn.CloseRead() // it may have ended
+		<-old.ended
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.filler.order {
+		for _, one := range m.slots {
+			if one.late != nil {
+				one.late.wanted = mask{}
+			}
+		}
+	}
+	next()
+}
+
+// want asks for a page, once. It never waits for the network.
+func (l *link) want(page wanted, at *slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	word, bit := &at.late.wanted[page.page/wordBits], uint64(1)<<(page.page%wordBits)
+	if l.conn == nil || *word&bit != 0 {
+		return
+	}
+	*word |= bit
+	l.conn.wants = append(l.conn.wants, page)
+	l.conn.ring()
+}
+
+// noLate tells that no page is missing any more.
+func (l *link) noLate() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		l.conn.ring()
+	}
+}
+
+// close ends the link when the memory is complete. Who is connected has been told.
+func (l *link) close() {
+	l.mu.Lock()
+	l.closed = true
+	c := l.conn
+	l.mu.Unlock()
+	_ = l.listener.Close() // nobody uses it after this
+	_ = os.Remove(l.path)  // it may be gone with the container
+	if c == nil {
+		return
+	}
+	_ = c.conn.SetWriteDeadline(time.Now().Add(lastPatience)) // the agent may be gone
+	_ = c.conn.CloseRead()                                    // as above; what it has ordered is answered
+	<-c.ended
+}
+
+// lateConn is one connection.
+type lateConn struct {
+	link    *link
+	conn    *net.UnixConn
+	bell    chan struct{} // there is something to write, perhaps
+	ended   chan struct{} // closed when reading and writing have ended
+	written chan struct{} // closed when writing has
+
+	// The link's lock guards these.
+	wants   []wanted
+	answers []record
+	last    bool // there will be no more: the connection ends
+	done    bool // it was said that nothing is missing
+
+	replaced bool
+}
+
+func (c *lateConn) ring() {
+	select {
+	case c.bell <- struct{}{}:
+	default:
+	}
+}
+
+func (c *lateConn) run() {
+	defer close(c.ended)
+	go c.write()
+	err := c.read()
+	c.link.mu.Lock()
+	if c.replaced {
+		err = errReplaced
+	}
+	if c.last = true; !errors.Is(err, io.EOF) {
+		c.answers = append(c.answers, record{kind: recordRefused, text: err.Error()})
+	}
+	c.link.mu.Unlock()
+	_ = c.conn.SetWriteDeadline(time.Now().Add(lastPatience)) // it may be closed
+	c.ring()
+	<-c.written
+	c.link.mu.Lock()
+	if c.link.conn == c {
+		c.link.conn = nil
+	}
+	c.link.mu.Unlock()
+}
+
+// read takes what comes until the connection ends.
+func (c *lateConn) read() error {
+	r := bufio.NewReaderSize(c.conn, lateBuffer)
+	for {
+		var header [memory.RunHeaderSize]byte
+		if _, err := io.ReadFull(r, header[:]); err != nil {
+			return err
+		}
+		if binary.LittleEndian.Uint32(header[:]) == 0 {
+			if err := c.obey(binary.LittleEndian.Uint32(header[12:])); err != nil {
+				return err
+			}
+			continue
+		}
+		run, err := memory.ParseRun(header)
+		if err == nil {
+			err = c.link.filler.arrive(run, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// obey carries out an order.
+func (c *lateConn) obey(order uint32) error {
+	answer := record{kind: recordGivenUp}
+	switch order {
+	case orderFail:
+		if err := c.link.filler.giveUp(); err != nil {
+			answer.text = err.Error()
+		}
+	case orderKill:
+	default:
+		return fmt.Errorf("%w: order %d", memory.ErrMalformed, order)
+	}
+	c.link.mu.Lock()
+	c.answers = append(c.answers, answer)
+	many := len(c.answers) > maxAnswers
+	c.link.mu.Unlock()
+	c.ring()
+	if order == orderKill {
+		c.link.filler.fail(errGivenUp)
+	}
+	if many {
+		return errors.New("the agent does not read")
+	}
+	return nil
+}
+
+// errReplaced ends a connection. Only one counts, because what two bring would not be in order.
+var errReplaced = errors.New("another connection has taken its place")
+
+// errGivenUp is why a container was killed whose missing pages were given up.
+var errGivenUp = errors.New("the pages that were missing were given up")
+
+// write says what there is to say until the connection ends.
+func (c *lateConn) write() {
+	defer close(c.written)
+	defer c.conn.Close()
+	greeting, err := encodeGreeting(c.link.filler.missing())
+	for err == nil {
+		if len(greeting) > 0 {
+			_, err = c.conn.Write(greeting)
+		}
+		over := c.link.filler.lateLeft.Load() == 0
+		if over && !c.done {
+			c.link.fresh() // who hears that nothing is missing reads it
+		}
+		var last bool
+		if greeting, last = c.take(over); len(greeting) > 0 || over != (c.link.filler.lateLeft.Load() == 0) {
+			continue
+		}
+		if last {
+			return
+		}
+		<-c.bell
+	}
+}
+
+// take is what is to be written next, if it is over that nothing is missing; last: there will never be more.
+func (c *lateConn) take(over bool) (data []byte, last bool) {
+	l := c.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range c.answers {
+		data = one.encode(data)
+	}
+	n := min(len(c.wants), wantsAtOnce)
+	for _, one := range c.wants[:n] {
+		data = record{kind: recordWant, task: one.task, address: one.address}.encode(data)
+	}
+	c.answers = nil
+	if c.wants = c.wants[n:]; len(c.wants) == 0 {
+		c.wants = nil // so that what was written is let go
+	}
+	if over && !c.done {
+		c.done = true
+		data = record{kind: recordDone}.encode(data)
+	}
+	return data, c.last
+}

@@ -1,0 +1,69 @@
+package pager
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
+)
+
+// maxReport bounds a report that is read back.
+const maxReport = 64 << 10
+
+// ReadReport reads the report of a pager, in any process. No report is one of state FillNone.
+func ReadReport(path string) (memory.FillReport, error) {
+	r, err := loadReport(path)
+	if err != nil || r.State != memory.Filling || alive(r) {
+		return r, err
+	}
+	// Its last report is there before it ends, so what is there now is final.
+	if r, err = loadReport(path); err == nil && r.State == memory.Filling {
+		r.State, r.Error = memory.FillLost, fmt.Sprintf("the pager, process %d, was killed", r.PID)
+	}
+	return r, err
+}
+
+func loadReport(path string) (memory.FillReport, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return memory.FillReport{State: memory.FillNone}, nil
+	}
+	if err != nil {
+		return memory.FillReport{}, fmt.Errorf("read the report on a container's memory: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxReport))
+	var r memory.FillReport
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return memory.FillReport{}, fmt.Errorf("read the report on a container's memory, %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// alive tells whether the pager that wrote a report runs.
+func alive(r memory.FillReport) bool {
+	process, err := kernel.ReadProcess(r.PID)
+	return err == nil && process.StartTicks == r.StartTicks && process.State != 'Z' && process.State != 'X'
+}
+
+// writeReport replaces the report at path. It is about memory, so it needs not be durable.
+func writeReport(path string, r memory.FillReport) error {
+	data, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	fresh := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.WriteFile(fresh, append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(fresh, path)
+}

@@ -1,0 +1,121 @@
+package pager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/memory"
+)
+
+// Command is the hidden command of this program that becomes a pager: see Main.
+const Command = "memory-pager"
+
+// Config of a pager.
+type Config struct {
+	Executable string // this program
+	WorkDir    string // of the CRIU that will restore
+	Report     string // file that tells how it goes: ReadReport
+	Log        string // file for what cannot be said otherwise
+	Cgroup     string // of the container, which exists: kernel.OpenCgroup
+	Late       string // socket for pages that come after the restore: DialLate; empty: none do
+}
+
+// Pager is the agent's side of a pager.
+type Pager struct {
+	channel *channel
+}
+
+// controlFD is where a pager finds its connection.
+const controlFD = 3
+
+// Start starts a pager. When it returns the pager listens for CRIU and has its guard. If this process ends before Serve,
+// so does the pager.
+func Start(ctx context.Context, config Config) (*Pager, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("start a pager: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "pager")
+	defer theirs.Close()
+	c, err := newChannel(os.NewFile(uintptr(pair[0]), "agent"))
+	if err != nil {
+		return nil, err
+	}
+	p := &Pager{channel: c}
+	err = spawn(config, theirs)
+	if err == nil {
+		m := message{Kind: kindSetup, Setup: &setup{WorkDir: config.WorkDir, Report: config.Report, Cgroup: config.Cgroup, Late: config.Late}}
+		err = p.ask(ctx, m)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start a pager: %w", err), p.Close())
+	}
+	return p, nil
+}
+
+func spawn(config Config, control *os.File) error {
+	log, err := os.OpenFile(config.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(config.Executable, Command, config.WorkDir)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
+	cmd.ExtraFiles = []*os.File{control}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // how it ended is in its report
+	return nil
+}
+
+// ask sends a message and waits for the answer.
+func (p *Pager) ask(ctx context.Context, m message) error {
+	stop := context.AfterFunc(ctx, func() { _ = p.channel.conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := p.channel.send(m); err != nil {
+		return err
+	}
+	answer, err := p.channel.receive()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
+		return errors.New("it ended without an answer; its log may tell why")
+	case err != nil:
+		return err
+	case answer.Kind != kindOK:
+		return errors.New(answer.Error)
+	}
+	return nil
+}
+
+// Serve hands the image over, which is closed here. When it returns CRIU may connect.
+func (p *Pager) Serve(ctx context.Context, image *memory.Image) error {
+	m := message{Kind: kindServe, images: [2]*os.File{image.Pages, image.Index}}
+	err := p.ask(ctx, m)
+	if err := errors.Join(err, image.Close()); err != nil {
+		return fmt.Errorf("hand the memory over to the pager: %w", err)
+	}
+	return nil
+}
+
+// Resumed tells that the processes run: from now on their memory is also filled in the background.
+func (p *Pager) Resumed() error {
+	if err := p.channel.send(message{Kind: kindResumed}); err != nil {
+		return fmt.Errorf("tell the pager that the processes run: %w", err)
+	}
+	return nil
+}
+
+// Close ends the connection. A pager to which CRIU has not connected ends; one to which it has goes on.
+func (p *Pager) Close() error { return p.channel.conn.Close() }

@@ -1,0 +1,327 @@
+package pager
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
+)
+
+const (
+	pressure    = 5 * time.Millisecond
+	nearby      = 15 // pages after one that a process touched: it probably goes on
+	hintsInARow = 4  // less one: then the rest is filled for once
+	maxWorkers  = 4
+	// workerNiceness lets the processes and the serving of their faults go before the background.
+	workerNiceness = 5
+)
+
+// bell lets workers sleep until there is something new.
+type bell struct {
+	mu    sync.Mutex
+	cond  *sync.Cond
+	rings uint64
+}
+
+func (b *bell) init() { b.cond = sync.NewCond(&b.mu) }
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	b.rings++
+	b.mu.Unlock()
+	b.cond.Broadcast()
+}
+
+func (b *bell) heard() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rings
+}
+
+// wait returns when it has rung since.
+func (b *bell) wait(since uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.rings == since {
+		b.cond.Wait()
+	}
+}
+
+// arrivals are pages that have come from the source and are to be filled where they are missing. When there are too many of
+// them, all spaces are looked through instead.
+type arrivals struct {
+	mu  sync.Mutex
+	all []arrival
+}
+
+type arrival struct {
+	family      *family
+	page, pages int
+}
+
+const maxArrivals = 4096
+
+// put adds one; false if there are too many.
+func (a *arrivals) put(one arrival) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.all) >= maxArrivals {
+		return false
+	}
+	a.all = append(a.all, one)
+	return true
+}
+
+func (a *arrivals) take() (arrival, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.all) == 0 {
+		return arrival{}, false
+	}
+	one := a.all[0]
+	if a.all = a.all[1:]; len(a.all) == 0 {
+		a.all = nil // so that what was taken is let go
+	}
+	return one, true
+}
+
+// run fills in the background until nothing is missing. It is called when all memory is registered.
+func (f *filler) run() error {
+	f.settle()
+	var workers sync.WaitGroup
+	for range min(runtime.NumCPU(), maxWorkers) {
+		workers.Go(f.worker)
+	}
+	finished := make(chan struct{})
+	go func() { workers.Wait(); close(finished) }()
+	for {
+		select {
+		case err := <-f.failed:
+			return err
+		case one := <-f.freed:
+			if err := f.free(one); err != nil {
+				return err
+			}
+		case <-finished:
+			return f.clear()
+		}
+	}
+}
+
+// clear is when all workers have ended.
+func (f *filler) clear() error {
+	for {
+		select {
+		case err := <-f.failed:
+			return err
+		case one := <-f.freed:
+			if err := f.free(one); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// free gives memory back that is no longer needed, so that it is not needed twice.
+func (f *filler) free(one *slot) error {
+	err := unix.Fallocate(int(f.pages.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE,
+		int64(one.offset), memory.SlotBytes)
+	if err != nil {
+		return fmt.Errorf("free the memory of filled pages: %w", err)
+	}
+	return nil
+}
+
+// did says what a step of a worker was.
+type did uint8
+
+const (
+	nothing did = iota // there is nothing to do before the bell rings
+	worked
+	mustRetry // the mapping is changing
+	ended     // all is complete
+)
+
+// worker is the life of one worker.
+func (f *filler) worker() {
+	runtime.LockOSThread() // the niceness is the thread's, which ends with the goroutine
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), workerNiceness)
+	var hungry time.Time
+	pause := retryPause
+	for hinted := 0; len(f.failed) == 0; hinted++ {
+		heard := f.work.heard()
+		step, err := f.step(hinted%hintsInARow != 0)
+		switch {
+		case errors.Is(err, unix.ENOMEM):
+			if hungry.IsZero() {
+				hungry = time.Now()
+			}
+			if time.Since(hungry) > memoryPatience {
+				f.fail(fmt.Errorf("fill the memory of the container: %w: %s", err, tooFew))
+				return
+			}
+			time.Sleep(memoryPause)
+			continue
+		case err != nil:
+			f.fail(err)
+			return
+		case step == ended:
+			return
+		case step == mustRetry:
+			time.Sleep(pause)
+			pause = min(2*pause, longestRetry)
+			continue
+		case step == nothing:
+			f.work.wait(heard)
+		}
+		hungry, pause = time.Time{}, retryPause
+	}
+}
+
+// step fills one chunk: where a process is working, what has come, or of the next process in turn.
+func (f *filler) step(hinted bool) (did, error) {
+	if hinted {
+		select {
+		case h := <-f.hints:
+			return f.unless(f.fillAt(h))
+		default:
+		}
+	}
+	if one, ok := f.came.take(); ok {
+		return f.unless(f.fillArrival(one))
+	}
+	if changes := f.changes.Load(); changes != f.scanned.Load() {
+		if step, err := f.scan(); step != nothing || err != nil {
+			return step, err
+		}
+		f.scanned.Store(changes)
+	}
+	if len(f.hints) > 0 {
+		return worked, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.spaces) == 0 {
+		return ended, nil
+	}
+	return nothing, nil
+}
+
+// unless has all spaces looked through if what was to be done could not be.
+func (f *filler) unless(step did, err error) (did, error) {
+	if step == mustRetry || err != nil {
+		f.look()
+	}
+	return step, err
+}
+
+// scan looks through all spaces for something to fill, each time from another one on.
+func (f *filler) scan() (did, error) {
+	all, turn := f.living(), int(f.turn.Add(1))
+	for i := range all {
+		s := all[(turn+i)%len(all)]
+		if s.left.Load() == 0 || s.gone.Load() {
+			f.finish(s)
+			continue
+		}
+		step, err := f.fillNext(s)
+		if step != nothing || err != nil {
+			return step, err
+		}
+	}
+	return nothing, nil
+}
+
+func (f *filler) chunkPages() int {
+	if f.since()-time.Duration(f.lastFault.Load()) < pressure && f.counts.faults.Load() > 0 {
+		return f.chunks[0]
+	}
+	return f.chunks[1]
+}
+
+func (f *filler) fillNext(s *space) (did, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return nothing, nil
+	}
+	found, ok := s.claim(f.chunkPages())
+	if !ok {
+		return nothing, nil
+	}
+	return f.background(s, found)
+}
+
+// fillAt fills the pages after one that was touched.
+func (f *filler) fillAt(h hint) (did, error) {
+	h.space.mu.RLock()
+	defer h.space.mu.RUnlock()
+	page, missing := h.space.find(h.address)
+	if h.space.closed || !missing {
+		return worked, nil
+	}
+	found, ok := h.space.next(h.address, nearby)
+	if !ok || found.page != page {
+		return worked, nil
+	}
+	return f.background(h.space, found)
+}
+
+// fillArrival fills pages that have come wherever they are missing.
+func (f *filler) fillArrival(one arrival) (did, error) {
+	step := worked
+	for _, s := range one.family.living() {
+		part, err := f.fillPages(s, one.page, one.page+one.pages)
+		if err != nil {
+			return part, err
+		}
+		if part == mustRetry {
+			step = mustRetry
+		}
+	}
+	return step, nil
+}
+
+func (f *filler) fillPages(s *space, page, end int) (did, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for !s.closed {
+		first, ok := s.firstHere(page, end)
+		if !ok {
+			break
+		}
+		address, most, ok := s.locate(first)
+		if page = first + 1; !ok {
+			continue // it is not mapped anywhere
+		}
+		found := s.stretch(address, first, min(most, end-first))
+		if step, err := f.background(s, found); step == mustRetry || err != nil {
+			return step, err
+		}
+		page = first + found.pages
+	}
+	return worked, nil
+}
+
+// background copies, and tells what came of it.
+func (f *filler) background(s *space, what stretch) (did, error) {
+	err := f.copy(s, what)
+	switch {
+	case errors.Is(err, kernel.ErrFaultRetry):
+		f.counts.retries.Add(1)
+		return mustRetry, nil
+	case errors.Is(err, kernel.ErrFaultGone):
+		s.gone.Store(true)
+		f.look()
+		return worked, nil
+	}
+	return worked, err
+}

@@ -1,0 +1,109 @@
+package pipeline
+
+import "github.com/godwit/godwit/internal/memory"
+
+// cache keeps the content of pages as the receiver has it, to make deltas to.
+//
+// Pages that are written again and again are worth it, and no others, and rounds come by in the order of addresses: with
+// more of them than there is room for, to drop what was not used for longest would always drop what comes next. So what
+// was sent again in this round or the last one stays, and what finds no room is not kept.
+type cache struct {
+	limit   int // of pages
+	slots   map[pageID]uint32
+	owner   []pageID // of a slot
+	used    []uint32 // round in which a slot was last written again; 0: never
+	blocks  [][]byte // of the content
+	free    []uint32
+	hand    int
+	noRoom  bool // in this round
+	size    int  // of a page
+	rounds  uint32
+	blocked int // slots that a search looked at in vain
+}
+
+// cacheBlock is how many pages of the cache are allocated together.
+const cacheBlock = 64
+
+func newCache(bytes int64) *cache {
+	return &cache{limit: int(bytes / int64(memory.PageSize())), slots: map[pageID]uint32{}, size: memory.PageSize(), rounds: 1}
+}
+
+// next begins a round.
+func (c *cache) next() { c.rounds, c.noRoom, c.blocked = c.rounds+1, false, 0 }
+
+// get returns the content of a page, which is valid until the next call; nil: it is not kept.
+func (c *cache) get(id pageID) []byte {
+	slot, kept := c.slots[id]
+	if !kept {
+		return nil
+	}
+	return c.content(slot)
+}
+
+func (c *cache) content(slot uint32) []byte {
+	at := int(slot%cacheBlock) * c.size
+	return c.blocks[slot/cacheBlock][at : at+c.size]
+}
+
+// keep notes what was sent of a page, if there is room. again says that it was sent before.
+func (c *cache) keep(id pageID, content []byte, again bool) {
+	slot, kept := c.slots[id]
+	if !kept {
+		if slot, kept = c.room(again); !kept {
+			return
+		}
+		c.slots[id], c.owner[slot] = slot, id
+	}
+	c.used[slot] = 0
+	if again {
+		c.used[slot] = c.rounds
+	}
+	copy(c.content(slot), content)
+}
+
+// touch notes that a page was written again, with what it had.
+func (c *cache) touch(id pageID) {
+	if slot, kept := c.slots[id]; kept {
+		c.used[slot] = c.rounds
+	}
+}
+
+// drop forgets a page.
+func (c *cache) drop(id pageID) {
+	if slot, kept := c.slots[id]; kept {
+		delete(c.slots, id)
+		c.free = append(c.free, slot)
+	}
+}
+
+// room finds a slot. Only for pages that were sent again others have to go.
+func (c *cache) room(again bool) (uint32, bool) {
+	if n := len(c.free); n > 0 {
+		slot := c.free[n-1]
+		c.free = c.free[:n-1]
+		return slot, true
+	}
+	if n := len(c.owner); n < c.limit {
+		if n%cacheBlock == 0 {
+			c.blocks = append(c.blocks, make([]byte, min(cacheBlock, c.limit-n)*c.size))
+		}
+		c.owner, c.used = append(c.owner, 0), append(c.used, 0)
+		return uint32(n), true
+	}
+	if !again || c.noRoom {
+		return 0, false
+	}
+	for ; c.blocked < len(c.owner); c.blocked++ {
+		slot := uint32(c.hand)
+		if c.hand++; c.hand == len(c.owner) {
+			c.hand = 0
+		}
+		if c.used[slot]+1 < c.rounds {
+			c.blocked++
+			delete(c.slots, c.owner[slot])
+			return slot, true
+		}
+	}
+	c.noRoom = true
+	return 0, false
+}

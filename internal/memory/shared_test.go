@@ -1,0 +1,142 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// TestShared wants that a final round finds what was written to shared memory since the last round: by those who have it
+// mapped, by those who map it for a moment, and by children that have ended.
+func TestShared(t *testing.T) {
+	for _, kind := range []string{"plain", "fork", "sealed"} {
+		t.Run(kind, func(t *testing.T) {
+			p := start(t, "shared", 4, 2, "50", kind)
+			s := NewSource(SourceConfig{Processes: p.group.Procs})
+			defer s.Close()
+			store, err := NewStore(1 << 30)
+			must(t, err)
+			defer store.Close()
+			for range 5 {
+				_, err := s.Round(t.Context(), store)
+				must(t, err)
+				time.Sleep(20 * time.Millisecond) // something is written
+				finalShared(t, p, s, store)
+				wantShared(t, s, store, 3)
+				must(t, p.group.Thaw())
+			}
+		})
+	}
+}
+
+// TestSharedIdle wants that nothing is compared in the freeze when nobody can have written.
+func TestSharedIdle(t *testing.T) {
+	p := start(t, "shared", 4, 2, "100000000", "plain")
+	s := NewSource(SourceConfig{Processes: p.group.Procs})
+	defer s.Close()
+	store, err := NewStore(1 << 30)
+	must(t, err)
+	defer store.Close()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		_, err := s.Round(t.Context(), store)
+		must(t, err)
+		stats := finalShared(t, p, s, store)
+		wantShared(t, s, store, 3)
+		must(t, p.group.Thaw())
+		if stats.ComparedPages == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d pages are compared: %s", stats.ComparedPages, s.unseen())
+		}
+		time.Sleep(100 * time.Millisecond) // it has just begun
+	}
+}
+
+// TestSharedGivenBack wants that a page is sent of which the mapping has let go after it was written.
+func TestSharedGivenBack(t *testing.T) {
+	p := start(t, "script", 0, 0)
+	tell := func(command string) {
+		t.Helper()
+		if answer := p.obey(command); answer != "ok" {
+			t.Fatalf("%s: %s", command, answer)
+		}
+	}
+	tell("share 0 256")
+	tell("write 0 256 1")
+	s := NewSource(SourceConfig{Processes: p.group.Procs})
+	defer s.Close()
+	store, err := NewStore(1 << 30)
+	must(t, err)
+	defer store.Close()
+	for i := range 3 { // the first finds the memory, and later its times tell that nothing was written by system calls
+		time.Sleep(2 * timesSettle)
+		_, err := s.Round(t.Context(), store)
+		must(t, err)
+		tell(fmt.Sprintf("write 0 10 %d", 100+i))
+		tell("drop 0 15")
+	}
+	finalShared(t, p, s, store)
+	wantShared(t, s, store, 1)
+	must(t, p.group.Thaw())
+}
+
+func finalShared(t *testing.T, p *program, s *Source, store *Store) RoundStats {
+	t.Helper()
+	_, err := p.group.Freeze(context.Background())
+	must(t, err)
+	_, err = s.Shared()
+	must(t, err)
+	stats, err := s.Final(t.Context(), store)
+	must(t, err)
+	return stats
+}
+
+// wantShared wants that a store has what shared memory holds now.
+func wantShared(t *testing.T, s *Source, store *Store, least int) {
+	t.Helper()
+	if len(s.shared.objects) < least {
+		t.Fatalf("there are %d objects", len(s.shared.objects))
+	}
+	is, got := make([]byte, PageSize()), make([]byte, PageSize())
+	for _, o := range s.shared.objects {
+		data, err := kernel.DataRanges(o.file)
+		must(t, err)
+		for _, part := range data {
+			for at := part.Start; at < wholePages(part.End); at += uint64(PageSize()) {
+				n, _ := o.file.ReadAt(is, int64(at)) // the last page ends early
+				clear(is[n:])
+				there, err := store.ReadPage(o.Task, at, got)
+				must(t, err)
+				if !there || !bytes.Equal(is, got) {
+					t.Fatalf("%q at %#x: sent %v %s, is %s", o.Name, at, there, head(got), head(is))
+				}
+			}
+		}
+	}
+}
+
+func head(page []byte) string { return fmt.Sprintf("%x…", page[:24]) }
+
+// TestUse wants that what processes share copy-on-write is counted once and for each of them.
+func TestUse(t *testing.T) {
+	p := start(t, "shared", 4, 3, "100000000", "heap")
+	s := NewSource(SourceConfig{Processes: p.group.Procs})
+	defer s.Close()
+	_, err := s.Round(t.Context(), discard{})
+	must(t, err)
+	use, err := s.Use()
+	must(t, err)
+	const heap = 16 << 20 // that the first process has written before it made the others
+	if use.Whole < 4*heap || use.Parts < heap || use.Parts > heap+heap/2 || use.Shared < 4<<20 {
+		t.Errorf("%+v, want four times %d, once, and 4 MiB or more", use, heap)
+	}
+}
+
+type discard struct{}
+
+func (discard) Put(Run, []byte) error { return nil }

@@ -1,0 +1,205 @@
+package memory
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Image is the content of a store as another process can use it: the file with the slots, and an index of them. Both
+// are files in memory.
+type Image struct {
+	Pages *os.File
+	Index *os.File
+}
+
+// Close closes both files.
+func (i *Image) Close() error { return errors.Join(i.Pages.Close(), i.Index.Close()) }
+
+// The index is a header (magic u64, page size u64, number of entries u64) and entries (task u64, address u64, offset in
+// the file u64, a bit for each page that is there, a bit for each page that comes later), in order of task and address; in
+// the byte order of the machine.
+const (
+	imageMagic   = 0x32656761_6d497764 // "dwImage2"
+	imageHeader  = 24
+	imageEntry   = 24 + 2*len(mask{})*8
+	maxImageSize = 1 << 30
+)
+
+// Seal ends the store: nothing can be put into it any more, and what it has is the returned image, whose size nobody can
+// change. The store keeps nothing.
+func (s *Store) Seal() (*Image, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sealed {
+		return nil, errSealed
+	}
+	s.sealed = true
+	index, err := makeIndex(s.encodeIndex())
+	if err != nil {
+		return nil, err
+	}
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	err = s.file.Truncate(s.size)
+	if err == nil {
+		_, err = unix.FcntlInt(s.file.Fd(), unix.F_ADD_SEALS, seals)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("seal the store of pages: %w", err), index.Close())
+	}
+	if err := s.keepBefore(); err != nil {
+		return nil, errors.Join(err, index.Close())
+	}
+	image := &Image{Pages: s.file, Index: index}
+	s.file, s.tasks = nil, nil
+	return image, nil
+}
+
+func (s *Store) encodeIndex() []byte {
+	b := make([]byte, imageHeader, imageHeader+len(s.tasks)*imageEntry)
+	entries := uint64(0)
+	tasks := make([]Task, 0, len(s.tasks))
+	for task := range s.tasks {
+		tasks = append(tasks, task)
+	}
+	slices.Sort(tasks)
+	for _, task := range tasks {
+		slots := s.tasks[task]
+		addresses := make([]uint64, 0, len(slots))
+		for address, one := range slots {
+			if one.counted() > 0 {
+				addresses = append(addresses, address)
+			}
+		}
+		slices.Sort(addresses)
+		for _, address := range addresses {
+			one := slots[address]
+			for _, word := range [...]uint64{uint64(task), address, uint64(one.offset)} {
+				b = binary.NativeEndian.AppendUint64(b, word)
+			}
+			for _, bits := range [...]*mask{&one.have, &one.late} {
+				for _, word := range bits {
+					b = binary.NativeEndian.AppendUint64(b, word)
+				}
+			}
+			entries++
+		}
+	}
+	binary.NativeEndian.PutUint64(b[0:], imageMagic)
+	binary.NativeEndian.PutUint64(b[8:], uint64(PageSize()))
+	binary.NativeEndian.PutUint64(b[16:], entries)
+	return b
+}
+
+func makeIndex(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("godwit-index", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("make an index of pages: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "index")
+	if _, err := file.Write(data); err != nil {
+		return nil, errors.Join(fmt.Errorf("make an index of pages: %w", err), file.Close())
+	}
+	return file, nil
+}
+
+// ImageSlot is a part of a task's address space in an image: Have has a bit for each page from Address on that is there,
+// at the same distance from Offset in the image. Late has a bit for each that is not, and for which there is room there:
+// it comes after the restore. What is in its place until then means nothing.
+type ImageSlot struct {
+	Task    Task
+	Address uint64
+	Offset  uint64
+	Have    [len(mask{})]uint64
+	Late    [len(mask{})]uint64
+}
+
+// SlotBytes is the size of the part of an address space that a slot covers. Its address is a multiple of it.
+const SlotBytes = slotBytes
+
+// ReadIndex reads the index: in order of task and address, with everything within the image.
+func (i *Image) ReadIndex() ([]ImageSlot, error) {
+	info, err := i.Pages.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read the index of pages: %w", err)
+	}
+	data, err := io.ReadAll(io.NewSectionReader(i.Index, 0, maxImageSize))
+	if err != nil {
+		return nil, fmt.Errorf("read the index of pages: %w", err)
+	}
+	slots, err := decodeIndex(data, uint64(info.Size()))
+	if err != nil {
+		return nil, fmt.Errorf("read the index of pages: %w", err)
+	}
+	return slots, nil
+}
+
+func decodeIndex(data []byte, size uint64) ([]ImageSlot, error) {
+	if len(data) < imageHeader || binary.NativeEndian.Uint64(data) != imageMagic {
+		return nil, fmt.Errorf("%w: it is none", ErrMalformed)
+	}
+	if page := binary.NativeEndian.Uint64(data[8:]); page != uint64(PageSize()) {
+		return nil, fmt.Errorf("%w: of pages of %d bytes", ErrMalformed, page)
+	}
+	entries, data := binary.NativeEndian.Uint64(data[16:]), data[imageHeader:]
+	if uint64(len(data))%uint64(imageEntry) != 0 || uint64(len(data))/uint64(imageEntry) != entries {
+		return nil, fmt.Errorf("%w: %d entries in %d bytes", ErrMalformed, entries, len(data))
+	}
+	slots := make([]ImageSlot, entries)
+	for n := range slots {
+		entry := data[n*imageEntry:]
+		one := &slots[n]
+		task := binary.NativeEndian.Uint64(entry)
+		one.Task, one.Address = Task(task), binary.NativeEndian.Uint64(entry[8:])
+		one.Offset = binary.NativeEndian.Uint64(entry[16:])
+		for w := range one.Have {
+			one.Have[w] = binary.NativeEndian.Uint64(entry[24+8*w:])
+			one.Late[w] = binary.NativeEndian.Uint64(entry[24+8*(len(one.Have)+w):])
+		}
+		if task == 0 || task > maxTask || one.Address%slotBytes != 0 || one.Address >= maxAddress ||
+			one.Offset%slotBytes != 0 || one.Offset >= size || size-one.Offset < slotBytes || !one.fits() {
+			return nil, fmt.Errorf("%w: entry %d", ErrMalformed, n)
+		}
+		if n > 0 && !slots[n-1].before(one) {
+			return nil, fmt.Errorf("%w: entry %d is out of order", ErrMalformed, n)
+		}
+	}
+	return slots, nil
+}
+
+// fits tells whether there are no bits beyond the slot's pages, and no page that is there and comes later.
+func (s *ImageSlot) fits() bool {
+	have, late := mask(s.Have), mask(s.Late)
+	for i := range have {
+		if have[i]&late[i] != 0 {
+			return false
+		}
+	}
+	for page := slotBytes / PageSize(); page < len(have)*maskBits; page++ {
+		if have.has(page) || late.has(page) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *ImageSlot) before(other *ImageSlot) bool {
+	return s.Task < other.Task || s.Task == other.Task && s.Address < other.Address
+}
+
+// Pages counts the pages of a slot, those that are there and those that come later.
+func (s *ImageSlot) Pages() int {
+	m := mask(s.Have)
+	return m.count() + s.LatePages()
+}
+
+// LatePages counts the pages of a slot that come later.
+func (s *ImageSlot) LatePages() int {
+	m := mask(s.Late)
+	return m.count()
+}

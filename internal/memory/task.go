@@ -1,0 +1,137 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// task is one process whose memory is moved.
+type task struct {
+	id       Task
+	pid      int
+	name     string
+	started  uint64
+	space    *kernel.AddressSpace
+	pagemap  *kernel.Pagemap
+	reader   *kernel.MemoryReader
+	tracker  tracker
+	tracking Tracking // what tracker is
+	refused  error    // why it is not tracked as was asked for; nil if it is
+	tries    int      // how often that was tried
+	stale    bool     // it has another memory than tracker knows
+	sent     pageSet  // pages that were sent, or are late
+	held     pageSet  // since the freeze: pages that have content; nil while it runs
+	late     pageSet  // of those in sent: pages that were left, and that the target has not got as they are
+	hot      pageSet  // pages that were written not long ago: those among late count
+	scanned  bool     // there was a scan of all its memory since it is tracked
+	carried  bool     // content of it was sent since it is tracked
+	direct   directIO
+	shares   bool // some of its pages with other processes, copy-on-write
+
+	heldAreas []area // where held was looked for
+}
+
+// openTask looks at a process. It returns nil for one that has no memory: a zombie, or one that has ended.
+func openTask(pid int) (*task, error) {
+	process, err := kernel.ReadProcess(pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &task{id: Task(process.NamespaceID), pid: pid, name: process.Name, started: process.StartTicks,
+		sent: pageSet{}, late: pageSet{}, hot: pageSet{}}
+	if process.State == 'Z' && process.Threads <= 1 {
+		return nil, nil
+	}
+	if t.space, err = kernel.OpenAddressSpace(pid); err != nil {
+		return nil, ignoreGone(err)
+	}
+	if t.pagemap, err = t.space.OpenPagemap(); err != nil {
+		return nil, errors.Join(ignoreGone(err), t.space.Close())
+	}
+	t.reader = t.space.Reader()
+	return t, nil
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (t *task) close() error {
+	var err error
+	if t.tracker != nil {
+		err = t.tracker.close()
+	}
+	return errors.Join(err, t.reader.Close(), t.pagemap.Close(), t.space.Close())
+}
+
+// track replaces the tracker; all pages count as written and none as sent.
+func (t *task) track(way Tracking, by tracker) error {
+	var err error
+	if t.tracker != nil {
+		err = t.tracker.close()
+	}
+	t.tracker, t.tracking, t.sent, t.held, t.stale = by, way, pageSet{}, nil, false
+	t.late, t.hot, t.scanned, t.carried = pageSet{}, pageSet{}, false, false
+	return err
+}
+
+// area is a mapping whose pages Godwit carries, and the addresses around it up to the next mappings of another kind.
+type area struct {
+	kernel.Mapping
+	low, high uint64
+}
+
+// lazyAreas lists the mappings whose pages Godwit carries: those that CRIU restores lazily (criu/pie/restorer.c,
+// vma_can_be_lazy: private, anonymous, not locked, not of huge pages, not of the kernel). For everything else the pages
+// are in CRIU's images.
+func (t *task) lazyAreas() ([]area, error) {
+	all, err := t.space.Mappings()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	locked, err := t.space.Locked()
+	if err != nil {
+		return nil, ignoreGone(err)
+	}
+	return selectLazy(all, locked), nil
+}
+
+// lowestAddress is the least that vm.mmap_min_addr is set to in practice, and below which nothing is mapped.
+const lowestAddress = 64 << 10
+
+func selectLazy(all, locked []kernel.Mapping) []area {
+	var lazy []area
+	low, first := uint64(lowestAddress), 0 // first: index of the first lazy one after the last other
+	for _, m := range all {
+		for len(locked) > 0 && locked[0].End <= m.Start {
+			locked = locked[1:]
+		}
+		isLocked := len(locked) > 0 && locked[0].Start < m.End
+		if !isLocked && !m.Shared && !m.File && !strings.HasPrefix(m.Name, "[v") && m.Name != "[uprobes]" && m.Name != "[sigpage]" {
+			lazy = append(lazy, area{m, min(low, m.Start), m.End})
+			continue
+		}
+		for ; first < len(lazy) && m.Start < maxAddress; first++ { // [vsyscall] is beyond
+			lazy[first].high = m.Start
+		}
+		low, first = m.End, len(lazy)
+	}
+	for i := first; i < len(lazy); i++ {
+		lazy[i].high = lazy[len(lazy)-1].End
+	}
+	return lazy
+}
+
+func (t *task) describe(err error) error {
+	return fmt.Errorf("process %d (%s): %w", t.pid, t.name, err)
+}
