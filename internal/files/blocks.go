@@ -12,12 +12,12 @@ import (
 // The stream is cut into blocks, so that a reader takes large pieces and never a byte more than belongs to it, however
 // what comes behind it on the same connection is read:
 //
-//	"GDWT" version(1)  { length(4, little endian, 1..maxBlock) payload }*  length=0 digest(32)
+//	"GDWT" version(2)  { length(4, little endian, 1..maxBlock) payload }*  length=0 digest(32)
 //
 // The digest is SHA-256 of everything before it. Records may cross from one block to the next.
 const (
 	streamMagic   = "GDWT"
-	streamVersion = 1
+	streamVersion = 2
 	maxBlock      = 1 << 20
 	blockHeader   = 4
 

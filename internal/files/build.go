@@ -1,6 +1,7 @@
 package files
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,103 +9,106 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// target is a directory that was filled, or begun.
-type target struct {
-	path string
-	made bool // by us; otherwise it was there, empty
-}
-
-// builder makes trees as a stream says. All it does is relative to open directories, with single names.
+// builder does what rounds say. All of it is relative to open directories, with single names.
 type builder struct {
-	place   Place
-	targets []target
-	way     descent
-	links   linkStage
-	file    openFile
+	ctx    context.Context
+	where  Place
+	trees  []*mirrored
+	here   *mirrored // the tree that records are about
+	number uint64    // of the round
+	way    descent
+	spots  []spot // of the directories on the way
+	file   openFile
+	used   usage
+	xattrs *xattrReader
 }
 
-// openFile is the regular file whose content is being received; fd is meaningful while entry is not nil.
-type openFile struct {
-	fd    int
-	entry *Entry
+// mirrored is a tree that is made here.
+type mirrored struct {
+	kind  TreeKind
+	name  string
+	path  string
+	made  bool   // by us; otherwise it was there, empty
+	was   *Entry // what it had then; nil until it is changed
+	root  int
+	stage stage
 }
 
-func (b *builder) close() {
-	if b.file.entry != nil {
-		unix.Close(b.file.fd)
-		b.file.entry = nil
-	}
-	b.links.close()
-	b.way.close()
+// spot is what is to be known about a directory while it is changed.
+type spot struct {
+	made     bool // in this pass: its attributes are still to come, and nothing is inherited from it
+	touched  bool // its times are not any more those that it had
+	unlocked uint32
+	times    [2]unix.Timespec
 }
 
-// undo removes everything that was made.
-func (b *builder) undo() error {
-	b.close()
-	var failed error
-	for _, t := range b.targets {
-		if err := clearTarget(t); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("remove the incomplete %s: %w", t.path, err))
-		}
+func (b *builder) round(number uint64, _ roundKind) error {
+	if number <= b.number {
+		return fmt.Errorf("%w: round %d comes after round %d", ErrCorrupt, number, b.number)
 	}
-	b.targets = nil
-	return failed
-}
-
-func clearTarget(t target) error {
-	if t.made {
-		return RemoveTree(t.path)
-	}
-	fd, err := unix.Open(t.path, openDirectoryFlags, 0)
-	if err != nil {
-		return err
-	}
-	return emptyDirectory(fd)
+	b.number = number
+	return nil
 }
 
 func (b *builder) tree(kind TreeKind, name string) error {
-	path, err := b.place(kind, name)
+	b.here = nil
+	for _, t := range b.trees {
+		if t.kind == kind && t.name == name {
+			b.here = t
+			return b.open(t, false)
+		}
+	}
+	path, err := b.where(kind, name)
 	if err != nil {
 		return fmt.Errorf("tree %s %q: %w", kind, name, err)
 	}
-	fd, err := b.openTarget(path)
-	if err != nil {
+	if len(b.trees) >= maxTrees {
+		return fmt.Errorf("%w: more than %d trees", ErrCorrupt, maxTrees)
+	}
+	t := &mirrored{kind: kind, name: name, path: path, root: -1}
+	if err := b.begin(t); err != nil {
 		return fmt.Errorf("prepare %s: %w", path, err)
 	}
-	b.links = linkStage{}
-	return b.way.enter(fd, "")
+	return b.open(t, true)
 }
 
-func (b *builder) openTarget(path string) (int, error) {
-	err := unix.Mkdir(path, 0o700)
+func (b *builder) begin(t *mirrored) error {
+	err := unix.Mkdir(t.path, 0o700)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return -1, err
+		return err
 	}
-	made := err == nil
-	fd, err := unix.Open(path, openDirectoryFlags, 0)
-	if err != nil {
-		return -1, err
+	t.made = err == nil
+	if t.root, err = unix.Open(t.path, openDirectoryFlags, 0); err != nil {
+		return err
 	}
-	if !made {
-		if err := mustBeEmpty(fd); err != nil {
-			unix.Close(fd)
-			return -1, err
+	if !t.made {
+		if t.was, err = b.emptyDirectoryAsItIs(t.root); err != nil {
+			unix.Close(t.root)
+			return err
 		}
 	}
-	b.targets = append(b.targets, target{path: path, made: made})
-	if err := clearXattrs(opened(fd)); err != nil {
-		unix.Close(fd)
-		return -1, err
+	b.trees, b.here = append(b.trees, t), t
+	return b.purify(t.root)
+}
+
+// emptyDirectoryAsItIs tells what attributes an empty directory has.
+func (b *builder) emptyDirectoryAsItIs(fd int) (*Entry, error) {
+	if err := mustBeEmpty(fd); err != nil {
+		return nil, err
 	}
-	return fd, nil
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, err
+	}
+	entry := describe("", &stat)
+	return &entry, b.xattrs.complete(&entry, fd)
 }
 
 func mustBeEmpty(fd int) error {
 	l := listing{buffer: make([]byte, 1024)}
 	name, _, err := l.read(fd)
 	if errors.Is(err, io.EOF) {
-		_, err = unix.Seek(fd, 0, io.SeekStart)
-		return err
+		return nil
 	}
 	if err != nil {
 		return err
@@ -112,222 +116,207 @@ func mustBeEmpty(fd int) error {
 	return fmt.Errorf("it is not empty (it contains %q); only an empty directory can take a copy", name)
 }
 
+// purify takes from a directory what would be inherited by what is made in it: a default ACL, its group, flags.
+func (b *builder) purify(fd int) error {
+	if err := unix.Fchmod(fd, 0o700); err != nil {
+		return err
+	}
+	if err := b.exactXattrs(opened(fd), nil); err != nil {
+		return err
+	}
+	return exactInodeFlags(fd, 0)
+}
+
+// open goes into the root of a tree.
+func (b *builder) open(t *mirrored, made bool) error {
+	fd, err := unix.Openat(t.root, ".", openDirectoryFlags, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", t.path, err)
+	}
+	return b.into(fd, "", made)
+}
+
+// into takes over an open directory.
+func (b *builder) into(fd int, name string, made bool) error {
+	s := spot{made: made}
+	if !made {
+		var stat unix.Stat_t
+		if err := unix.Fstat(fd, &stat); err != nil {
+			unix.Close(fd)
+			return b.failed("enter the directory", name, err)
+		}
+		s.times = [2]unix.Timespec{stat.Atim, stat.Mtim}
+	}
+	if err := b.way.enter(fd, name); err != nil {
+		return b.failed("enter the directory", name, err)
+	}
+	b.spots = append(b.spots, s)
+	return nil
+}
+
+func (b *builder) spot() *spot { return &b.spots[len(b.spots)-1] }
+
+// edit changes which names the present directory has. If the directory forbids that, it is unlocked until it is left.
+func (b *builder) edit(change func() error) error {
+	s := b.spot()
+	s.touched = true
+	err := change()
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	if unlocked := unlock(b.way.fd()); unlocked != 0 {
+		s.unlocked |= unlocked
+		err = change()
+	}
+	return err
+}
+
 func (b *builder) directory(name string) error {
-	if err := unix.Mkdirat(b.way.fd(), name, 0o700); err != nil {
+	if err := b.used.names(1); err != nil {
+		return err
+	}
+	if err := b.edit(func() error { return unix.Mkdirat(b.way.fd(), name, 0o700) }); err != nil {
 		return b.failed("make the directory", name, err)
 	}
 	fd, err := openDirectory(b.way.fd(), name)
 	if err != nil {
 		return b.failed("open the directory", name, err)
 	}
-	if err := b.way.enter(fd, name); err != nil {
-		return b.failed("enter the directory", name, err)
+	if !b.spot().made {
+		if err := b.purify(fd); err != nil {
+			unix.Close(fd)
+			return b.failed("prepare the directory", name, err)
+		}
 	}
-	return nil
+	return b.into(fd, name, true)
+}
+
+func (b *builder) enter(name string) error {
+	fd, err := openDirectory(b.way.fd(), name)
+	if err != nil {
+		return b.failed("enter the directory", name, absent(err))
+	}
+	return b.into(fd, name, false)
+}
+
+// absent says what it means that something is not there, or is something else: the sender believes that it is.
+func absent(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%w: what it changes is not there: %w", ErrCorrupt, err)
+	}
+	return err
 }
 
 func (b *builder) leave(entry *Entry) error {
-	if b.way.depth() == 1 {
-		if err := b.links.settle(); err != nil {
-			return fmt.Errorf("complete the hard links: %w", err)
-		}
+	exactly := !b.spot().made
+	if exactly {
+		unlock(b.way.fd())
 	}
-	if err := attributesOfOpen(b.way.fd(), entry); err != nil {
+	if err := b.attributesOfOpen(b.way.fd(), entry, exactly); err != nil {
 		return b.failed("complete the directory", "", err)
 	}
+	return b.ascend()
+}
+
+// up leaves a directory as if nothing had been done in it.
+func (b *builder) up() error {
+	if s := b.spot(); s.touched && !s.made {
+		if err := restore(b.way.fd(), s.times, s.unlocked); err != nil {
+			return b.failed("complete the directory", "", err)
+		}
+	}
+	return b.ascend()
+}
+
+func restore(fd int, times [2]unix.Timespec, flags uint32) error {
+	err := unix.UtimesNanoAt(fd, "", times[:], unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.EPERM) { // names may be added to an append-only directory, but times not set
+		flags |= unlock(fd)
+		err = unix.UtimesNanoAt(fd, "", times[:], unix.AT_EMPTY_PATH)
+	}
+	if err != nil {
+		return fmt.Errorf("set the times: %w", err)
+	}
+	return addInodeFlags(fd, flags)
+}
+
+func (b *builder) ascend() error {
+	b.spots = b.spots[:len(b.spots)-1]
 	_, err := b.way.leave()
 	return err
 }
 
-// attributesOfOpen gives an open file or directory its attributes. The order matters: a change of owner clears set-id
-// bits and capabilities, an ACL changes the mode, everything changes times or is forbidden by the flags.
-func attributesOfOpen(fd int, entry *Entry) error {
-	if err := unix.Fchown(fd, int(entry.UID), int(entry.GID)); err != nil {
-		return fmt.Errorf("set the owner: %w", err)
+// pause lets go of all but the roots and stages of the trees.
+func (b *builder) pause() {
+	b.file.close()
+	b.way.close()
+	b.spots = b.spots[:0]
+}
+
+func (b *builder) close() {
+	b.pause()
+	for _, t := range b.trees {
+		t.close()
 	}
-	if err := setXattrs(opened(fd), entry.Xattrs); err != nil {
+}
+
+func (t *mirrored) close() {
+	t.stage.close()
+	if t.root >= 0 {
+		unix.Close(t.root)
+		t.root = -1
+	}
+}
+
+// undo removes everything that was made.
+func (b *builder) undo() error {
+	b.close()
+	var failed error
+	for _, t := range b.trees {
+		if err := b.removeTree(t); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("remove the incomplete %s: %w", t.path, err))
+		}
+	}
+	b.trees = nil
+	return failed
+}
+
+// removeTree removes a tree, or leaves its directory as it was found: empty, with the attributes that it had.
+func (b *builder) removeTree(t *mirrored) error {
+	if t.made {
+		return RemoveTree(t.path)
+	}
+	if err := EmptyTree(t.path); err != nil {
 		return err
 	}
-	if err := unix.Fchmod(fd, entry.Mode&0o7777); err != nil {
-		return fmt.Errorf("set the mode: %w", err)
-	}
-	if entry.Type() == unix.S_IFDIR {
-		if err := setTimes(fd, ".", entry, 0); err != nil {
-			return err
-		}
-		return setInodeFlags(fd, entry.Flags)
-	}
-	return nil
-}
-
-func setTimes(dirfd int, name string, entry *Entry, flags int) error {
-	times := []unix.Timespec{entry.Accessed.timespec(), entry.Modified.timespec()}
-	if err := unix.UtimesNanoAt(dirfd, name, times, flags); err != nil {
-		return fmt.Errorf("set the times: %w", err)
-	}
-	return nil
-}
-
-func (t Timestamp) timespec() unix.Timespec {
-	return unix.Timespec{Sec: t.Seconds, Nsec: int64(t.Nanoseconds)}
-}
-
-// setInodeFlags adds flags. A file system that has none is an error only where it would change what the container
-// can do.
-func setInodeFlags(fd int, flags uint32) error {
-	if flags == 0 {
+	fd, err := unix.Open(t.path, openDirectoryFlags, 0)
+	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	present, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(present|flags))
-	}
-	if err != nil && flags&lockingFlags != 0 {
-		return fmt.Errorf("make it immutable or append-only: %w", err)
-	}
-	return nil
-}
-
-func (b *builder) other(entry *Entry) error {
-	dirfd := b.way.fd()
-	switch entry.Type() {
-	case unix.S_IFREG:
-		return b.create(dirfd, entry)
-	case unix.S_IFLNK:
-		if err := unix.Symlinkat(entry.Target, dirfd, entry.Name); err != nil {
-			return b.failed("make the symbolic link", entry.Name, err)
-		}
-	default:
-		if err := unix.Mknodat(dirfd, entry.Name, entry.Type()|0o600, int(entry.Device)); err != nil {
-			return b.failed("make the special file", entry.Name, err)
-		}
-	}
-	if err := attributesOfName(dirfd, entry); err != nil {
-		return b.failed("complete", entry.Name, err)
-	}
-	return b.stage(entry)
-}
-
-// attributesOfName does for what cannot be opened what attributesOfOpen does for the rest.
-func attributesOfName(dirfd int, entry *Entry) error {
-	if err := unix.Fchownat(dirfd, entry.Name, int(entry.UID), int(entry.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fmt.Errorf("set the owner: %w", err)
-	}
-	if len(entry.Xattrs) > 0 {
-		if err := setXattrs(named(dirfd, entry.Name), entry.Xattrs); err != nil {
-			return err
-		}
-	}
-	if entry.Type() != unix.S_IFLNK { // whose mode is always 0777
-		if err := setModeOfName(dirfd, entry); err != nil {
-			return fmt.Errorf("set the mode: %w", err)
-		}
-	}
-	return setTimes(dirfd, entry.Name, entry, unix.AT_SYMLINK_NOFOLLOW)
-}
-
-// setModeOfName goes through an O_PATH descriptor, because fchmodat with AT_SYMLINK_NOFOLLOW needs Linux 6.6.
-func setModeOfName(dirfd int, entry *Entry) error {
-	fd, err := unix.Openat(dirfd, entry.Name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), entry.Mode&0o7777)
-}
-
-// spaceCheck is the size from which on it is worth asking whether a file fits before it is written.
-const spaceCheck = 1 << 20
-
-func (b *builder) create(dirfd int, entry *Entry) error {
-	if entry.Stored >= spaceCheck {
-		if err := checkSpace(dirfd, b.target(), entry.Stored); err != nil {
-			return b.failed("create", entry.Name, err)
-		}
-	}
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(dirfd, entry.Name, flags, 0o600)
-	if err != nil {
-		return b.failed("create", entry.Name, err)
-	}
-	b.file = openFile{fd: fd, entry: entry}
-	if entry.Size > 0 {
-		if err := unix.Ftruncate(fd, entry.Size); err != nil {
-			return b.failed("set the size of", entry.Name, err)
-		}
-	}
-	return nil
-}
-
-func (b *builder) data(offset int64, piece []byte) error {
-	for len(piece) > 0 {
-		n, err := unix.Pwrite(b.file.fd, piece, offset)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return b.failed("write", b.file.entry.Name, b.space(err))
-		}
-		piece, offset = piece[n:], offset+int64(n)
-	}
-	return nil
-}
-
-func (b *builder) done() error {
-	fd, entry := b.file.fd, b.file.entry
-	defer unix.Close(fd)
-	b.file.entry = nil
-	err := attributesOfOpen(fd, entry)
-	if err == nil {
-		err = setTimes(b.way.fd(), entry.Name, entry, unix.AT_SYMLINK_NOFOLLOW)
-	}
-	if err == nil && entry.Links == 0 {
-		err = setInodeFlags(fd, entry.Flags)
-	}
-	if err != nil {
-		return b.failed("complete", entry.Name, b.space(err))
-	}
-	return b.stage(entry)
-}
-
-// stage keeps hold of an inode that will get further names.
-func (b *builder) stage(entry *Entry) error {
-	if entry.Links == 0 {
-		return nil
-	}
-	if err := b.links.keep(b.root(), b.way.fd(), entry); err != nil {
-		return b.failed("keep", entry.Name, err)
-	}
-	return nil
-}
-
-func (b *builder) link(name string, number uint64, last bool) error {
-	if err := b.links.give(number, b.way.fd(), name, last); err != nil {
-		return b.failed("link", name, err)
-	}
-	return nil
-}
-
-func (b *builder) target() string { return b.targets[len(b.targets)-1].path }
-
-// root opens the present tree's directory again: the way to it may have been closed.
-func (b *builder) root() func() (int, error) {
-	return func() (int, error) { return unix.Open(b.target(), openDirectoryFlags, 0) }
+	return b.attributesOfOpen(fd, t.was, true)
 }
 
 func (b *builder) failed(what, name string, err error) error {
-	return fmt.Errorf("%s %q in %s: %w", what, b.way.path(name), b.target(), b.space(err))
+	path := "a tree"
+	if b.here != nil {
+		path = b.here.path
+	}
+	return fmt.Errorf("%s %q in %s: %w", what, b.way.path(name), path, b.space(err))
 }
 
 // space says how much there is where there was not enough.
 func (b *builder) space(err error) error {
 	var known *NoSpaceError
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || errors.As(err, &known) {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || errors.As(err, &known) || b.here == nil {
 		return err
 	}
 	needed := int64(1)
 	if b.file.entry != nil {
 		needed = max(needed, b.file.entry.Stored)
 	}
-	return noSpace(b.target(), needed, err)
+	return noSpace(b.here.path, needed, err)
 }

@@ -6,26 +6,8 @@ import (
 	"math"
 )
 
-// A stream of trees is a sequence of records, each a byte that says what it is and then its fields; integers are
-// varints, strings have their length before them.
-//
-//	tree       kind name          what follows, up to its root's leave, is this tree
-//	directory  name               what follows, up to its leave, is in this directory
-//	leave      entry              the directory is complete; its own attributes come last, as its times must
-//	other      entry              anything but a directory; behind a regular file its content as runs of
-//	                              (hole, length, bytes), the last of length 0
-//	link       name number last   another name of the inode with this number in this tree; whether it is the last
-//	end        trees entries bytes
+// recordKind is the first byte of a record: round_writer.go says what they mean.
 type recordKind byte
-
-const (
-	recordTree recordKind = iota + 1
-	recordDirectory
-	recordLeave
-	recordOther
-	recordLink
-	recordEnd
-)
 
 // encoder writes records.
 type encoder struct {
@@ -39,12 +21,11 @@ func (e *encoder) write() error {
 	return err
 }
 
-func (e *encoder) kind(kind recordKind)    { e.scratch = append(e.scratch, byte(kind)) }
-func (e *encoder) number(n uint64)         { e.scratch = binary.AppendUvarint(e.scratch, n) }
-func (e *encoder) signed(n int64)          { e.scratch = binary.AppendVarint(e.scratch, n) }
-func (e *encoder) text(s string)           { e.number(uint64(len(s))); e.scratch = append(e.scratch, s...) }
-func (e *encoder) timestamp(t Timestamp)   { e.signed(t.Seconds); e.number(uint64(t.Nanoseconds)) }
-func (e *encoder) run(hole, length uint64) { e.number(hole); e.number(length) }
+func (e *encoder) kind(kind recordKind)  { e.scratch = append(e.scratch, byte(kind)) }
+func (e *encoder) number(n uint64)       { e.scratch = binary.AppendUvarint(e.scratch, n) }
+func (e *encoder) signed(n int64)        { e.scratch = binary.AppendVarint(e.scratch, n) }
+func (e *encoder) text(s string)         { e.number(uint64(len(s))); e.scratch = append(e.scratch, s...) }
+func (e *encoder) timestamp(t Timestamp) { e.signed(t.Seconds); e.number(uint64(t.Nanoseconds)) }
 
 func (e *encoder) entry(entry *Entry) {
 	e.text(entry.Name)

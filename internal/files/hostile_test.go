@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,51 +15,20 @@ import (
 )
 
 // forge makes a whole stream, with the right digest, of records that write puts in.
-func forge(t testing.TB, write func(e *encoder)) []byte {
+func forge(t testing.TB, write func(w *roundWriter)) []byte {
 	t.Helper()
-	var stream bytes.Buffer
-	out, err := newBlockWriter(&stream, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &encoder{out: out}
-	write(e)
-	if err := e.write(); err != nil {
-		t.Fatal(err)
-	}
-	if err := out.finish(); err != nil {
-		t.Fatal(err)
-	}
-	return stream.Bytes()
+	return forgeRound(t, 1, lastRound, write)
 }
 
-func (e *encoder) begin() { e.kind(recordTree); e.text("writable"); e.text("") }
+func begin(w *roundWriter) { w.tree(Writable, "") }
 
-func (e *encoder) directoryRecord(name string) { e.kind(recordDirectory); e.text(name) }
-
-func (e *encoder) leaveRecord() { e.kind(recordLeave); e.entry(&Entry{Mode: unix.S_IFDIR | 0o755}) }
-
-func (e *encoder) otherRecord(entry Entry) { e.kind(recordOther); e.entry(&entry) }
-
-func (e *encoder) linkRecord(name string, n, last uint64) {
-	e.kind(recordLink)
-	e.text(name)
-	e.number(n)
-	e.number(last)
-}
-
-func (e *encoder) endRecord(trees, entries, content uint64) {
-	e.kind(recordEnd)
-	e.number(trees)
-	e.number(entries)
-	e.number(content)
-}
+func leave(w *roundWriter) { w.leave(&Entry{Mode: unix.S_IFDIR | 0o755}) }
 
 // refused receives a stream, which must fail and leave nothing.
 func refused(t *testing.T, stream []byte) error {
 	t.Helper()
 	dir := scratch(t)
-	err := ReceiveTrees(context.Background(), bytes.NewReader(stream), into(dir), Limits{Bytes: 1 << 20, Entries: 1000})
+	err := receiveTrees(context.Background(), bytes.NewReader(stream), into(dir), Limits{Bytes: 1 << 20, Entries: 1000})
 	if err == nil {
 		t.Fatal("a bad stream was accepted")
 	}
@@ -71,19 +41,18 @@ func refused(t *testing.T, stream []byte) error {
 }
 
 func TestForgedStreamIsOtherwiseAccepted(t *testing.T) {
-	stream := forge(t, func(e *encoder) {
-		e.begin()
-		e.directoryRecord("d")
-		e.leaveRecord()
-		e.otherRecord(Entry{Name: "f", Mode: unix.S_IFREG | 0o600, Size: 3})
-		e.run(1, 2)
-		e.scratch = append(e.scratch, "xy"...)
-		e.run(0, 0)
-		e.leaveRecord()
-		e.endRecord(1, 3, 2)
+	stream := forge(t, func(w *roundWriter) {
+		begin(w)
+		w.directory("d")
+		leave(w)
+		w.other(&Entry{Name: "f", Mode: unix.S_IFREG | 0o600, Size: 3})
+		w.hole(1)
+		w.bytes([]byte("xy"))
+		w.endContent()
+		leave(w)
 	})
 	dir := scratch(t)
-	check(t, ReceiveTrees(context.Background(), bytes.NewReader(stream), into(dir), Limits{}))
+	check(t, receiveTrees(context.Background(), bytes.NewReader(stream), into(dir), Limits{}))
 	content, err := os.ReadFile(filepath.Join(dir, "writable-", "f"))
 	if err != nil || string(content) != "\x00xy" {
 		t.Errorf("got %q, %v", content, err)
@@ -92,15 +61,15 @@ func TestForgedStreamIsOtherwiseAccepted(t *testing.T) {
 
 func TestNamesThatLeadElsewhere(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "a/b", "/etc", "../x", "a\x00b", strings.Repeat("x", 256)} {
-		for what, record := range map[string]func(e *encoder){
-			"directory": func(e *encoder) { e.directoryRecord(name) },
-			"file":      func(e *encoder) { e.otherRecord(Entry{Name: name, Mode: unix.S_IFREG}) },
-			"link": func(e *encoder) {
-				e.otherRecord(Entry{Name: "ok", Mode: unix.S_IFIFO, Links: 1})
-				e.linkRecord(name, 1, 0)
+		for what, record := range map[string]func(w *roundWriter){
+			"directory": func(w *roundWriter) { w.directory(name) },
+			"file":      func(w *roundWriter) { w.other(&Entry{Name: name, Mode: unix.S_IFREG}) },
+			"link": func(w *roundWriter) {
+				w.other(&Entry{Name: "ok", Mode: unix.S_IFIFO, Links: 1})
+				w.link(name, 1)
 			},
 		} {
-			err := refused(t, forge(t, func(e *encoder) { e.begin(); record(e); e.leaveRecord() }))
+			err := refused(t, forge(t, func(w *roundWriter) { begin(w); record(w); leave(w) }))
 			if !errors.Is(err, ErrCorrupt) {
 				t.Errorf("%s %q: %v", what, name, err)
 			}
@@ -113,64 +82,84 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	write(t, filepath.Join(outside, "victim"), "untouched")
 	before := snapshot(t, outside, nil)
 	link := Entry{Name: "way", Mode: unix.S_IFLNK | 0o777, Target: outside, Links: 1}
-	for _, record := range []func(e *encoder){
-		func(e *encoder) { e.directoryRecord("way") },
-		func(e *encoder) { e.otherRecord(Entry{Name: "way", Mode: unix.S_IFREG}) },
-		func(e *encoder) { e.otherRecord(Entry{Name: "way", Mode: unix.S_IFIFO}) },
-		func(e *encoder) { e.linkRecord("way", 1, 0) },
-		func(e *encoder) { e.linkRecord("way", 1, 1) },
+	for _, record := range []func(w *roundWriter){
+		func(w *roundWriter) { w.directory("way") },
+		func(w *roundWriter) { w.other(&Entry{Name: "way", Mode: unix.S_IFREG}) },
+		func(w *roundWriter) { w.other(&Entry{Name: "way", Mode: unix.S_IFIFO}) },
+		func(w *roundWriter) { w.link("way", 1) },
+		func(w *roundWriter) { w.link("way", 1) },
 	} {
-		refused(t, forge(t, func(e *encoder) { e.begin(); e.otherRecord(link); record(e) }))
+		refused(t, forge(t, func(w *roundWriter) { begin(w); w.other(&link); record(w) }))
 	}
 	same(t, before, snapshot(t, outside, nil))
 }
 
 func TestBrokenRules(t *testing.T) {
 	regular := Entry{Name: "f", Mode: unix.S_IFREG, Size: 10}
-	for what, write := range map[string]func(e *encoder){
-		"no tree":             func(e *encoder) { e.directoryRecord("d") },
-		"tree in a tree":      func(e *encoder) { e.begin(); e.begin() },
-		"end within a tree":   func(e *encoder) { e.begin(); e.endRecord(1, 0, 0) },
-		"wrong totals":        func(e *encoder) { e.begin(); e.leaveRecord(); e.endRecord(1, 1, 1) },
-		"something behind":    func(e *encoder) { e.begin(); e.leaveRecord(); e.endRecord(1, 1, 0); e.number(0) },
-		"unknown record":      func(e *encoder) { e.begin(); e.kind(99) },
-		"nothing":             func(e *encoder) {},
-		"leave of a file":     func(e *encoder) { e.begin(); e.kind(recordLeave); e.entry(&regular) },
-		"directory as other":  func(e *encoder) { e.begin(); e.otherRecord(Entry{Name: "d", Mode: unix.S_IFDIR}) },
-		"twice the same name": func(e *encoder) { e.begin(); e.directoryRecord("d"); e.leaveRecord(); e.directoryRecord("d") },
-		"unknown type":        func(e *encoder) { e.begin(); e.otherRecord(Entry{Name: "x", Mode: 0o644}) },
-		"link to nothing":     func(e *encoder) { e.begin(); e.linkRecord("l", 7, 0) },
-		"content behind end":  func(e *encoder) { e.begin(); e.otherRecord(regular); e.run(5, 6) },
-		"hole behind end":     func(e *encoder) { e.begin(); e.otherRecord(regular); e.run(math.MaxInt64, 1) },
-		"more than agreed": func(e *encoder) {
-			e.begin()
-			e.otherRecord(Entry{Name: "f", Mode: unix.S_IFREG, Size: 1 << 40})
-			e.run(0, 1<<40)
+	for what, write := range map[string]func(w *roundWriter){
+		"no tree":           func(w *roundWriter) { w.directory("d") },
+		"tree in a tree":    func(w *roundWriter) { begin(w); begin(w) },
+		"end within a tree": func(w *roundWriter) { begin(w) },
+		"wrong totals":      func(w *roundWriter) { begin(w); leave(w); w.content++ },
+		"something behind": func(w *roundWriter) {
+			begin(w)
+			leave(w)
+			w.kind(recordEnd)
+			w.number(1)
+			w.number(1)
+			w.number(0)
 		},
-		"bytes that never come": func(e *encoder) { e.begin(); e.otherRecord(regular); e.run(0, 10) },
-		"impossible flags":      func(e *encoder) { e.begin(); e.otherRecord(Entry{Name: "f", Mode: unix.S_IFREG, Flags: 0x80000}) },
-		"foreign attribute": func(e *encoder) {
-			e.begin()
-			e.otherRecord(Entry{Name: "f", Mode: unix.S_IFREG, Xattrs: []Xattr{{Name: "system.nfs4_acl"}}})
+		"unknown record":      func(w *roundWriter) { begin(w); w.kind(99) },
+		"nothing":             func(w *roundWriter) { w.kind(recordRound) },
+		"leave of a file":     func(w *roundWriter) { begin(w); w.leave(&regular) },
+		"directory as other":  func(w *roundWriter) { begin(w); w.other(&Entry{Name: "d", Mode: unix.S_IFDIR}) },
+		"twice the same name": func(w *roundWriter) { begin(w); w.directory("d"); leave(w); w.directory("d") },
+		"unknown type":        func(w *roundWriter) { begin(w); w.other(&Entry{Name: "x", Mode: 0o644}) },
+		"link to nothing":     func(w *roundWriter) { begin(w); w.link("l", 7) },
+		"content behind end":  func(w *roundWriter) { begin(w); w.other(&regular); w.hole(5); w.bytes([]byte("123456")) },
+		"hole behind end":     func(w *roundWriter) { begin(w); w.other(&regular); w.hole(math.MaxInt64) },
+		"more than agreed": func(w *roundWriter) {
+			begin(w)
+			w.other(&Entry{Name: "f", Mode: unix.S_IFREG, Size: 1 << 40})
+			w.bytes(make([]byte, 2<<20))
+			w.endContent()
+			leave(w)
 		},
-		"stored 2^63": func(e *encoder) {
-			e.begin()
-			e.otherRecord(Entry{Name: "f", Mode: unix.S_IFREG, Size: 1, Stored: math.MaxInt64})
+		"more names than agreed": func(w *roundWriter) {
+			begin(w)
+			for i := range 1001 {
+				w.other(&Entry{Name: fmt.Sprint(i), Mode: unix.S_IFIFO})
+			}
+			leave(w)
 		},
-		"size 2^63": func(e *encoder) {
-			e.begin()
-			e.kind(recordOther)
-			e.text("f")
-			e.number(unix.S_IFREG)
-			e.number(0)
-			e.number(0)
-			e.number(1 << 63)
+		"bytes that never come": func(w *roundWriter) {
+			begin(w)
+			w.other(&regular)
+			w.scratch = append(w.scratch, byte(opData), 10, 0, 0, 0)
 		},
-		"name of 2^63 bytes": func(e *encoder) { e.begin(); e.kind(recordDirectory); e.number(1 << 63) },
-		"endless number": func(e *encoder) {
-			e.begin()
-			e.kind(recordDirectory)
-			e.scratch = append(e.scratch, bytes.Repeat([]byte{0xff}, 30)...)
+		"impossible flags": func(w *roundWriter) { begin(w); w.other(&Entry{Name: "f", Mode: unix.S_IFREG, Flags: 0x80000}) },
+		"foreign attribute": func(w *roundWriter) {
+			begin(w)
+			w.other(&Entry{Name: "f", Mode: unix.S_IFREG, Xattrs: []Xattr{{Name: "system.nfs4_acl"}}})
+		},
+		"stored 2^63": func(w *roundWriter) {
+			begin(w)
+			w.other(&Entry{Name: "f", Mode: unix.S_IFREG, Size: 1, Stored: math.MaxInt64})
+		},
+		"size 2^63": func(w *roundWriter) {
+			begin(w)
+			w.kind(recordOther)
+			w.text("f")
+			w.number(unix.S_IFREG)
+			w.number(0)
+			w.number(0)
+			w.number(1 << 63)
+		},
+		"name of 2^63 bytes": func(w *roundWriter) { begin(w); w.kind(recordDirectory); w.number(1 << 63) },
+		"endless number": func(w *roundWriter) {
+			begin(w)
+			w.kind(recordDirectory)
+			w.scratch = append(w.scratch, bytes.Repeat([]byte{0xff}, 30)...)
 		},
 	} {
 		t.Run(what, func(t *testing.T) { refused(t, forge(t, write)) })
@@ -178,7 +167,7 @@ func TestBrokenRules(t *testing.T) {
 }
 
 func TestBrokenBlocks(t *testing.T) {
-	good := forge(t, func(e *encoder) { e.begin(); e.leaveRecord(); e.endRecord(1, 1, 0) })
+	good := forge(t, func(w *roundWriter) { begin(w); leave(w) })
 	version := bytes.Clone(good)
 	version[len(streamMagic)]++
 	if err := refused(t, version); !errors.Is(err, ErrVersion) {
@@ -228,9 +217,10 @@ func TestDamagedAnywhere(t *testing.T) {
 func TestLimitsAndPlaces(t *testing.T) {
 	source := scratch(t)
 	write(t, filepath.Join(source, "a"), "12345")
+	check(t, os.Mkdir(filepath.Join(source, "b"), 0o700))
 	stream := send(t, Tree{Kind: Writable, Path: source})
 	receive := func(ctx context.Context, place Place, limits Limits) error {
-		return ReceiveTrees(ctx, bytes.NewReader(stream), place, limits)
+		return receiveTrees(ctx, bytes.NewReader(stream), place, limits)
 	}
 	dir := scratch(t)
 	cancelled, cancel := context.WithCancel(context.Background())
@@ -261,13 +251,13 @@ func TestOnlyEmptyDirectoriesAreFilled(t *testing.T) {
 	check(t, os.Mkdir(target, 0o755))
 	write(t, filepath.Join(target, "mine"), "precious")
 	before := snapshot(t, dir, nil)
-	if err := ReceiveTrees(context.Background(), bytes.NewReader(stream), into(dir), Limits{}); err == nil {
+	if err := receiveTrees(context.Background(), bytes.NewReader(stream), into(dir), Limits{}); err == nil {
 		t.Error("a directory with files in it was filled")
 	}
 	same(t, before, snapshot(t, dir, nil))
 
 	check(t, os.Remove(filepath.Join(target, "mine")))
-	if err := ReceiveTrees(context.Background(), bytes.NewReader(stream[:len(stream)-1]), into(dir), Limits{}); err == nil {
+	if err := receiveTrees(context.Background(), bytes.NewReader(stream[:len(stream)-1]), into(dir), Limits{}); err == nil {
 		t.Error("a truncated stream was accepted")
 	}
 	if left, err := os.ReadDir(target); err != nil || len(left) > 0 {
@@ -284,7 +274,7 @@ func TestNoSpace(t *testing.T) {
 	t.Cleanup(func() { check(t, unix.Unmount(dir, 0)) })
 	for _, name := range []string{"more", "some"} {
 		stream := send(t, Tree{Kind: Writable, Path: source})
-		err := ReceiveTrees(context.Background(), bytes.NewReader(stream), into(dir), Limits{})
+		err := receiveTrees(context.Background(), bytes.NewReader(stream), into(dir), Limits{})
 		var space *NoSpaceError
 		if !errors.As(err, &space) || !errors.Is(err, unix.ENOSPC) || space.Needed < 300<<10 {
 			t.Fatalf("got %v", err)
@@ -305,13 +295,13 @@ func TestSourceErrors(t *testing.T) {
 	file := filepath.Join(dir, "file")
 	write(t, file, "x")
 	for _, path := range []string{file, filepath.Join(dir, "missing")} {
-		err := SendTrees(context.Background(), &bytes.Buffer{}, []Tree{{Kind: Writable, Path: path}}, nil)
+		err := sendTrees(context.Background(), &bytes.Buffer{}, []Tree{{Kind: Writable, Path: path}}, nil)
 		if err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	write(t, filepath.Join(dir, "big"), strings.Repeat("x", 4<<20))
-	if err := SendTrees(context.Background(), brokenWriter{}, []Tree{{Kind: Writable, Path: dir}}, nil); !errors.Is(err, os.ErrClosed) {
+	if err := sendTrees(context.Background(), brokenWriter{}, []Tree{{Kind: Writable, Path: dir}}, nil); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("closed connection: %v", err)
 	}
 }
@@ -325,22 +315,26 @@ func (brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzReceive gives arbitrary records, in blocks with the right digest, to the receiver.
-func FuzzReceive(f *testing.F) {
+// FuzzMirror gives arbitrary records, in blocks with the right digest, to a mirror that has something of everything.
+func FuzzMirror(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(payload(f, func(e *encoder) {
-		e.begin()
-		e.directoryRecord("d")
-		e.otherRecord(Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "/", Links: 1, Xattrs: []Xattr{{Name: "trusted.x", Value: []byte("v")}}})
-		e.leaveRecord()
-		e.otherRecord(Entry{Name: "f", Mode: unix.S_IFREG | 0o4755, Size: 4, Links: 2, Flags: flagImmutable})
-		e.run(1, 1)
-		e.scratch = append(e.scratch, 'x')
-		e.run(0, 0)
-		e.linkRecord("g", 2, 0)
-		e.linkRecord("h", 1, 1)
-		e.leaveRecord()
-		e.endRecord(1, 6, 1)
+	f.Add(payload(f, oneOfEach))
+	f.Add(payload(f, func(w *roundWriter) { fuzzBase(w) }))
+	f.Add(payload(f, func(w *roundWriter) {
+		begin(w)
+		w.enter("d")
+		w.park("f", 3)
+		w.up()
+		w.place(3, &Entry{Name: "moved", Mode: unix.S_IFREG | 0o600, Size: 6}, withCopies)
+		w.copy(1, 3)
+		w.bytes([]byte("x"))
+		w.keep(2)
+		w.endContent()
+		w.link("another", 1)
+		w.change(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "/", Links: 1}, keepContent)
+		w.remove("g")
+		w.forget(1)
+		leave(w)
 	}))
 	dir := f.TempDir()
 	victim := filepath.Join(dir, "victim")
@@ -348,18 +342,21 @@ func FuzzReceive(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, records []byte) {
-		stream := forge(t, func(e *encoder) { e.scratch = records })
 		target := filepath.Join(dir, "target")
 		place := func(TreeKind, string) (string, error) { return target, nil }
-		err := ReceiveTrees(context.Background(), bytes.NewReader(stream), place, Limits{Bytes: 1 << 16, Entries: 1000})
-		if _, statErr := os.Lstat(target); err != nil && statErr == nil {
-			t.Errorf("after %v something is left", err)
+		m := NewMirror(place, Limits{Bytes: 1 << 16, Entries: 1000})
+		if _, err := m.Round(context.Background(), bytes.NewReader(forgeRound(t, 1, liveRound, fuzzBase))); err != nil {
+			t.Fatal(err)
 		}
-		if err := RemoveTree(target); err != nil {
+		stream := forgeRound(t, 2, lastRound, func(w *roundWriter) { w.scratch = append(w.scratch, records...) })
+		if _, err := m.Round(context.Background(), bytes.NewReader(stream)); err == nil && m.b.used.bytes > 1<<16 {
+			t.Errorf("counted %+v", m.b.used)
+		}
+		if err := m.Undo(); err != nil {
 			t.Error(err)
 		}
 		if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
-			t.Errorf("something was made outside: %v %v", names, err)
+			t.Errorf("something is left: %v %v", names, err)
 		}
 		if content, err := os.ReadFile(victim); err != nil || string(content) != "untouched" {
 			t.Errorf("the file outside now has %q, %v", content, err)
@@ -367,9 +364,32 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-func payload(t testing.TB, write func(e *encoder)) []byte {
+// fuzzBase is what there is before arbitrary records come.
+func fuzzBase(w *roundWriter) {
+	begin(w)
+	w.directory("d")
+	w.other(&Entry{Name: "f", Mode: unix.S_IFREG | 0o4755, Size: 4})
+	w.hole(1)
+	w.bytes([]byte("x"))
+	w.endContent()
+	leave(w)
+	w.other(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "/", Links: 1, Xattrs: []Xattr{{Name: "trusted.x", Value: []byte("v")}}})
+	w.other(&Entry{Name: "g", Mode: unix.S_IFREG, Links: 2, Flags: flagImmutable})
+	w.endContent()
+	w.link("h", 2)
+	w.link("m", 1)
+	leave(w)
+}
+
+// payload is what a round consists of between its first record and its last.
+func payload(t testing.TB, write func(w *roundWriter)) []byte {
 	t.Helper()
-	e := &encoder{}
-	write(e)
-	return e.scratch
+	var out bytes.Buffer
+	w, err := newRoundWriter(&out, 1, lastRound, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(w.out.block)
+	write(w)
+	return bytes.Clone(w.out.block[before:])
 }

@@ -8,10 +8,19 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/lab/workload/torture"
 )
 
 // TestMain runs the tests in a mount namespace of their own, so that no mount of theirs can stay behind.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == torture.Command {
+		if err := torture.Run(os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	const marker = "GODWIT_FILES_TEST_NAMESPACE"
 	if os.Getenv(marker) == "" {
 		runtime.LockOSThread()

@@ -12,6 +12,17 @@ import (
 // RemoveTree removes a directory and everything in it, whatever a container has put there: any depth, any names,
 // immutable files. It follows no link and stops at mounts. That there is no such directory is success.
 func RemoveTree(path string) error {
+	if err := EmptyTree(path); err != nil {
+		return err
+	}
+	if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &os.PathError{Op: "remove", Path: path, Err: err}
+	}
+	return nil
+}
+
+// EmptyTree removes everything in a directory, as RemoveTree does, and leaves the directory. That there is none is success.
+func EmptyTree(path string) error {
 	fd, err := unix.Open(path, openDirectoryFlags, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -20,17 +31,14 @@ func RemoveTree(path string) error {
 		return &os.PathError{Op: "remove", Path: path, Err: err}
 	}
 	unlock(fd)
-	if err := emptyDirectory(fd); err != nil {
+	if err := emptyDirectory(fd, nil); err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
-	}
-	if err := unix.Rmdir(path); err != nil {
-		return &os.PathError{Op: "remove", Path: path, Err: err}
 	}
 	return nil
 }
 
-// emptyDirectory removes what is in an open directory, and closes it.
-func emptyDirectory(fd int) error {
+// emptyDirectory removes what is in an open directory, and closes it. What is gone is counted, if anybody counts.
+func emptyDirectory(fd int, count *usage) error {
 	w, err := newWalk(fd)
 	if err != nil {
 		return err
@@ -41,9 +49,9 @@ func emptyDirectory(fd int) error {
 		name, kind, err := w.next()
 		switch {
 		case errors.Is(err, io.EOF):
-			err = emptied(w)
+			err = emptied(w, count)
 		case err == nil:
-			err = discard(w, name, kind)
+			err = discard(w, name, kind, count)
 		}
 		if err != nil {
 			return fmt.Errorf("%q: %w", w.path(name), err)
@@ -53,17 +61,20 @@ func emptyDirectory(fd int) error {
 }
 
 // emptied goes back from a directory all of whose names were seen, and removes it.
-func emptied(w *walk) error {
+func emptied(w *walk, count *usage) error {
 	name := w.name()
 	if err := w.ascend(); err != nil || w.depth() == 0 {
 		return err
 	}
+	if count != nil {
+		count.entries--
+	}
 	return unlink(w.fd(), name, unix.AT_REMOVEDIR)
 }
 
-func discard(w *walk, name string, kind byte) error {
+func discard(w *walk, name string, kind byte, count *usage) error {
 	if kind != unix.DT_DIR {
-		err := unlink(w.fd(), name, 0)
+		err := discardFile(w.fd(), name, count)
 		if kind != unix.DT_UNKNOWN || !errors.Is(err, unix.EISDIR) {
 			return err
 		}
@@ -78,29 +89,21 @@ func discard(w *walk, name string, kind byte) error {
 	return err
 }
 
-// unlink removes a name, and what may forbid that: flags of the file itself. Those of the directory are gone already.
-func unlink(dirfd int, name string, flags int) error {
-	err := unix.Unlinkat(dirfd, name, flags)
+func discardFile(dirfd int, name string, count *usage) error {
 	var stat unix.Stat_t
-	if errors.Is(err, unix.EPERM) && unix.Fstatat(dirfd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && stat.Mode&unix.S_IFMT == unix.S_IFREG {
-		fd, openErr := unix.Openat(dirfd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-		if openErr != nil {
+	if count != nil {
+		if err := unix.Fstatat(dirfd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err
 		}
-		unlock(fd)
-		unix.Close(fd)
-		err = unix.Unlinkat(dirfd, name, flags)
 	}
-	if errors.Is(err, unix.ENOENT) {
-		return nil
+	err := unlink(dirfd, name, 0)
+	if err == nil && count != nil {
+		count.gone(&stat)
 	}
 	return err
 }
 
-// unlock takes away the flags that forbid changes. If it cannot, the change that follows fails and says so.
-func unlock(fd int) {
-	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
-	if err == nil && flags&lockingFlags != 0 {
-		_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags&^lockingFlags))
-	}
+// unlink removes a name, and what may forbid that: flags of the file itself. Those of the directory are gone already.
+func unlink(dirfd int, name string, flags int) error {
+	return unlessGone(withoutLocks(dirfd, name, func() error { return unix.Unlinkat(dirfd, name, flags) }))
 }

@@ -12,7 +12,7 @@ import (
 // Size is how much there is in a tree.
 type Size struct {
 	Entries int64
-	Bytes   int64 // of regular files, without holes: about what SendTrees sends and what a copy takes
+	Bytes   int64 // of regular files, without holes: about what a first copy sends and takes
 }
 
 // TreeSize measures a tree, which may change meanwhile. Files with several names count once for each.

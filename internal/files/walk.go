@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -26,6 +27,9 @@ func (l *listing) read(fd int) (string, byte, error) {
 	for {
 		if len(l.unread) == 0 {
 			n, err := unix.Getdents(fd, l.buffer)
+			if errors.Is(err, unix.ENOENT) {
+				n, err = 0, nil // the directory was removed, so it has no names any more
+			}
 			if err != nil {
 				return "", 0, fmt.Errorf("read the directory: %w", err)
 			}
@@ -122,4 +126,12 @@ func (w *walk) release(l *listing) {
 		w.free = append(w.free, l.buffer)
 		l.buffer, l.unread = nil, nil
 	}
+}
+
+// unlessGone forgives that a name is not there any more.
+func unlessGone(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
 }

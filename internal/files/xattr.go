@@ -122,7 +122,10 @@ func (x *xattrReader) read(n node) ([]Xattr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list extended attributes: %w", err)
 	}
-	var found []Xattr
+	var (
+		found []Xattr
+		total int
+	)
 	for raw := range bytes.SplitSeq(x.names[:length], []byte{0}) {
 		name := string(raw)
 		if name == "" || !portableXattr(name) {
@@ -135,6 +138,9 @@ func (x *xattrReader) read(n node) ([]Xattr, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read extended attribute %q: %w", name, err)
 		}
+		if total += len(name) + size; total > maxXattrBytes || len(found) >= maxXattrs {
+			return nil, fmt.Errorf("more than %d extended attributes, or %d bytes of them, cannot be copied", maxXattrs, maxXattrBytes)
+		}
 		found = append(found, Xattr{Name: name, Value: bytes.Clone(x.values[:size])})
 	}
 	return found, nil
@@ -145,24 +151,6 @@ func setXattrs(n node, attributes []Xattr) error {
 	for _, attribute := range attributes {
 		if err := n.set(attribute.Name, attribute.Value); err != nil {
 			return fmt.Errorf("set extended attribute %q: %w", attribute.Name, err)
-		}
-	}
-	return nil
-}
-
-// clearXattrs removes what a directory that was there before has, above all a default ACL, which everything made in
-// it would inherit.
-func clearXattrs(n node) error {
-	present, err := newXattrReader().read(n)
-	if err != nil {
-		return err
-	}
-	for _, attribute := range present {
-		if strings.HasPrefix(attribute.Name, "security.selinux") {
-			continue // cannot be removed where SELinux is on, and is replaced where the source has one
-		}
-		if err := n.remove(attribute.Name); err != nil && !errors.Is(err, unix.ENODATA) {
-			return fmt.Errorf("remove extended attribute %q: %w", attribute.Name, err)
 		}
 	}
 	return nil

@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -206,4 +208,24 @@ func everything(t *testing.T, root string) map[string]string {
 		return nil
 	}))
 	return all
+}
+
+func TestHealthOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		config v1.Config
+		want   *Health
+	}{
+		"nothing": {v1.Config{}, nil},
+		"none":    {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"NONE"}}}, &Health{}},
+		"program": {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/check", "-q"}, Retries: 2, StartPeriod: time.Second}},
+			&Health{Command: []string{"/check", "-q"}, Retries: 2, StartPeriod: time.Second}},
+		"shell": {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"CMD-SHELL", "a | b"}}}, &Health{Command: []string{"/bin/sh", "-c", "a | b"}}},
+		"own shell": {v1.Config{Shell: []string{"/bin/bash", "-ec"}, Healthcheck: &v1.HealthConfig{Test: []string{"CMD-SHELL", "a"}}},
+			&Health{Command: []string{"/bin/bash", "-ec", "a"}}},
+		"odd": {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"WHAT"}}}, &Health{}},
+	} {
+		if have := healthOf(c.config); !reflect.DeepEqual(have, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, have, c.want)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 // Package image keeps images and their layers in a node's state directory.
 //
 //	images/sha256/ID/config.json      an image's configuration, as it came: its digest is the image's ID
+//	images/sha256/ID/origin.json      which registry it was pulled from, if it was
 //	images/names.json                 names of images
 //	layers/sha256/DIFFID/fs           a layer unpacked, with whiteouts as overlayfs has them
 //	layers/sha256/DIFFID/layer.tar.zst  the same layer as it came, compressed

@@ -232,7 +232,7 @@ func FuzzLayer(f *testing.F) {
 		keep, err := os.CreateTemp(t.TempDir(), "")
 		check(t, err)
 		defer keep.Close()
-		if _, err := unpack(bytes.NewReader(archive), digestOf(archive), tree, keep); err == nil && len(archive) < 512 {
+		if _, _, err := unpack(bytes.NewReader(archive), digestOf(archive), tree, keep, 0); err == nil && len(archive) < 512 {
 			t.Error("less than a header is no archive")
 		}
 		check(t, os.RemoveAll(tree))

@@ -41,9 +41,39 @@ type Config struct {
 	User         string            `json:"user"`
 	WorkingDir   string            `json:"working_dir"`
 	StopSignal   string            `json:"stop_signal"`
+	Health       *Health           `json:"health,omitempty"` // nil: it says nothing of it
 	ExposedPorts []string          `json:"exposed_ports"`
 	Volumes      []string          `json:"volumes"`
 	Labels       map[string]string `json:"labels"`
+}
+
+// Health is how an image wants its containers to be looked after (Docker's HEALTHCHECK). Zero is the engine's default.
+type Health struct {
+	Command     []string      `json:"command"` // empty: not at all
+	Interval    time.Duration `json:"interval"`
+	Timeout     time.Duration `json:"timeout"`
+	StartPeriod time.Duration `json:"start_period"`
+	Retries     int           `json:"retries"`
+}
+
+// healthOf reads a health check: its first word says how the others are meant.
+func healthOf(config v1.Config) *Health {
+	check := config.Healthcheck
+	if check == nil || len(check.Test) == 0 {
+		return nil
+	}
+	health := &Health{Interval: check.Interval, Timeout: check.Timeout, StartPeriod: check.StartPeriod, Retries: check.Retries}
+	switch check.Test[0] {
+	case "CMD":
+		health.Command = check.Test[1:]
+	case "CMD-SHELL":
+		shell := config.Shell
+		if len(shell) == 0 {
+			shell = []string{"/bin/sh", "-c"}
+		}
+		health.Command = slices.Concat(shell, check.Test[1:])
+	}
+	return health
 }
 
 // MaxConfig is the largest configuration that is accepted, in bytes.
@@ -51,6 +81,14 @@ const MaxConfig = 8 << 20
 
 // maxLayers is what an overlay mount can take: 500 (OVL_MAX_STACK); Docker allows 127.
 const maxLayers = 256
+
+// CheckDigest refuses what is not the name of a layer or the ID of an image.
+func CheckDigest(digest string) error {
+	if !digestPattern.MatchString(digest) {
+		return fmt.Errorf("%w: %.80q is not a SHA-256 digest", ErrInvalid, digest)
+	}
+	return nil
+}
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
@@ -78,7 +116,7 @@ func parseConfig(raw []byte) (Image, error) {
 	}
 	image.Config = Config{
 		Entrypoint: file.Config.Entrypoint, Cmd: file.Config.Cmd, Env: file.Config.Env, User: file.Config.User,
-		WorkingDir: file.Config.WorkingDir, StopSignal: file.Config.StopSignal, Labels: file.Config.Labels,
+		WorkingDir: file.Config.WorkingDir, StopSignal: file.Config.StopSignal, Labels: file.Config.Labels, Health: healthOf(file.Config),
 		ExposedPorts: sortedKeys(file.Config.ExposedPorts), Volumes: sortedKeys(file.Config.Volumes),
 	}
 	return image, nil

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
@@ -18,9 +17,10 @@ import (
 
 // LayerInfo says how large a layer is.
 type LayerInfo struct {
-	DiffID string `json:"diff_id"`
-	Size   int64  `json:"size_bytes"`   // of its files
-	Stored int64  `json:"stored_bytes"` // of its archive, which ExportLayer sends
+	DiffID  string `json:"diff_id"`
+	Size    int64  `json:"size_bytes"`    // of its files
+	Archive int64  `json:"archive_bytes"` // of its archive, not compressed
+	Stored  int64  `json:"stored_bytes"`  // of its archive as it is kept, which ExportLayer sends
 }
 
 const (
@@ -109,15 +109,25 @@ type blob struct {
 	open   func() (io.ReadCloser, error)
 	digest string // of its bytes, compressed or not as they are; empty if unknown
 	size   int64  // meaningful if digest is known
+	most   int64  // bytes that the archive may have when it is not compressed; 0: any number
 }
 
-// addLayer makes a layer unless it is here. The store must be held.
+// addLayer makes a layer unless it is here, and returns when it is on the disk. The store must be held.
 func (s *Store) addLayer(ctx context.Context, diffID string, from blob) error {
+	done, err := s.alone(ctx, diffID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return s.make(ctx, diffID, from, publish)
+}
+
+// make makes a layer unless it is here. Nobody else may make it meanwhile.
+func (s *Store) make(ctx context.Context, diffID string, from blob, publish func(unfinished, dir string) error) error {
 	dir, err := s.layerDir(diffID)
 	if err != nil {
 		return err
 	}
-	defer s.alone(diffID)()
 	if s.HasLayer(diffID) {
 		return nil
 	}
@@ -135,19 +145,6 @@ func (s *Store) addLayer(ctx context.Context, diffID string, from blob) error {
 		return errors.Join(fmt.Errorf("layer %s: %w", diffID, err), files.RemoveTree(unfinished))
 	}
 	return nil
-}
-
-// alone waits until nobody else in this process makes the layer.
-func (s *Store) alone(diffID string) (done func()) {
-	s.mu.Lock()
-	lock, ok := s.making[diffID]
-	if !ok {
-		lock = new(sync.Mutex)
-		s.making[diffID] = lock
-	}
-	s.mu.Unlock()
-	lock.Lock()
-	return lock.Unlock
 }
 
 func (s *Store) makeLayer(ctx context.Context, dir, diffID string, from blob) error {
@@ -168,7 +165,7 @@ func (s *Store) makeLayer(ctx context.Context, dir, diffID string, from blob) er
 		return err
 	}
 	defer raw.Close()
-	size, err := unpack(contextReader{ctx, from.checked(raw)}, diffID, tree, archive)
+	size, length, err := unpack(contextReader{ctx, from.checked(raw)}, diffID, tree, archive, from.most)
 	if err != nil {
 		return err
 	}
@@ -176,7 +173,7 @@ func (s *Store) makeLayer(ctx context.Context, dir, diffID string, from blob) er
 	if err != nil {
 		return err
 	}
-	info, err := json.Marshal(LayerInfo{DiffID: diffID, Size: size, Stored: stored})
+	info, err := json.Marshal(LayerInfo{DiffID: diffID, Size: size, Archive: length, Stored: stored})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"runtime"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -69,7 +70,11 @@ func (s *Store) pull(ctx context.Context, ref string, options PullOptions, progr
 	if err != nil {
 		return Image{}, err
 	}
-	return images[0], nil
+	origin := Origin{Repository: reference.Context().Name(), PlainHTTP: options.PlainHTTP}
+	for i, diffID := range images[0].Layers {
+		origin.Layers = append(origin.Layers, OriginBlob{DiffID: diffID, Digest: image.blobs[i].digest, Size: image.blobs[i].size})
+	}
+	return images[0], s.saveOrigin(filepath.Join(s.imageDir(images[0].ID), originName), origin)
 }
 
 // describeRemote reads the manifest and the configuration, whose digests the library compares.

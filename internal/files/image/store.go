@@ -21,15 +21,17 @@ import (
 type Store struct {
 	dir string
 
-	mu     sync.Mutex             // guards what follows
-	making map[string]*sync.Mutex // layers being made by this process, so that none is made twice
+	mu      sync.Mutex         // guards what follows
+	making  map[string]*making // layers being made by this process, so that none is made twice
+	pending []string           // directories of layers that are here and may not be on the disk yet
+	syncing bool               // somebody brings them to the disk
 }
 
 const temporary = ".new-"
 
 // Open finds or makes the store below a state directory, and removes what an interrupted load has left.
 func Open(stateDir string) (*Store, error) {
-	s := &Store{dir: stateDir, making: make(map[string]*sync.Mutex)}
+	s := &Store{dir: stateDir, making: make(map[string]*making)}
 	for _, dir := range []string{s.imagesDir(), s.layersDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("image store: %w", err)
@@ -43,7 +45,10 @@ func Open(stateDir string) (*Store, error) {
 		return nil, err
 	}
 	defer release()
-	return s, s.sweepTemporary()
+	if err := s.sweepTemporary(); err != nil {
+		return nil, err
+	}
+	return s, s.sweepUnsynced()
 }
 
 func (s *Store) imagesDir() string { return filepath.Join(s.dir, "images", "sha256") }
@@ -93,11 +98,19 @@ func (s *Store) sweepTemporary() error {
 	return nil
 }
 
-// publish gives a finished directory its name. That it is there already is success: content decides names.
+// publish gives a finished directory its name when it is on the disk.
 func publish(unfinished, dir string) error {
 	if err := files.Sync(unfinished); err != nil {
 		return err
 	}
+	if err := rename(unfinished, dir); err != nil {
+		return err
+	}
+	return kernel.SyncDir(filepath.Dir(dir))
+}
+
+// rename gives a finished directory its name. That it is there already is success: content decides names.
+func rename(unfinished, dir string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, unfinished, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EEXIST) {
 		return files.RemoveTree(unfinished)
@@ -105,7 +118,7 @@ func publish(unfinished, dir string) error {
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: unfinished, New: dir, Err: err}
 	}
-	return kernel.SyncDir(filepath.Dir(dir))
+	return nil
 }
 
 func (s *Store) imageDir(id string) string {

@@ -25,34 +25,48 @@ const unpackBuffer = 256 << 10
 const maxWindow = 128 << 20
 
 // unpack reads a layer's archive once, to its end: it checks the headers, makes the tree, keeps the archive, and
-// compares the digest. It returns the size of the files. Whatever it has written when it fails is for the caller to
-// remove; none of it is outside of the tree.
+// compares the digest. It returns the size of the files and of the plain archive, which may have at most so many bytes (0: any
+// number). Whatever it has written when it fails is for the caller to remove; none of it is outside of the tree.
 //
 // go-archive does all its work below an os.Root, so that names and links in the archive cannot lead out, and needs no
 // chroot and no further process for that.
-func unpack(raw io.Reader, diffID, tree string, keep *os.File) (int64, error) {
+func unpack(raw io.Reader, diffID, tree string, keep *os.File, most int64) (size, length int64, err error) {
 	plain, finish, err := decompress(raw, keep)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	digest := sha256.New()
+	count := &counter{most: most}
+	ahead := readAhead(io.TeeReader(plain, io.MultiWriter(count, digest)))
 	check := startCheck()
-	stream := bufio.NewReaderSize(io.TeeReader(plain, io.MultiWriter(digest, check)), unpackBuffer)
+	stream := bufio.NewReaderSize(io.TeeReader(ahead, check), unpackBuffer)
 	err = archive.Unpack(stream, tree, &archive.TarOptions{WhiteoutFormat: archive.OverlayWhiteoutFormat})
 	if err == nil {
 		_, err = io.Copy(io.Discard, onlyReader{stream}) // what is behind the archive's end counts for the digest
 	}
 	size, refused := check.result(err)
+	ahead.Close()
 	if refused != nil {
 		err = refused
 	}
 	if err = errors.Join(err, finish()); err != nil {
-		return 0, fmt.Errorf("unpack its archive: %w", truncated(err))
+		return 0, 0, fmt.Errorf("unpack its archive: %w", truncated(err))
 	}
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != diffID {
-		return 0, fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
+		return 0, 0, fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
 	}
-	return size, nil
+	return size, count.bytes, nil
+}
+
+// counter counts what is written to it, and ends what is longer than it may be.
+type counter struct{ bytes, most int64 }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.bytes += int64(len(p))
+	if c.most > 0 && c.bytes > c.most {
+		return 0, fmt.Errorf("%w: it has more than the %d bytes that were announced", ErrInvalid, c.most)
+	}
+	return len(p), nil
 }
 
 // truncated says what an early end means.

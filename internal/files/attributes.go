@@ -1,0 +1,202 @@
+package files
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributesOfOpen gives an open file or directory its attributes; exactly means that it may have others, which it
+// must lose. The order matters: a change of owner clears set-id bits and capabilities, an ACL changes the mode,
+// everything changes times or is forbidden by the flags. Those of a file come later (complete).
+func (b *builder) attributesOfOpen(fd int, entry *Entry, exactly bool) error {
+	if err := unix.Fchown(fd, int(entry.UID), int(entry.GID)); err != nil {
+		return fmt.Errorf("set the owner: %w", err)
+	}
+	if err := b.setXattrs(opened(fd), entry.Xattrs, exactly); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, entry.Mode&0o7777); err != nil {
+		return fmt.Errorf("set the mode: %w", err)
+	}
+	times := []unix.Timespec{entry.Accessed.timespec(), entry.Modified.timespec()}
+	if err := unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("set the times: %w", err)
+	}
+	if exactly {
+		return exactInodeFlags(fd, entry.Flags)
+	}
+	return addInodeFlags(fd, entry.Flags)
+}
+
+// attributesOfName does for what cannot be opened what attributesOfOpen does for the rest.
+func (b *builder) attributesOfName(dirfd int, entry *Entry, exactly bool) error {
+	if err := unix.Fchownat(dirfd, entry.Name, int(entry.UID), int(entry.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("set the owner: %w", err)
+	}
+	if err := b.setXattrs(named(dirfd, entry.Name), entry.Xattrs, exactly); err != nil {
+		return err
+	}
+	if entry.Type() != unix.S_IFLNK { // whose mode is always 0777
+		if err := setModeOfName(dirfd, entry); err != nil {
+			return fmt.Errorf("set the mode: %w", err)
+		}
+	}
+	times := []unix.Timespec{entry.Accessed.timespec(), entry.Modified.timespec()}
+	if err := unix.UtimesNanoAt(dirfd, entry.Name, times, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("set the times: %w", err)
+	}
+	return nil
+}
+
+// setModeOfName goes through an O_PATH descriptor, because fchmodat with AT_SYMLINK_NOFOLLOW needs Linux 6.6.
+func setModeOfName(dirfd int, entry *Entry) error {
+	fd, err := openPath(dirfd, entry.Name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Chmod(fdPath(fd), entry.Mode&0o7777)
+}
+
+func (t Timestamp) timespec() unix.Timespec {
+	return unix.Timespec{Sec: t.Seconds, Nsec: int64(t.Nanoseconds)}
+}
+
+func (b *builder) setXattrs(n node, attributes []Xattr, exactly bool) error {
+	if exactly {
+		return b.exactXattrs(n, attributes)
+	}
+	return setXattrs(n, attributes)
+}
+
+// exactXattrs gives a node these attributes and takes away all others that travel.
+func (b *builder) exactXattrs(n node, wanted []Xattr) error {
+	present, err := b.xattrs.read(n)
+	if err != nil {
+		return err
+	}
+	missing := wanted
+	for _, has := range present {
+		i := indexXattr(wanted, has.Name)
+		switch {
+		case i >= 0 && bytes.Equal(wanted[i].Value, has.Value):
+			missing = withoutXattr(missing, has.Name)
+		case i < 0 && !strings.HasPrefix(has.Name, "security.selinux"):
+			// The label cannot be removed where SELinux is on, and is replaced where the source has one.
+			if err := n.remove(has.Name); err != nil && !errors.Is(err, unix.ENODATA) {
+				return fmt.Errorf("remove extended attribute %q: %w", has.Name, err)
+			}
+		}
+	}
+	return setXattrs(n, missing)
+}
+
+func indexXattr(list []Xattr, name string) int {
+	for i := range list {
+		if list[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func withoutXattr(list []Xattr, name string) []Xattr {
+	var rest []Xattr
+	for _, x := range list {
+		if x.Name != name {
+			rest = append(rest, x)
+		}
+	}
+	return rest
+}
+
+// addInodeFlags adds flags. A file system that has none is an error only where it would change what the container
+// can do.
+func addInodeFlags(fd int, flags uint32) error {
+	if flags == 0 {
+		return nil
+	}
+	present, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+	return setInodeFlags(fd, present, present|flags, err)
+}
+
+// exactInodeFlags sets those of the flags that travel, and clears the others.
+func exactInodeFlags(fd int, flags uint32) error {
+	present, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+	return setInodeFlags(fd, present, present&^uint32(portableFlags)|flags, err)
+}
+
+func setInodeFlags(fd int, present, wanted uint32, err error) error {
+	if err == nil && present != wanted {
+		err = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(wanted))
+	}
+	if err != nil && wanted&lockingFlags != 0 {
+		return fmt.Errorf("make it immutable or append-only: %w", err)
+	}
+	return nil
+}
+
+// unlock takes away the flags that forbid changes, and tells which. If it cannot, the change that follows fails and
+// says so.
+func unlock(fd int) uint32 {
+	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+	if err != nil || flags&lockingFlags == 0 {
+		return 0
+	}
+	if unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags&^lockingFlags)) != nil {
+		return 0
+	}
+	return flags & lockingFlags
+}
+
+// withoutLocks makes a change to a name that flags of the file itself may forbid. It has them again afterwards.
+func withoutLocks(dirfd int, name string, change func() error) error {
+	err := change()
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	path, openErr := openPath(dirfd, name)
+	if openErr != nil {
+		return err
+	}
+	defer unix.Close(path)
+	return changeUnlocked(path, change, err)
+}
+
+// changeUnlocked tries again what gave an error, without the locks of what is held.
+func changeUnlocked(path int, change func() error, err error) error {
+	fd, openErr := openLockable(path)
+	if openErr != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	unlocked := unlock(fd)
+	if unlocked == 0 {
+		return err
+	}
+	return errors.Join(change(), addInodeFlags(fd, unlocked))
+}
+
+// openLockable opens what can have flags: a regular file or a directory.
+func openLockable(path int) (int, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(path, &stat); err != nil {
+		return -1, err
+	}
+	if kind := stat.Mode & unix.S_IFMT; kind != unix.S_IFREG && kind != unix.S_IFDIR {
+		return -1, unix.EINVAL
+	}
+	return unix.Open(fdPath(path), unix.O_RDONLY|unix.O_NOATIME|unix.O_CLOEXEC, 0)
+}
+
+// openPath gets hold of a name without opening what it stands for: a device or a fifo would notice that.
+func openPath(dirfd int, name string) (int, error) {
+	return unix.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// fdPath is a path to what is open, whatever its names are by now.
+func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

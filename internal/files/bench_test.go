@@ -1,0 +1,161 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime/metrics"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// manyFiles makes a tree of small files.
+func manyFiles(b *testing.B, directories, each int) string {
+	b.Helper()
+	root := filepath.Join(b.TempDir(), "tree")
+	content := bytes.Repeat([]byte("some content\n"), 100)
+	for d := range directories {
+		dir := filepath.Join(root, fmt.Sprintf("d%05d", d))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		for f := range each {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%05d", f)), content[:200+(d*f)%1000], 0o644); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	return root
+}
+
+func BenchmarkManyFiles(b *testing.B) {
+	for _, shape := range []struct{ directories, each int }{{1, 100_000}, {100, 1000}, {12_500, 8}} {
+		b.Run(fmt.Sprintf("%dx%d", shape.directories, shape.each), func(b *testing.B) {
+			root := manyFiles(b, shape.directories, shape.each)
+			var first, idle, ten, named, used time.Duration
+			for range b.N {
+				s, err := NewSource(SourceConfig{Trees: []Tree{{Kind: VolumeOf, Name: "v", Path: root}}, Dir: b.TempDir()})
+				if err != nil {
+					b.Fatal(err)
+				}
+				peak := heapPeak()
+				round := func(kind roundKind) time.Duration {
+					stats, err := s.round(context.Background(), io.Discard, kind, nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					return stats.Duration
+				}
+				first += round(liveRound)
+				round(liveRound)
+				idle += round(liveRound)
+				for i := range 10 {
+					path := filepath.Join(root, fmt.Sprintf("d%05d", i*shape.directories/10), fmt.Sprintf("file-%05d", i*shape.each/10))
+					if err := os.WriteFile(path, []byte(time.Now().String()), 0o644); err != nil {
+						b.Fatal(err)
+					}
+				}
+				before := processorTime(b)
+				ten += round(finalRound)
+				used += processorTime(b) - before
+				if err := os.WriteFile(filepath.Join(root, "d00000", "file-5"), []byte(time.Now().String()), 0o644); err != nil {
+					b.Fatal(err)
+				}
+				if err := os.Rename(filepath.Join(root, "d00000", "file-00000"), filepath.Join(root, "d00000", "file-00000")+"x"); err != nil {
+					b.Fatal(err)
+				}
+				named += round(finalRound)
+				b.ReportMetric(peak(), "MB-heap")
+				os.Rename(filepath.Join(root, "d00000", "file-00000")+"x", filepath.Join(root, "d00000", "file-00000"))
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for name, d := range map[string]time.Duration{"first": first, "idle": idle, "ten": ten, "named": named, "ten-processors": used} {
+				b.ReportMetric(float64(d.Microseconds())/1000/float64(b.N), "ms-"+name)
+			}
+		})
+	}
+}
+
+// BenchmarkLargeFile tells what a byte costs that is changed in a large file: while the container runs, in the freeze,
+// and in the freeze if it was changed before the round that came last.
+func BenchmarkLargeFile(b *testing.B) {
+	const size = 1 << 30
+	root := b.TempDir()
+	path := filepath.Join(root, "large")
+	f, err := os.Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := io.Copy(f, io.LimitReader(rand.NewChaCha8([32]byte{}), size)); err != nil {
+		b.Fatal(err)
+	}
+	for range b.N {
+		s, err := NewSource(SourceConfig{Trees: []Tree{{Kind: VolumeOf, Name: "v", Path: root}}, Dir: b.TempDir()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		peak := heapPeak()
+		round := func(what string, kind roundKind, change bool) {
+			if change {
+				if _, err := f.WriteAt([]byte(time.Now().String()[20:21]), size/2); err != nil {
+					b.Fatal(err)
+				}
+			}
+			stats, err := s.round(context.Background(), io.Discard, kind, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(stats.Duration.Microseconds())/1000, "ms-"+what)
+			b.ReportMetric(float64(stats.SentBytes), "bytes-"+what)
+		}
+		round("first", liveRound, false)
+		round("settled", liveRound, false)
+		time.Sleep(20 * time.Millisecond) // The clock of files goes on.
+		round("frozen-change", finalRound, true)
+		time.Sleep(20 * time.Millisecond)
+		round("live-change", liveRound, true)
+		time.Sleep(20 * time.Millisecond)
+		round("settled", liveRound, false)
+		round("quiet", finalRound, false)
+		b.ReportMetric(peak(), "MB-heap")
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// processorTime is what this process has used: on a machine that is busy it tells more than the time that passes.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// heapPeak begins to watch how much memory is in use, and returns a function that ends that and tells the most, in MB.
+func heapPeak() func() float64 {
+	ctx, stop := context.WithCancel(context.Background())
+	most := make(chan float64)
+	go func() {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		var peak uint64
+		for ctx.Err() == nil {
+			metrics.Read(sample)
+			peak = max(peak, sample[0].Value.Uint64())
+			time.Sleep(2 * time.Millisecond)
+		}
+		most <- float64(peak) / 1e6
+	}()
+	return func() float64 { stop(); return <-most }
+}

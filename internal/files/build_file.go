@@ -1,0 +1,189 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// spaceCheck is the size from which on it is worth asking whether a file fits before it is written.
+const spaceCheck = 1 << 20
+
+func (b *builder) other(entry *Entry) error {
+	if err := b.permitted(entry); err != nil {
+		return b.failed("make", entry.Name, err)
+	}
+	if err := b.used.names(1); err != nil {
+		return err
+	}
+	dirfd := b.way.fd()
+	switch entry.Type() {
+	case unix.S_IFREG:
+		return b.create(dirfd, entry)
+	case unix.S_IFLNK:
+		if err := b.edit(func() error { return unix.Symlinkat(entry.Target, dirfd, entry.Name) }); err != nil {
+			return b.failed("make the symbolic link", entry.Name, err)
+		}
+	default:
+		err := b.edit(func() error { return unix.Mknodat(dirfd, entry.Name, entry.Type()|0o600, int(entry.Device)) })
+		if err != nil {
+			return b.failed("make the special file", entry.Name, err)
+		}
+	}
+	return b.completeName(entry, !b.spot().made)
+}
+
+// permitted refuses devices among the engine's own files, none of which is one.
+func (b *builder) permitted(entry *Entry) error {
+	kind := entry.Type()
+	if b.here.kind == Private && (kind == unix.S_IFCHR || kind == unix.S_IFBLK) {
+		return fmt.Errorf("%w: there may be no device among the engine's files", ErrCorrupt)
+	}
+	return nil
+}
+
+func (b *builder) completeName(entry *Entry, exactly bool) error {
+	err := b.attributesOfName(b.way.fd(), entry, exactly)
+	if err == nil {
+		err = b.known(entry)
+	}
+	if err != nil {
+		return b.failed("complete", entry.Name, err)
+	}
+	return nil
+}
+
+func (b *builder) create(dirfd int, entry *Entry) error {
+	if entry.Stored >= spaceCheck {
+		if err := checkSpace(dirfd, b.here.path, entry.Stored); err != nil {
+			return b.failed("create", entry.Name, err)
+		}
+	}
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd := -1
+	err := b.edit(func() (err error) {
+		fd, err = unix.Openat(dirfd, entry.Name, flags, 0o600)
+		return err
+	})
+	if err != nil {
+		return b.failed("create", entry.Name, err)
+	}
+	b.file = openFile{fd: fd, old: -1, entry: entry, fresh: true}
+	return nil
+}
+
+// change is about a name that is there.
+func (b *builder) change(entry *Entry, content contentKind) error {
+	path, err := openPath(b.way.fd(), entry.Name)
+	if err != nil {
+		return b.failed("change", entry.Name, absent(err))
+	}
+	defer unix.Close(path)
+	var stat unix.Stat_t
+	if err := unix.Fstat(path, &stat); err != nil {
+		return b.failed("change", entry.Name, err)
+	}
+	if err := matches(path, entry, &stat); err != nil {
+		return b.failed("change", entry.Name, err)
+	}
+	if entry.Type() != unix.S_IFREG {
+		return b.completeName(entry, true)
+	}
+	return b.reopen(path, &stat, entry, content)
+}
+
+// matches tells whether something can become what an entry says by a change of attributes and content alone.
+func matches(path int, entry *Entry, stat *unix.Stat_t) error {
+	is := describe(entry.Name, stat)
+	if is.Type() == unix.S_IFLNK {
+		var err error
+		if is.Target, err = readLink(path, ""); err != nil {
+			return err
+		}
+	}
+	if is.Type() != entry.Type() || is.Device != entry.Device && is.Type() != unix.S_IFREG || is.Target != entry.Target {
+		return fmt.Errorf("%w: something else is there", ErrCorrupt)
+	}
+	return nil
+}
+
+// reopen opens a regular file to be changed; its content follows, unless it stays.
+func (b *builder) reopen(path int, stat *unix.Stat_t, entry *Entry, content contentKind) error {
+	fd, err := openUnlocked(path, content != keepContent)
+	if err != nil {
+		return b.failed("open", entry.Name, err)
+	}
+	b.file = openFile{fd: fd, old: -1, entry: entry, size: stat.Size, before: occupied(stat)}
+	switch content {
+	case keepContent:
+		if entry.Size != stat.Size {
+			return b.failed("change", entry.Name, fmt.Errorf("%w: it has %d bytes, not %d", ErrCorrupt, stat.Size, entry.Size))
+		}
+		return b.complete()
+	case withCopies:
+		err = b.makeBeside(stat)
+	default:
+		err = b.shorten()
+	}
+	if err != nil {
+		return b.failed("change", entry.Name, err)
+	}
+	return nil
+}
+
+// openUnlocked opens a regular file that is held, and takes away what forbids to change it.
+func openUnlocked(path int, writable bool) (int, error) {
+	mode := unix.O_RDONLY
+	if writable {
+		mode = unix.O_RDWR
+	}
+	const flags = unix.O_NOATIME | unix.O_CLOEXEC
+	fd, err := unix.Open(fdPath(path), mode|flags, 0)
+	if err == nil {
+		unlock(fd) // an append-only or immutable file that is opened for reading
+		return fd, nil
+	}
+	if !errors.Is(err, unix.EPERM) {
+		return -1, err
+	}
+	locked, openErr := unix.Open(fdPath(path), unix.O_RDONLY|flags, 0)
+	if openErr != nil {
+		return -1, err
+	}
+	defer unix.Close(locked)
+	unlock(locked)
+	return unix.Open(fdPath(path), mode|flags, 0)
+}
+
+// discard removes a name in an open directory, and all that is in it if it is a directory.
+func (b *builder) discard(dirfd int, name string) error {
+	var stat unix.Stat_t
+	if err := unix.Fstatat(dirfd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	flags := 0
+	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		fd, err := openDirectory(dirfd, name)
+		if err != nil {
+			return err
+		}
+		unlock(fd)
+		if err := emptyDirectory(fd, &b.used); err != nil {
+			return err
+		}
+		flags = unix.AT_REMOVEDIR
+	}
+	err := withoutLocks(dirfd, name, func() error { return unix.Unlinkat(dirfd, name, flags) })
+	if err == nil {
+		b.used.gone(&stat)
+	}
+	return err
+}
+
+func (b *builder) remove(name string) error {
+	if err := b.edit(func() error { return b.discard(b.way.fd(), name) }); err != nil {
+		return b.failed("remove", name, absent(err))
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package files
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// again goes through the old manifest and what a scan has found, side by side.
+func (f *feeder) again(found *scan) error {
+	plan, err := found.plan.differences()
+	if err != nil {
+		return err
+	}
+	var (
+		in    = f.c.tree.manifest.frames()
+		way   = newWay()
+		gone  goneNames
+		part  frame
+		stack []present
+	)
+	defer func() {
+		for _, p := range stack {
+			p.children.close()
+		}
+	}()
+	for {
+		err := in.next(&part)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		path := way.to(&part)
+		if part.first {
+			if stack, err = f.leave(stack, part.depth); err != nil {
+				return err
+			}
+		}
+		differs := plan.ok && plan.next.frame == part.offset
+		if gone.above(path) {
+			for plan.ok && plan.next.frame == part.offset {
+				if err := plan.advance(); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if part.first {
+			for i := range stack {
+				stack[i].path = path[:len(stack[i].path)] // one string for all
+			}
+			stack = append(stack, present{path: path, depth: part.depth, children: &nameList{}})
+		}
+		top := &stack[len(stack)-1]
+		if !differs || plan.next.absent {
+			if differs {
+				if err := plan.advance(); err != nil {
+					return err
+				}
+			}
+			err = f.keep(part.offset, part.offset+part.length)
+		} else {
+			err = f.part(&part, path, plan, top, &gone)
+		}
+		if err == nil && part.last {
+			err = f.children(top)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := f.leave(stack, 0); err != nil {
+		return err
+	}
+	return f.keep(0, 0)
+}
+
+// present is a directory on the way to the present frame.
+type present struct {
+	path     string
+	depth    int
+	children *nameList  // that are new
+	self     *directory // nil: it is as it was
+}
+
+// leave ends the directories on the way that are as deep or deeper.
+func (f *feeder) leave(stack []present, depth int) ([]present, error) {
+	for len(stack) > 0 && stack[len(stack)-1].depth >= depth {
+		top := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if top.self == nil {
+			continue
+		}
+		if err := f.send(&copyJob{kind: jobLeave, path: top.path, self: top.self}); err != nil {
+			return stack, err
+		}
+	}
+	return stack, nil
+}
+
+// keep says that a piece of the old manifest holds on; several in a row are one job.
+func (f *feeder) keep(start, end int64) error {
+	if f.verbatim.end == start && start != end {
+		f.verbatim.end = end
+		return nil
+	}
+	full := f.verbatim
+	f.verbatim = copyJob{kind: jobVerbatim, start: start, end: end}
+	if full.start == full.end {
+		return nil
+	}
+	return f.put(&full)
+}
+
+// send puts a job behind what was kept.
+func (f *feeder) send(job *copyJob) error {
+	if err := f.keep(0, 0); err != nil {
+		job.close()
+		return err
+	}
+	return f.put(job)
+}
+
+// part sends what is different in a part of a directory.
+func (f *feeder) part(part *frame, path string, plan *differenceReader, top *present, gone *goneNames) error {
+	dir, err := f.open(path)
+	if err != nil {
+		return err
+	}
+	begin := &copyJob{kind: jobPart, path: path, frame: *part}
+	begin.frame.entries = bytes.Clone(part.entries)
+	if plan.next.self {
+		begin.self = &directory{quiet: plan.next.quiet, known: self{stamp: plan.next.stamp, attrs: part.self.attrs}}
+		begin.dir = dir.use()
+		top.self = begin.self
+	}
+	entries := begin.frame.entries
+	if err := f.send(begin); err != nil {
+		return err
+	}
+	old := knownReader{entries}
+	var entry known
+	_, ok := old.next(&entry)
+	job := &copyJob{kind: jobFiles, path: path, dir: dir.use()}
+	defer func() { job.close() }()
+	for plan.ok && plan.next.frame == part.offset {
+		for _, d := range plan.next.deltas {
+			for ok && entry.name < d.name {
+				_, ok = old.next(&entry)
+			}
+			w := want{delta: d}
+			if ok && entry.name == d.name && d.kind == deltaChanged {
+				known := entry
+				w.old = &known
+			}
+			if ok && entry.name == d.name && entry.directory {
+				gone.add(path, d.name)
+			}
+			if job, err = f.want(job, top.children, w); err != nil {
+				return err
+			}
+		}
+		if err := plan.advance(); err != nil {
+			return err
+		}
+	}
+	if err := f.flush(&job); err != nil {
+		return err
+	}
+	return f.put(&copyJob{kind: jobPartEnds, path: path})
+}
+
+// children sends the directories that are new in one that was there.
+func (f *feeder) children(top *present) error {
+	defer top.children.close()
+	for {
+		name, err := top.children.next()
+		if err != nil || name == "" {
+			return err
+		}
+		if err := f.keep(0, 0); err != nil {
+			return err
+		}
+		if err := f.grow(joined(top.path, name), name, top.depth+1); err != nil {
+			return err
+		}
+	}
+}
+
+// goneNames are names of directories that the mirror has no more, in the directories on the way to the present one.
+type goneNames struct {
+	levels []goneLevel
+}
+
+type goneLevel struct {
+	path  string
+	names map[string]bool
+}
+
+func (g *goneNames) add(path, name string) {
+	if n := len(g.levels); n == 0 || g.levels[n-1].path != path {
+		g.levels = append(g.levels, goneLevel{path, make(map[string]bool)})
+	}
+	g.levels[len(g.levels)-1].names[name] = true
+}
+
+// above tells whether a path is that of something gone, or leads through it. Paths come as in a manifest.
+func (g *goneNames) above(path string) bool {
+	for n := len(g.levels); n > 0 && g.levels[n-1].path != path && below(g.levels[n-1].path, path) == ""; n-- {
+		g.levels = g.levels[:n-1]
+	}
+	for _, l := range g.levels {
+		if l.names[below(l.path, path)] {
+			return true
+		}
+	}
+	return false
+}
+
+// below returns the name in a directory through which a path leads; none: "".
+func below(directory, path string) string {
+	if directory != "" {
+		if len(path) <= len(directory) || path[:len(directory)] != directory || path[len(directory)] != '/' {
+			return ""
+		}
+		path = path[len(directory)+1:]
+	}
+	for i := range len(path) {
+		if path[i] == '/' {
+			return path[:i]
+		}
+	}
+	return path
+}

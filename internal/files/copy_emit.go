@@ -1,0 +1,186 @@
+package files
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// emit sends what a job has, in the order of jobs.
+func (c *copier) emit(job *copyJob) error {
+	defer job.close()
+	switch job.kind {
+	case jobVerbatim:
+		return c.writer.verbatim(c.tree.manifest, job.start, job.end)
+	case jobDirectory:
+		return c.emitDirectory(job)
+	case jobPart:
+		c.emitPart(job)
+		return nil
+	case jobFiles:
+		return c.emitFiles(job)
+	case jobPartEnds:
+		if err := c.upTo(""); err != nil {
+			return err
+		}
+		return c.writer.end()
+	default:
+		return c.emitLeave(job)
+	}
+}
+
+func (c *copier) emitDirectory(job *copyJob) error {
+	c.source.stats.Entries++
+	if job.frame.depth == 0 {
+		if err := c.goTo(""); err != nil {
+			return err
+		}
+	} else {
+		if err := c.goTo(parent(job.path)); err != nil {
+			return err
+		}
+		if err := c.out.directory(job.frame.name); err != nil {
+			return err
+		}
+		c.at = job.path
+	}
+	job.frame.self = job.self.known
+	c.writer.begin(&job.frame)
+	c.old, c.oldMore = knownReader{}, false
+	return nil
+}
+
+func (c *copier) emitPart(job *copyJob) {
+	if job.self != nil {
+		job.frame.self = job.self.known
+	}
+	c.writer.begin(&job.frame)
+	c.old = knownReader{job.frame.entries}
+	c.oldRaw, c.oldMore = c.old.next(&c.oldNext)
+}
+
+// upTo takes over what the manifest says of names before one; "": of all.
+func (c *copier) upTo(name string) error {
+	for c.oldMore && (name == "" || c.oldNext.name < name) {
+		if err := c.writer.raw(c.oldRaw); err != nil {
+			return err
+		}
+		c.oldRaw, c.oldMore = c.old.next(&c.oldNext)
+	}
+	if c.oldMore && c.oldNext.name == name {
+		c.oldRaw, c.oldMore = c.old.next(&c.oldNext)
+	}
+	return nil
+}
+
+func (c *copier) emitFiles(job *copyJob) error {
+	begin := 0
+	for i := range job.results {
+		w, res := &job.wants[i], &job.results[i]
+		if err := c.upTo(w.name); err != nil {
+			return err
+		}
+		if w.kind == deltaGone {
+			continue
+		}
+		err := c.emitRecords(job, begin, res)
+		begin = res.end
+		if err == nil && res.deferred {
+			err = c.deferred(job, w, res)
+		}
+		if err == nil {
+			err = c.note(job, w, res)
+		}
+		if err != nil {
+			return fmt.Errorf("%q: %w", joined(job.path, w.name), err)
+		}
+	}
+	return nil
+}
+
+// emitRecords sends what a worker has made for one name.
+func (c *copier) emitRecords(job *copyJob, begin int, res *result) error {
+	if res.end == begin {
+		return nil
+	}
+	if err := c.goTo(job.path); err != nil {
+		return err
+	}
+	c.out.entries += uint64(res.entries)
+	c.out.content += res.data
+	_, err := c.out.out.Write(job.out[begin:res.end])
+	return err
+}
+
+// note writes what the mirror has now under a name.
+func (c *copier) note(job *copyJob, w *want, res *result) error {
+	if w.mode == unix.DT_DIR {
+		return c.writer.add(&known{name: w.name, directory: true})
+	}
+	c.source.stats.Entries++
+	k := &res.known
+	if res.lost {
+		if w.old == nil {
+			return nil
+		}
+		if k = w.old; c.wasParked(job.path, w) {
+			return nil
+		}
+		k.settled = false
+	}
+	if !k.settled && k.stamp.kind() == unix.S_IFREG {
+		c.source.stats.UnsettledFiles++
+		c.source.stats.UnsettledBytes += k.stamp.size()
+	}
+	return c.writer.add(k)
+}
+
+func (c *copier) emitLeave(job *copyJob) error {
+	if !job.self.sends {
+		return nil
+	}
+	if err := c.goTo(job.path); err != nil {
+		return err
+	}
+	if job.path == "" {
+		c.inside = false
+	}
+	c.at = parent(job.path)
+	return c.out.leave(&job.self.entry)
+}
+
+// goTo brings the stream to a directory that the mirror has.
+func (c *copier) goTo(path string) error {
+	if !c.inside {
+		if err := c.out.tree(c.tree.Kind, c.tree.Name); err != nil {
+			return err
+		}
+		c.inside, c.at = true, ""
+	}
+	for c.at != path && (c.at != "" && below(c.at, path) == "") {
+		if err := c.out.up(); err != nil {
+			return err
+		}
+		c.at = parent(c.at)
+	}
+	for c.at != path {
+		name := below(c.at, path)
+		if err := c.out.enter(name); err != nil {
+			return err
+		}
+		c.at = path[:len(path)-len(rest(c.at, path, name))]
+	}
+	return nil
+}
+
+// rest is what a path has behind a name in a directory.
+func rest(directory, path, name string) string { return path[len(joined(directory, name)):] }
+
+func parent(path string) string {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '/' {
+			return path[:i]
+		}
+	}
+	return ""
+}

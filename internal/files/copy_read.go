@@ -1,0 +1,232 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/chunk"
+)
+
+// inlineSize is up to what size files are read by workers, into memory. Larger ones are read into the stream.
+const inlineSize = 128 << 10
+
+// fileReader reads files and their attributes, and makes records of them. It is for one goroutine.
+type fileReader struct {
+	xattrs *xattrReader
+	hasher *chunk.Hasher
+	sketch encoder // for what is only hashed
+	record encoder // for what is sent
+	ops    encoder // content of a small file
+	buffer []byte
+	read   int64 // bytes of content
+}
+
+func (s *Source) newFileReader() (*fileReader, error) {
+	hasher, err := chunk.NewHasher(s.key)
+	return &fileReader{xattrs: newXattrReader(), hasher: hasher}, err
+}
+
+// subject is a file that is being read.
+type subject struct {
+	fd    int // -1 unless it is a regular file
+	stat  unix.Stat_t
+	entry Entry
+}
+
+func (s *subject) close() {
+	if s.fd >= 0 {
+		unix.Close(s.fd)
+		s.fd = -1
+	}
+}
+
+// open finds a file under a name and reads what there is about it but its content. It returns nil if it is not there any
+// more, or is another kind of file than expected (unix.DT_*).
+func (r *fileReader) open(dirfd int, name string, kind byte) (*subject, error) {
+	s := &subject{fd: -1}
+	gone, err := r.find(s, dirfd, name, kind)
+	if err == nil && !gone {
+		s.entry = describe(name, &s.stat)
+		gone, err = r.describe(s, dirfd, name)
+	}
+	if err != nil || gone {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (r *fileReader) find(s *subject, dirfd int, name string, kind byte) (gone bool, err error) {
+	if kind == unix.DT_REG {
+		const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOATIME | unix.O_CLOEXEC
+		s.fd, err = unix.Openat(dirfd, name, flags, 0)
+		if err == nil {
+			_, _ = unix.Seek(s.fd, 0, unix.SEEK_DATA) // Waits for a write that goes on, see settle.go.
+			err = unix.Fstat(s.fd, &s.stat)
+		} else {
+			s.fd = -1
+		}
+	} else {
+		err = unix.Fstatat(dirfd, name, &s.stat, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	switch {
+	case moved(err):
+		return true, nil
+	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.EACCES):
+		return replaced(dirfd, name, kind, err)
+	case errors.Is(err, unix.EAGAIN):
+		return false, fmt.Errorf("open it: a process holds a lease on it, and has been asked to give it up; try again: %w", err)
+	case err != nil:
+		return false, fmt.Errorf("open it: %w", err)
+	}
+	return byte(s.stat.Mode&unix.S_IFMT>>12) != kind, nil
+}
+
+// replaced tells whether what could not be opened is not a file any more: that is how sockets and devices answer. A
+// file that cannot be read, as network file systems have them even for root, is not to be left out.
+func replaced(dirfd int, name string, kind byte, err error) (bool, error) {
+	var now unix.Stat_t
+	if unix.Fstatat(dirfd, name, &now, unix.AT_SYMLINK_NOFOLLOW) == nil && byte(now.Mode&unix.S_IFMT>>12) == kind {
+		return false, fmt.Errorf("open it: %w", err)
+	}
+	return true, nil
+}
+
+// describe adds to an entry what stat does not say.
+func (r *fileReader) describe(s *subject, dirfd int, name string) (gone bool, err error) {
+	if s.fd >= 0 {
+		return false, r.xattrs.complete(&s.entry, s.fd)
+	}
+	if s.entry.Type() == unix.S_IFLNK {
+		s.entry.Target, err = readLink(dirfd, name)
+	}
+	if err == nil {
+		s.entry.Xattrs, err = r.xattrs.read(named(dirfd, name))
+	}
+	if moved(err) || errors.Is(err, unix.EINVAL) { // not a link any more
+		return true, nil
+	}
+	return false, err
+}
+
+// attrs is the digest of an entry. Its name, of which it may have several, and how much disk the source's file system
+// takes for it are no part of that.
+func (r *fileReader) attrs(entry *Entry) chunk.Digest {
+	plain := *entry
+	plain.Name, plain.Stored = "", 0
+	r.sketch.scratch = r.sketch.scratch[:0]
+	r.sketch.entry(&plain)
+	return r.hasher.Of(r.sketch.scratch)
+}
+
+// known makes what the manifest says about a file, but its content.
+func (r *fileReader) known(s *subject, settled bool) known {
+	return known{name: s.entry.Name, settled: settled, stamp: stampOf(&s.stat), attrs: r.attrs(&s.entry), links: s.entry.Links}
+}
+
+// errShorter is a file that has less content than stat said. While the container runs that happens.
+var errShorter = errors.New("it became shorter while it was read")
+
+// inline reads the content of a small file as operations, whose digest it returns. What became shorter has a hole at
+// its end, and an error besides.
+func (r *fileReader) inline(s *subject) (chunk.Digest, uint64, error) {
+	var (
+		data  uint64
+		short error
+	)
+	size := s.entry.Size
+	r.ops.scratch = r.ops.scratch[:0]
+	for done := int64(0); done < size && short == nil; {
+		start, end, err := nextData(s.fd, done, size)
+		if err != nil {
+			return chunk.Digest{}, 0, err
+		}
+		if start == end {
+			break
+		}
+		if start > done {
+			r.ops.scratch = append(r.ops.scratch, byte(opHole))
+			r.ops.number(uint64(start - done))
+		}
+		length := int(end - start)
+		r.ops.dataHeader(length)
+		begin := len(r.ops.scratch)
+		r.ops.scratch = append(r.ops.scratch, make([]byte, length)...)
+		if short = readFull(s.fd, r.ops.scratch[begin:], start); short != nil && !errors.Is(short, errShorter) {
+			return chunk.Digest{}, 0, short
+		}
+		data += uint64(length)
+		done = end
+	}
+	r.read += int64(data)
+	r.ops.scratch = append(r.ops.scratch, byte(opEnd))
+	r.sketch.scratch = r.sketch.scratch[:0]
+	r.sketch.number(uint64(size))
+	r.hasher.Write(r.sketch.scratch)
+	r.hasher.Write(r.ops.scratch)
+	return r.hasher.Sum(), data, short
+}
+
+// dataHeader begins a data operation.
+func (e *encoder) dataHeader(length int) {
+	e.scratch = append(e.scratch, byte(opData), byte(length), byte(length>>8), byte(length>>16), byte(length>>24))
+}
+
+func readFull(fd int, p []byte, offset int64) error {
+	n, err := readMost(fd, p, offset)
+	if err == nil && n < len(p) {
+		clear(p[n:])
+		return errShorter
+	}
+	return err
+}
+
+// readMost reads up to the end of the file.
+func readMost(fd int, p []byte, offset int64) (int, error) {
+	done := 0
+	for done < len(p) {
+		n, err := unix.Pread(fd, p[done:], offset+int64(done))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return done, fmt.Errorf("read it: %w", err)
+		case n == 0:
+			return done, nil
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// nextData finds the first bytes at or behind a position that are not in a hole; none: start == end.
+func nextData(fd int, from, size int64) (start, end int64, err error) {
+	if from >= size {
+		return size, size, nil
+	}
+	start, err = unix.Seek(fd, from, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return size, size, nil
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return from, size, nil // this file system does not tell
+	case err != nil:
+		return 0, 0, fmt.Errorf("look for data: %w", err)
+	}
+	if start >= size {
+		return size, size, nil
+	}
+	end, err = unix.Seek(fd, start, unix.SEEK_HOLE)
+	if errors.Is(err, unix.ENXIO) {
+		return size, size, nil // it became shorter
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("look for a hole: %w", err)
+	}
+	if end = min(end, size); end <= start { // a hole was punched meanwhile
+		return start, min(start+1, size), nil
+	}
+	return start, end, nil
+}

@@ -1,0 +1,90 @@
+package image
+
+import "io"
+
+// aheadPieces bounds what is read ahead, in pieces of unpackBuffer.
+const aheadPieces = 8
+
+// ahead reads from something in a goroutine of its own, so that what makes the bytes (receiving, decompressing, digesting) and what
+// uses them (files) have a processor each.
+type ahead struct {
+	full  chan piece
+	empty chan []byte
+	stop  chan struct{}
+	ended chan struct{}
+
+	now  piece
+	rest []byte // of now
+}
+
+type piece struct {
+	bytes []byte
+	err   error // after them
+}
+
+func readAhead(in io.Reader) *ahead {
+	a := &ahead{
+		full: make(chan piece, aheadPieces), empty: make(chan []byte, aheadPieces), stop: make(chan struct{}), ended: make(chan struct{}),
+	}
+	for range aheadPieces {
+		a.empty <- nil
+	}
+	go a.fill(in)
+	return a
+}
+
+func (a *ahead) fill(in io.Reader) {
+	defer close(a.ended)
+	for {
+		var buffer []byte
+		select {
+		case buffer = <-a.empty:
+		case <-a.stop:
+			return
+		}
+		if buffer == nil {
+			buffer = make([]byte, unpackBuffer)
+		}
+		n, err := fillBuffer(in, buffer)
+		select {
+		case a.full <- piece{buffer[:n], err}:
+		case <-a.stop:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// fillBuffer reads until a buffer is full, or there is an error, which is returned as it is.
+func fillBuffer(in io.Reader, buffer []byte) (n int, err error) {
+	for n < len(buffer) && err == nil {
+		var more int
+		more, err = in.Read(buffer[n:])
+		n += more
+	}
+	return n, err
+}
+
+func (a *ahead) Read(p []byte) (int, error) {
+	for len(a.rest) == 0 {
+		if a.now.err != nil {
+			return 0, a.now.err
+		}
+		if a.now.bytes != nil {
+			a.empty <- a.now.bytes[:cap(a.now.bytes)]
+		}
+		a.now = <-a.full
+		a.rest = a.now.bytes
+	}
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+// Close ends the reading, and returns when nothing is read any more.
+func (a *ahead) Close() {
+	close(a.stop)
+	<-a.ended
+}

@@ -1,0 +1,74 @@
+package files
+
+import (
+	"context"
+	"sync"
+)
+
+// slot is a job on its way.
+type slot[J any] struct {
+	job  J
+	done chan struct{}
+}
+
+// pipeline makes jobs, does them in parallel, and hands them on in the order in which they were made. Feed makes them
+// in a goroutine of its own and puts them; work does one, given the number of the worker; drain gets them, in the
+// caller's goroutine. At most depth jobs are under way. The first error ends all; drop is called for jobs that then
+// do not reach drain.
+type pipeline[J any] struct {
+	workers, depth int
+	feed           func(put func(J) error) error
+	work           func(worker int, job J) error
+	drain          func(J) error
+	drop           func(J)
+}
+
+func (p *pipeline[J]) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ordered, undone := make(chan slot[J], p.depth), make(chan slot[J], p.depth)
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer close(undone)
+		defer close(ordered)
+		if err := p.feed(func(job J) error { return p.put(ctx, job, ordered, undone) }); err != nil {
+			cancel(err)
+		}
+	})
+	for i := range p.workers {
+		running.Go(func() {
+			for s := range undone {
+				if ctx.Err() == nil {
+					if err := p.work(i, s.job); err != nil {
+						cancel(err)
+					}
+				}
+				close(s.done)
+			}
+		})
+	}
+	for s := range ordered {
+		<-s.done
+		if ctx.Err() != nil {
+			p.drop(s.job)
+			continue
+		}
+		if err := p.drain(s.job); err != nil {
+			cancel(err)
+		}
+	}
+	running.Wait()
+	return context.Cause(ctx)
+}
+
+// put never blocks for good: ordered and undone are as long as each other, and both are emptied until they are closed.
+func (p *pipeline[J]) put(ctx context.Context, job J, ordered, undone chan slot[J]) error {
+	if ctx.Err() != nil {
+		p.drop(job)
+		return context.Cause(ctx)
+	}
+	s := slot[J]{job, make(chan struct{})}
+	ordered <- s
+	undone <- s
+	return nil
+}

@@ -1,0 +1,211 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/chunk"
+)
+
+// SourceConfig says what a Source copies.
+type SourceConfig struct {
+	Trees []Tree
+
+	// Mapped says which files processes of the container may write without a trace in their times. If it is nil there
+	// are none.
+	Mapped func(context.Context) (Mapped, error)
+
+	// Dir is where manifests are kept, in files without names. There is no more of them than a few hundred bytes for
+	// each file, and a thousandth of what is in large ones.
+	Dir string
+
+	// Workers is how many files are looked at in parallel; 0: as many as there are processors. More than maxWorkers are
+	// not used, for each has buffers.
+	Workers int
+}
+
+// maxWorkers bounds the memory of a Source on large machines: a worker takes about a megabyte, and four jobs on their
+// way almost two.
+const maxWorkers = 8
+
+// RoundStats says what a round has done.
+type RoundStats struct {
+	Number   int
+	Final    bool
+	Duration time.Duration
+	ScanTime time.Duration // until it was known what is different
+
+	Entries        int64 // that were looked at
+	ChangedEntries int64 // that were sent, with or without their content
+	SentBytes      int64 // of content
+	ReadBytes      int64 // of content
+
+	// Files that the next round will read again whatever happens, because they were being written or may be written
+	// without a trace.
+	UnsettledFiles int64
+	UnsettledBytes int64
+}
+
+// Source is the source's half of a copy in rounds: each sends what is different from what the Mirror at the other end
+// has. Trees are only read, and not even their access times change. One goroutine at a time may use it.
+//
+// After an error it is not known what the mirror has, and there can be no further round.
+//
+// Memory does not depend on how many files there are, how large they are, or how many names they have.
+type Source struct {
+	config SourceConfig
+	trees  []*sourceTree
+	key    chunk.Key
+	lists  *spool // of chunks
+	number uint64
+	clock  clockOffset
+	broken error
+
+	// Of the present round.
+	kind  roundKind
+	since instant
+	stats RoundStats
+}
+
+// sourceTree is what is known of a tree and of its mirror.
+type sourceTree struct {
+	Tree
+	root, hold int
+	clock      fileClock
+	manifest   *spool // nil: the mirror has nothing
+	links      *linkTable
+	numbers    uint64 // given out
+
+	// In the latest round an inode with several names was new that had got one of them meanwhile. Another of its names
+	// may have been looked at before that, when it was the only one.
+	doubtful bool
+}
+
+// NewSource opens the trees, and keeps them open until Close.
+func NewSource(config SourceConfig) (*Source, error) {
+	if config.Workers <= 0 {
+		config.Workers = runtime.NumCPU()
+	}
+	config.Workers = min(config.Workers, maxWorkers)
+	key, err := chunk.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{config: config, key: key, lists: newSpool(config.Dir)}
+	for _, tree := range config.Trees {
+		t := &sourceTree{Tree: tree, links: newLinkTable(config.Dir)}
+		if t.root, t.hold, err = openSource(tree.Path); err == nil {
+			s.trees = append(s.trees, t)
+			t.clock, err = clockOf(t.root)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("read %s: %w", tree.Path, err), s.Close())
+		}
+	}
+	s.clock, err = offset()
+	return s, err
+}
+
+// Close lets go of the trees and forgets what is known of the mirror.
+func (s *Source) Close() error {
+	for _, t := range s.trees {
+		unix.Close(t.root)
+		if t.hold >= 0 {
+			// Dropping the last reference to a mount waits for the kernel's readers, some milliseconds: not here.
+			go unix.Close(t.hold)
+		}
+		t.links.close()
+		if t.manifest != nil {
+			t.manifest.close()
+		}
+	}
+	s.trees = nil
+	s.lists.close()
+	return nil
+}
+
+// Round sends what is different now, while the container runs. Files that are written meanwhile are no error: the next
+// round has them. Progress, which may be nil, is told now and then how many bytes have been written to w.
+func (s *Source) Round(ctx context.Context, w io.Writer, progress func(sent int64)) (RoundStats, error) {
+	return s.round(ctx, w, liveRound, progress)
+}
+
+// Final sends what is different when nothing is written any more.
+func (s *Source) Final(ctx context.Context, w io.Writer, progress func(sent int64)) (RoundStats, error) {
+	return s.round(ctx, w, finalRound, progress)
+}
+
+// Last sends what whoever froze the container has changed since the final round: names, in directories that were so
+// changed. It ends the copy.
+func (s *Source) Last(ctx context.Context, w io.Writer, progress func(sent int64)) (RoundStats, error) {
+	return s.round(ctx, w, lastRound, progress)
+}
+
+func (s *Source) round(ctx context.Context, w io.Writer, kind roundKind, progress func(int64)) (RoundStats, error) {
+	if s.broken != nil {
+		return RoundStats{}, fmt.Errorf("send files: an earlier round failed: %w", s.broken)
+	}
+	begin := time.Now()
+	s.number++
+	s.kind, s.stats = kind, RoundStats{Number: int(s.number), Final: kind != liveRound}
+	err := s.send(ctx, w, progress)
+	if err != nil {
+		s.broken = err
+	}
+	s.stats.Duration = time.Since(begin)
+	return s.stats, err
+}
+
+func (s *Source) send(ctx context.Context, w io.Writer, progress func(int64)) error {
+	now, err := offset()
+	if err != nil {
+		return err
+	}
+	believed := !now.behind(s.clock)
+	s.clock = now
+	if s.since, err = s.begin(ctx); err != nil {
+		return err
+	}
+	out, err := newRoundWriter(w, s.number, s.kind, progress)
+	if err != nil {
+		return err
+	}
+	for _, tree := range s.trees {
+		if err := s.tree(ctx, tree, out, believed); err != nil {
+			return fmt.Errorf("read %s: %w", tree.Path, err)
+		}
+	}
+	s.stats.SentBytes, s.stats.ChangedEntries = int64(out.content), int64(out.entries)
+	return out.end()
+}
+
+// tree brings the mirror of one tree up to date. If stamps are not to be believed all files are read again.
+func (s *Source) tree(ctx context.Context, tree *sourceTree, out *roundWriter, believed bool) error {
+	c := &copier{source: s, tree: tree, ctx: ctx, out: out, believed: believed}
+	if tree.manifest == nil {
+		return c.first()
+	}
+	begin := time.Now()
+	found := &scan{source: s, tree: tree, shallow: s.kind == lastRound && !tree.doubtful, trusting: s.kind == lastRound, believed: believed}
+	tree.doubtful = false
+	err := found.run(ctx)
+	if err == nil && found.unknown.Load() {
+		// Only a look at all names finds those that an inode already had.
+		found.close()
+		found = &scan{source: s, tree: tree, trusting: true, believed: believed}
+		err = found.run(ctx)
+	}
+	defer found.close()
+	s.stats.ScanTime += time.Since(begin)
+	s.stats.Entries += found.entries.Load()
+	if err != nil || found.plan.size() == 0 {
+		return err
+	}
+	return c.again(found)
+}

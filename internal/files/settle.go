@@ -1,0 +1,141 @@
+package files
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A file is taken for unchanged only if stat says the same as when it was read, and if it was *settled* then: whoever
+// writes to it later moves its ctime. That is not so for a file
+//
+//   - whose ctime is not before the beginning of the round: the kernel's clock for files ticks every few milliseconds,
+//     and a second write within a tick leaves no trace;
+//   - that a process maps, shared and writable: a write to a page that is dirty already goes unnoticed
+//     (do_shared_fault and do_wp_page in mm/memory.c call file_update_time at the first one only);
+//   - in tmpfs, whose mapped pages are writable without a fault that would be noticed (shmem has no page_mkwrite);
+//   - on a file system whose times come from another clock.
+//
+// A write that had begun before the round and goes on moves ctime no more either. Asking for holes, before stat, waits
+// until it is over: ext4, btrfs, f2fs and tmpfs take the inode's lock for that, XFS for the reading itself.
+
+// fileClock says whose clock the times of a file system are.
+type fileClock int
+
+const (
+	localClock   fileClock = iota
+	foreignClock           // another machine's, or nobody knows
+	noClock                // times tell nothing about content
+)
+
+// Magic numbers of statfs(2) that are not in x/sys/unix.
+const bcachefsMagic = 0xca451a4e
+
+func clockOf(fd int) (fileClock, error) {
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(fd, &stat); err != nil {
+		return noClock, fmt.Errorf("ask for the file system: %w", err)
+	}
+	switch int64(stat.Type) {
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, bcachefsMagic:
+		return localClock, nil
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.HUGETLBFS_MAGIC:
+		return noClock, nil
+	default:
+		return foreignClock, nil
+	}
+}
+
+// apart is how far another machine's clock may be from ours.
+const apart = 24 * 60 * 60
+
+// Mapped are the files whose content processes may change without a trace in their times: those that they map, shared
+// and writable, or have open to write past the page cache.
+type Mapped struct {
+	Inodes map[uint64]bool // numbers, of whatever device: one too many does no harm
+	Paths  map[string]bool // absolute, as the container sees them: in overlayfs a file may have another number than in its upper directory
+}
+
+func (m *Mapped) empty() bool { return len(m.Inodes)+len(m.Paths) == 0 }
+
+// contains tells whether a file of a tree is among them. Its path is relative to the tree.
+func (m *Mapped) contains(kind TreeKind, number uint64, directory, name string) bool {
+	if m.Inodes[number] {
+		return true
+	}
+	if kind != Writable || len(m.Paths) == 0 {
+		return false
+	}
+	return m.Paths["/"+joined(directory, name)]
+}
+
+// joined is a path of two parts, the first of which may be the root's: "".
+func joined(directory, name string) string {
+	if directory == "" {
+		return name
+	}
+	return directory + "/" + name
+}
+
+// instant is the beginning of a round.
+type instant struct {
+	time   unix.Timespec // of the kernel's clock for files
+	mapped Mapped
+}
+
+// begin notes the time first and then what is mapped: who maps a file after that moves its ctime with the first write.
+func (s *Source) begin(ctx context.Context) (instant, error) {
+	var m instant
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &m.time); err != nil {
+		return m, fmt.Errorf("read the clock: %w", err)
+	}
+	var err error
+	if s.config.Mapped != nil {
+		if m.mapped, err = s.config.Mapped(ctx); err != nil {
+			return m, fmt.Errorf("look for mapped files: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// settled tells whether what stat says will tell when the file changes. Path is the directory's.
+func (m *instant) settled(tree *sourceTree, stat *unix.Stat_t, path, name string) bool {
+	limit := m.time
+	if tree.clock == foreignClock {
+		limit.Sec -= apart
+	}
+	if stat.Ctim.Sec > limit.Sec || stat.Ctim.Sec == limit.Sec && stat.Ctim.Nsec >= limit.Nsec {
+		return false
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return true
+	}
+	return tree.clock != noClock && (m.mapped.empty() || !m.mapped.contains(tree.Kind, stat.Ino, path, name))
+}
+
+// clockOffset is how far the real-time clock is ahead of the one that nobody sets, between two bounds.
+type clockOffset struct{ least, most time.Duration }
+
+// offset reads both clocks, several times, because we may be interrupted in between.
+func offset() (clockOffset, error) {
+	best := clockOffset{most: 1<<63 - 1}
+	for range 5 {
+		var times [3]unix.Timespec
+		for i, clock := range []int32{unix.CLOCK_BOOTTIME, unix.CLOCK_REALTIME, unix.CLOCK_BOOTTIME} {
+			if err := unix.ClockGettime(clock, &times[i]); err != nil {
+				return best, fmt.Errorf("read the clock: %w", err)
+			}
+		}
+		shown := times[1].Nano()
+		now := clockOffset{least: time.Duration(shown - times[2].Nano()), most: time.Duration(shown - times[0].Nano())}
+		if now.most-now.least < best.most-best.least {
+			best = now
+		}
+	}
+	return best, nil
+}
+
+// behind tells whether the real-time clock was certainly or perhaps set back since an earlier reading.
+func (o clockOffset) behind(earlier clockOffset) bool { return o.most < earlier.least }

@@ -1,0 +1,267 @@
+package files
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// stage is a directory in a tree's root whose name nobody can guess. It has a name, its number, for every inode that
+// has several names, from the round in which it came to the last, and for what was taken from its place and not yet
+// given another. So both are found again with no path to walk and none to remember, however many there are.
+type stage struct {
+	open bool
+	fd   int
+	name string
+	// full has the inodes that have as many names as the file system allows, and so cannot have one more here.
+	full map[uint64]int
+}
+
+// maxFull bounds how many descriptors are held for such inodes. (65,000 names are allowed by ext4, more by others.)
+const maxFull = 256
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// staging returns the stage of the present tree, which it makes if there is none.
+func (b *builder) staging() (*stage, error) {
+	s := &b.here.stage
+	if s.open {
+		return s, nil
+	}
+	s.name = ".godwit-" + rand.Text()
+	b.spots[0].touched = true
+	err := unix.Mkdirat(b.here.root, s.name, 0o700)
+	if errors.Is(err, unix.EPERM) {
+		b.spots[0].unlocked |= unlock(b.here.root)
+		err = unix.Mkdirat(b.here.root, s.name, 0o700)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for hard links: %w", err)
+	}
+	if s.fd, err = openDirectory(b.here.root, s.name); err != nil {
+		return nil, err
+	}
+	s.open = true
+	return s, b.purify(s.fd)
+}
+
+func (s *stage) close() {
+	if s.open {
+		unix.Close(s.fd)
+		s.open = false
+	}
+	for _, fd := range s.full {
+		unix.Close(fd)
+	}
+	s.full = nil
+}
+
+// known makes an inode that has several names known by its number.
+func (b *builder) known(entry *Entry) error {
+	if entry.Links == 0 {
+		return nil
+	}
+	s, err := b.staging()
+	if err != nil {
+		return err
+	}
+	dirfd := b.way.fd()
+	err = withoutLocks(dirfd, entry.Name, func() error {
+		return unix.Linkat(dirfd, entry.Name, s.fd, number(entry.Links), 0)
+	})
+	switch {
+	case err == nil:
+		return b.used.names(1)
+	case errors.Is(err, unix.EEXIST):
+		return s.mustBe(entry.Links, dirfd, entry.Name)
+	case errors.Is(err, unix.EMLINK):
+		return s.hold(entry.Links, dirfd, entry.Name)
+	}
+	return err
+}
+
+// mustBe succeeds if a name is one of the inode that has this number.
+func (s *stage) mustBe(n uint64, dirfd int, name string) error {
+	var known, found unix.Stat_t
+	if err := unix.Fstatat(s.fd, number(n), &known, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if err := unix.Fstatat(dirfd, name, &found, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if known.Ino != found.Ino || known.Dev != found.Dev {
+		return fmt.Errorf("%w: two files have the number %d", ErrCorrupt, n)
+	}
+	return nil
+}
+
+// hold remembers an inode by a descriptor.
+func (s *stage) hold(n uint64, dirfd int, name string) error {
+	if _, known := s.full[n]; known {
+		return nil
+	}
+	if len(s.full) >= maxFull {
+		return fmt.Errorf("more than %d files have as many names as the file system allows", maxFull)
+	}
+	fd, err := openPath(dirfd, name)
+	if err != nil {
+		return err
+	}
+	if s.full == nil {
+		s.full = make(map[uint64]int)
+	}
+	s.full[n] = fd
+	return nil
+}
+
+func (b *builder) link(name string, n uint64) error {
+	s := &b.here.stage
+	if !s.open {
+		return b.failed("link", name, unknown(n))
+	}
+	if err := b.used.names(1); err != nil {
+		return err
+	}
+	err := b.edit(func() error { return s.give(n, b.way.fd(), name) })
+	if err != nil {
+		return b.failed("link", name, err)
+	}
+	return nil
+}
+
+func unknown(n uint64) error {
+	return fmt.Errorf("%w: no file has the number %d", ErrCorrupt, n)
+}
+
+// give makes a further name of an inode. If it can have only one more, that takes the place of the name kept here.
+func (s *stage) give(n uint64, dirfd int, name string) error {
+	if fd, full := s.full[n]; full {
+		again := func() error { return unix.Linkat(fd, "", dirfd, name, unix.AT_EMPTY_PATH) }
+		err := again()
+		if errors.Is(err, unix.EPERM) {
+			err = changeUnlocked(fd, again, err)
+		}
+		return err
+	}
+	err := withoutLocks(s.fd, number(n), func() error { return unix.Linkat(s.fd, number(n), dirfd, name, 0) })
+	if errors.Is(err, unix.EMLINK) {
+		if err = s.hold(n, s.fd, number(n)); err == nil {
+			err = withoutLocks(s.fd, number(n), func() error {
+				return unix.Renameat2(s.fd, number(n), dirfd, name, unix.RENAME_NOREPLACE)
+			})
+		}
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return unknown(n)
+	}
+	return err
+}
+
+func (b *builder) park(name string, n uint64) error {
+	s, err := b.staging()
+	if err == nil {
+		dirfd := b.way.fd()
+		err = b.edit(func() error {
+			return withoutLocks(dirfd, name, func() error {
+				return unix.Renameat2(dirfd, name, s.fd, number(n), unix.RENAME_NOREPLACE)
+			})
+		})
+		if errors.Is(err, unix.EEXIST) { // it has this number already: the name is all that must go
+			if err = s.mustBe(n, dirfd, name); err == nil {
+				return b.remove(name)
+			}
+		}
+	}
+	if err != nil {
+		return b.failed("move away", name, absent(err))
+	}
+	return nil
+}
+
+// unpark gives something parked a name.
+func (b *builder) unpark(n uint64, name string) error {
+	s := &b.here.stage
+	if !s.open {
+		return unknown(n)
+	}
+	err := b.edit(func() error {
+		return withoutLocks(s.fd, number(n), func() error {
+			return unix.Renameat2(s.fd, number(n), b.way.fd(), name, unix.RENAME_NOREPLACE)
+		})
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return unknown(n)
+	}
+	return absent(err)
+}
+
+func (b *builder) place(n uint64, entry *Entry, content contentKind) error {
+	if entry.Links != 0 {
+		if err := b.link(entry.Name, n); err != nil {
+			return err
+		}
+	} else if err := b.unpark(n, entry.Name); err != nil {
+		return b.failed("move", entry.Name, err)
+	}
+	return b.change(entry, content)
+}
+
+func (b *builder) placeDirectory(n uint64, name string) error {
+	if err := b.unpark(n, name); err != nil {
+		return b.failed("move", name, err)
+	}
+	return b.enter(name)
+}
+
+func (b *builder) forget(n uint64) error {
+	s := &b.here.stage
+	if fd, full := s.full[n]; full {
+		unix.Close(fd)
+		delete(s.full, n)
+		return nil
+	}
+	if !s.open {
+		return unknown(n)
+	}
+	if err := b.discard(s.fd, number(n)); err != nil {
+		return fmt.Errorf("forget the file with number %d in %s: %w", n, b.here.path, absent(err))
+	}
+	return nil
+}
+
+// settle is called when all trees are complete. Inodes that are left on a stage have all their names, or were to be
+// removed.
+func (b *builder) settle() error {
+	for _, t := range b.trees {
+		if err := b.clear(t); err != nil {
+			return fmt.Errorf("complete the hard links in %s: %w", t.path, err)
+		}
+	}
+	return nil
+}
+
+func (b *builder) clear(t *mirrored) error {
+	if !t.stage.open {
+		return nil
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(t.root, &stat); err != nil {
+		return err
+	}
+	unlocked := unlock(t.root)
+	fd, err := openDirectory(t.root, t.stage.name)
+	if err != nil {
+		return err
+	}
+	if err := emptyDirectory(fd, &b.used); err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(t.root, t.stage.name, unix.AT_REMOVEDIR); err != nil {
+		return err
+	}
+	t.stage.close()
+	return restore(t.root, [2]unix.Timespec{stat.Atim, stat.Mtim}, unlocked)
+}

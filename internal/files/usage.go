@@ -1,0 +1,45 @@
+package files
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// usage counts what a copy takes on disk, whatever it is made of: what was removed counts no more.
+type usage struct {
+	limits  Limits
+	bytes   int64 // of files, without holes
+	entries int64
+}
+
+// names counts names that are about to be made, or were removed.
+func (u *usage) names(n int64) error {
+	u.entries += n
+	if n > 0 && u.limits.Entries > 0 && u.entries > u.limits.Entries {
+		return fmt.Errorf("the file stream makes more than the %d files that were agreed on; if so many have come since, begin again", u.limits.Entries)
+	}
+	return nil
+}
+
+// room tells whether there is room for more bytes.
+func (u *usage) room(more int64) bool {
+	return u.limits.Bytes <= 0 || u.bytes+more <= u.limits.Bytes
+}
+
+// full is the error for when there is none.
+func (u *usage) full() error {
+	return fmt.Errorf("the file stream takes more than the %d bytes that were agreed on; if they have grown so much since, begin again", u.limits.Bytes)
+}
+
+// gone counts a name that was removed, by what it stood for.
+func (u *usage) gone(stat *unix.Stat_t) {
+	u.entries--
+	if stat.Mode&unix.S_IFMT == unix.S_IFREG && stat.Nlink <= 1 {
+		u.bytes = max(0, u.bytes-occupied(stat))
+	}
+}
+
+// occupied is what a file takes, as TreeSize counts it: without holes and without the rest of its last block. Stat
+// counts in units of 512 bytes wherever it is.
+func occupied(stat *unix.Stat_t) int64 { return min(stat.Size, stat.Blocks*512) }

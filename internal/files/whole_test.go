@@ -1,0 +1,32 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+)
+
+// sendTrees writes trees as one round, which is the last.
+func sendTrees(ctx context.Context, w io.Writer, trees []Tree, progress func(sent int64)) error {
+	s, err := NewSource(SourceConfig{Trees: trees, Dir: os.TempDir()})
+	if err != nil {
+		return err
+	}
+	_, err = s.Last(ctx, w, progress)
+	return errors.Join(err, s.Close())
+}
+
+// receiveTrees makes what comes until the last round, or nothing.
+func receiveTrees(ctx context.Context, r io.Reader, place Place, limits Limits) error {
+	m := NewMirror(place, limits)
+	for {
+		last, err := m.Round(ctx, r)
+		switch {
+		case err != nil:
+			return errors.Join(err, m.Undo())
+		case last:
+			return m.Close()
+		}
+	}
+}
