@@ -411,3 +411,69 @@ func TestSysctls(t *testing.T) {
 		}
 	}
 }
+
+// TestPoliteStream sends over a real connection with a session that paces itself, and changes its limit meanwhile.
+func TestPoliteStream(t *testing.T) {
+	a := firstNode(t, "a", nil)
+	b := a.join(t, "b")
+	out, in := connect(t, b, a)
+	answered := make(chan *stream.Session, 1)
+	go func() {
+		session, _, err := stream.Answer(testContext(t), in, func(stream.Hello) error { return nil }, stream.Options{})
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- session
+	}()
+	sender, err := stream.Open(testContext(t), out, stream.Hello{}, stream.Options{Polite: true, ExpectedBitsPerSecond: 200e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver := <-answered
+	defer sender.Close()
+	defer receiver.Close()
+	if receiver.Pace() != 0 || receiver.Batch() != 0 {
+		t.Errorf("a session that is not polite has a pace of %f and a batch of %d", receiver.Pace(), receiver.Batch())
+	}
+	payload := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	sent := make(chan error, 1)
+	go func() { sent <- sendPolitely(sender, payload) }()
+	next, err := receiver.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(next)
+	if err != nil || !bytes.Equal(got, payload) {
+		t.Errorf("%d of %d bytes arrived, %v", len(got), len(payload), err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	sender.SetRate(8e6)
+	if pace, batch := sender.Pace(), sender.Batch(); pace <= 0 || pace > 8e6 || batch <= 0 || batch > 8<<10 {
+		t.Errorf("with a limit of 8 Mbit/s the pace is %f and the batch %d", pace, batch)
+	}
+}
+
+// sendPolitely sends a section in batches, with a limit for a while.
+func sendPolitely(s *stream.Session, payload []byte) error {
+	if err := s.Begin("pages", ""); err != nil {
+		return err
+	}
+	for rest := payload; len(rest) > 0; {
+		if half := len(rest) < len(payload)/2; half && len(rest) > len(payload)/4 {
+			s.SetRate(100e6)
+		} else if half {
+			s.SetRate(0)
+		}
+		n := min(s.Batch(), len(rest))
+		if _, err := s.Write(rest[:n]); err != nil {
+			return err
+		}
+		if err := s.Flush(); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return errors.Join(s.End(), s.Finish())
+}

@@ -30,21 +30,27 @@ func (c Codec) String() string {
 	return fmt.Sprintf("codec %d", uint8(c))
 }
 
+// smallChunk is how much is compressed at once, but for the slow codecs.
+const smallChunk = 256 << 10
+
 // chunkBytes is how much is compressed at once. The slow codecs are for slow links, where a larger window pays.
 func (c Codec) chunkBytes() int {
 	if c >= ZstdDefault {
 		return MaxFrame
 	}
-	return 256 << 10
+	return smallChunk
 }
 
 // compressor has the tables of the codecs that a session uses, made when a codec is first chosen: that takes long
-// enough not to want it in a freeze.
+// enough not to want it in a freeze. For each core that it uses they take 3, 4 and 7 MiB for the three levels of zstd.
 type compressor struct {
 	workers int
 	mu      sync.Mutex
 	levels  [codecsEnd]*zstd.Encoder
 }
+
+// cores is how many of them compression gets: see Choose.
+func (c *compressor) cores() int { return max(1, c.workers/2) }
 
 // prepare makes a codec ready.
 func (c *compressor) prepare(codec Codec) error {
@@ -59,7 +65,7 @@ func (c *compressor) prepare(codec Codec) error {
 	level := map[Codec]zstd.EncoderLevel{
 		ZstdFastest: zstd.SpeedFastest, ZstdDefault: zstd.SpeedDefault, ZstdBetter: zstd.SpeedBetterCompression,
 	}[codec]
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(c.workers),
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(c.cores()),
 		zstd.WithWindowSize(MaxFrame), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
 	if err != nil {
 		return fmt.Errorf("prepare codec %s: %w", codec, err)

@@ -20,6 +20,23 @@ type Counters struct {
 	ReceivedWireBytes uint64
 }
 
+// Plus adds what another session of the same peers has transferred.
+func (c Counters) Plus(other Counters) Counters {
+	return Counters{
+		Sent: plus(c.Sent, other.Sent), Received: plus(c.Received, other.Received),
+		SentWireBytes:     c.SentWireBytes + other.SentWireBytes,
+		ReceivedWireBytes: c.ReceivedWireBytes + other.ReceivedWireBytes,
+	}
+}
+
+func plus(a, b map[string]Count) map[string]Count {
+	sum := maps.Clone(a)
+	for kind, count := range b {
+		sum[kind] = Count{RawBytes: sum[kind].RawBytes + count.RawBytes, WireBytes: sum[kind].WireBytes + count.WireBytes}
+	}
+	return sum
+}
+
 type counters struct {
 	mu sync.Mutex
 	Counters

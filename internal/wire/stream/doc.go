@@ -20,6 +20,7 @@
 // # Memory
 //
 // A session holds at most workers+2 chunks for writing and readAhead frames for reading, each with up to 1 MiB raw and
-// 1 MiB compressed: with four workers 12 MiB and 8 MiB, and in practice less, because chunks are mostly smaller. Nothing
-// that a peer announces makes a session allocate more: lengths are checked before anything is allocated.
+// 1 MiB compressed: with four workers 12 MiB and 8 MiB, and in practice less, because chunks are mostly smaller. The
+// tables of the slower codecs take up to 14 MiB for each core that compresses; sessions beside each other share them.
+// Nothing that a peer announces makes a session allocate more: lengths are checked before anything is allocated.
 package stream

@@ -28,6 +28,8 @@ func magic() []byte { return []byte("GODWIT\n\x00") }
 type Hello struct {
 	Migration string `json:"migration"`
 	Purpose   string `json:"purpose"`
+	// Pair is the same for connections that were made to be used together; empty: it is used alone.
+	Pair string `json:"pair,omitempty"`
 }
 
 // answer is what the accepting side says.
@@ -58,6 +60,12 @@ func Open(ctx context.Context, conn net.Conn, hello Hello, o Options) (*Session,
 // Answer begins a session on a connection that the peer made, if check agrees to what it is for. The error of check is
 // told to the peer and returned. The connection belongs to the session; if there is none it is closed.
 func Answer(ctx context.Context, conn net.Conn, check func(Hello) error, o Options) (*Session, Hello, error) {
+	return AnswerWith(ctx, conn, func(hello Hello) (Options, error) { return o, check(hello) })
+}
+
+// AnswerWith is Answer with options that depend on what the connection is for.
+func AnswerWith(ctx context.Context, conn net.Conn, check func(Hello) (Options, error)) (*Session, Hello, error) {
+	var o Options
 	var hello Hello
 	finish := deadline(ctx, conn)
 	err := receivePreamble(conn, &hello)
@@ -67,7 +75,8 @@ func Answer(ctx context.Context, conn net.Conn, check func(Hello) error, o Optio
 	}
 	if err == nil {
 		var reply answer
-		refusal := check(hello)
+		var refusal error
+		o, refusal = check(hello)
 		if refusal != nil {
 			reply.Refused = clip(refusal.Error())
 		}

@@ -6,10 +6,14 @@ import (
 )
 
 const (
-	// burstSeconds is how much may leave at once after a pause, and minBurst the least: below a few segments per
-	// wake-up the timer's own cost would show.
+	// burstSeconds is how much may leave at once after a pause, and minBurst the least.
 	burstSeconds = 0.02
-	minBurst     = 16 << 10
+	minBurst     = leastPiece
+	// debtSeconds is how much urgent sessions may take beforehand, and leastDebt the least.
+	debtSeconds = 0.1
+	leastDebt   = 32 << 10
+	// mostLate is how late a busy machine may wake up who waits, and what could have left meanwhile is not lost.
+	mostLate = 100 * time.Millisecond
 )
 
 // Limiter holds back bytes so that no more than a rate leaves: a token bucket whose rate can change while somebody
@@ -19,6 +23,7 @@ type Limiter struct {
 	rate    float64 // bytes per second; 0: none
 	tokens  float64
 	last    time.Time
+	due     time.Time     // when somebody who waits should wake up
 	changed chan struct{} // closed when the rate changes
 }
 
@@ -35,27 +40,44 @@ func (l *Limiter) SetRate(bitsPerSecond float64) {
 	}
 }
 
-// limited says whether there is a rate now.
-func (l *Limiter) limited() bool {
+// bitsPerSecond is the rate now; 0: none.
+func (l *Limiter) bitsPerSecond() float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rate > 0
+	return l.rate * 8
+}
+
+// piece is how much should be taken at once, so that a change of the rate and other sessions do not wait for long behind
+// it, and so that what leaves at a low rate does not come in lumps; 0: there is no rate now.
+func (l *Limiter) piece() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rate <= 0 {
+		return 0
+	}
+	return int(min(max(leastPiece, l.rate*pieceSeconds), limitedPiece))
 }
 
 func (l *Limiter) burst() float64 { return max(minBurst, l.rate*burstSeconds) }
 
 func (l *Limiter) refill(now time.Time) {
+	most := l.burst()
+	if late := now.Sub(l.due); !l.due.IsZero() && late >= 0 {
+		most += min(late, mostLate).Seconds() * l.rate
+		l.due = time.Time{}
+	}
 	if !l.last.IsZero() {
-		l.tokens = min(l.burst(), l.tokens+now.Sub(l.last).Seconds()*l.rate)
+		l.tokens = min(max(most, l.tokens), l.tokens+now.Sub(l.last).Seconds()*l.rate)
 	}
 	l.last = now
 }
 
 // take waits until n bytes may leave, or until stop is closed: then it returns false. n may exceed the burst: the
-// tokens go below zero and who comes next waits longer.
-func (l *Limiter) take(n int, stop <-chan struct{}) bool {
+// tokens go below zero and who comes next waits longer. Who is urgent does not wait until there are tokens, as long as the
+// debt is small: those who are not pay it.
+func (l *Limiter) take(n int, urgent bool, stop <-chan struct{}) bool {
 	for {
-		wait, changed := l.reserve(n, time.Now())
+		wait, changed := l.reserve(n, urgent, time.Now())
 		if wait <= 0 {
 			return true
 		}
@@ -72,19 +94,25 @@ func (l *Limiter) take(n int, stop <-chan struct{}) bool {
 }
 
 // reserve takes n tokens if any are there; else it tells how long to wait at the present rate.
-func (l *Limiter) reserve(n int, now time.Time) (time.Duration, <-chan struct{}) {
+func (l *Limiter) reserve(n int, urgent bool, now time.Time) (time.Duration, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refill(now)
 	if l.rate <= 0 {
 		return 0, nil
 	}
-	if l.tokens > 0 {
+	least := 0.0
+	if urgent {
+		least = -max(l.rate*debtSeconds, leastDebt)
+	}
+	if l.tokens > least {
 		l.tokens -= float64(n)
 		return 0, nil
 	}
 	if l.changed == nil {
 		l.changed = make(chan struct{})
 	}
-	return time.Duration((1-l.tokens)/l.rate*float64(time.Second)) + time.Microsecond, l.changed
+	wait := time.Duration((least+1-l.tokens)/l.rate*float64(time.Second)) + time.Microsecond
+	l.due = now.Add(wait)
+	return wait, l.changed
 }

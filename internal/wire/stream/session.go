@@ -22,6 +22,16 @@ type Options struct {
 	// StallTimeout ends a session whose peer stops in the middle of a frame; 0: 30 s. Between frames a peer may be
 	// silent as long as it likes.
 	StallTimeout time.Duration
+	// Beside is another session of this side whose codecs' tables this one uses, too; nil: it has its own. Sessions that
+	// share them gather less in a chunk, because there are several.
+	Beside *Session
+	// Urgent sessions do not wait for the limiter while others share it and can wait in their place.
+	Urgent bool
+	// Polite sessions leave the way nearly empty for others: see Pace.
+	Polite bool
+	// ExpectedBitsPerSecond is what the link is thought to take, where a polite session begins; 0: not known. It then finds
+	// out, and so fills the link for a moment.
+	ExpectedBitsPerSecond float64
 }
 
 const (
@@ -42,6 +52,10 @@ type Session struct {
 	writer     *writer
 	reader     *reader
 	waiters    waiters
+	meter      meter
+	mostChunk  int
+	urgent     bool
+	pacing     *pacing // nil: not polite
 
 	done     chan struct{} // closed when the session has failed or was closed
 	failOnce sync.Once
@@ -65,10 +79,19 @@ func newSession(conn net.Conn, o Options) (*Session, error) {
 	}
 	s := &Session{
 		conn: conn, limiter: o.Limiter, counters: newCounters(), compressor: &compressor{workers: o.Workers},
-		zstds: zstds, done: make(chan struct{}),
+		zstds: zstds, mostChunk: MaxFrame, urgent: o.Urgent, done: make(chan struct{}),
+	}
+	if o.Beside != nil {
+		s.compressor, s.mostChunk = o.Beside.compressor, smallChunk
 	}
 	s.writer = newWriter(s, o.Workers)
 	s.reader = newReader(s, o.StallTimeout)
+	if o.Polite {
+		if err := s.bePolite(o.ExpectedBitsPerSecond); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
 	if err := s.SetCodec(o.Codec); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -276,18 +277,66 @@ func TestLimiterHoldsTheRateAndCanChange(t *testing.T) {
 }
 
 func TestLimiterArithmetic(t *testing.T) {
-	l := &Limiter{}
-	l.SetRate(8e6)
-	start, now, taken := l.last, l.last, 0
-	for now.Sub(start) < 10*time.Second {
-		wait, _ := l.reserve(limitedPiece, now)
-		if wait == 0 {
-			taken += limitedPiece
+	for _, bits := range []float64{8e3, 64e3, 1e6, 8e6, 1e9, 40e9} {
+		for _, late := range []time.Duration{0, 60 * time.Millisecond} { // who waits is woken up this much too late
+			l := &Limiter{}
+			l.SetRate(bits)
+			const seconds = 20
+			start, now, taken := l.last, l.last, 0
+			for now.Sub(start) < seconds*time.Second {
+				wait, _ := l.reserve(l.piece(), false, now)
+				if wait == 0 {
+					taken += l.piece()
+				} else {
+					now = now.Add(wait + late)
+				}
+			}
+			if rate := float64(taken*8) / seconds / bits; rate < 0.95 || rate > 1.1 {
+				t.Errorf("%.0f bits per second passed, want %.0f (woken up %s too late)", rate*bits, bits, late)
+			}
+			if piece := float64(l.piece()*8) / bits; piece > 0.02 && l.piece() > leastPiece {
+				t.Errorf("at %.0f bits per second %d bytes leave at once", bits, l.piece())
+			}
 		}
-		now = now.Add(wait)
 	}
-	if rate := float64(taken) / 10; rate < 0.98e6 || rate > 1.02e6 {
-		t.Errorf("%.0f bytes per second passed, want 1e6", rate)
+}
+
+// TestUrgentDoesNotWaitBesideBulk lets bulk and pages that are asked for share a limit, in a time of its own.
+func TestUrgentDoesNotWaitBesideBulk(t *testing.T) {
+	const bits, seconds, page, everyMilliseconds = 2e6, 20, 4096, 50 // a third of the limit
+	l := &Limiter{}
+	l.SetRate(bits)
+	now := l.last
+	taken := 0
+	var bulkAt time.Time
+	for millisecond := range seconds * 1000 {
+		now = now.Add(time.Millisecond)
+		if millisecond%everyMilliseconds == 0 {
+			if wait, _ := l.reserve(page, true, now); wait > 0 {
+				t.Fatalf("a page had to wait for %s", wait)
+			}
+			taken += page
+		}
+		if now.Before(bulkAt) {
+			continue
+		}
+		piece := l.piece()
+		wait, _ := l.reserve(piece, false, now)
+		if wait == 0 {
+			taken += piece
+		}
+		bulkAt = now.Add(wait)
+	}
+	if rate := float64(taken*8) / seconds / bits; rate < 0.95 || rate > 1.1 {
+		t.Errorf("%.0f bits per second passed, want %.0f", rate*bits, float64(bits))
+	}
+	for taken = 0; taken < 10<<20; taken += page {
+		if wait, _ := l.reserve(page, true, now); wait > 0 {
+			break
+		}
+	}
+	if taken > 2*leastDebt {
+		t.Errorf("%d bytes left at once because they were urgent", taken)
 	}
 }
 
@@ -309,5 +358,19 @@ func TestChoose(t *testing.T) {
 		if !slices.Contains(c.want, got.Codec) || got.Why == "" {
 			t.Errorf("%.0g bit/s, %d cores: %s (%s), want one of %v", c.bandwidth, c.cores, got.Codec, got.Why, c.want)
 		}
+	}
+}
+
+func TestPoliteNeedsAConnectionThatCanBePaced(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	go func() {
+		var hello Hello
+		if receivePreamble(b, &hello) == nil {
+			_ = sendPreamble(b, answer{})
+		}
+	}()
+	if _, err := Open(testContext(t), a, Hello{}, Options{Polite: true}); err == nil || !strings.Contains(err.Error(), "paced") {
+		t.Errorf("a polite stream over a pipe: %v", err)
 	}
 }

@@ -28,11 +28,16 @@ const (
 type Transport struct {
 	WindowBytes           int64 // congestion window: what may be under way without an acknowledgement
 	ResentBytes           int64
+	SentBytes             int64 // with those sent again
+	DeliveredBytes        int64 // that the peer has, also those behind a gap
+	UnsentBytes           int64 // handed to the kernel and not sent yet
 	RTT                   time.Duration
 	DeliveryBitsPerSecond float64 // when data last was delivered; 0: never
 	// PacingBitsPerSecond is what the kernel would spread segments by. Whether it does depends on the congestion control
 	// (BBR always does) and on the queueing discipline.
 	PacingBitsPerSecond float64
+	Busy                time.Duration // so far: there was something to send
+	Limited             time.Duration // of Busy: it waited for the receiver's window, or for room at the sender
 }
 
 // transporter is a connection that can tell; wire.Conn is one.

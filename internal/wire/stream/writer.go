@@ -18,6 +18,10 @@ const (
 	minCompress = 128
 	// limitedPiece is how much leaves at once when a rate is set.
 	limitedPiece = 16 << 10
+	// leastPiece is how much leaves at once at a low rate: about a segment.
+	leastPiece = 1400
+	// pieceSeconds is how long what leaves at once takes at the rate, between the two.
+	pieceSeconds = 0.01
 	// urgentQueue holds control frames. A peer that asks faster than it reads loses answers, not memory of ours.
 	urgentQueue = 16
 )
@@ -52,6 +56,9 @@ type writer struct {
 	urgent  chan outgoing // overtakes the queue
 	pending atomic.Int32  // chunks given to the sender that have not left
 	left    atomic.Bool   // the frame with the final marker may have left
+
+	changed   func(from, to Codec) // nil: the codec stays what it is set to
+	wantTrial atomic.Bool
 
 	mu       sync.Mutex
 	current  *chunk
@@ -184,6 +191,13 @@ func (s *Session) Flush() error {
 	return s.writer.flush()
 }
 
+// Push sends what has been written so far, and does not wait for it.
+func (s *Session) Push() error {
+	s.writer.mu.Lock()
+	defer s.writer.mu.Unlock()
+	return s.writer.submit()
+}
+
 func (w *writer) flush() error {
 	if err := w.submit(); err != nil {
 		return err
@@ -219,8 +233,10 @@ func (w *writer) room(size int) error {
 	}
 	c := w.current
 	c.codec, c.limit = Codec(w.codec.Load()), headerBytes+minChunk
-	if w.pending.Load() > 0 {
-		c.limit = headerBytes + c.codec.chunkBytes()
+	if w.session.pacing != nil {
+		c.limit = headerBytes + w.session.pacing.batch(w.session.pacing.get())
+	} else if w.pending.Load() > 0 {
+		c.limit = headerBytes + min(c.codec.chunkBytes(), w.session.mostChunk)
 	}
 	c.raw, c.shares, c.final = append(c.raw[:0], make([]byte, headerBytes)...), c.shares[:0], false
 	return nil
@@ -257,9 +273,18 @@ func (w *writer) submit() error {
 // pack makes a chunk's frame.
 func (w *writer) pack(c *chunk) {
 	raw := len(c.raw) - headerBytes
+	w.tryCodec(c.raw[headerBytes:])
 	c.wire = append(c.wire[:0], make([]byte, headerBytes)...)
+	start := time.Now()
 	wire, worth := w.session.compressor.compress(c.codec, c.wire, c.raw[headerBytes:])
 	c.wire = wire
+	if c.codec != None {
+		size := raw
+		if worth {
+			size = len(wire) - headerBytes
+		}
+		w.session.meter.packed(c.codec, raw, size, time.Since(start))
+	}
 	if worth {
 		header{kind: frameRecords, codec: c.codec, wire: len(wire) - headerBytes, raw: raw}.put(wire)
 		c.out = wire
@@ -302,14 +327,21 @@ func (w *writer) sendItem(item outgoing) error {
 	if c == nil {
 		return nil
 	}
+	start := time.Now()
 	<-c.ready
+	packed := time.Now()
 	if c.final {
 		w.left.Store(true)
 	}
 	if err := w.write(c.out); err != nil {
 		return err
 	}
+	sent := time.Now()
+	w.adapt(w.session.meter.sent(len(c.out), packed.Sub(start), sent.Sub(packed), sent))
 	w.session.counters.sent(c.shares, len(c.out))
+	if w.session.pacing != nil {
+		w.session.pacing.sent(len(c.raw), len(c.out))
+	}
 	w.pending.Add(-1)
 	w.free <- c
 	return nil
@@ -326,7 +358,7 @@ func (w *writer) writeFrames(frames [][]byte) error {
 	for _, frame := range frames {
 		stamp(frame)
 	}
-	if conn, ok := w.session.conn.(batcher); ok && !w.session.limiter.limited() {
+	if conn, ok := w.session.conn.(batcher); ok && w.session.limiter.piece() == 0 {
 		n, err := conn.WriteAll(frames)
 		w.session.counters.wrote(int(n))
 		return err
@@ -343,9 +375,15 @@ func (w *writer) writeFrames(frames [][]byte) error {
 func (w *writer) write(b []byte) error {
 	for len(b) > 0 {
 		n := len(b)
-		if w.session.limiter.limited() {
-			n = min(n, limitedPiece)
-			if !w.session.limiter.take(n, w.session.done) {
+		if w.session.pacing != nil {
+			if !w.session.pacing.room(w.session.done) {
+				return w.session.failure()
+			}
+			n = min(n, int(pieceBytes(w.session.pacing.get())))
+		}
+		if piece := w.session.limiter.piece(); piece > 0 {
+			n = min(n, piece)
+			if !w.session.limiter.take(n, w.session.urgent, w.session.done) {
 				return w.session.failure()
 			}
 		}

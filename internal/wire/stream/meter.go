@@ -1,0 +1,203 @@
+package stream
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// meterInterval is over how much time the link and the codec are watched before anything follows from it.
+	meterInterval = 250 * time.Millisecond
+	// boundShare of an interval spent waiting for one of them makes that one the limit.
+	boundShare = 0.5
+	// trialBytes is how much of a chunk is compressed once more, to see what another codec would do; it costs 1 to 2 ms of
+	// one core in each interval at most.
+	trialBytes = 128 << 10
+)
+
+// performance is what a codec does on this content and this machine.
+type performance struct {
+	bytesPerSecond float64 // raw, on one core; 0: not seen
+	ratio          float64 // what is left
+}
+
+// meter watches what the writer waits for.
+type meter struct {
+	mu      sync.Mutex
+	begun   time.Time
+	wire    int
+	writing time.Duration // in the connection, or for the limiter
+	packing time.Duration // for the codec
+	link    float64       // bytes per second when the link was the limit last; 0: it never was
+	codecs  [codecsEnd]performance
+	trial   bool // one is under way
+	next    int  // the codec that is tried next, if it is worth it
+}
+
+// verdict is what an interval says.
+type verdict struct {
+	over   bool // the interval
+	bound  bool // the link was the limit
+	packed bool // the codec was
+}
+
+// sent notes a frame, and how long the writer waited for its codec and for the link.
+func (m *meter) sent(wire int, packing, writing time.Duration, now time.Time) verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.begun.IsZero() {
+		m.begun = now.Add(-packing - writing)
+	}
+	m.wire, m.packing, m.writing = m.wire+wire, m.packing+packing, m.writing+writing
+	all := now.Sub(m.begun)
+	if all < meterInterval {
+		return verdict{}
+	}
+	v := verdict{over: true, bound: m.writing.Seconds() > boundShare*all.Seconds(), packed: m.packing.Seconds() > boundShare*all.Seconds()}
+	switch rate := float64(m.wire) / all.Seconds(); {
+	case v.bound && m.link > 0:
+		m.link = (m.link + float64(m.wire)/m.writing.Seconds()) / 2
+	case v.bound:
+		m.link = float64(m.wire) / m.writing.Seconds()
+	case v.packed && m.link > 0: // it may have become faster: little by little
+		m.link = max(m.link, rate) * 1.1
+	default:
+		m.link = max(m.link, min(rate, m.link*2)) // a burst goes into the kernel's buffer, whatever the link is
+	}
+	m.begun, m.wire, m.packing, m.writing = now, 0, 0, 0
+	return v
+}
+
+// packed notes what a codec did to a chunk.
+func (m *meter) packed(codec Codec, raw, wire int, took time.Duration) {
+	if raw < minChunk/2 || took <= 0 {
+		return // too little to say
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := performance{bytesPerSecond: float64(raw) / took.Seconds(), ratio: float64(wire) / float64(raw)}
+	if was := m.codecs[codec]; was.bytesPerSecond > 0 {
+		const weight = 0.2
+		seen.bytesPerSecond = was.bytesPerSecond + weight*(seen.bytesPerSecond-was.bytesPerSecond)
+		seen.ratio = was.ratio + weight*(seen.ratio-was.ratio)
+	}
+	m.codecs[codec] = seen
+}
+
+// choose tells which codec is best after an interval. To compress more must pay, and the cheapest of equals is taken.
+func (m *meter) choose(now Codec, v verdict, workers int) Codec {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !v.bound && !v.packed {
+		return now // what is sent is the limit: less of it would not be faster
+	}
+	if m.link == 0 {
+		return max(now, 1) - 1 // the codec was the limit from the beginning
+	}
+	const worth, equal = 1.1, 0.99
+	best := now
+	for c := None; c < codecsEnd; c++ {
+		if m.through(c, workers) > m.through(best, workers) {
+			best = c
+		}
+	}
+	if best > now && m.through(best, workers) < worth*m.through(now, workers) {
+		best = now
+	}
+	for c := None; c < best; c++ {
+		if m.through(c, workers) >= equal*m.through(best, workers) {
+			return c
+		}
+	}
+	return best
+}
+
+// through is how many bytes of content per second a codec brings through the link; 0: it was never tried.
+func (m *meter) through(c Codec, workers int) float64 {
+	if c == None {
+		return m.link
+	}
+	seen := m.codecs[c]
+	if seen.bytesPerSecond == 0 {
+		return 0
+	}
+	return min(m.link/max(seen.ratio, 1e-3), seen.bytesPerSecond*float64(workers))
+}
+
+// tryNext tells which codec should be tried on a chunk, if one should: one after the other those that could keep up with
+// the link. The trial ends with tried.
+func (m *meter) tryNext(now Codec, workers int) (Codec, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.trial {
+		return None, false
+	}
+	for _, s := range append(speeds()[m.next:], speeds()[:m.next]...) {
+		m.next = int(s.codec+1) % int(codecsEnd)
+		if s.codec != None && s.codec != now && s.bytesPerSecond*float64(workers) > m.link/2 {
+			m.trial = true
+			return s.codec, true
+		}
+	}
+	return None, false
+}
+
+func (m *meter) tried() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trial = false
+}
+
+// LinkBitsPerSecond is what the link took the last time that it was the limit; 0: it never was.
+func (s *Session) LinkBitsPerSecond() float64 {
+	s.meter.mu.Lock()
+	defer s.meter.mu.Unlock()
+	return s.meter.link * 8
+}
+
+// Adapt lets the session choose its codec anew as the link, the content and the processor change: by what it sees of all
+// three while it sends. changed is told of each change; it may be nil. It must be called before anything is sent.
+func (s *Session) Adapt(changed func(from, to Codec)) {
+	if changed == nil {
+		changed = func(Codec, Codec) {}
+	}
+	s.writer.changed = changed
+}
+
+// adapt follows an interval.
+func (w *writer) adapt(v verdict) {
+	if w.changed == nil || !v.over {
+		return
+	}
+	now := Codec(w.codec.Load())
+	better := w.session.meter.choose(now, v, w.session.compressor.cores())
+	if better != now && w.session.SetCodec(better) == nil {
+		w.changed(now, better)
+	}
+	w.wantTrial.Store(v.bound || v.packed)
+}
+
+// tryCodec sees what another codec would make of a chunk.
+func (w *writer) tryCodec(raw []byte) {
+	if w.changed == nil || len(raw) < minChunk/2 || !w.wantTrial.CompareAndSwap(true, false) {
+		return
+	}
+	codec, ok := w.session.meter.tryNext(Codec(w.codec.Load()), w.session.compressor.cores())
+	if !ok {
+		return
+	}
+	sample := append([]byte(nil), raw[:min(len(raw), trialBytes)]...)
+	go func() {
+		defer w.session.meter.tried()
+		if w.session.compressor.prepare(codec) != nil {
+			return
+		}
+		start := time.Now()
+		wire, worth := w.session.compressor.compress(codec, nil, sample)
+		size := len(wire)
+		if !worth {
+			size = len(sample)
+		}
+		w.session.meter.packed(codec, len(sample), size, time.Since(start))
+	}()
+}
