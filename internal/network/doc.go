@@ -28,7 +28,8 @@
 // that this does not serve is a client that has moved and waits in silence: it is found when it next speaks.
 //
 // Only the home masquerades, and only packets that begin a connection. Otherwise a connection that is met in its
-// middle, just after a move, would have its address translated.
+// middle, just after a move, would have its address translated. And conntrack judges no windows (tcp_be_liberal): what it
+// took for invalid would not be translated back, and the node would answer it by a reset.
 //
 // # Holding packets
 //
@@ -38,6 +39,11 @@
 // queue would survive this process, but tbf and htb let the first packet pass, sch_plug is not in every kernel, and
 // neither could send what it holds elsewhere. If this process dies, its TUN devices and the routes to them vanish, the
 // blackhole takes their place, and senders repeat what was lost.
+//
+// A hold can begin with TCP's SYNs only (StartNew): the reader then writes all other packets back at once, to the container
+// that is still here, so that handshakes that have begun come to their end. A half-open connection cannot move: to the new
+// node's kernel its last ACK belongs to nothing, and is answered by a reset. For a container that is started anew it holds
+// requests (StartRequests), and passes on the rest to where the new one runs already: that may ask others, and be asked nothing.
 //
 // Order is kept at the node that holds. A client that is attached to the container's new node reaches it directly as soon
 // as it is there, and so may overtake what it had sent before and still waits at the old one. Making it wait for that

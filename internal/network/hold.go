@@ -1,6 +1,7 @@
 package network
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,11 @@ type Hold struct {
 	releasing sync.Mutex // one release at a time
 
 	// While direct, the reader sends what it reads at once, after what is queued: in the moments of the switch every
-	// microsecond that a packet spends here gives its successor time to overtake it.
+	// microsecond that a packet spends here gives its successor time to overtake it. Otherwise it does so with what does not
+	// wait.
 	sending sync.Mutex
 	direct  bool
+	waits   func(packet []byte) bool // nil: all packets do
 
 	mu       sync.Mutex
 	started  bool
@@ -63,7 +66,7 @@ func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
 		return hold, nil
 	}
 	hold := &Hold{network: n, ip: ip, queue: newQueue(n.config.HoldBytes), stats: HoldStats{Address: ip}}
-	if err := hold.open(); err != nil {
+	if err := hold.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare to hold %s: %w", ip, err)
 	}
 	n.holds[ip] = hold
@@ -90,8 +93,8 @@ func (n *Network) Hold(ip netip.Addr) (*Hold, error) {
 	return hold, hold.Start()
 }
 
-// open makes the device, its table and rule, and begins to read.
-func (h *Hold) open() error {
+// prepare makes the device, its table and rule, and begins to read.
+func (h *Hold) prepare() error {
 	n := h.network
 	opened, err := n.openTun(h.ip)
 	if err != nil {
@@ -115,8 +118,56 @@ func (h *Hold) open() error {
 	return nil
 }
 
-// Start turns the address to the queue. Starting again does nothing.
+// StartNew turns to the queue what opens TCP connections to the address. All else goes on to the destination, by way of this
+// process: to a container here, so that what it has begun can come to an end, or to one elsewhere that is not to get new
+// connections yet. It may follow Start, and itself with another destination; Start or Release has to follow it.
+func (h *Hold) StartNew(to Destination) error {
+	if err := h.aim(to); err != nil {
+		return fmt.Errorf("hold new connections to %s: %w", h.ip, err)
+	}
+	h.setWaits(opensTCP)
+	return h.turn()
+}
+
+// StartRequests is StartNew that also turns to the queue datagrams by which somebody asks for something, as far as their port
+// tells: for a container that is not to be asked anything, and may ask others.
+func (h *Hold) StartRequests(to Destination) error {
+	if err := h.aim(to); err != nil {
+		return fmt.Errorf("hold requests to %s: %w", h.ip, err)
+	}
+	h.setWaits(func(packet []byte) bool { return opensTCP(packet) || isRequest(packet) })
+	return h.turn()
+}
+
+// Start turns all packets for the address to the queue. Starting again does nothing.
 func (h *Hold) Start() error {
+	h.setWaits(nil)
+	return h.turn()
+}
+
+// setWaits has the reader queue what waits, and send the rest, also of what it has queued.
+func (h *Hold) setWaits(waits func(packet []byte) bool) {
+	h.sending.Lock()
+	defer h.sending.Unlock()
+	h.waits = waits
+	if waits == nil {
+		return
+	}
+	packets, _, _ := h.queue.size()
+	for range packets {
+		packet, came, _ := h.queue.peek()
+		if !waits(packet) {
+			h.forward(packet, came)
+			continue
+		}
+		packet = bytes.Clone(packet)
+		h.queue.pop()
+		h.queue.push(packet, came) // there is room: it was in there
+	}
+}
+
+// turn makes the address's route lead here.
+func (h *Hold) turn() error {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
 	h.mu.Lock()
@@ -155,10 +206,14 @@ func (h *Hold) accept(packet []byte) {
 	h.sending.Lock()
 	defer h.sending.Unlock()
 	now, kept := time.Now(), true
-	if h.direct {
+	switch {
+	case h.direct:
 		h.flush()
 		h.write(packet, now)
-	} else {
+	case h.waits != nil && !h.waits(packet):
+		h.pass(packet)
+		return
+	default:
 		kept = h.queue.push(packet, now)
 	}
 	h.count(func(stats *HoldStats) {
@@ -312,6 +367,18 @@ func (h *Hold) write(packet []byte, came time.Time) {
 		stats.ForwardedBytes += int64(len(packet))
 		stats.LongestHoldSeconds = max(stats.LongestHoldSeconds, time.Since(came).Seconds())
 	})
+}
+
+// pass sends a packet on that was not held.
+func (h *Hold) pass(packet []byte) {
+	if _, err := h.tun.file.Write(packet); err != nil {
+		h.count(func(stats *HoldStats) {
+			stats.HeldPackets++
+			stats.HeldBytes += int64(len(packet))
+			stats.DroppedPackets++
+			stats.DroppedBytes += int64(len(packet))
+		})
+	}
 }
 
 // setDirect lets the reader send, or not.

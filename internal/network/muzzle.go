@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -12,7 +13,8 @@ import (
 
 // A container that arrives gets nothing, not even from itself, until it is plugged in: while its sockets are made one
 // after the other, data that one had still to send to another within the container would meet no socket, and be
-// answered by a reset. What is dropped the kernel repeats, as it does what does not leave by the interface.
+// answered by a reset. What is dropped the kernel repeats, as it does what does not leave by the interface. The same
+// holds while its sockets are dumped one after the other: see Silence.
 
 // criuMark is on the packets by which CRIU tells a socket that its peer has ended the connection (SOCCR_MARK,
 // criu/include/netfilter.h; its own lock lets them through, too).
@@ -29,6 +31,20 @@ func (n *Network) muzzle(path string) error {
 			&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binary.NativeEndian.AppendUint32(nil, criuMark)},
 		), accept())
 	})
+}
+
+// muzzleAll muzzles whichever containers here have the address.
+func (n *Network) muzzleAll(ip netip.Addr) error {
+	for id, attached := range n.containers {
+		if attached.address.IP != ip {
+			continue
+		}
+		attached.muzzled = true // also if it fails: it may have been done; and if it was: an agent that has just started supposes so
+		if err := n.muzzle(n.NetnsPath(id)); err != nil {
+			return fmt.Errorf("silence container %s: %w", id, err)
+		}
+	}
+	return nil
 }
 
 // unmuzzle undoes muzzle; doing nothing is success.

@@ -57,7 +57,7 @@ func within(ns netns.NsHandle, run func() error) error {
 	return <-done
 }
 
-// sysctl sets net.ipv4.KEY or net.ipv6.KEY in the calling thread's network namespace, unless it has the value already.
+// sysctl sets net.KEY in the calling thread's network namespace, unless it has the value already.
 // The key is given as the path below /proc/sys/net.
 func sysctl(key, value string) error {
 	path := filepath.Join("/proc/sys/net", key)

@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -100,7 +101,21 @@ func (n *Network) setUp() error {
 	if err := n.baseRoutes(); err != nil {
 		return err
 	}
-	return n.applyFirewall()
+	if err := n.applyFirewall(); err != nil {
+		return err
+	}
+	return n.trackLoosely()
+}
+
+// trackLoosely has the node's connection tracking translate also what it takes for out of the window. What it sees of a
+// container that moves is not always what the ends see, and a packet that comes for a masqueraded connection and is not
+// translated back is for the node itself, which answers it by a reset.
+func (n *Network) trackLoosely() error {
+	err := within(n.ns, func() error { return sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1") })
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without connection tracking of TCP has no windows
+		return fmt.Errorf("let the node follow connections that move: %w", err)
+	}
+	return nil
 }
 
 // baseRoutes makes the blackholes and the rule by which the pool's addresses are looked up in the main table only.

@@ -121,3 +121,31 @@ func TestMovedContainer(t *testing.T) {
 		s.sees(where, server, source)
 	}
 }
+
+// TestSilence wants that nothing of what a container sends arrives, neither elsewhere nor within it, until it may speak.
+// Nobody has told a network that was started anew whether the container is silenced.
+func TestSilence(t *testing.T) {
+	s := newSite(t)
+	address := s.container("a", "one")
+	at := netip.MustParseAddrPort("127.0.0.1:7000")
+	own, elsewhere := netip.AddrPortFrom(address.IP, 7000), netip.MustParseAddrPort("10.88.1.1:7000")
+	s.echo("a/one", at)
+	s.echo("a/one", own)
+	s.echo("a", elsewhere)
+	for range 2 {
+		must(t, s.nodes["a"].Silence(address.IP))
+		for _, to := range []netip.AddrPort{at, own, elsewhere} {
+			if got := s.ask("a/one", to, 50*time.Millisecond); got != "" {
+				t.Errorf("the silenced container asked %s: %q", to, got)
+			}
+		}
+		must(t, s.nodes["a"].EndSilence(address.IP))
+		s.sees("a/one", at, "127.0.0.1")
+		s.sees("a/one", own, address.IP.String())
+		s.sees("a/one", elsewhere, address.IP.String())
+		s.crash("a")
+		s.start("a")
+		s.attach("a", "one", address)
+	}
+	must(t, s.nodes["a"].EndSilence(netip.MustParseAddr("10.88.1.250")))
+}

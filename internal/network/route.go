@@ -181,17 +181,34 @@ func (n *Network) unplug(ip netip.Addr) error {
 	})
 }
 
-// Silence lets nothing that the container of this address sends leave, from now until Route or Release says where it
-// is. It is for a container that is frozen to be dumped: its kernel still repeats what was not acknowledged, with
-// timestamps (RFC 7323) that are younger than those with which its sockets go on elsewhere, and the peers would
-// take all that follows for old duplicates (section 5.3, PAWS) until the clocks have caught up.
+// Silence lets nothing that the container of this address sends arrive anywhere, from now until EndSilence, or until
+// Route or Release says where it is. It is for a container that is frozen to be dumped: its kernel still repeats what
+// was not acknowledged. What leaves has timestamps (RFC 7323) that are younger than those with which its sockets go on
+// elsewhere, and the peers would take all that follows for old duplicates (section 5.3, PAWS) until the clocks have
+// caught up. What stays within the container would make the dump of a connection's one end older than that of the
+// other: a sender that goes on elsewhere takes acknowledgements of what it has not sent, as far as it knows, for
+// invalid (RFC 9293, section 3.10.7.4), and the connection stands still for good.
 func (n *Network) Silence(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, err := n.config.home(ip); err != nil {
 		return err
 	}
-	return n.unplug(ip)
+	muzzled := make(chan error, 1)
+	go func() { muzzled <- n.muzzleAll(ip) }() // each of the two takes effect before it returns, and waits some time then
+	return errors.Join(n.unplug(ip), <-muzzled)
+}
+
+// EndSilence lets a container that goes on here be heard again. Doing nothing is success.
+func (n *Network) EndSilence(ip netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id, attached := range n.containers {
+		if attached.address.IP == ip {
+			return n.plug(ip, id)
+		}
+	}
+	return nil
 }
 
 // doorRule sends answers marked with a door to a table.

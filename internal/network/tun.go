@@ -81,3 +81,24 @@ func isPacketFor(packet []byte, ip netip.Addr) bool {
 	const header = 20
 	return len(packet) >= header && packet[0]>>4 == 4 && ip == netip.AddrFrom4([4]byte(packet[offsetDestination:header]))
 }
+
+// opensTCP tells whether this IPv4 packet is TCP's SYN without ACK.
+func opensTCP(packet []byte) bool {
+	const header, protocol, fragment = 20, 9, 6
+	length := int(packet[0]&0xf) * 4
+	return length >= header && packet[protocol] == unix.IPPROTO_TCP &&
+		(int(packet[fragment])<<8|int(packet[fragment+1]))&0x1fff == 0 && // the first or only fragment
+		len(packet) > length+offsetTCPFlags && packet[length+offsetTCPFlags]&(tcpSYN|tcpACK) == tcpSYN
+}
+
+// firstClientPort is where the ports begin that the kernel gives to who asks others (ip_local_port_range, ip-sysctl.rst).
+const firstClientPort = 32768
+
+// isRequest tells whether this IPv4 packet is a datagram to the port of a service: an answer comes to one that the kernel chose.
+func isRequest(packet []byte) bool {
+	const header, protocol, fragment, port = 20, 9, 6, 2
+	length := int(packet[0]&0xf) * 4
+	return length >= header && packet[protocol] == unix.IPPROTO_UDP &&
+		(int(packet[fragment])<<8|int(packet[fragment+1]))&0x1fff == 0 &&
+		len(packet) > length+port+1 && int(packet[length+port])<<8|int(packet[length+port+1]) < firstClientPort
+}
