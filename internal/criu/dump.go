@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/checkpoint-restore/go-criu/v7/rpc"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Mount tells CRIU of a mount that comes from outside of the container. Key is the mount point in the container at
@@ -20,23 +23,29 @@ type Mount struct {
 
 // DumpRequest says what to dump.
 type DumpRequest struct {
-	RootPID        int      // first process of the container
-	Root           string   // its root file system, as the dumping process sees it
-	WorkDir        string   // for the log; must exist
-	FreezeCgroup   string   // kernel.Cgroup.FreezerDir
-	Network        string   // network namespace in which CRIU runs, see NetworkFor; "": this process's own
-	ExternalMounts []Mount  // see ExternalFor
-	External       []string // see ExternalFor
-	TTY            bool     // the container's stdio is a terminal
-	Watched        []string // what inotify watches of the container watch, as it sees it: CRIU cannot find that on an overlay
-	GhostLimit     uint32   // largest deleted but open file that is carried in the images, bytes; 0: 1 GiB
+	RootPID        int          // first process of the container
+	Root           string       // its root file system, as the dumping process sees it
+	WorkDir        string       // for the log; must exist
+	FreezeCgroup   string       // kernel.Cgroup.FreezerDir
+	Network        string       // network namespace in which CRIU runs, see NetworkFor; "": this process's own
+	ExternalMounts []Mount      // see ExternalFor
+	External       []string     // see ExternalFor
+	TTY            bool         // the container's stdio is a terminal
+	Watched        []string     // what inotify watches of the container watch, as it sees it: CRIU cannot find that on an overlay
+	GhostLimit     uint32       // largest deleted but open file that is carried in the images, bytes; 0: 1 GiB
+	LazyPages      bool         // leave the content of private anonymous memory to somebody else: see LeftOut
+	Large          []int        // processes with much private memory, at which CRIU need not look: with LazyPages all, see Cut, else what is unused
+	Facts          *KernelFacts // nil: shared memory cannot be left out, see LeaveShared
 }
 
 // Dump is one warm CRIU that waits to dump one container.
 type Dump struct {
 	*session
-	request DumpRequest
-	holding bool // CRIU waits in post-dump
+	request  DumpRequest
+	holding  bool // CRIU waits in post-dump
+	cut      []LazyMemory
+	patience time.Duration // see endPatience
+	facts    *os.File      // what CRIU will read about the kernel; nil: its own
 }
 
 const (
@@ -49,6 +58,12 @@ const (
 // the start only.
 func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error) {
 	with := sessionFiles{}
+	if len(request.Large) > 0 {
+		with.cut, with.cutUsed, with.scratch = request.Large, request.LazyPages, filepath.Join(request.WorkDir, "tables")
+		if err := os.MkdirAll(with.scratch, 0o700); err != nil {
+			return nil, fmt.Errorf("make a directory for CRIU: %w", err)
+		}
+	}
 	if request.Network != "" {
 		network, err := os.Open(request.Network)
 		if err != nil {
@@ -57,21 +72,40 @@ func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error)
 		defer network.Close()
 		with.network = network
 	}
+	d := &Dump{request: request, patience: endPatience}
+	if request.Facts != nil {
+		with.mounts = func() (err error) {
+			d.facts, err = request.Facts.place()
+			return err
+		}
+	}
 	s, err := startSession(t.Path, with)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, d.closeFacts())
 	}
 	if _, err := s.warm(ctx); err != nil {
 		s.kill()
-		return nil, fmt.Errorf("%s: %w", t.Path, errEnded(ctx, err))
+		s.closeMounts()
+		return nil, errors.Join(fmt.Errorf("%s: %w", t.Path, errEnded(ctx, err)), d.closeFacts())
 	}
-	return &Dump{session: s, request: request}, nil
+	d.session = s
+	return d, nil
+}
+
+func (d *Dump) closeFacts() error {
+	if d.facts == nil {
+		return nil
+	}
+	file := d.facts
+	d.facts = nil
+	return file.Close()
 }
 
 // Run dumps the container, which the caller has frozen, into imagesDir, an existing directory in memory. When it
 // returns nil the images are complete, CRIU holds the processes stopped, and Release must be called. On an error CRIU
 // has put everything back, the container is frozen as before, and the caller thaws it; the error has the reason from
-// CRIU's log. If ctx ends the dump is given up in the same way.
+// CRIU's log. If ctx ends the dump is given up in the same way: as after Release, if it was a lazy one and at its end. A
+// CRIU that does not come to an end is killed after some seconds: what it had stopped then goes on by itself.
 func (d *Dump) Run(ctx context.Context, imagesDir string) error {
 	images, err := os.Open(imagesDir)
 	if err != nil {
@@ -87,6 +121,9 @@ func (d *Dump) Run(ctx context.Context, imagesDir string) error {
 		Type: rpc.CriuReqType_DUMP.Enum(),
 		Opts: d.options(int32(images.Fd()), int32(work.Fd())),
 	}
+	if d.tables != nil {
+		d.tables.serve()
+	}
 	if err := d.send(request, nil); err != nil {
 		return fmt.Errorf("dump process %d: send the request: %w", d.request.RootPID, err)
 	}
@@ -94,23 +131,36 @@ func (d *Dump) Run(ctx context.Context, imagesDir string) error {
 		return fmt.Errorf("dump process %d: %w", d.request.RootPID, err)
 	}
 	d.holding = true
-	if err := mendFiles(imagesDir); err != nil {
+	err = mendFiles(imagesDir)
+	if err == nil && d.tables != nil {
+		d.cut, err = d.tables.mend(imagesDir)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("dump process %d: %w", d.request.RootPID, err), d.Close())
 	}
 	return nil
 }
 
+// Cut lists the memory that CRIU has not looked at, after Run: none of its content is in the images, and neither is where
+// there is any. Somebody else must have carried all that it has.
+func (d *Dump) Cut() []LazyMemory { return d.cut }
+
 // untilPostDump answers CRIU's notifications up to post-dump, which it leaves unanswered. When ctx ends the next
 // notification is answered with a refusal, on which CRIU lets the processes go.
 func (d *Dump) untilPostDump(ctx context.Context) error {
+	defer d.killUnlessDone(ctx, d.patience)()
 	for {
 		var answer rpc.CriuResp
 		if _, err := d.receive(&answer); err != nil {
-			return d.failure(errEnded(ctx, err))
+			return d.failure(firstOf(ctx.Err(), errEnded(ctx, err))) // if ctx has ended CRIU was killed for that
 		}
 		switch answer.GetType() {
 		case rpc.CriuReqType_NOTIFY:
-			if answer.GetNotify().GetScript() == "post-dump" && ctx.Err() == nil {
+			if answer.GetNotify().GetScript() == "post-dump" {
+				if ctx.Err() != nil {
+					d.rollBack()
+					return d.failure(ctx.Err())
+				}
 				return nil
 			}
 			if err := d.reply(ctx.Err() == nil); err != nil {
@@ -132,8 +182,10 @@ func (d *Dump) reply(success bool) error {
 
 // failure ends a dump that failed: CRIU has let go of the processes when it has ended. The cause is from its log.
 func (d *Dump) failure(err error) error {
-	d.close()
-	_ = d.wait() // its exit code says less than its log
+	d.end()
+	if d.tables != nil {
+		err = errors.Join(err, d.tables.failed())
+	}
 	if cause := explainFile(filepath.Join(d.request.WorkDir, dumpLog)); cause != "" {
 		return fmt.Errorf("%w: %s", err, cause)
 	}
@@ -173,6 +225,9 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 	if r.FreezeCgroup != "" {
 		o.FreezeCgroup = proto.String(r.FreezeCgroup)
 	}
+	if r.LazyPages {
+		o.LazyPages = proto.Bool(true)
+	}
 	if len(r.Watched) > 0 {
 		// CRIU finds watched files by their file handles, which an overlay has not, or by looking through these paths.
 		o.ForceIrmap, o.IrmapScanPaths = proto.Bool(true), r.Watched
@@ -203,20 +258,30 @@ func (d *Dump) Release(refreeze func() error) error {
 	return nil
 }
 
-// Close ends CRIU if it still runs. If it holds processes it puts everything back first. It may be called at any time
-// after Run returned, more than once.
+// Close ends CRIU if it still runs. If it holds processes it puts everything back first; after a lazy dump all is as after
+// Release. It may be called at any time after Run returned, more than once.
 func (d *Dump) Close() error {
 	if d.holding {
 		d.holding = false
 		d.rollBack()
 	}
 	d.kill()
-	return nil
+	d.closeMounts()
+	return d.closeFacts()
 }
 
 // rollBack makes CRIU put everything back, by refusing post-dump, and returns when it has. More notifications follow,
-// and each must be answered. If CRIU is gone there is nothing to put back.
+// and each must be answered. If CRIU is gone there is nothing to put back; if it does nothing it is killed. After a lazy
+// dump CRIU would not hear of the refusal but wait for somebody who takes the pages (cr-dump.c, cr_lazy_mem_dump): it is
+// killed at once, as by Release.
 func (d *Dump) rollBack() {
+	if d.request.LazyPages {
+		d.freezeAndKill()
+		return
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	done := d.killUnlessDone(over, d.patience)
 	success := false
 	for d.reply(success) == nil {
 		var answer rpc.CriuResp
@@ -225,6 +290,28 @@ func (d *Dump) rollBack() {
 		}
 		success = true
 	}
+	done()
+	d.end()
+}
+
+// freezeAndKill ends a CRIU that holds the processes so that they stay where they are.
+func (d *Dump) freezeAndKill() {
+	ctx, cancel := context.WithTimeout(context.Background(), d.patience)
+	defer cancel()
+	if group, err := kernel.CgroupAt(d.request.FreezeCgroup); err == nil {
+		_, _ = group.Freeze(ctx) // processes that cannot be frozen go on by themselves
+	}
+	d.kill()
+}
+
+// end closes the connection, on which CRIU puts everything back and ends, and waits for that. Its exit code says less than
+// its log.
+func (d *Dump) end() {
 	d.close()
-	_ = d.wait() // it fails always: the dump was refused
+	d.collect()
+	select {
+	case <-d.reaped:
+	case <-time.After(d.patience):
+		d.kill()
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -184,8 +185,28 @@ func (x *examination) collectPeers(pid int) error {
 	return err
 }
 
-// process runs all checks on one process.
+// exitPatience is how long a process of which only the first thread has ended may take to end as a whole.
+const exitPatience = 50 * time.Millisecond
+
+// process looks at one process. One that is just ending looks odd and is not: it is in no cgroup of the container any more,
+// and its first thread may have ended before the others.
 func (x *examination) process(t *task) ([]finding, error) {
+	found, err := x.checkAll(t)
+	for until := time.Now().Add(exitPatience); len(found) > 0; time.Sleep(time.Millisecond) {
+		now, err := kernel.ReadProcess(t.PID)
+		first := now.State == 'Z' && now.Threads > 1
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (now.StartTicks != t.StartTicks || now.Exiting && !first) {
+			return nil, nil
+		}
+		if !first || time.Now().After(until) {
+			break
+		}
+	}
+	return found, err
+}
+
+// checkAll runs all checks on one process.
+func (x *examination) checkAll(t *task) ([]finding, error) {
 	found := x.checkTask(t)
 	if t.State == 'Z' || t.State == 'X' {
 		return found, nil

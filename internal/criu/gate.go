@@ -26,12 +26,20 @@ import (
 
 // gateMessage is one line between gate and agent.
 type gateMessage struct {
-	Kind      string `json:"kind"`
-	Root      string `json:"root,omitempty"`      // go: another root file system
-	PID       int    `json:"pid,omitempty"`       // resumed
-	At        int64  `json:"at,omitempty"`        // resumed: nanoseconds since 1970
-	Error     string `json:"error,omitempty"`     // failed
-	Uncertain bool   `json:"uncertain,omitempty"` // failed: after the processes were allowed to run
+	Kind      string     `json:"kind"`
+	Root      string     `json:"root,omitempty"`      // go: another root file system
+	Lazy      bool       `json:"lazy,omitempty"`      // go: memory is filled later
+	Files     []gateFile `json:"files,omitempty"`     // go: what comes from outside
+	PID       int        `json:"pid,omitempty"`       // resumed
+	At        int64      `json:"at,omitempty"`        // resumed: nanoseconds since 1970
+	Error     string     `json:"error,omitempty"`     // failed
+	Uncertain bool       `json:"uncertain,omitempty"` // failed: after the processes were allowed to run
+}
+
+// gateFile is an open file of the agent.
+type gateFile struct {
+	Key string `json:"key"`
+	FD  int    `json:"fd"`
 }
 
 const (
@@ -107,6 +115,11 @@ type Gate struct {
 // GateOptions change what runc asked of CRIU.
 type GateOptions struct {
 	Root string // root file system of the container, a mount point; "" keeps runc's
+	// LazyPages leaves out the pages that can be filled when the processes run. Who fills them listens in the work
+	// directory (ListenLazy) before Go is called.
+	LazyPages bool
+	// Inherit are files, open for reading and writing, by the keys of SharedFiles. CRIU opens them anew.
+	Inherit map[string]*os.File
 }
 
 // Resumed tells of a container that runs again.
@@ -192,7 +205,11 @@ func (g *Gate) Go(ctx context.Context, options GateOptions, beforeResume func() 
 	if g.conn == nil {
 		return Resumed{}, errors.New("restore: the gate is not ready")
 	}
-	if err := g.conn.send(gateMessage{Kind: kindGo, Root: options.Root}); err != nil {
+	start := gateMessage{Kind: kindGo, Root: options.Root, Lazy: options.LazyPages}
+	for key, file := range options.Inherit {
+		start.Files = append(start.Files, gateFile{Key: key, FD: int(file.Fd())})
+	}
+	if err := g.conn.send(start); err != nil {
 		return Resumed{}, g.giveUp(fmt.Errorf("restore: tell the gate: %w", err))
 	}
 	m, err := g.receive(ctx)

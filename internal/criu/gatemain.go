@@ -230,21 +230,7 @@ func networkOf(o *rpc.CriuOpts, inherited []*os.File) *os.File {
 }
 
 // peerOf is the process that made the connection: runc.
-func peerOf(l *link) (int, error) {
-	raw, err := l.conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err = firstOf(err, credErr); err != nil {
-		return 0, fmt.Errorf("find the process that asks for the restore: %w", err)
-	}
-	return int(cred.Pid), nil
-}
+func peerOf(l *link) (int, error) { return peerPID(l.conn) }
 
 // waitForGo tells the agent that all is ready, and returns when the images are.
 func (g *gateProcess) waitForGo(request *rpc.CriuReq) error {
@@ -261,7 +247,10 @@ func (g *gateProcess) waitForGo(request *rpc.CriuReq) error {
 	if m.Root != "" {
 		request.Opts.Root = proto.String(m.Root)
 	}
-	return nil
+	if m.Lazy {
+		request.Opts.LazyPages = proto.Bool(true)
+	}
+	return g.inherit(request.GetOpts(), m.Files)
 }
 
 // forRunc are the notifications for which runc has work to do. It does nothing on the others, which are answered here.

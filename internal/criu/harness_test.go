@@ -97,6 +97,7 @@ type container struct {
 	pid                int
 	group              *kernel.Cgroup
 	images             string // tmpfs
+	lazy               bool   // dumps leave memory out, and do not look at what is large
 }
 
 var containers atomic.Int64
@@ -299,7 +300,11 @@ func (c *container) emptyImages() {
 // startDump freezes the container with a CRIU ready to dump it.
 func (c *container) startDump() *Dump {
 	c.t.Helper()
-	d, err := findTool(c.t).StartDump(deadline(c.t), c.request())
+	request := c.request()
+	if c.lazy {
+		request = c.largeRequest()
+	}
+	d, err := findTool(c.t).StartDump(deadline(c.t), request)
 	must(c.t, err)
 	c.t.Cleanup(func() { _ = d.Close() })
 	must(c.t, c.refreeze())

@@ -44,34 +44,46 @@ func mendFiles(imagesDir string) error {
 
 // mendEntries goes through the messages; those that need no correction stay as they are, to the byte.
 func mendEntries(image []byte) (mended []byte, changed bool, err error) {
+	mended = append(mended, image[:min(len(image), imageHeaderBytes)]...)
+	err = eachFile(image, func(entry *images.FileEntry, message []byte) error {
+		if entry.Tfd != nil && mendTimer(entry.Tfd) {
+			changed = true
+			var err error
+			if message, err = proto.Marshal(entry); err != nil {
+				return fmt.Errorf("%w: %w", errFilesImage, err)
+			}
+		}
+		mended = binary.NativeEndian.AppendUint32(mended, uint32(len(message)))
+		mended = append(mended, message...)
+		return nil
+	})
+	return mended, changed, err
+}
+
+// eachFile calls do for each message of the description of open files.
+func eachFile(image []byte, do func(entry *images.FileEntry, message []byte) error) error {
 	if len(image) < imageHeaderBytes {
-		return nil, false, errFilesImage
+		return errFilesImage
 	}
-	mended = append(mended, image[:imageHeaderBytes]...)
 	for rest := image[imageHeaderBytes:]; len(rest) > 0; {
 		if len(rest) < 4 {
-			return nil, false, errFilesImage
+			return errFilesImage
 		}
 		size := uint64(binary.NativeEndian.Uint32(rest))
 		if size > uint64(len(rest)-4) {
-			return nil, false, errFilesImage
+			return errFilesImage
 		}
 		message := rest[4 : 4+size]
 		rest = rest[4+size:]
 		var entry images.FileEntry
 		if err := proto.Unmarshal(message, &entry); err != nil {
-			return nil, false, fmt.Errorf("%w: %w", errFilesImage, err)
+			return fmt.Errorf("%w: %w", errFilesImage, err)
 		}
-		if entry.Tfd != nil && mendTimer(entry.Tfd) {
-			changed = true
-			if message, err = proto.Marshal(&entry); err != nil {
-				return nil, false, fmt.Errorf("%w: %w", errFilesImage, err)
-			}
+		if err := do(&entry, message); err != nil {
+			return err
 		}
-		mended = binary.NativeEndian.AppendUint32(mended, uint32(len(message)))
-		mended = append(mended, message...)
 	}
-	return mended, changed, nil
+	return nil
 }
 
 // mendTimer corrects a timerfd and tells whether it had to.

@@ -76,8 +76,11 @@ func (l *link) close() { _ = l.conn.Close() } // nothing is lost: every message 
 type session struct {
 	*link
 	process *exec.Cmd
-	reaped  sync.Once
-	waitErr error
+	tables  *tables  // that it gets in place of the kernel's; nil: none
+	mounts  *os.File // its mount namespace; nil: this process's own
+	reap    sync.Once
+	reaped  chan struct{}
+	waitErr error // when reaped is closed
 }
 
 // swrkFD is the descriptor on which CRIU finds its connection. Those after it are the caller's.
@@ -90,9 +93,13 @@ var criuEnvironment = [...]string{"PATH=/usr/bin:/usr/sbin:/bin:/sbin:/usr/local
 // sessionFiles are what a new CRIU gets, and the namespaces that it runs in.
 type sessionFiles struct {
 	stdio      [3]*os.File
-	more       []*os.File // descriptors from 4 on
-	namespaces uintptr    // that are made for it (CLONE_NEW…)
-	network    *os.File   // the network namespace that it enters; nil: this one
+	more       []*os.File   // descriptors from 4 on
+	namespaces uintptr      // that are made for it (CLONE_NEW…)
+	network    *os.File     // the network namespace that it enters; nil: this one
+	mounts     func() error // called in the thread that starts it, which has a mount namespace of its own; nil: nothing to do
+	cut        []int        // processes of which it gets other tables of mappings, see tables
+	cutUsed    bool         // with cut: mappings are cut though there is something in them
+	scratch    string       // with cut: an empty directory
 }
 
 // startSession starts CRIU.
@@ -115,28 +122,83 @@ func startSession(path string, with sessionFiles) (*session, error) {
 		Setpgid:    true, // a terminal's ^C is not for CRIU
 		Cloneflags: with.namespaces,
 	}
-	if err := startIn(with.network, cmd); err != nil {
+	s := &session{link: l, process: cmd, reaped: make(chan struct{})}
+	if err := s.start(with); err != nil {
 		l.close()
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
-	return &session{link: l, process: cmd}, nil
+	return s, nil
 }
 
-// startIn starts a program in a network namespace, which it gets from the thread that starts it.
-func startIn(network *os.File, cmd *exec.Cmd) error {
-	if network == nil {
-		return cmd.Start()
+// start starts CRIU, which gets its namespaces from the thread that starts it.
+func (s *session) start(with sessionFiles) error {
+	ownMounts := with.mounts != nil || len(with.cut) > 0
+	if with.network == nil && !ownMounts {
+		return s.process.Start()
 	}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread is in the other namespace, and ends with this function
-		if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
-			started <- fmt.Errorf("enter network namespace %s: %w", network.Name(), err)
-			return
+	err := inOwnThread(func() error {
+		if with.network != nil {
+			if err := unix.Setns(int(with.network.Fd()), unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("enter network namespace %s: %w", with.network.Name(), err)
+			}
 		}
-		started <- cmd.Start()
+		if ownMounts {
+			if err := s.changeMounts(with); err != nil {
+				return err
+			}
+		}
+		return s.process.Start()
+	})
+	if err != nil && s.tables != nil {
+		s.tables.close()
+	}
+	if err != nil {
+		s.closeMounts()
+	}
+	return err
+}
+
+// closeMounts lets the kernel undo the mounts of CRIU's namespace, for which it waits for all processors: when CRIU ends in
+// the freeze it must not.
+func (s *session) closeMounts() {
+	if s.mounts != nil {
+		_ = s.mounts.Close() // it was only held
+		s.mounts = nil
+	}
+}
+
+// changeMounts gives this thread, and what it starts from now on, a mount namespace, and changes mounts in it. The thread is
+// locked and ends after that.
+func (s *session) changeMounts(with sessionFiles) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace for CRIU: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("make a mount namespace for CRIU: %w", err)
+	}
+	var err error
+	if s.mounts, err = os.Open("/proc/thread-self/ns/mnt"); err != nil {
+		return fmt.Errorf("hold the mount namespace of CRIU: %w", err)
+	}
+	if with.mounts != nil {
+		if err := with.mounts(); err != nil {
+			return err
+		}
+	}
+	if len(with.cut) > 0 {
+		s.tables, err = hideTables(with.scratch, with.cut, with.cutUsed)
+	}
+	return err
+}
+
+// inOwnThread runs f in a thread that ends with it, so that it can change what belongs to a thread.
+func inOwnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		done <- f()
 	}()
-	return <-started
+	return <-done
 }
 
 // setStdio avoids that a nil *os.File becomes a non-nil interface.
@@ -197,17 +259,57 @@ func (s *session) alive() bool {
 	return err == nil && info.Signo == 0
 }
 
+// killPatience is how long a CRIU that was killed may take to end. It takes longer only if the kernel does not let go of
+// it, and then nothing more can be done about it.
+const killPatience = 5 * time.Second
+
 // kill ends CRIU and collects it. It may be called more than once.
 func (s *session) kill() {
 	_ = s.process.Process.Kill() // it may have ended already
-	_ = s.wait()                 // that it was killed is no news
+	s.collect()
+	select {
+	case <-s.reaped:
+	case <-time.After(killPatience):
+	}
 	s.close()
 }
 
 // wait collects CRIU.
 func (s *session) wait() error {
-	s.reaped.Do(func() { s.waitErr = s.process.Wait() })
+	s.collect()
+	<-s.reaped
 	return s.waitErr
+}
+
+// collect begins to wait for CRIU's end.
+func (s *session) collect() {
+	s.reap.Do(func() {
+		go func() {
+			s.waitErr = s.process.Wait()
+			if s.tables != nil {
+				s.tables.close()
+			}
+			close(s.reaped)
+		}()
+	})
+}
+
+// killUnlessDone kills CRIU if it has not been told within so long after the end of ctx that all is done. Then receive
+// fails, even if processes that CRIU made have its end of the connection.
+func (s *session) killUnlessDone(ctx context.Context, patience time.Duration) (done func()) {
+	over := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		select {
+		case <-over:
+		case <-time.After(patience):
+			_ = s.process.Process.Kill() // it may have ended already
+			_ = s.conn.SetDeadline(time.Unix(1, 0))
+		}
+	})
+	return func() {
+		unhook()
+		close(over)
+	}
 }
 
 // errEnded explains a receive that failed: CRIU closed the connection, or it was interrupted.

@@ -1,0 +1,152 @@
+package criu
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// A lazy dump still walks all memory three times: the kernel counts the pages of each mapping for /proc/PID/smaps, CRIU
+// asks where they are, and puts each of them on a list and in a pipe. It takes 70 ms for a GiB, and 16 bytes for each page
+// of a mapping even if there is no page. So CRIU is given a table of mappings in which large private ones are cut to their
+// first page, and when it has dumped them their ends are put right in its images. What is cut off must be carried by
+// somebody else (Dump.Cut): of that nothing is listed in the images. A dump that is not lazy has those cut in which there
+// is nothing.
+
+// leastCut is the size from which on mappings are cut. Smaller ones cost little.
+const leastCut = 1 << 20
+
+// mapping is one mapping of /proc/PID/smaps (proc_pid_smaps(5)).
+type mapping struct {
+	start, end  uint64
+	permissions string
+	rest        string // of the first line, after the permissions: offset, device, inode, name
+	flags       string
+}
+
+// readMappings reads what CRIU reads of a table.
+func readMappings(r io.Reader) ([]mapping, error) {
+	var all []mapping
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 64<<10), 64<<10)
+	for lines.Scan() {
+		line := lines.Bytes()
+		if flags, ok := bytes.CutPrefix(line, []byte("VmFlags: ")); ok {
+			if len(all) == 0 {
+				return nil, errTable
+			}
+			all[len(all)-1].flags = string(flags)
+			continue
+		}
+		if field, _, ok := bytes.Cut(line, []byte{' '}); !ok || len(field) == 0 || field[len(field)-1] == ':' {
+			continue
+		}
+		m, err := parseFirstLine(string(line))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, lines.Err()
+}
+
+var errTable = errors.New("a table of mappings is not of the known form")
+
+func parseFirstLine(line string) (mapping, error) {
+	addresses, rest, _ := strings.Cut(line, " ")
+	permissions, rest, ok := strings.Cut(rest, " ")
+	low, high, both := strings.Cut(addresses, "-")
+	start, err1 := strconv.ParseUint(low, 16, 64)
+	end, err2 := strconv.ParseUint(high, 16, 64)
+	if !ok || !both || err1 != nil || err2 != nil || len(permissions) != 4 || end <= start {
+		return mapping{}, fmt.Errorf("%w: %.200q", errTable, line)
+	}
+	return mapping{start: start, end: end, permissions: permissions, rest: rest}, nil
+}
+
+// write writes a mapping as CRIU reads it. Other lines it skips.
+func (m mapping) write(w *bytes.Buffer) {
+	fmt.Fprintf(w, "%x-%x %s %s\nVmFlags: %s\n", m.start, m.end, m.permissions, m.rest, m.flags)
+}
+
+// notCut are the flags of mappings that are left as they are: those that CRIU restores itself (locked, huge pages; devices),
+// that the kernel treats in its own way (shadow stacks, droppable ones), and those that grow down, whose first page is
+// special.
+var notCut = [...]string{"lo", "ht", "io", "pf", "ss", "dp", "gd"}
+
+// canCut tells whether a mapping is one that CRIU can restore lazily (criu/include/vma.h, vma_entry_can_be_lazy), and large.
+func (m mapping) canCut() bool {
+	if m.end-m.start < leastCut || m.permissions[3] != 'p' || m.flags == "" {
+		return false
+	}
+	fields := strings.Fields(m.rest) // offset, device, inode, name
+	if len(fields) < 3 || fields[1] != "00:00" || fields[2] != "0" || len(fields) > 3 && isKernels(fields[3]) {
+		return false
+	}
+	for flag := range strings.FieldsSeq(m.flags) {
+		for _, not := range notCut {
+			if flag == not {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// isKernels tells whether a mapping with this name is the kernel's: [vdso], [vvar], [vsyscall], [uprobes].
+func isKernels(name string) bool { return strings.HasPrefix(name, "[v") || name == "[uprobes]" }
+
+// cutTable makes the table that CRIU gets of a process, and lists what is cut off; if used, though there is something in it.
+func cutTable(pid int, pageSize uint64, used bool) (table []byte, cut []PageRange, err error) {
+	space, err := kernel.OpenAddressSpace(pid)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer space.Close()
+	pages, err := space.OpenPagemap()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer pages.Close()
+	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps", pid))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	all, err := readMappings(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the mappings of process %d: %w", pid, err)
+	}
+	var out bytes.Buffer
+	for _, m := range all {
+		if m.canCut() {
+			whole, err := m.mustStay(pages, used)
+			if err != nil {
+				return nil, nil, err
+			}
+			if first := m.start + pageSize; !whole {
+				cut = append(cut, PageRange{Start: first, Pages: (m.end - first) / pageSize})
+				m.end = first
+			}
+		}
+		m.write(&out)
+	}
+	return out.Bytes(), cut, nil
+}
+
+// mustStay tells whether CRIU must look at a mapping: because of guards (MADV_GUARD_INSTALL), which are in the images only if
+// it looks for them, or of what is in it.
+func (m mapping) mustStay(pages *kernel.Pagemap, used bool) (bool, error) {
+	if guarded, err := pages.Guarded(m.start, m.end); guarded || err != nil || used {
+		return guarded, err
+	}
+	found, _, err := pages.Anonymous(m.start, m.end)
+	return len(found) > 0, err
+}

@@ -1,0 +1,212 @@
+package criu
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	images "github.com/checkpoint-restore/go-criu/v7/crit/images/fdinfo"
+	"github.com/checkpoint-restore/go-criu/v7/rpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Memory that processes share without a file (shared anonymous mappings, memfds) can be carried by somebody else. CRIU knows
+// it by the number of its device and dumps its content; any other file it leaves out if it is told that it is external
+// (--external file[mount:inode]), and takes it from a descriptor at the restore (--inherit-fd), which it opens anew for each
+// mapping and each open file, with the flags and the position that were there (criu/files-reg.c, open_path). So it is made
+// not to know that number: it is among the facts on the kernel that CRIU keeps in a file.
+
+// kernelFacts is where CRIU keeps what it has found out about the kernel (criu/kerndat.c). It must be on a tmpfs.
+const kernelFacts = "/run/criu.kdat"
+
+const (
+	// factsDevice is where in it the number of the device is: after two magic numbers of 32 bits (criu/include/kerndat.h).
+	factsDevice = 8
+	maxFacts    = 64 << 10
+	// factsTries is how often it is tried: on a busy machine one probe in fifty fails, and then CRIU keeps nothing.
+	factsTries = 4
+	// noDevice is the number of no device: majors have 12 bits.
+	noDevice = 0xFFFF_FFFE
+)
+
+// KernelFacts is what a CRIU has found out about this kernel.
+type KernelFacts struct {
+	data   []byte
+	device uint64 // of shared memory
+	mount  uint64 // that it is on
+}
+
+// KernelFacts has CRIU find out about the kernel. It takes some 50 ms.
+func (t Tool) KernelFacts(ctx context.Context) (*KernelFacts, error) {
+	facts, err := t.kernelFacts(ctx)
+	for try := 1; errors.Is(err, fs.ErrNotExist) && try < factsTries; try++ {
+		facts, err = t.kernelFacts(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find out what CRIU knows about the kernel: %w", err)
+	}
+	return facts, nil
+}
+
+func (t Tool) kernelFacts(ctx context.Context) (*KernelFacts, error) {
+	device, mount, err := kernel.SharedDevice()
+	if err != nil {
+		return nil, err
+	}
+	s, err := startSession(t.Path, sessionFiles{mounts: emptyRun})
+	if err != nil {
+		return nil, err
+	}
+	defer s.kill()
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	if err := s.probe(ctx); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/root%s", s.process.Process.Pid, kernelFacts))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) < factsDevice+8 || len(data) > maxFacts || binary.NativeEndian.Uint64(data[factsDevice:]) != device {
+		return nil, fmt.Errorf("%d bytes do not have the form that is known", len(data))
+	}
+	return &KernelFacts{data: data, device: device, mount: mount}, nil
+}
+
+// probe makes CRIU find out about the kernel: any question about a feature does (cr-service.c, handle_feature_check).
+func (s *session) probe(ctx context.Context) error {
+	stop := s.interruptOn(ctx)
+	defer stop()
+	request := &rpc.CriuReq{
+		Type: rpc.CriuReqType_FEATURE_CHECK.Enum(), Features: &rpc.CriuFeatures{PidfdStore: proto.Bool(true)},
+	}
+	if err := s.send(request, nil); err != nil {
+		return err
+	}
+	var answer rpc.CriuResp
+	if _, err := s.receive(&answer); err != nil {
+		return errEnded(ctx, err)
+	}
+	return nil // What it can do does not matter here.
+}
+
+// emptyRun has CRIU find nothing that was kept, and keep what it finds, in the mount namespace of this thread alone.
+func emptyRun() error {
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", filepath.Dir(kernelFacts), "tmpfs", flags, "mode=0755,size=1m"); err != nil {
+		return fmt.Errorf("mount memory for what CRIU knows about the kernel: %w", err)
+	}
+	return nil
+}
+
+// place has CRIU find the facts in a directory that looks like /run otherwise, in the mount namespace of this thread alone.
+// The file is returned, to change what CRIU will read. A mount over the file in the real directory would do, if nobody else
+// replaced or removed that (each CRIU does if /run is no tmpfs), on which the mount is gone, too.
+func (f *KernelFacts) place() (*os.File, error) {
+	dir := filepath.Dir(kernelFacts)
+	whole, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("look at %s: %w", dir, err)
+	}
+	defer whole.Close()
+	entries, err := whole.ReadDir(-1)
+	if err != nil {
+		return nil, fmt.Errorf("look at %s: %w", dir, err)
+	}
+	if err := emptyRun(); err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue // CRIU has no use for it
+		}
+		at, from := filepath.Join(dir, e.Name()), fmt.Sprintf("/proc/self/fd/%d/%s", whole.Fd(), e.Name())
+		err := os.Mkdir(at, 0o755)
+		if err == nil {
+			err = unix.Mount(from, at, "", unix.MS_BIND|unix.MS_REC, "")
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has gone meanwhile
+			return nil, fmt.Errorf("show %s to CRIU: %w", at, err)
+		}
+	}
+	file, err := os.OpenFile(kernelFacts, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("write what CRIU knows about the kernel: %w", err)
+	}
+	if _, err := file.Write(f.data); err != nil {
+		return nil, errors.Join(fmt.Errorf("write what CRIU knows about the kernel: %w", err), file.Close())
+	}
+	return file, nil
+}
+
+// LeaveShared leaves the content of shared memory out of the dump, which must be all that the processes have: the inodes of
+// shared anonymous mappings and memfds (memory.Source.Shared). It returns false if that is not possible; then all is dumped.
+// It is called before Run.
+func (d *Dump) LeaveShared(inodes []uint64) (bool, error) {
+	if d.facts == nil || len(inodes) == 0 {
+		return false, nil
+	}
+	unknown := binary.NativeEndian.AppendUint64(nil, noDevice)
+	if _, err := d.facts.WriteAt(unknown, factsDevice); err != nil {
+		return false, fmt.Errorf("leave shared memory out of the dump: %w", err)
+	}
+	for _, inode := range inodes {
+		d.request.External = append(d.request.External, sharedKey(d.request.Facts.mount, inode))
+	}
+	return true, nil
+}
+
+// sharedKey is the name that CRIU has for a file that comes from outside.
+func sharedKey(mount, inode uint64) string { return fmt.Sprintf("file[%x:%x]", mount, inode) }
+
+// SharedFile is shared memory that a restore takes from outside.
+type SharedFile struct {
+	Key   string
+	Inode uint64 // at the source
+}
+
+// maxSharedFiles bounds what a restore takes from outside.
+const maxSharedFiles = 512
+
+// SharedFiles lists from the images of a dump what was left out by LeaveShared and a restore must be given
+// (GateOptions.Inherit).
+func SharedFiles(imagesDir string) ([]SharedFile, error) {
+	data, err := os.ReadFile(filepath.Join(imagesDir, filesImage))
+	if err != nil {
+		return nil, fmt.Errorf("list the shared memory that a dump left out: %w", err)
+	}
+	all, err := sharedFiles(data)
+	if err != nil {
+		return nil, fmt.Errorf("list the shared memory that a dump left out: %w", err)
+	}
+	return all, nil
+}
+
+func sharedFiles(image []byte) ([]SharedFile, error) {
+	var all []SharedFile
+	seen := map[string]bool{}
+	err := eachFile(image, func(entry *images.FileEntry, _ []byte) error {
+		name := entry.GetReg().GetName()
+		if !entry.GetReg().GetExt() || seen[name] {
+			return nil
+		}
+		seen[name] = true
+		var mount, inode uint64
+		if n, err := fmt.Sscanf(name, "file[%x:%x]", &mount, &inode); n != 2 || err != nil || sharedKey(mount, inode) != name {
+			return fmt.Errorf("%w: external file %.100q", errFilesImage, name)
+		}
+		all = append(all, SharedFile{Key: name, Inode: inode})
+		return nil
+	})
+	if err == nil && len(all) > maxSharedFiles {
+		err = fmt.Errorf("there are %d, more than %d", len(all), maxSharedFiles)
+	}
+	return all, err
+}
