@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/memory"
 )
 
 // Errors that callers act on. Adapters wrap them with what, where and what to do.
@@ -22,6 +23,9 @@ var (
 	ErrNameTaken  = errors.New("name is taken")
 	ErrNotRunning = errors.New("container is not running")
 	ErrBusy       = errors.New("container is busy")
+	ErrNotFilling = errors.New("the container's memory is not being filled")
+	ErrUnsettled  = errors.New("container has connections that the move would lose")
+	ErrNoVolume   = errors.New("no such volume")
 )
 
 // State of a container, in the words of `godwit ps`.
@@ -38,7 +42,7 @@ const (
 )
 
 // Definition describes a container so that another node can make the same one. It holds no path of the node it comes
-// from. It travels between nodes as JSON and is validated where it arrives.
+// from, but those of host directories, which are the same on every node. It travels between nodes as JSON and is validated where it arrives.
 type Definition struct {
 	ID       string            `json:"id"`   // 64 lower-case hexadecimal digits, the same on every node
 	Name     string            `json:"name"` // unique on a node: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
@@ -57,16 +61,14 @@ type Definition struct {
 	Network  Network           `json:"network"`
 	Labels   map[string]string `json:"labels"`
 	Created  time.Time         `json:"created"`
+	// How it is asked to end, and when one that was started counts as healthy.
+	StopSignal   string  `json:"stop_signal,omitempty"`           // empty: SIGTERM
+	StopTimeout  float64 `json:"stop_timeout_seconds,omitempty"`  // 0: the default
+	StartTimeout float64 `json:"start_timeout_seconds,omitempty"` // 0: the default
+	Health       *Health `json:"health,omitempty"`
 	// Engine is the engine's own knowledge about a running container that its namesake at the target must have before
 	// the state arrives. Opaque to all others, bounded in size, and validated by the engine that gets it.
 	Engine json.RawMessage `json:"engine,omitempty"`
-}
-
-// Volume is a named volume mounted into the container.
-type Volume struct {
-	Name     string `json:"name"`
-	Path     string `json:"path"`
-	ReadOnly bool   `json:"read_only"`
 }
 
 // Limits of the container's cgroup; zero means none.
@@ -133,7 +135,8 @@ type Engine interface {
 	List(ctx context.Context) ([]Container, error)
 	// Inspect finds a container by name, id, or unique prefix of an id. Error: ErrNotFound.
 	Inspect(ctx context.Context, ref string) (Container, error)
-	// Stop asks the first process to end (SIGTERM), and ends it when grace is over (SIGKILL).
+	// Stop asks the first process to end, by the container's own stop signal, and kills it when grace is over; negative: the
+	// container's own grace.
 	Stop(ctx context.Context, id string, grace time.Duration) error
 	// Remove deletes a container that does not run; with force, one that does.
 	Remove(ctx context.Context, id string, force bool) error
@@ -146,18 +149,29 @@ type Engine interface {
 	// Examine lists what stands against moving this running container: what CRIU cannot dump, exec sessions, and so
 	// on. It changes nothing.
 	Examine(ctx context.Context, id string) ([]Problem, error)
+	// Processes are the pids, in the agent's pid namespace, of all processes of a container at this moment.
+	Processes(ctx context.Context, id string) ([]int, error)
 	// Depart prepares a running container's move: all that can be done before the freeze is done when it returns.
-	Depart(ctx context.Context, id string) (Departure, error)
+	Depart(ctx context.Context, id string, options DepartOptions) (Departure, error)
+	// CPUTime is how much processor time a running container has used on this node. Error: errors.ErrUnsupported where it
+	// is not counted.
+	CPUTime(ctx context.Context, id string) (time.Duration, error)
+	// Throttle lets a container use so many processors and no more; if it may use less anyway, that holds. 0 ends it,
+	// whoever began it, and is right for a container in any state. Error: errors.ErrUnsupported where processor time
+	// cannot be limited.
+	Throttle(ctx context.Context, id string, cpus float64) error
 	// Trees are the directories that make up the container's own state: what a move must copy.
 	Trees(ctx context.Context, id string) ([]files.Tree, error)
 	// Thaw lets a container that a Departure froze go on, whatever has happened to it since: sockets that a dump left
 	// in repair mode work again, and what the dump left in the file system is removed.
 	Thaw(ctx context.Context, id string) error
 	// Destroy kills a frozen container and removes all of it, without its processes or the peers of its connections
-	// noticing anything.
-	Destroy(ctx context.Context, id string) error
+	// noticing anything. Its volumes went with it, so they are removed, too, but not those that stay (by Volume.Key), that
+	// another container on this node has, or that are host directories which it could only read.
+	Destroy(ctx context.Context, id string, stay []string) error
 
-	// Reserve lists what stands against making this container here: its name taken, a missing feature, and so on.
+	// Reserve lists what stands against making this container here: its name taken, a volume that is here already and does
+	// not stay, a missing feature, and so on.
 	Reserve(ctx context.Context, definition Definition) ([]Problem, error)
 	// Arrive prepares a container that will be restored here: all that can be done before its state is here is done
 	// when it returns. The image's layers must be here, and netns must be the path of its network namespace.
@@ -167,17 +181,58 @@ type Engine interface {
 	Arrived(ctx context.Context, id string) (Outcome, error)
 	// Discard removes an arrival that never ran, and all that was made for it.
 	Discard(ctx context.Context, id string) error
+	// Memory tells how far the memory of a container is that is filled while it runs (Arrival.FillFrom). As long as it
+	// is being filled Examine says so, and Depart refuses: ErrBusy.
+	Memory(ctx context.Context, id string) (memory.FillReport, error)
+	// LatePages connects to what fills the memory of a container, to bring it the pages that come after the restore
+	// (memory.Store.Late). It waits until what fills has been told which these are, which is during Restore, and works from
+	// Arrival.FillFrom on until the memory is complete, also after the agent crashed. Error: ErrNotFilling if nothing fills
+	// it; Memory tells then whether it is complete.
+	LatePages(ctx context.Context, id string) (memory.LatePages, error)
+
+	Anew
+
+	// VolumePath is where the content of a volume is on this node, or would be. Error: errors.ErrUnsupported for a tmpfs.
+	VolumePath(volume Volume) (string, error)
+	// Volumes tells of every named volume of this node, in order of name.
+	Volumes(ctx context.Context) ([]StoredVolume, error)
+	// RemoveVolume deletes a named volume. Errors: ErrNoVolume, ErrBusy as long as a container has it.
+	RemoveVolume(ctx context.Context, name string) error
 }
 
-// Departure is a running container that is about to be frozen. Freeze and Dump are called once each, in this order.
+// DepartOptions say how a container departs.
+type DepartOptions struct {
+	// LeaveMemory leaves the content of private anonymous memory to the caller, who carries it another way
+	// (memory.Source): Dump writes where it is, and not what.
+	LeaveMemory bool
+	// Whole has Dump look at all memory that is left to the caller. Otherwise it takes no look at what is large.
+	Whole bool
+}
+
+// Departure is a running container that is about to be frozen. Settle, Freeze and Dump are called in this order, Dump
+// once; Settle need not be.
 type Departure interface {
+	// Settle waits, for some seconds at most, until the container has no connections that a dump would lose: half open,
+	// not accepted, closed by the container but not yet by their peers. It is called when no new connections are let
+	// through to the container any more, but all else is.
+	Settle(ctx context.Context) error
 	// Freeze stops the container's processes and returns when all are stopped and all they had written to stdout and
-	// stderr is in the log. It returns the instant at which they stopped.
+	// stderr is in the log. It returns the instant at which they stopped. Error: ErrUnsettled, after Settle and a few times
+	// at most, if there is again what Settle waits for; the container runs then, and both are to be called again.
 	Freeze(ctx context.Context) (time.Time, error)
+	// LeaveShared leaves the content of the memory that processes share without a file to the caller, as DepartOptions do
+	// with the rest: all of it, whose inodes these are. False: that is not possible, and Dump writes it. It may be called
+	// between Freeze and Dump.
+	LeaveShared(inodes []uint64) (bool, error)
 	// Dump writes the execution state to a directory in memory. When it returns the container is still frozen, and
 	// may be thawed (Thaw) or destroyed (Destroy). Files in the directory whose names begin with pages- only ever grow
 	// while Dump runs, so they can be sent meanwhile.
 	Dump(ctx context.Context, directory string) error
+	// LeftOut tells which memory a Dump to this directory has left to the caller.
+	LeftOut(directory string) (memory.Left, error)
+	// Touched tells which pages are touched first when the container is restored from a Dump to this directory, the most
+	// important ones first. It is advice: some may not exist, and some come twice.
+	Touched(directory string) ([]memory.Want, error)
 	// Close ends what Depart started; it neither thaws nor destroys the container.
 	Close() error
 }
@@ -188,6 +243,10 @@ type Arrival interface {
 	ImagesDir() string
 	// TreePath is where the content of the source's tree of this kind and name must be put.
 	TreePath(kind files.TreeKind, name string) (string, error)
+	// FillFrom makes Restore leave out the memory that can be filled while the processes run. It is filled from pages,
+	// which Restore takes over: all must be there then (memory.Store.Keep), or come later by way of Engine.LatePages. What can be made ready for it is when
+	// FillFrom returns; it is called at most once, and takes nothing from pages yet.
+	FillFrom(ctx context.Context, pages *memory.Store) error
 	// Restore makes the processes from what is now in ImagesDir and in the trees. When all their sockets exist and
 	// before the first of them runs it calls beforeResume; if that fails nothing will ever run. That the container
 	// runs is then recorded durably, and it runs. Restore returns the instant of the resume.

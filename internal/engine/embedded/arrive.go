@@ -7,20 +7,33 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pager"
 )
 
 // arrivalPatience bounds how long runc may take to come to its gate.
 const arrivalPatience = 30 * time.Second
 
-// Reserve lists what stands against making this container here.
+// Reserve lists what stands against restoring this container here.
 func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
+	problems, err := e.ReserveAnew(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.tool(); err != nil {
+		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(), Remedy: "run \"godwit doctor\" on this node"})
+	}
+	return problems, nil
+}
+
+// ReserveAnew lists what stands against making this container here.
+func (e *Engine) ReserveAnew(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	if err := validate(d); err != nil {
 		return nil, err
 	}
@@ -40,24 +53,11 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 			add("name "+d.Name, "a container on this node has it", "remove or rename that container")
 		}
 	}
-	for _, v := range d.Volumes {
-		has := func(one engine.Container) bool {
-			return slices.ContainsFunc(one.Definition.Volumes, func(o engine.Volume) bool { return o.Name == v.Name })
-		}
-		entries, err := os.ReadDir(e.paths.volume(v.Name))
-		switch {
-		case slices.ContainsFunc(all, has):
-			add("volume "+v.Name, "a container on this node has it", "remove that container, or give one of them another volume")
-		case err == nil && len(entries) > 0:
-			add("volume "+v.Name, "a volume of this name with files in it is on this node", "remove that volume or move its files")
-		case err != nil && !errors.Is(err, os.ErrNotExist):
-			return nil, fmt.Errorf("look at volume %s: %w", v.Name, err)
-		}
+	found, err := e.reserveVolumes(all, d)
+	if err != nil {
+		return nil, err
 	}
-	if _, err := e.tool(); err != nil {
-		add("CRIU", err.Error(), "run \"godwit doctor\" on this node")
-	}
-	return problems, nil
+	return append(problems, found...), nil
 }
 
 // arrival is a container that waits for its state, and all that was started for it.
@@ -66,10 +66,14 @@ type arrival struct {
 	definition engine.Definition
 	files      container
 	gate       *criu.Gate
-	reports    *os.File // of the monitor
+	pages      *memory.Store // nil: all memory is in the images
+	pager      *pager.Pager
+	shared     []memory.StoredObject // that CRIU is given
+	reports    *os.File              // of the monitor
 	monitor    chan error
 	once       sync.Once
 	settled    chan struct{} // closed when the monitor has the container, or there is none
+	patience   time.Duration // see closePatience
 }
 
 var _ engine.Arrival = (*arrival)(nil)
@@ -78,21 +82,38 @@ var _ engine.Arrival = (*arrival)(nil)
 // the state is needed.
 func (e *Engine) Arrive(ctx context.Context, d engine.Definition, netns string) (engine.Arrival, error) {
 	problems, err := e.Reserve(ctx, d)
+	if err == nil {
+		err = refusal(d, problems)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(problems) > 0 {
-		p := problems[0]
-		return nil, fmt.Errorf("prepare the arrival of container %s: %s: %s", d.Name, p.What, p.Why)
+	a, err := e.expect(ctx, d, func(a *arrival) error { return a.prepare(ctx, netns) })
+	if err != nil {
+		return nil, err
 	}
+	return a, nil
+}
+
+// refusal makes an error of what stands against an arrival.
+func refusal(d engine.Definition, problems []engine.Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	p := problems[0]
+	return fmt.Errorf("prepare the arrival of container %s: %s: %s", d.Name, p.What, p.Why)
+}
+
+// expect makes an arrival and has it prepared.
+func (e *Engine) expect(ctx context.Context, d engine.Definition, prepare func(*arrival) error) (*arrival, error) {
 	unlockNames := e.lock("")
 	defer unlockNames()
 	defer e.lock(d.ID)()
 	if err := e.nameFree(ctx, d); err != nil {
 		return nil, err
 	}
-	a := &arrival{engine: e, definition: d, files: e.paths.of(d.ID), settled: make(chan struct{})}
-	if err := a.prepare(ctx, netns); err != nil {
+	a := &arrival{engine: e, definition: d, files: e.paths.of(d.ID), settled: make(chan struct{}), patience: closePatience}
+	if err := prepare(a); err != nil {
 		cleanup := context.WithoutCancel(ctx)
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(),
 			e.discard(cleanup, a.files))
@@ -109,7 +130,7 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.makeFiles(netns); err != nil {
+	if err := a.makeFiles(netns, false); err != nil {
 		return err
 	}
 	if err := a.makeImages(); err != nil {
@@ -132,21 +153,17 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 }
 
 // makeFiles makes the container's directories. From the first one on Discard knows what to remove.
-func (a *arrival) makeFiles(netns string) error {
+func (a *arrival) makeFiles(netns string, anew bool) error {
 	e, d := a.engine, a.definition
-	var missing []string
-	for _, v := range d.Volumes {
-		if !exists(e.paths.volume(v.Name)) {
-			missing = append(missing, v.Name)
-		}
-	}
 	if err := os.MkdirAll(a.files.dir(), 0o700); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
-	if err := saveJSON(a.files.arrival(), arrivalRecord{Volumes: missing, Netns: netns}); err != nil {
+	record := e.arrivalRecord(d, netns)
+	record.Anew = anew
+	if err := saveJSON(a.files.arrival(), record); err != nil {
 		return err
 	}
-	if _, err := e.makeFiles(d); err != nil {
+	if err := errors.Join(makeArriving(record.Made), e.makeFiles(d)); err != nil {
 		return err
 	}
 	if err := e.makePrivate(d); err != nil {
@@ -155,8 +172,7 @@ func (a *arrival) makeFiles(netns string) error {
 	if err := e.saveSpec(d, netns, account{home: "/"}); err != nil {
 		return err
 	}
-	d.Engine = nil // it names descriptors of another node
-	return saveJSON(a.files.definition(), d)
+	return saveJSON(a.files.definition(), own(d))
 }
 
 // makeImages makes the directory in memory for the state, with what runc reads when it starts.
@@ -171,7 +187,7 @@ func (a *arrival) makeImages() error {
 	if err := mountMemory(a.files.images()); err != nil {
 		return err
 	}
-	if err := mountShm(a.files); err != nil {
+	if err := mountMemories(a.files, a.definition); err != nil {
 		return err
 	}
 	if x.Stdio == nil {
@@ -246,9 +262,15 @@ func (e *Engine) gatePath() (string, error) {
 
 // clearWay takes away what only runc's preparation needed, so that the trees come into empty directories.
 func (a *arrival) clearWay() error {
-	if err := errors.Join(unmount(a.files.rootfs()), mountShm(a.files)); err != nil {
+	err := errors.Join(unmount(a.files.rootfs()), mountMemories(a.files, a.definition), a.clearVolumes())
+	if err != nil {
 		return err
 	}
+	return a.clearPrivate()
+}
+
+// clearPrivate removes what only stands for the private files that come.
+func (a *arrival) clearPrivate() error {
 	for _, name := range privateMounts() {
 		if err := os.Remove(filepath.Join(a.files.private(), name)); err != nil {
 			return fmt.Errorf("remove placeholder: %w", err)
@@ -269,11 +291,10 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 		return a.files.private(), nil
 	case kind == files.Memory && name == treeShm:
 		return a.files.shm(), nil
-	case kind == files.VolumeOf:
-		for _, v := range a.definition.Volumes {
-			if v.Name == name {
-				return a.engine.paths.volume(name), nil
-			}
+	}
+	for i, v := range a.definition.Volumes {
+		if kind == treeKind(v) && name == v.Key() && !v.Stays {
+			return a.files.volumePath(i, v), nil
 		}
 	}
 	return "", fmt.Errorf("container %s has no tree %.40q of kind %.40q", a.definition.Name, name, kind)
@@ -293,9 +314,12 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	if err := a.engine.mountRoot(a.definition, a.files.upper(), a.files.work()); err != nil {
 		return fail(err)
 	}
-	resumed, err := a.gate.Go(ctx, criu.GateOptions{Root: a.files.rootfs()}, beforeResume)
+	resumed, err := a.goOn(ctx, beforeResume)
 	if err != nil {
 		return fail(err)
+	}
+	if a.pager != nil {
+		_ = a.pager.Resumed() // it goes on without it
 	}
 	// runc comes to its end after the container runs; who wants to act on the container waits for that.
 	go func() {
@@ -337,8 +361,11 @@ func (a *arrival) Close() error {
 		if a.gate != nil {
 			err = a.gate.Close() // on which a gate that waits ends, then runc, then the monitor
 		}
+		if a.pager != nil {
+			err = errors.Join(err, a.pager.Close()) // on which a pager that waits ends
+		}
 		if a.monitor != nil {
-			<-a.settled
+			err = errors.Join(err, a.awaitSettled())
 		}
 		if a.reports != nil {
 			err = errors.Join(err, a.reports.Close())

@@ -50,6 +50,9 @@ func (e *Engine) endOwn(id string) {
 
 // outcome looks for the gate's record and makes sure that none can come any more if there is none.
 func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, error) {
+	if anew, err := startedAnew(place); err != nil || anew {
+		return e.outcomeAnew(ctx, place, err)
+	}
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	ran, err := criu.Ran(waiting, place.resumed())
@@ -103,11 +106,10 @@ func (e *Engine) discard(ctx context.Context, place container) error {
 	if err := e.settle(ctx, place); err != nil {
 		return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
 	}
-	volumes, err := e.unshared(ctx, place.id, was.Volumes)
-	if err != nil {
+	if err := e.unmakeVolumes(ctx, place.id, e.made(was)); err != nil {
 		return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
 	}
-	return e.removeFiles(place, volumes)
+	return e.removeFiles(place, nil)
 }
 
 // settleArrival makes a container of an arrival that was resumed.

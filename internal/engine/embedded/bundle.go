@@ -20,29 +20,19 @@ import (
 // maxResolvConf bounds what is read of the node's resolv.conf.
 const maxResolvConf = 64 << 10
 
-// makeFiles makes a container's directories and its first record, and those of its volumes that are not there. It
-// returns the volumes that it made. The definition, which makes it a container, is the caller's to write, last.
-func (e *Engine) makeFiles(d engine.Definition) (made []string, err error) {
+// makeFiles makes a container's directories and its first record. The definition, which makes it a container, is the
+// caller's to write, last.
+func (e *Engine) makeFiles(d engine.Definition) error {
 	files := e.paths.of(d.ID)
 	for _, dir := range []string{files.upper(), files.work(), files.private()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("make directory: %w", err)
+			return fmt.Errorf("make directory: %w", err)
 		}
 	}
 	if err := os.Chmod(files.dir(), 0o700); err != nil {
-		return nil, fmt.Errorf("protect directory: %w", err)
+		return fmt.Errorf("protect directory: %w", err)
 	}
-	for _, v := range d.Volumes {
-		err := os.Mkdir(e.paths.volume(v.Name), 0o755)
-		if errors.Is(err, os.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return made, fmt.Errorf("make volume %s: %w", v.Name, err)
-		}
-		made = append(made, v.Name)
-	}
-	return made, saveJSON(files.record(), record{State: engine.Created})
+	return saveJSON(files.record(), record{State: engine.Created})
 }
 
 // makePrivate writes the files that a container has in its /etc from outside.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
 )
@@ -20,7 +21,7 @@ import (
 // depart freezes and dumps a container.
 func dumped(t *testing.T, n *testNode, id string) engine.Departure {
 	t.Helper()
-	departure, err := n.Depart(t.Context(), id)
+	departure, err := n.Depart(t.Context(), id, engine.DepartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := n.Destroy(t.Context(), d.ID); err != nil {
+			if err := n.Destroy(t.Context(), d.ID, nil); err != nil {
 				t.Fatal(err)
 			}
 			wantNothing(t, n, d.ID)
@@ -163,7 +164,7 @@ func TestArrivalWhoseHelpersWereKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { arrival.Close() })
-			killHelper(t, monitorOf(t, target, d.ID), victim)
+			signalHelper(t, monitorOf(t, target, d.ID), victim, unix.SIGKILL)
 			outcome, err := target.Arrived(t.Context(), d.ID)
 			if err != nil || outcome != engine.NeverRan {
 				t.Errorf("Arrived: %s, %v", outcome, err)
@@ -179,32 +180,65 @@ func TestArrivalWhoseHelpersWereKilled(t *testing.T) {
 	}
 }
 
-// killHelper kills the monitor, or a process that it has started, by name.
-func killHelper(t *testing.T, monitor identity, name string) {
+// TestArrivalWhoseHelpersHang stops a helper of an arrival: Close does not wait for it for ever, and nothing is left.
+func TestArrivalWhoseHelpersHang(t *testing.T) {
+	source, target := newTestNode(t), newTestNode(t)
+	d := source.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
+	one, err := source.Inspect(t.Context(), d.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, victim := range []string{"monitor", "runc", "criu"} {
+		t.Run(victim, func(t *testing.T) {
+			arriving, err := target.Arrive(t.Context(), one.Definition, newNetns(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			arriving.(*arrival).patience = 100 * time.Millisecond
+			signalHelper(t, monitorOf(t, target, d.ID), victim, unix.SIGSTOP)
+			if err := arriving.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if err := target.Discard(t.Context(), d.ID); err != nil {
+				t.Fatal(err)
+			}
+			wantNothing(t, target, d.ID)
+		})
+	}
+}
+
+// signalHelper sends a signal to the monitor, or to processes that it has started, by name.
+func signalHelper(t *testing.T, monitor identity, name string, signal unix.Signal) {
 	t.Helper()
-	if name == "monitor" {
-		if err := killProcess(monitor); err != nil {
+	victims := []identity{monitor}
+	if name != "monitor" {
+		victims = helpers(t, monitor, name)
+	}
+	for _, process := range victims {
+		if err := unix.Kill(process.PID, signal); err != nil {
 			t.Fatal(err)
 		}
-		return
 	}
+}
+
+// helpers are the processes of a name that a monitor has started.
+func helpers(t *testing.T, monitor identity, name string) []identity {
+	t.Helper()
 	all, err := sessionOf(monitor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := false
+	var found []identity
 	for _, process := range all {
 		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", process.PID))
 		if err == nil && strings.TrimSpace(string(comm)) == name {
-			found = true
-			if err := killProcess(process); err != nil {
-				t.Fatal(err)
-			}
+			found = append(found, process)
 		}
 	}
-	if !found {
+	if len(found) == 0 {
 		t.Fatalf("no %s among %d processes", name, len(all))
 	}
+	return found
 }
 
 // linkedNetns makes a container's network namespace and one of a peer, joined by a cable, and returns the path of the
@@ -279,7 +313,7 @@ func TestDestroyIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	dumped(t, n, d.ID)
-	if err := n.Destroy(t.Context(), d.ID); err != nil {
+	if err := n.Destroy(t.Context(), d.ID, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {

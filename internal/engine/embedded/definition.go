@@ -36,7 +36,7 @@ type extra struct {
 // validate refuses a definition that this engine could not run, or that means harm.
 func validate(d engine.Definition) error {
 	checks := []func(engine.Definition) error{
-		validateNames, validateLayers, validateProcess, validateVolumes, validateLimits, validateNetwork,
+		validateNames, validateLayers, validateProcess, validateVolumes, validateLimits, validateNetwork, validateLife,
 	}
 	for _, check := range checks {
 		if err := check(d); err != nil {
@@ -100,25 +100,6 @@ func validateProcess(d engine.Definition) error {
 	return nil
 }
 
-func validateVolumes(d engine.Definition) error {
-	if len(d.Volumes) > maxVolumes {
-		return fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)
-	}
-	names, places := map[string]bool{}, map[string]bool{}
-	for _, v := range d.Volumes {
-		switch {
-		case !namePattern.MatchString(v.Name):
-			return fmt.Errorf("volume name %.80q: must begin with a letter or digit and have at most 63 of a-z A-Z 0-9 _ . -", v.Name)
-		case !path.IsAbs(v.Path) || path.Clean(v.Path) != v.Path || v.Path == "/" || strings.ContainsRune(v.Path, 0):
-			return fmt.Errorf("path %.80q of volume %s: must be absolute, clean and not /", v.Path, v.Name)
-		case names[v.Name] || places[v.Path]:
-			return fmt.Errorf("volume %s at %.80s is given twice", v.Name, v.Path)
-		}
-		names[v.Name], places[v.Path] = true, true
-	}
-	return nil
-}
-
 func validateLimits(d engine.Definition) error {
 	limits := d.Limits
 	switch {
@@ -138,6 +119,39 @@ func validateNetwork(d engine.Definition) error {
 	}
 	if _, err := net.ParseMAC(d.Network.MAC); err != nil {
 		return fmt.Errorf("hardware address %.40q: %w", d.Network.MAC, err)
+	}
+	return nil
+}
+
+// validateLife looks at how a container is stopped and started.
+func validateLife(d engine.Definition) error {
+	if _, err := engine.ParseSignal(d.StopSignal); err != nil {
+		return fmt.Errorf("stop signal: %w", err)
+	}
+	for what, seconds := range map[string]float64{"stop": d.StopTimeout, "start": d.StartTimeout} {
+		if err := engine.CheckLifeTimeout(seconds); err != nil {
+			return fmt.Errorf("%s timeout: %w", what, err)
+		}
+	}
+	if d.Health == nil {
+		return nil
+	}
+	if err := d.Health.Check(); err != nil {
+		return err
+	}
+	return validateArguments(d.Health.Command)
+}
+
+// validateArguments bounds the arguments of a command.
+func validateArguments(arguments []string) error {
+	total := 0
+	for _, argument := range arguments {
+		if total += len(argument); strings.ContainsRune(argument, 0) {
+			return fmt.Errorf("argument %.40q contains a zero byte", argument)
+		}
+	}
+	if total > maxBytes || len(arguments) > maxStrings {
+		return fmt.Errorf("%d arguments with %d bytes: at most %d with %d", len(arguments), total, maxStrings, maxBytes)
 	}
 	return nil
 }

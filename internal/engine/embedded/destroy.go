@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -16,14 +15,14 @@ import (
 )
 
 // Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
-func (e *Engine) Destroy(ctx context.Context, id string) error {
+func (e *Engine) Destroy(ctx context.Context, id string, stay []string) error {
 	defer e.lock(id)()
 	place, err := e.find(id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
 	if err == nil {
-		err = e.destroy(ctx, place)
+		err = e.destroy(ctx, place, stay)
 	}
 	if err != nil {
 		return fmt.Errorf("destroy container %.12s: %w", id, err)
@@ -31,7 +30,7 @@ func (e *Engine) Destroy(ctx context.Context, id string) error {
 	return nil
 }
 
-func (e *Engine) destroy(ctx context.Context, place container) error {
+func (e *Engine) destroy(ctx context.Context, place container, stay []string) error {
 	var d engine.Definition
 	if err := loadJSON(place.definition(), &d); err != nil {
 		return err
@@ -54,34 +53,11 @@ func (e *Engine) destroy(ctx context.Context, place container) error {
 	if err := e.settle(ctx, place); err != nil {
 		return err
 	}
-	var volumes []string
-	for _, v := range d.Volumes {
-		volumes = append(volumes, v.Name)
-	}
-	if volumes, err = e.unshared(ctx, place.id, volumes); err != nil {
+	volumes, err := e.goneWith(ctx, d, stay)
+	if err != nil {
 		return err
 	}
 	return e.removeFiles(place, volumes)
-}
-
-// unshared leaves out volumes that another container on this node has: it may have been made since the move began.
-func (e *Engine) unshared(ctx context.Context, id string, volumes []string) ([]string, error) {
-	all, err := e.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, one := range all {
-		if one.Definition.ID == id {
-			continue
-		}
-		if one.State == engine.Damaged {
-			return nil, nil // It may have any of them.
-		}
-		for _, v := range one.Definition.Volumes {
-			volumes = slices.DeleteFunc(volumes, func(name string) bool { return name == v.Name })
-		}
-	}
-	return volumes, nil
 }
 
 // endMonitor waits for the monitor of a container whose processes are gone, and ends one that does not go.

@@ -45,6 +45,7 @@ type Engine struct {
 	locks    map[string]*sync.Mutex
 	arrivals map[string]*arrival // of this process
 	criu     criu.Tool
+	facts    *criu.KernelFacts
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -220,6 +221,9 @@ func (e *Engine) inspect(id string) (engine.Container, error) {
 	one.State, one.Started, one.Finished, one.ExitCode = was.State, was.Started, was.Finished, was.ExitCode
 	if was.State == engine.Running || exists(files.arrival()) {
 		err = e.addProcesses(files, &one)
+	}
+	if one.State == engine.Exited && exists(files.halted()) {
+		one.State = engine.Frozen
 	}
 	return one, err
 }

@@ -52,13 +52,14 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
 	}
-	problems, err := e.sharedVolumes(ctx, one.Definition)
+	problems := examineProcesses(one, pids)
+	problems = append(problems, examineUsers(pids)...)
+	problems = append(problems, examineMonitor(place)...)
+	filling, err := examineMemory(place)
 	if err != nil {
 		return nil, err
 	}
-	problems = append(problems, examineProcesses(one, pids)...)
-	problems = append(problems, examineUsers(pids)...)
-	problems = append(problems, examineMonitor(place)...)
+	problems = append(problems, filling...)
 	found, err := examineCriu(ctx, place, one, pids)
 	return append(problems, found...), err
 }
@@ -84,28 +85,6 @@ func examineCriu(ctx context.Context, place container, one engine.Container, pid
 	var problems []engine.Problem
 	for _, p := range found {
 		problems = append(problems, engine.Problem{What: p.String(), Why: p.Why, Remedy: p.Remedy})
-	}
-	return problems, nil
-}
-
-// sharedVolumes finds volumes that another container on this node has, too: they cannot be in two places.
-func (e *Engine) sharedVolumes(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
-	all, err := e.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var problems []engine.Problem
-	for _, v := range d.Volumes {
-		for _, other := range all {
-			same := func(o engine.Volume) bool { return o.Name == v.Name }
-			if other.Definition.ID != d.ID && slices.ContainsFunc(other.Definition.Volumes, same) {
-				problems = append(problems, engine.Problem{
-					What:   "volume " + v.Name,
-					Why:    "container " + other.Definition.Name + " on this node has it, too, and it cannot be on two nodes",
-					Remedy: "remove container " + other.Definition.Name + " first",
-				})
-			}
-		}
 	}
 	return problems, nil
 }

@@ -29,6 +29,11 @@ func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int,
 		return 0, err
 	}
 	defer os.RemoveAll(session.dir)
+	return e.runExec(ctx, id, session, process)
+}
+
+// runExec runs a process of which runc has been written what it must know.
+func (e *Engine) runExec(ctx context.Context, id string, session execSession, process engine.Exec) (int, error) {
 	pidFile := filepath.Join(session.dir, "pid")
 	cmd := e.runc.command(ctx, session.log(),
 		"exec", "--process", filepath.Join(session.dir, "process.json"), "--pid-file", pidFile, id)
@@ -38,7 +43,7 @@ func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int,
 		// Killing runc alone would leave the process in the container.
 		return errors.Join(killByFile(pidFile), cmd.Process.Kill())
 	}
-	err = cmd.Run()
+	err := cmd.Run()
 	if ctx.Err() != nil {
 		return 0, fmt.Errorf("exec in container %.12s: %w", id, ctx.Err())
 	}
@@ -76,15 +81,11 @@ func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
 	if exists(files.departure()) {
 		return none, fmt.Errorf("exec in container %s: %w: it is being moved", one.Definition.Name, engine.ErrBusy)
 	}
-	spec, err := e.execSpec(files, one.Definition, process)
+	session, err := e.makeExec(files, one.Definition, process)
 	if err != nil {
 		return none, fmt.Errorf("exec in container %s: %w", one.Definition.Name, err)
 	}
-	dir, err := os.MkdirTemp(files.runDir(), "exec-")
-	if err != nil {
-		return none, fmt.Errorf("exec in container %s: %w", one.Definition.Name, err)
-	}
-	return execSession{dir}, saveJSON(filepath.Join(dir, "process.json"), spec)
+	return session, nil
 }
 
 // execSpec describes a further process: as the container's first one, but for what the caller says.

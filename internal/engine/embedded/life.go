@@ -26,17 +26,20 @@ const removingPrefix = ".removing-"
 // Create makes a container that does not run yet. netns is the path of its network namespace, which must exist when
 // it is started. Errors: ErrNameTaken.
 func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) error {
-	if err := validate(d); err != nil {
+	if err := errors.Join(validate(d), e.checkBinds(d)); err != nil {
 		return err
 	}
-	d.Engine = nil
+	d = own(d)
 	unlockNames := e.lock("") // names are looked up and taken by one at a time
 	defer unlockNames()
 	defer e.lock(d.ID)()
 	if err := e.nameFree(ctx, d); err != nil {
 		return err
 	}
-	made, err := e.makeFiles(d)
+	made, err := e.makeVolumes(d)
+	if err == nil {
+		err = e.makeFiles(d)
+	}
 	if err == nil {
 		err = e.makePrivate(d)
 	}
@@ -81,20 +84,21 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	if err := e.settle(ctx, place); err != nil {
 		return err
 	}
-	if err := e.bringUp(ctx, place, one.Definition); err != nil {
+	if err := e.bringUp(ctx, place, one.Definition, false); err != nil {
 		return errors.Join(fmt.Errorf("start container %s: %w", one.Definition.Name, err), e.settle(ctx, place))
 	}
 	return nil
 }
 
-// bringUp makes what a container needs from the kernel, and then its processes.
-func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definition) error {
+// bringUp makes what a container needs from the kernel, and then its processes: if attended, not if this agent dies meanwhile.
+func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definition, attended bool) error {
 	steps := []func() error{
+		func() error { return removeIfThere(place.lost()) },
 		func() error { return freshDev(place) },
 		func() error { return e.mountRoot(d, place.upper(), place.work()) },
-		func() error { return mountShm(place) },
+		func() error { return mountMemories(place, d) },
 		func() error { return e.refreshSpec(d) },
-		func() error { return e.launch(ctx, place, job{Terminal: d.TTY}) },
+		func() error { return e.launch(ctx, place, job{Terminal: d.TTY, Attended: attended}) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -129,7 +133,11 @@ func (e *Engine) launch(ctx context.Context, place container, j job) error {
 	defer reports.Close()
 	stop := context.AfterFunc(ctx, func() { _ = reports.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	answer, err := readReport(json.NewDecoder(reports))
+	decoder := json.NewDecoder(reports)
+	answer, err := readReport(decoder)
+	if err == nil && answer.Waiting {
+		answer, err = readReport(decoder)
+	}
 	if err == nil || answer.Error != "" {
 		return err
 	}
@@ -252,8 +260,15 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	if err != nil {
 		return err
 	}
-	if err := signalProcess(init, unix.SIGTERM); err != nil {
+	signal, err := engine.ParseSignal(one.Definition.StopSignal)
+	if err != nil {
 		return err
+	}
+	if err := signalProcess(init, signal); err != nil {
+		return err
+	}
+	if grace < 0 {
+		grace = one.Definition.StopPatience()
 	}
 	waiting, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
@@ -317,12 +332,12 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	return e.removeFiles(place, nil)
 }
 
-// removeFiles removes a container's directory, and the given volumes. A crash leaves all of it, or a directory that
-// the next start of the engine removes.
+// removeFiles removes a container's directory, and the given directories of volumes. A crash leaves all of it, or a
+// directory that the next start of the engine removes.
 func (e *Engine) removeFiles(place container, volumes []string) error {
-	for _, name := range volumes {
-		if err := files.RemoveTree(e.paths.volume(name)); err != nil {
-			return fmt.Errorf("remove volume %s: %w", name, err)
+	for _, path := range volumes {
+		if err := removeVolume(path); err != nil {
+			return err
 		}
 	}
 	doomed := filepath.Join(e.paths.containers(), removingPrefix+place.id)

@@ -21,6 +21,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pager"
 )
 
 // TestMain makes the test program what the real one is: the monitor, and CRIU's gate.
@@ -30,6 +31,9 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == MonitorCommand {
 		os.Exit(Monitor(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == pager.Command {
+		os.Exit(pager.Main(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }
@@ -49,11 +53,11 @@ func (i testImages) LayerPath(diffID string) (string, error) {
 // testNode is a node's directories and engine.
 type testNode struct {
 	*Engine
-	t *testing.T
+	t testing.TB
 }
 
 // shortDir makes a directory with a path short enough for unix sockets below it.
-func shortDir(t *testing.T) string {
+func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "g")
 	if err != nil {
@@ -63,7 +67,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func newTestNode(t *testing.T) *testNode {
+func newTestNode(t testing.TB) *testNode {
 	t.Helper()
 	dir := shortDir(t)
 	e, err := New(Config{StateDir: dir + "/s", RunDir: dir + "/r", Images: testImages{busyboxLayer(t)}, Cgroup: "/godwit-test/" + filepath.Base(dir)})
@@ -120,7 +124,7 @@ func (n *testNode) removeGroup() {
 }
 
 // busyboxLayer makes a layer with a busybox and what else tests need.
-func busyboxLayer(t *testing.T) string {
+func busyboxLayer(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, sub := range []string{"bin", "etc", "tmp", "proc", "dev", "sys", "home/ann"} {
@@ -160,7 +164,7 @@ func busyboxLayer(t *testing.T) string {
 }
 
 // newNetns makes a network namespace with a loopback link, bound at a path.
-func newNetns(t *testing.T) string {
+func newNetns(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "netns")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -188,7 +192,7 @@ func newNetns(t *testing.T) string {
 	return path
 }
 
-func newID(t *testing.T) string {
+func newID(t testing.TB) string {
 	t.Helper()
 	var random [32]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -197,7 +201,7 @@ func newID(t *testing.T) string {
 	return hex.EncodeToString(random[:])
 }
 
-func definition(t *testing.T, args ...string) engine.Definition {
+func definition(t testing.TB, args ...string) engine.Definition {
 	t.Helper()
 	id := newID(t)
 	return engine.Definition{

@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 )
 
-// A container's /dev/shm is a directory in memory that this package makes outside of the container and binds into it.
+// A container's /dev/shm, and each tmpfs of its volumes, is a directory in memory that this package makes outside of the
+// container and binds into it.
 // CRIU would carry a file system in memory of the container's own, but with tar and gzip, which takes 10 ms for an empty
 // one and seconds for a full one, within the freeze. As a tree it travels like all other files. For the same reason /dev
 // is a part of the root file system (but not of a read-only one: /dev can be written to in every container).
@@ -22,16 +25,35 @@ const (
 	shmFlags   = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 )
 
-// mountShm makes a container's /dev/shm, empty. An old one is replaced.
-func mountShm(place container) error {
-	if err := unmount(place.shm()); err != nil {
+// mountMemories makes a container's /dev/shm and its tmpfs volumes, empty. Old ones are replaced.
+func mountMemories(place container, d engine.Definition) error {
+	if err := mountTmpfs(place.shm(), shmOptions); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(place.shm(), 0o755); err != nil {
-		return fmt.Errorf("make directory for /dev/shm: %w", err)
+	for i, v := range d.Volumes {
+		if v.Sort() != engine.Tmpfs {
+			continue
+		}
+		options := "mode=1777"
+		if v.SizeBytes > 0 {
+			options += ",size=" + strconv.FormatInt(v.SizeBytes, 10)
+		}
+		if err := mountTmpfs(place.tmpfs(i), options); err != nil {
+			return err
+		}
 	}
-	if err := unix.Mount("tmpfs", place.shm(), "tmpfs", shmFlags, shmOptions); err != nil {
-		return fmt.Errorf("mount memory for /dev/shm: %w", err)
+	return nil
+}
+
+func mountTmpfs(path, options string) error {
+	if err := unmount(path); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return fmt.Errorf("make directory for a tmpfs: %w", err)
+	}
+	if err := unix.Mount("tmpfs", path, "tmpfs", shmFlags, options); err != nil {
+		return fmt.Errorf("mount tmpfs at %s: %w", path, err)
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ type job struct {
 	Runc     string      `json:"runc"`
 	Terminal bool        `json:"terminal"`
 	Restore  *restoreJob `json:"restore,omitempty"` // nil: start the container anew
+	// Attended: nothing may be started for an agent that is gone. It reads reports as long as it lives.
+	Attended bool `json:"attended,omitempty"`
 }
 
 // restoreJob is what `runc restore` needs besides the bundle.
@@ -113,9 +115,15 @@ func (m *monitor) run(reports *json.Encoder) error {
 	if err := m.serve(); err != nil {
 		return err
 	}
-	if m.job.Restore != nil {
+	switch {
+	case m.job.Restore != nil:
 		err = m.restore(reports)
-	} else {
+	case m.job.Attended:
+		// Whoever looks from now on finds this process, and ends it; if nobody reads there is nobody to start it for.
+		if err = reports.Encode(report{Waiting: true}); err == nil {
+			err = m.start()
+		}
+	default:
 		err = m.start()
 	}
 	if err != nil {
@@ -258,7 +266,7 @@ func (m *monitor) finish(code int) error {
 		return errors.Join(logErr, err)
 	}
 	was.State, was.Finished, was.ExitCode = engine.Exited, finished, code
-	return errors.Join(logErr, m.clean(), saveJSON(m.files.record(), was), os.RemoveAll(m.files.runDir()))
+	return errors.Join(logErr, m.clean(), keepLoss(m.files), saveJSON(m.files.record(), was), os.RemoveAll(m.files.runDir()))
 }
 
 // clean ends what is left of the container's processes, its cgroup and its mounts.

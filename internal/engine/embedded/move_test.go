@@ -1,23 +1,21 @@
 package embedded
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/engine/enginetest"
 )
 
 // mountMemoryDir is a directory for a dump.
-func mountMemoryDir(t *testing.T) string {
+func mountMemoryDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := mountMemory(dir); err != nil {
@@ -41,7 +39,7 @@ func move(t *testing.T, source, target *testNode, id string) {
 		t.Fatal(err)
 	}
 	defer arrival.Close()
-	departure, err := source.Depart(ctx, id)
+	departure, err := source.Depart(ctx, id, engine.DepartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +63,7 @@ func move(t *testing.T, source, target *testNode, id string) {
 		t.Fatal(err)
 	}
 	returned := time.Now()
-	if err := source.Destroy(ctx, id); err != nil {
+	if err := source.Destroy(ctx, id, nil); err != nil {
 		t.Fatal(err)
 	}
 	destroyed := time.Now()
@@ -76,7 +74,7 @@ func move(t *testing.T, source, target *testNode, id string) {
 		resumed.Sub(restoring), returned.Sub(resumed), destroyed.Sub(returned))
 }
 
-func copyFiles(t *testing.T, from, to string) {
+func copyFiles(t testing.TB, from, to string) {
 	t.Helper()
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -93,21 +91,17 @@ func copyFiles(t *testing.T, from, to string) {
 	}
 }
 
-func copyTrees(t *testing.T, source *testNode, arrival engine.Arrival, id string) {
+func copyTrees(t testing.TB, source *testNode, arrival engine.Arrival, id string) {
 	t.Helper()
 	trees, err := source.Trees(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(files.SendTrees(context.Background(), w, trees, nil)) }()
-	if err := files.ReceiveTrees(t.Context(), r, arrival.TreePath, files.Limits{}); err != nil {
-		t.Fatal(err)
-	}
+	enginetest.CopyTrees(t, trees, arrival.TreePath)
 }
 
 // waitFor polls a condition.
-func waitFor(t *testing.T, what string, condition func() bool) {
+func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !condition(); {
 		if time.Now().After(deadline) {
@@ -133,4 +127,14 @@ func TestMove(t *testing.T) {
 			t.Fatalf("line %d is %q", i, line)
 		}
 	}
+}
+
+// TestMoveReserve moves a program that reserves 1 TiB of addresses, all of it in the images.
+func TestMoveReserve(t *testing.T) {
+	a, b := newChaosNodes(t)
+	d := startChaos(t, a, "-mb", "8", "-reserve", "-pause", "1ms")
+	move(t, a, b, d.ID)
+	stillGood(t, b, d.ID)
+	move(t, b, a, d.ID)
+	stillGood(t, a, d.ID)
 }

@@ -3,6 +3,7 @@ package embedded
 import (
 	"path/filepath"
 	"regexp"
+	"strconv"
 )
 
 // idPattern is what a container id looks like; everything that becomes a path is checked against a pattern first.
@@ -44,12 +45,15 @@ func (c container) scratch() string    { return filepath.Join(c.dir(), "scratch"
 func (c container) private() string    { return filepath.Join(c.dir(), "private") }
 func (c container) log() string        { return filepath.Join(c.private(), "log") }
 func (c container) arrival() string    { return filepath.Join(c.dir(), "arrival.json") }
+func (c container) lost() string       { return filepath.Join(c.dir(), "memory.json") }
+func (c container) halted() string     { return filepath.Join(c.dir(), "halted.json") }
 func (c container) resumed() string    { return filepath.Join(c.dir(), "resumed") }
 
 // What does not survive a reboot.
 func (c container) runDir() string     { return filepath.Join(c.paths.runContainers(), c.id) }
 func (c container) rootfs() string     { return filepath.Join(c.runDir(), "rootfs") }
 func (c container) shm() string        { return filepath.Join(c.runDir(), "shm") }
+func (c container) tmpfs(i int) string { return filepath.Join(c.runDir(), "tmpfs-"+strconv.Itoa(i)) }
 func (c container) images() string     { return filepath.Join(c.runDir(), "images") }
 func (c container) criuWork() string   { return filepath.Join(c.runDir(), "criu") }
 func (c container) runtime() string    { return filepath.Join(c.runDir(), "runtime.json") }
@@ -60,6 +64,9 @@ func (c container) gate() string       { return filepath.Join(c.runDir(), "gate.
 func (c container) control() string    { return filepath.Join(c.runDir(), "ctl.sock") }
 func (c container) console() string    { return filepath.Join(c.runDir(), "tty.sock") }
 func (c container) pidFile() string    { return filepath.Join(c.runDir(), "pid") }
+func (c container) pagerLog() string   { return filepath.Join(c.runDir(), "pager.log") }
+func (c container) memory() string     { return filepath.Join(c.runDir(), "memory.json") }
+func (c container) lateSocket() string { return filepath.Join(c.runDir(), "late.sock") }
 func (c container) runcLog() string    { return filepath.Join(c.runDir(), "runc.log") }
 
 // cgroup is the container's cgroup, below the mount point of each hierarchy.

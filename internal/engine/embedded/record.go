@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -42,13 +43,32 @@ type liveState struct {
 
 // arrivalRecord is there from the begin of an arrival until the container has been resumed and all is tidy.
 type arrivalRecord struct {
-	Volumes []string `json:"volumes"` // made by this arrival: Discard removes them
-	Netns   string   `json:"netns"`
+	Made  []madeVolume `json:"made"` // by this arrival: Discard removes them
+	Netns string       `json:"netns"`
+	Anew  bool         `json:"anew,omitempty"` // it is started here; no state comes
+	// Volumes are the names of those that an arrival has made which an earlier version began; it has no Made.
+	Volumes []string `json:"volumes,omitempty"`
+}
+
+// made are the directories that an arrival has made or filled.
+func (e *Engine) made(r arrivalRecord) []madeVolume {
+	made := slices.Clone(r.Made)
+	for _, name := range r.Volumes {
+		made = append(made, madeVolume{Path: e.paths.volume(name)})
+	}
+	return made
 }
 
 // departureRecord is there from Depart until the container is thawed or destroyed.
 type departureRecord struct {
 	Started time.Time `json:"started"`
+}
+
+// haltRecord is there from Halt until Revive has started the container again, or it is destroyed.
+type haltRecord struct {
+	Init  identity      `json:"init"` // the first process, which was told to end, or is about to be
+	At    time.Time     `json:"at"`
+	Ports []engine.Port `json:"ports"` // on which it waited
 }
 
 // identify finds the identity of a process that is alive now.

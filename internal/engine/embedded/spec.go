@@ -173,16 +173,23 @@ func mountsOf(in specInput) []specs.Mount {
 	for _, name := range privateMounts() {
 		mounts = append(mounts, bind(in.files.private()+"/"+name, "/etc/"+name))
 	}
-	volumes := slices.Clone(in.definition.Volumes)
-	// A volume below another one must be mounted after it.
-	slices.SortStableFunc(volumes, func(a, b engine.Volume) int { return strings.Compare(a.Path, b.Path) })
-	for _, v := range volumes {
-		mount := bind(in.files.paths.volume(v.Name), v.Path)
+	return append(mounts, volumeMounts(in)...)
+}
+
+// volumeMounts are those of the volumes, in the order in which they are made: one below another after it.
+func volumeMounts(in specInput) []specs.Mount {
+	var mounts []specs.Mount
+	for i, v := range in.definition.Volumes {
+		mount := bind(in.files.volumePath(i, v), v.Path)
+		if v.Sort() == engine.Tmpfs {
+			mount.Options = append(mount.Options, "nosuid", "noexec", "nodev")
+		}
 		if v.ReadOnly {
 			mount.Options = append(mount.Options, "ro")
 		}
 		mounts = append(mounts, mount)
 	}
+	slices.SortStableFunc(mounts, func(a, b specs.Mount) int { return strings.Compare(a.Destination, b.Destination) })
 	return mounts
 }
 

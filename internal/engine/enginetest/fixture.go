@@ -1,10 +1,9 @@
 package enginetest
 
 import (
-	"context"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +121,7 @@ func execute(t *testing.T, n Node, id, script string) (string, int) {
 type trip struct {
 	from, to  Node
 	id        string
+	stay      []string // volumes that do
 	departure engine.Departure
 	arrival   engine.Arrival
 }
@@ -129,8 +129,15 @@ type trip struct {
 // prepare does what is done before the freeze.
 func prepare(t *testing.T, from, to Node, id string) *trip {
 	t.Helper()
-	trip := &trip{from: from, to: to, id: id}
+	return prepareStaying(t, from, to, id)
+}
+
+// prepareStaying is prepare for a move in which some volumes stay.
+func prepareStaying(t *testing.T, from, to Node, id string, stay ...string) *trip {
+	t.Helper()
+	trip := &trip{from: from, to: to, id: id, stay: stay}
 	one := state(t, from, id)
+	one.Definition = staying(one.Definition, stay...)
 	problems, err := from.Examine(t.Context(), id)
 	must(t, err)
 	if len(problems) > 0 {
@@ -144,7 +151,7 @@ func prepare(t *testing.T, from, to Node, id string) *trip {
 	trip.arrival, err = to.Arrive(t.Context(), one.Definition, to.Netns(t))
 	must(t, err)
 	t.Cleanup(func() { _ = trip.arrival.Close() })
-	trip.departure, err = from.Depart(t.Context(), id)
+	trip.departure, err = from.Depart(t.Context(), id, engine.DepartOptions{})
 	must(t, err)
 	t.Cleanup(func() { _ = trip.departure.Close() })
 	return trip
@@ -153,6 +160,7 @@ func prepare(t *testing.T, from, to Node, id string) *trip {
 // freeze freezes the container, dumps it, and copies all that makes it up to the target.
 func (m *trip) freeze(t *testing.T) {
 	t.Helper()
+	must(t, m.departure.Settle(t.Context()))
 	_, err := m.departure.Freeze(t.Context())
 	must(t, err)
 	if got := state(t, m.from, m.id).State; got != engine.Frozen {
@@ -166,9 +174,8 @@ func (m *trip) freeze(t *testing.T) {
 	copyImages(t, images, m.arrival.ImagesDir())
 	trees, err := m.from.Trees(t.Context(), m.id)
 	must(t, err)
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(files.SendTrees(context.Background(), w, trees, nil)) }()
-	must(t, files.ReceiveTrees(t.Context(), r, m.arrival.TreePath, files.Limits{}))
+	trees = slices.DeleteFunc(trees, func(tree files.Tree) bool { return slices.Contains(m.stay, tree.Name) })
+	CopyTrees(t, trees, m.arrival.TreePath)
 }
 
 func copyImages(t *testing.T, from, to string) {
@@ -185,7 +192,13 @@ func copyImages(t *testing.T, from, to string) {
 // move moves a container, all the way.
 func move(t *testing.T, from, to Node, id string) {
 	t.Helper()
-	m := prepare(t, from, to, id)
+	moveStaying(t, from, to, id)
+}
+
+// moveStaying is move with volumes that stay.
+func moveStaying(t *testing.T, from, to Node, id string, stay ...string) {
+	t.Helper()
+	m := prepareStaying(t, from, to, id, stay...)
 	m.freeze(t)
 	before := time.Now()
 	at, err := m.arrival.Restore(t.Context(), func() error { return nil })
@@ -193,7 +206,7 @@ func move(t *testing.T, from, to Node, id string) {
 	if at.Before(before) || at.After(time.Now()) {
 		t.Errorf("Restore says that it resumed at %v", at)
 	}
-	must(t, m.from.Destroy(t.Context(), id))
+	must(t, m.from.Destroy(t.Context(), id, stay))
 	must(t, m.departure.Close())
 	must(t, m.arrival.Close())
 }

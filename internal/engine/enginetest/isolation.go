@@ -60,6 +60,40 @@ func testLimits(t *testing.T, f Fixture) {
 	}
 }
 
+// testThrottle slows a container down that has a limit and one that has none, and ends it.
+func testThrottle(t *testing.T, f Fixture) {
+	n := f.NewNode(t)
+	for own, quotas := range map[float64][2]string{ // cpu.max and cpu.cfs_quota_us
+		0:   {"cpu.max max 100000", "cpu.cfs_quota_us -1"},
+		0.5: {"cpu.max 50000 100000", "cpu.cfs_quota_us 50000"},
+	} {
+		d := run(t, n, "while :; do :; done", func(d *engine.Definition) { d.Limits.CPUs = own })
+		pid := state(t, n, d.ID).PID
+		wants := func(when string, alternatives []string) {
+			t.Helper()
+			if !limited(t, pid, "cpu", alternatives) {
+				t.Errorf("with %g processors of its own, %s: the limit is not %q", own, when, alternatives)
+			}
+		}
+		must(t, n.Throttle(t.Context(), d.ID, 0.1))
+		wants("throttled", []string{"cpu.max 10000 100000", "cpu.cfs_quota_us 10000"})
+		must(t, n.Throttle(t.Context(), d.ID, 4))
+		if own > 0 {
+			wants("throttled to more than it has", quotas[:])
+		}
+		must(t, n.Throttle(t.Context(), d.ID, 0))
+		wants("not throttled any more", quotas[:])
+		before, err := n.CPUTime(t.Context(), d.ID)
+		must(t, err)
+		eventually(t, "it uses processor time", func() bool {
+			now, err := n.CPUTime(t.Context(), d.ID)
+			return err == nil && now > before
+		})
+		must(t, n.Remove(t.Context(), d.ID, true))
+		must(t, n.Throttle(t.Context(), d.ID, 0))
+	}
+}
+
 // checkLimits compares the limits in the kernel with those of testLimits.
 func checkLimits(t *testing.T, n Node, id string) {
 	t.Helper()

@@ -20,10 +20,13 @@ func Run(t *testing.T, f Fixture) {
 	}{
 		{"ends", testEnds}, {"names", testNames}, {"logs", testLogs}, {"tail", testTail}, {"follow", testFollow}, {"exec", testExec},
 		{"exec errors", testExecErrors}, {"stop", testStop}, {"remove", testRemove}, {"unknown", testUnknown},
-		{"environment", testEnvironment}, {"users", testUsers}, {"limits", testLimits}, {"isolation", testIsolation},
-		{"read-only", testReadOnly}, {"volumes", testVolumes}, {"terminal", testTerminal}, {"reopen", testReopen},
+		{"environment", testEnvironment}, {"users", testUsers}, {"limits", testLimits}, {"throttle", testThrottle},
+		{"isolation", testIsolation},
+		{"read-only", testReadOnly}, {"volumes", testVolumes}, {"stored volumes", testStoredVolumes}, {"sharing", testSharing},
+		{"terminal", testTerminal}, {"reopen", testReopen},
 		{"move", testMove}, {"move output", testMoveOutput}, {"move terminal", testMoveTerminal},
-		{"move files", testMoveFiles}, {"move limits", testMoveLimits}, {"thaw", testThaw}, {"discard", testDiscard},
+		{"move files", testMoveFiles}, {"move volumes", testMoveVolumes}, {"arrive volumes", testArriveVolumes},
+		{"move limits", testMoveLimits}, {"thaw", testThaw}, {"discard", testDiscard},
 		{"refused at the last moment", testRefused}, {"arrived", testArrived}, {"examine", testExamine},
 		{"reserve", testReserve}, {"idempotent", testIdempotent}, {"busy", testBusy},
 	}
@@ -219,14 +222,18 @@ func testUnknown(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
 	ctx, id := t.Context(), strings.Repeat("ab", 32)
 	calls := map[string]func(string) error{
-		"Inspect": func(id string) error { _, err := n.Inspect(ctx, id); return err },
-		"Stop":    func(id string) error { return n.Stop(ctx, id, 0) },
-		"Remove":  func(id string) error { return n.Remove(ctx, id, true) },
-		"Logs":    func(id string) error { return n.Logs(ctx, id, engine.LogOptions{}, nil) },
-		"Exec":    func(id string) error { _, err := n.Exec(ctx, id, engine.Exec{Args: []string{"x"}}); return err },
-		"Examine": func(id string) error { _, err := n.Examine(ctx, id); return err },
-		"Depart":  func(id string) error { _, err := n.Depart(ctx, id); return err },
-		"Trees":   func(id string) error { _, err := n.Trees(ctx, id); return err },
+		"Inspect":     func(id string) error { _, err := n.Inspect(ctx, id); return err },
+		"Stop":        func(id string) error { return n.Stop(ctx, id, 0) },
+		"Remove":      func(id string) error { return n.Remove(ctx, id, true) },
+		"Logs":        func(id string) error { return n.Logs(ctx, id, engine.LogOptions{}, nil) },
+		"Exec":        func(id string) error { _, err := n.Exec(ctx, id, engine.Exec{Args: []string{"x"}}); return err },
+		"Examine":     func(id string) error { _, err := n.Examine(ctx, id); return err },
+		"Depart":      func(id string) error { _, err := n.Depart(ctx, id, engine.DepartOptions{}); return err },
+		"Trees":       func(id string) error { _, err := n.Trees(ctx, id); return err },
+		"Halt":        func(id string) error { _, err := n.Halt(ctx, id); return err },
+		"Revive":      func(id string) error { _, err := n.Revive(ctx, id); return err },
+		"Ports":       func(id string) error { _, err := n.Ports(ctx, id); return err },
+		"ExamineAnew": func(id string) error { _, err := n.ExamineAnew(ctx, id); return err },
 	}
 	for name, call := range calls {
 		for _, ref := range []string{id, "", "../../etc", "no-such-name"} {

@@ -1,0 +1,237 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// What a container that is told to end gets before and after it for its connections, at most: to accept those that wait, and
+// to have its last words acknowledged. Whoever has not acknowledged them then has its connection reset.
+const (
+	acceptPatience  = time.Second
+	deliverPatience = time.Second
+	revivePatience  = 10 * time.Second
+)
+
+// Halt ends a running container by its own stop signal. What ends it is recorded before.
+func (e *Engine) Halt(ctx context.Context, id string) (time.Time, error) {
+	defer e.lock(id)()
+	one, err := e.running(id)
+	if err != nil {
+		return time.Time{}, err
+	}
+	at, err := e.halt(ctx, e.paths.of(id), one)
+	if err != nil {
+		return at, fmt.Errorf("stop container %s: %w", one.Definition.Name, err)
+	}
+	return at, nil
+}
+
+func (e *Engine) halt(ctx context.Context, place container, one engine.Container) (time.Time, error) {
+	init, err := identify(one.PID)
+	if err != nil {
+		return time.Time{}, err
+	}
+	tcp, err := kernel.OpenTCPWatch(one.PID)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer tcp.Close()
+	ports, err := portsOf(one.PID)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := saveJSON(place.halted(), haltRecord{Init: init, At: time.Now(), Ports: ports}); err != nil {
+		return time.Time{}, err
+	}
+	// A look that fails finds nothing that would have to be waited for.
+	_ = awaitTCP(ctx, tcp, acceptPatience, func(now kernel.TCPUnderWay) bool { return now.HalfOpen == 0 && now.Unaccepted == 0 })
+	at := time.Now()
+	if err := e.end(ctx, place, one, init, one.Definition.StopPatience()); err != nil {
+		return at, err
+	}
+	_ = awaitTCP(ctx, tcp, deliverPatience, func(now kernel.TCPUnderWay) bool { return now.Undelivered == 0 })
+	return at, ctx.Err()
+}
+
+// awaitTCP looks at the TCP of a container until it is as wanted, or patience is over.
+func awaitTCP(ctx context.Context, tcp *kernel.TCPWatch, patience time.Duration, wanted func(kernel.TCPUnderWay) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		now, err := tcp.UnderWay()
+		if err != nil || wanted(now) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(settleLook):
+		}
+	}
+}
+
+// end tells a container's first process to end, kills all of them when its grace is over, and waits until that is recorded.
+func (e *Engine) end(ctx context.Context, place container, one engine.Container, init identity, patience time.Duration) error {
+	signal, err := engine.ParseSignal(one.Definition.StopSignal)
+	if err != nil {
+		return err
+	}
+	if err := signalProcess(init, signal); err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if e.waitEnded(waiting, place) == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return e.endNow(ctx, place)
+}
+
+// endNow kills a container's processes and waits until that is recorded.
+func (e *Engine) endNow(ctx context.Context, place container) error {
+	group, err := kernel.OpenCgroup(place.cgroup())
+	if err == nil {
+		err = group.Kill(ctx)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) { // its monitor removes it, too
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	return e.waitEnded(waiting, place)
+}
+
+// waitEnded waits until a container's monitor has recorded its end, or neither of them is there any more.
+func (e *Engine) waitEnded(ctx context.Context, place container) error {
+	const pause = 2 * time.Millisecond
+	for {
+		ended, err := hasEnded(place)
+		if err != nil || ended {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for its end: %w", ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+func hasEnded(place container) (bool, error) {
+	var was record
+	if err := loadJSON(place.record(), &was); err != nil {
+		return false, err
+	}
+	if was.State == engine.Exited {
+		return true, nil
+	}
+	var live liveState
+	if err := loadJSON(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return !live.Init.alive() && !live.Monitor.alive(), nil
+}
+
+// Halted tells whether there is something for Revive to start.
+func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
+	defer e.lock(id)()
+	place, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var was haltRecord
+	if err := loadJSON(place.halted(), &was); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	one, err := e.awaitStart(ctx, place)
+	if err != nil {
+		return false, err
+	}
+	if one.State != engine.Running {
+		return true, nil
+	}
+	if now, err := identify(one.PID); err == nil && now != was.Init { // started again by an agent that died before it could say so
+		return false, kernel.RemoveDurable(place.halted())
+	}
+	left := time.Until(was.At.Add(acceptPatience + one.Definition.StopPatience()))
+	if err := e.end(ctx, place, one, was.Init, min(max(left, 0), one.Definition.StopPatience())); err != nil {
+		return false, fmt.Errorf("stop container %s: %w", one.Definition.Name, err)
+	}
+	return true, nil
+}
+
+// awaitStart waits for what an agent that is gone may have begun to start: it comes to run as long as its monitor lives.
+func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Container, error) {
+	const pause = 5 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	for {
+		var live liveState
+		if err := loadJSON(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return engine.Container{}, err
+		}
+		one, err := e.inspect(place.id)
+		if err != nil || one.State == engine.Running || !live.Monitor.alive() {
+			return one, err
+		}
+		select {
+		case <-ctx.Done():
+			return one, fmt.Errorf("wait for the monitor of container %s: %w", one.Definition.Name, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Revive starts again what Halt has ended.
+func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
+	defer e.lock(id)()
+	place, err := e.find(id)
+	if err != nil || !exists(place.halted()) {
+		return "", err
+	}
+	var was haltRecord
+	if err := loadJSON(place.halted(), &was); err != nil {
+		return "", err
+	}
+	one, err := e.inspect(id)
+	if err != nil {
+		return "", err
+	}
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("start container %s again: %w", one.Definition.Name, err)
+	}
+	if one.State != engine.Frozen {
+		return fail(fmt.Errorf("%w: it is %s", engine.ErrBusy, one.State))
+	}
+	if err := e.settle(ctx, place); err != nil {
+		return fail(err)
+	}
+	if err := e.bringUp(ctx, place, one.Definition, true); err != nil {
+		return fail(errors.Join(err, e.settle(ctx, place)))
+	}
+	waiting, cancel := context.WithTimeout(ctx, revivePatience)
+	defer cancel()
+	health, err := e.newTrial(place, one.Definition, was.Ports).await(waiting)
+	if err != nil { // it was healthy before, or as unhealthy: there is no better place for it
+		health = err.Error()
+	}
+	return health, kernel.RemoveDurable(place.halted())
+}

@@ -1,0 +1,254 @@
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+const (
+	// settledAfter is how long a container has to run that has neither a health check nor ports.
+	settledAfter = 3 * time.Second
+	// Checks of a container that is starting follow each other sooner than those of one that runs: clients wait.
+	firstCheckPause = 100 * time.Millisecond
+	lastCheckPause  = 2 * time.Second
+	portsPause      = 10 * time.Millisecond
+	// Of what a container said last, as much is told as helps.
+	lastWordsLines, lastWordsBytes = 5, 600
+)
+
+// trial finds out whether a container that was started is healthy. What counts, in this order: its health check succeeds; it
+// waits on all the ports on which it had waited where it ran before; it runs for some seconds.
+type trial struct {
+	engine *Engine
+	place  container
+	d      engine.Definition
+	ports  []engine.Port
+}
+
+func (e *Engine) newTrial(place container, d engine.Definition, ports []engine.Port) *trial {
+	return &trial{engine: e, place: place, d: d, ports: ports}
+}
+
+// await returns when the container is healthy, and says by what that is known. Error: ErrUnhealthy.
+func (t *trial) await(ctx context.Context) (how string, err error) {
+	began := time.Now()
+	waiting, cancel := context.WithTimeout(ctx, t.d.StartPatience())
+	defer cancel()
+	pause, why := t.firstPause(), "nothing is known of it"
+	for {
+		if ended, err := t.ended(); err != nil || ended != "" {
+			return "", errors.Join(err, t.unhealthy(ended))
+		}
+		how, now := t.look(waiting, time.Since(began))
+		if how != "" {
+			return fmt.Sprintf("%s after %.1f s", how, time.Since(began).Seconds()), nil
+		}
+		why = cmp.Or(now, why)
+		select {
+		case <-waiting.Done():
+			if ctx.Err() != nil {
+				return "", fmt.Errorf("wait for container %s to become healthy (%s): %w", t.d.Name, why, context.Cause(ctx))
+			}
+			return "", t.unhealthy(fmt.Sprintf("%s, %s after it was started", why, t.d.StartPatience()))
+		case <-time.After(pause):
+		}
+		pause = t.nextPause(pause)
+	}
+}
+
+func (t *trial) firstPause() time.Duration {
+	if t.d.Health != nil {
+		return firstCheckPause
+	}
+	return portsPause
+}
+
+func (t *trial) nextPause(pause time.Duration) time.Duration {
+	if t.d.Health == nil {
+		return pause
+	}
+	return min(2*pause, lastCheckPause, time.Duration(t.d.Health.Complete().Interval*float64(time.Second)))
+}
+
+// unhealthy is the error with what helps to see why: the container's files may be gone when it is read.
+func (t *trial) unhealthy(why string) error {
+	if why == "" {
+		return nil
+	}
+	err := fmt.Errorf("%w: %s: %s", engine.ErrUnhealthy, t.d.Name, why)
+	if words := t.lastWords(); words != "" {
+		err = fmt.Errorf("%w; the last that it said: %s", err, words)
+	}
+	return err
+}
+
+// ended tells how the container has ended, if it has.
+func (t *trial) ended() (string, error) {
+	ended, err := hasEnded(t.place)
+	if err != nil || !ended {
+		return "", err
+	}
+	var was record
+	if err := loadJSON(t.place.record(), &was); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("it has ended with exit code %d", was.ExitCode), nil
+}
+
+// look looks once: how it is known that the container is healthy, or why it is not; neither if ctx ended meanwhile.
+func (t *trial) look(ctx context.Context, ran time.Duration) (how, why string) {
+	switch {
+	case t.d.Health != nil:
+		if err := t.engine.checkHealth(ctx, t.place, t.d); err != nil {
+			if ctx.Err() != nil {
+				return "", "" // the check was not given its time
+			}
+			return "", err.Error()
+		}
+		return "its health check succeeded", ""
+	case len(t.ports) > 0:
+		if missing := t.missingPorts(); len(missing) > 0 {
+			return "", "it does not wait on " + engine.DescribePorts(missing)
+		}
+		return "it waits on " + engine.DescribePorts(t.ports), ""
+	case ran >= settledAfter:
+		return "it runs", ""
+	}
+	return "", fmt.Sprintf("it has run for less than %s", settledAfter)
+}
+
+func (t *trial) missingPorts() []engine.Port {
+	var live liveState
+	if err := loadJSON(t.place.runtime(), &live); err != nil {
+		return t.ports // it has just ended
+	}
+	open, err := portsOf(live.Init.PID)
+	if err != nil {
+		return t.ports
+	}
+	return slices.DeleteFunc(slices.Clone(t.ports), func(p engine.Port) bool { return slices.Contains(open, p) })
+}
+
+// lastWords are the last lines of a container's output, in one line.
+func (t *trial) lastWords() string {
+	file, err := os.Open(t.place.log())
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	if seekTail(file, lastWordsLines) != nil {
+		return ""
+	}
+	var words strings.Builder
+	for reader := newLogReader(file); ; {
+		entry, err := reader.next()
+		if err != nil {
+			break
+		}
+		words.Write(entry.Data)
+	}
+	text := strings.Join(strings.FieldsFunc(words.String(), func(r rune) bool { return r == '\n' || r == '\r' }), " | ")
+	if len(text) > lastWordsBytes {
+		text = "…" + text[len(text)-lastWordsBytes:]
+	}
+	return strings.ToValidUTF8(text, "?")
+}
+
+// checkHealth runs a container's health check once.
+func (e *Engine) checkHealth(ctx context.Context, place container, d engine.Definition) error {
+	h := d.Health.Complete()
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(h.Timeout*float64(time.Second)))
+	defer cancel()
+	said := &tail{}
+	session, err := e.makeExec(place, d, engine.Exec{Args: h.Command, Stdout: said, Stderr: said})
+	if err != nil {
+		return fmt.Errorf("its health check cannot be run: %w", err)
+	}
+	defer os.RemoveAll(session.dir)
+	code, err := e.runExec(ctx, place.id, session, engine.Exec{Args: h.Command, Stdout: said, Stderr: said})
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("its health check takes longer than %g s%s", h.Timeout, said)
+	case err != nil:
+		return fmt.Errorf("its health check cannot be run: %w", err)
+	case code != 0:
+		return fmt.Errorf("its health check fails with exit code %d%s", code, said)
+	}
+	return nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ kept []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if over := len(t.kept) - lastWordsBytes; over > 0 {
+		t.kept = append(t.kept[:0], t.kept[over:]...)
+	}
+	return len(p), nil
+}
+
+// String is a part of a sentence.
+func (t *tail) String() string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(t.kept), "?")), " ")
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// Ports are those on which a running container waits.
+func (e *Engine) Ports(_ context.Context, id string) ([]engine.Port, error) {
+	one, err := e.running(id)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := portsOf(one.PID)
+	if err != nil {
+		return nil, fmt.Errorf("ports of container %s: %w", one.Definition.Name, err)
+	}
+	return ports, nil
+}
+
+// Ports from here on up to the end of the range the kernel gives to who asks for any (ip_local_port_range of a new network
+// namespace, net/ipv4/af_inet.c): they are others at each start.
+const firstEphemeral, lastEphemeral = 32768, 60999
+
+// portsOf lists the ports on which somebody waits in the network namespace of a process.
+func portsOf(pid int) ([]engine.Port, error) {
+	open, err := kernel.ReadPorts(pid)
+	if err != nil {
+		return nil, err
+	}
+	var ports []engine.Port
+	for _, p := range open {
+		if p.Number < firstEphemeral || p.Number > lastEphemeral {
+			ports = append(ports, engine.Port{Protocol: p.Protocol, Number: p.Number})
+		}
+	}
+	slices.SortFunc(ports, engine.ComparePorts)
+	return slices.Compact(ports), nil
+}
+
+// makeExec writes what runc must know of a process that is to be run in a container.
+func (e *Engine) makeExec(place container, d engine.Definition, process engine.Exec) (execSession, error) {
+	spec, err := e.execSpec(place, d, process)
+	if err != nil {
+		return execSession{}, err
+	}
+	dir, err := os.MkdirTemp(place.runDir(), "exec-")
+	if err != nil {
+		return execSession{}, err
+	}
+	return execSession{dir}, saveJSON(filepath.Join(dir, "process.json"), spec)
+}

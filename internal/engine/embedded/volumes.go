@@ -1,0 +1,372 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+)
+
+// Bounds of volumes. The path of a bind or a tmpfs is the name of its tree.
+const (
+	maxVolumePath = 255
+	maxSourcePath = 4095 // PATH_MAX
+	maxTmpfs      = 1 << 50
+)
+
+func validateVolumes(d engine.Definition) error {
+	if len(d.Volumes) > maxVolumes {
+		return fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)
+	}
+	for i, v := range d.Volumes {
+		if !cleanPath(v.Path, maxVolumePath) {
+			return fmt.Errorf("path %.80q of a volume: must be absolute, clean, not / and at most %d bytes", v.Path, maxVolumePath)
+		}
+		if err := validateVolume(v); err != nil {
+			return err
+		}
+		for _, other := range d.Volumes[:i] {
+			if v.Path == other.Path || v.Overlaps(other) {
+				return fmt.Errorf("%.80s at %.80s and %.80s at %.80s: the same twice", v, v.Path, other, other.Path)
+			}
+		}
+	}
+	return nil
+}
+
+func validateVolume(v engine.Volume) error {
+	switch {
+	case v.Sort() == engine.Named && v.Source == "" && v.SizeBytes == 0:
+		if !namePattern.MatchString(v.Name) {
+			return fmt.Errorf("volume name %.80q: must begin with a letter or digit and have at most 63 of a-z A-Z 0-9 _ . -", v.Name)
+		}
+	case v.Sort() == engine.Bind && v.Name == "" && v.SizeBytes == 0:
+		if !cleanPath(v.Source, maxSourcePath) {
+			return fmt.Errorf("host directory %.80q: must be an absolute path, clean and not /", v.Source)
+		}
+	case v.Sort() == engine.Tmpfs && v.Name == "" && v.Source == "" && !v.ReadOnly:
+		if v.SizeBytes < 0 || v.SizeBytes > maxTmpfs {
+			return fmt.Errorf("tmpfs %.80s of %d bytes: must be from 1 to %d, or 0 for half of the memory", v.Path, v.SizeBytes, int64(maxTmpfs))
+		}
+	default:
+		return fmt.Errorf("volume at %.80q of kind %.20q has what such a volume cannot have", v.Path, v.Kind)
+	}
+	return nil
+}
+
+func cleanPath(p string, limit int) bool {
+	return path.IsAbs(p) && path.Clean(p) == p && p != "/" && len(p) <= limit && !strings.ContainsRune(p, 0)
+}
+
+// checkBinds refuses host directories that this engine keeps its own files in: they have another name, or none.
+func (e *Engine) checkBinds(d engine.Definition) error {
+	for _, v := range d.Volumes {
+		if v.Sort() == engine.Bind && (engine.Within(v.Source, e.paths.state) || engine.Within(v.Source, e.paths.run)) {
+			return fmt.Errorf("host directory %.80s: it is below a directory of the container engine; name a volume instead", v.Source)
+		}
+	}
+	return nil
+}
+
+// treeKind is the kind of the tree that a volume is.
+func treeKind(v engine.Volume) files.TreeKind {
+	if v.Sort() == engine.Tmpfs {
+		return files.Memory
+	}
+	return files.VolumeOf
+}
+
+// volumePath is where the content of a container's volume number i is.
+func (c container) volumePath(i int, v engine.Volume) string {
+	switch v.Sort() {
+	case engine.Bind:
+		return v.Source
+	case engine.Tmpfs:
+		return c.tmpfs(i)
+	default:
+		return c.paths.volume(v.Name)
+	}
+}
+
+// own is a definition as it is kept: without what is only of a move, or of another node.
+func own(d engine.Definition) engine.Definition {
+	d.Engine = nil // it names descriptors of another node
+	d.Volumes = slices.Clone(d.Volumes)
+	for i := range d.Volumes {
+		d.Volumes[i].Stays = false
+	}
+	return d
+}
+
+// VolumePath is where the content of a volume is on this node, or would be.
+func (e *Engine) VolumePath(v engine.Volume) (string, error) {
+	if v.Sort() == engine.Tmpfs {
+		return "", fmt.Errorf("%s is of one container: %w", v, errors.ErrUnsupported)
+	}
+	if err := errors.Join(validateVolume(v), e.checkBinds(engine.Definition{Volumes: []engine.Volume{v}})); err != nil {
+		return "", err
+	}
+	return container{paths: e.paths}.volumePath(0, v), nil
+}
+
+// makeVolumes makes the named volumes of a new container that are not there, and returns where. Host directories must be.
+func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
+	for i, v := range d.Volumes {
+		place := e.paths.of(d.ID).volumePath(i, v)
+		switch v.Sort() {
+		case engine.Bind:
+			info, err := os.Lstat(place)
+			if err == nil && !info.IsDir() {
+				err = errors.New("it is no directory")
+			}
+			if err != nil {
+				return made, fmt.Errorf("%s: %w; make the directory first, or name one", v, err)
+			}
+		case engine.Named:
+			err := os.Mkdir(place, 0o755)
+			if errors.Is(err, fs.ErrExist) {
+				continue
+			}
+			if err != nil {
+				return made, fmt.Errorf("make %s: %w", v, err)
+			}
+			made = append(made, place)
+		}
+	}
+	return made, nil
+}
+
+// reserveVolumes lists the volumes of a container to come that are here already, and host directories that stay and are not.
+func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]engine.Problem, error) {
+	var problems []engine.Problem
+	for i, v := range d.Volumes {
+		if v.Sort() == engine.Tmpfs {
+			continue
+		}
+		add := func(why, remedy string) {
+			problems = append(problems, engine.Problem{What: v.String(), Why: why, Remedy: remedy})
+		}
+		place := e.paths.of(d.ID).volumePath(i, v)
+		if e.checkBinds(engine.Definition{Volumes: []engine.Volume{v}}) != nil {
+			add("it is below a directory of this node's container engine", "use a volume with a name")
+			continue
+		}
+		if v.Stays {
+			if info, err := os.Stat(place); v.Sort() == engine.Bind && (err != nil || !info.IsDir()) {
+				add("it is not copied, and there is no such directory on this node", "make or mount it here, or have it moved")
+			}
+			continue
+		}
+		instead := fmt.Sprintf("; or let the container have it as it is here: --volumes %s=skip", v.Key())
+		entries, err := os.ReadDir(place)
+		switch {
+		case len(engine.Sharing(all, d.ID, v)) > 0:
+			add("container "+engine.Sharing(all, d.ID, v)[0]+" on this node has it", "remove that container, or give one of them another volume"+instead)
+		case err == nil && len(entries) > 0:
+			add("there is one with files in it on this node", "remove it, or move its files elsewhere"+instead)
+		case errors.Is(err, unix.ENOTDIR):
+			add("on this node that is no directory", "remove what is there")
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("look at %s: %w", v, err)
+		}
+	}
+	return problems, nil
+}
+
+// madeVolume is a directory that an arrival fills.
+type madeVolume struct {
+	Path string `json:"path"`
+	// Was is what it was before, when it was empty; nil: it was not there.
+	Was *directoryRecord `json:"was,omitempty"`
+	// Above are the directories above it that were not there, the lowest first.
+	Above []string `json:"above,omitempty"`
+}
+
+// arrivalRecord says what an arrival will make, before it is made.
+func (e *Engine) arrivalRecord(d engine.Definition, netns string) arrivalRecord {
+	r := arrivalRecord{Netns: netns}
+	for i, v := range d.Volumes {
+		if v.Sort() == engine.Tmpfs || v.Stays && v.Sort() == engine.Bind {
+			continue
+		}
+		made := madeVolume{Path: e.paths.of(d.ID).volumePath(i, v)}
+		if was, err := recordDirectory(made.Path); err == nil {
+			if v.Stays {
+				continue
+			}
+			made.Was = was
+		}
+		for above := filepath.Dir(made.Path); !exists(above); above = filepath.Dir(above) {
+			made.Above = append(made.Above, above)
+		}
+		r.Made = append(r.Made, made)
+	}
+	return r
+}
+
+// makeArriving makes the directories that an arrival fills.
+func makeArriving(made []madeVolume) error {
+	for _, m := range made {
+		if err := os.MkdirAll(m.Path, 0o755); err != nil {
+			return fmt.Errorf("make directory of a volume: %w", err)
+		}
+	}
+	return nil
+}
+
+// clearVolumes removes the places that runc has made in volumes that are to come for what is mounted in them.
+func (a *arrival) clearVolumes() error {
+	spec, err := loadSpec(a.files)
+	if err != nil {
+		return err
+	}
+	for i, v := range a.definition.Volumes {
+		if v.Stays || v.Sort() == engine.Tmpfs {
+			continue
+		}
+		root := a.files.volumePath(i, v)
+		for _, m := range spec.Mounts {
+			if m.Destination == v.Path || !engine.Within(m.Destination, v.Path) {
+				continue
+			}
+			place := filepath.Join(root, strings.TrimPrefix(m.Destination, v.Path))
+			if info, err := os.Lstat(place); err == nil && (info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
+				for ; place != root && os.Remove(place) == nil; place = filepath.Dir(place) { // empty directories only
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// unmakeVolumes removes what an arrival that never ran has made and filled.
+func (e *Engine) unmakeVolumes(ctx context.Context, id string, made []madeVolume) error {
+	inUse, err := e.pathsInUse(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, m := range made {
+		if inUse(m.Path) {
+			continue // It may have been given to another container since.
+		}
+		switch {
+		case m.Was == nil:
+			err = removeVolume(m.Path)
+		case m.Was.still(m.Path): // or else nothing has come to what is there
+			err = errors.Join(files.EmptyTree(m.Path), m.Was.restore(m.Path))
+		}
+		if err != nil {
+			return err
+		}
+		for _, above := range m.Above {
+			_ = os.Remove(above) // unless somebody else has put something there
+		}
+	}
+	return nil
+}
+
+// goneWith lists the directories of a container's volumes that have gone with it to another node.
+func (e *Engine) goneWith(ctx context.Context, d engine.Definition, stay []string) (gone []string, err error) {
+	inUse, err := e.pathsInUse(ctx, d.ID)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range d.Volumes {
+		path := e.paths.of(d.ID).volumePath(i, v)
+		notOurs := v.Sort() == engine.Tmpfs || v.Sort() == engine.Bind && v.ReadOnly
+		if notOurs || slices.Contains(stay, v.Key()) || inUse(path) {
+			continue
+		}
+		gone = append(gone, path)
+	}
+	return gone, nil
+}
+
+// pathsInUse tells of directories whether another container on this node has any of what is in it.
+func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) bool, error) {
+	all, err := e.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var used []string
+	for _, one := range all {
+		if one.Definition.ID == id {
+			continue
+		}
+		if one.State == engine.Damaged {
+			return func(string) bool { return true }, nil // It may have any of them.
+		}
+		for i, v := range one.Definition.Volumes {
+			used = append(used, e.paths.of(one.Definition.ID).volumePath(i, v))
+		}
+	}
+	return func(path string) bool {
+		return slices.ContainsFunc(used, func(u string) bool { return engine.Within(u, path) || engine.Within(path, u) })
+	}, nil
+}
+
+// removeVolume removes the directory of a volume. Where something is mounted the empty directory stays.
+func removeVolume(path string) error {
+	err := files.RemoveTree(path)
+	if errors.Is(err, unix.EBUSY) {
+		if entries, listed := os.ReadDir(path); listed == nil && len(entries) == 0 {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove volume: %w", err)
+	}
+	return nil
+}
+
+// Volumes tells of every named volume of this node, in order of name.
+func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
+	entries, err := os.ReadDir(e.paths.volumes())
+	if err != nil {
+		return nil, fmt.Errorf("list volumes: %w", err)
+	}
+	all, err := e.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []engine.StoredVolume
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil || !info.IsDir() || !namePattern.MatchString(entry.Name()) {
+			continue
+		}
+		volume := engine.Volume{Name: entry.Name()}
+		found = append(found, engine.StoredVolume{
+			Name: volume.Name, Path: e.paths.volume(volume.Name), Changed: info.ModTime(),
+			Containers: append([]string{}, engine.Sharing(all, "", volume)...),
+		})
+	}
+	return found, ctx.Err()
+}
+
+// RemoveVolume deletes a named volume that no container has.
+func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
+	unlockNames := e.lock("") // nobody makes a container with it meanwhile
+	defer unlockNames()
+	if !namePattern.MatchString(name) || !exists(e.paths.volume(name)) {
+		return fmt.Errorf("%w: %.80q; \"godwit volume ls\" lists them", engine.ErrNoVolume, name)
+	}
+	all, err := e.List(ctx)
+	if err != nil {
+		return err
+	}
+	if has := engine.Sharing(all, "", engine.Volume{Name: name}); len(has) > 0 {
+		return fmt.Errorf("remove volume %s: %w: container %s has it; remove that one first", name, engine.ErrBusy, strings.Join(has, ", "))
+	}
+	return removeVolume(e.paths.volume(name))
+}

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// VolumeKind says where the content of a volume is.
+type VolumeKind string
+
+// The kinds of volumes.
+const (
+	Named VolumeKind = "named" // a directory of the engine's, found by name; it stays when its containers are removed
+	Bind  VolumeKind = "bind"  // a directory of the node
+	Tmpfs VolumeKind = "tmpfs" // memory; gone with the container
+)
+
+// Volume is a directory that is mounted into a container beside what comes from its image.
+type Volume struct {
+	Kind     VolumeKind `json:"kind,omitempty"`   // empty: named
+	Name     string     `json:"name,omitempty"`   // of a named one: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
+	Source   string     `json:"source,omitempty"` // of a bind: the directory, by the same path on every node
+	Path     string     `json:"path"`             // in the container; no two volumes of it have the same
+	ReadOnly bool       `json:"read_only"`
+	// SizeBytes bounds a tmpfs; 0: half of the node's memory, as the kernel has it.
+	SizeBytes int64 `json:"size_bytes,omitempty"`
+	// Stays is part of a move, not of the container: the content does not come with it, so nothing is copied, removed or
+	// expected to be empty. Both nodes mount the same, or each has its own.
+	Stays bool `json:"stays,omitempty"`
+}
+
+// Sort is the volume's kind.
+func (v Volume) Sort() VolumeKind { return cmp.Or(v.Kind, Named) }
+
+// Key names a volume among those of its container, and the tree that it is: a named one's name, another one's path.
+func (v Volume) Key() string {
+	if v.Sort() == Named {
+		return v.Name
+	}
+	return v.Path
+}
+
+// String names a volume for people.
+func (v Volume) String() string {
+	switch v.Sort() {
+	case Bind:
+		return "host directory " + v.Source
+	case Tmpfs:
+		return "tmpfs " + v.Path
+	default:
+		return "volume " + v.Name
+	}
+}
+
+// Overlaps tells whether two volumes of one node have content in common.
+func (v Volume) Overlaps(other Volume) bool {
+	switch {
+	case v.Sort() != other.Sort() || v.Sort() == Tmpfs:
+		return false
+	case v.Sort() == Named:
+		return v.Name == other.Name
+	}
+	return Within(v.Source, other.Source) || Within(other.Source, v.Source)
+}
+
+// Within tells whether a clean path is a directory or below it.
+func Within(path, directory string) bool {
+	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
+}
+
+// Sharing lists the other containers that have content in common with a volume of a container: all of them, whether they
+// run or not. One whose definition cannot be read may have any.
+func Sharing(all []Container, id string, volume Volume) (names []string) {
+	for _, one := range all {
+		if one.Definition.ID != id && (one.State == Damaged || slices.ContainsFunc(one.Definition.Volumes, volume.Overlaps)) {
+			names = append(names, one.Definition.Name)
+		}
+	}
+	return names
+}
+
+// StoredVolume is what an engine tells about a named volume of its node.
+type StoredVolume struct {
+	Name       string    `json:"name"`
+	Path       string    `json:"path"` // on the node
+	Changed    time.Time `json:"changed"`
+	Containers []string  `json:"containers"` // by name, in order
+}
