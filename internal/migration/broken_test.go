@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,11 +17,12 @@ func tellMachine(s *system, i int, event Event) []Action {
 func TestCheckerNoticesBrokenMachines(t *testing.T) {
 	for _, test := range []struct {
 		name   string
+		mode   Mode // empty: Cold
 		faults int
 		want   string
 		broken mutation
 	}{
-		{"source thaws in doubt", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
+		{"source thaws in doubt", "", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
 			for _, a := range actions {
 				if _, ok := a.(AskOutcome); ok {
 					return append(actions, tellMachine(s, i, Received{Message{Kind: KindNeverRan}})...)
@@ -28,13 +30,13 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 			}
 			return actions
 		}},
-		{"final marker is not journaled", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
+		{"final marker is not journaled", "", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
 			return slices.DeleteFunc(actions, func(a Action) bool {
 				j, ok := a.(Journal)
 				return ok && i == src && j.Record.Final && j.Record.State == Forward
 			})
 		}},
-		{"target says never-ran while it restores", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
+		{"target says never-ran while it restores", "", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
 			for n, a := range actions {
 				if answer, ok := a.(Answer); ok && answer.Message.Kind == KindPending {
 					actions[n] = Answer{Message{Kind: KindNeverRan}}
@@ -42,7 +44,7 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 			}
 			return actions
 		}},
-		{"source destroys before it hears", 1, "no copy is left", func(s *system, i int, actions []Action) []Action {
+		{"source destroys before it hears", "", 1, "no copy is left", func(s *system, i int, actions []Action) []Action {
 			for _, a := range actions {
 				if _, ok := a.(EmitFinal); ok {
 					return append(actions, tellMachine(s, i, Received{Message{Kind: KindRunning}})...)
@@ -50,10 +52,10 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 			}
 			return actions
 		}},
-		{"source never asks", 1, "source: a copy is left over", func(s *system, i int, actions []Action) []Action {
+		{"source never asks", "", 1, "source: a copy is left over", func(s *system, i int, actions []Action) []Action {
 			return slices.DeleteFunc(actions, func(a Action) bool { _, ok := a.(AskOutcome); return ok })
 		}},
-		{"target resumes whatever it was denied", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
+		{"target resumes whatever it was denied", "", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
 			for n, a := range actions {
 				if deny, ok := a.(Deny); ok && deny.Step == StepRestore {
 					actions[n] = Proceed{}
@@ -61,7 +63,7 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 			}
 			return actions
 		}},
-		{"undo of the hold is forgotten", 1, "left over: hold true, dump false, reservation false",
+		{"undo of the hold is forgotten", "", 1, "left over: hold true, dump false, reservation false",
 			func(s *system, i int, actions []Action) []Action {
 				for _, a := range actions {
 					if undo, ok := a.(Undo); ok && undo.Step == UndoHold {
@@ -71,9 +73,40 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 				}
 				return actions
 			}},
+		{"a drain that failed counts as done", PostCopy, 1, "destroy of pages that the target has not",
+			func(s *system, i int, actions []Action) []Action {
+				if m := s.agents[i].m; i == src && m != nil && m.cut && m.busy == "" {
+					m.at++
+				}
+				return actions
+			}},
+		{"source starts again in doubt", Restart, 1, "two copies run", func(s *system, i int, actions []Action) []Action {
+			for _, a := range actions {
+				if _, ok := a.(AskOutcome); ok {
+					return append(actions, tellMachine(s, i, Received{Message{Kind: KindNeverRan}})...)
+				}
+			}
+			return actions
+		}},
+		{"target gives up before what runs on trial is stopped", Restart, 1, "two copies run", func(s *system, i int, actions []Action) []Action {
+			for n, a := range actions {
+				if cut, ok := a.(Interrupt); ok && cut.Step == StepStart {
+					actions[n] = Send{Message{Kind: KindNeverRan}}
+				}
+			}
+			return actions
+		}},
+		{"target says that it runs before it is healthy", Restart, 2, "no copy is left", func(s *system, i int, actions []Action) []Action {
+			for _, a := range actions {
+				if do, ok := a.(Do); ok && do.Step == StepStart {
+					return append(actions, Send{Message{Kind: KindRunning}})
+				}
+			}
+			return actions
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			found := explore(test.faults, test.broken)
+			found := explore(cmp.Or(test.mode, Cold), test.faults, test.broken)
 			if found.violation != test.want {
 				t.Fatalf("found %q in %d states, want %q", found.violation, found.states, test.want)
 			}

@@ -86,9 +86,9 @@ func TestParseMode(t *testing.T) {
 		t.Errorf("cold: %v, %v", mode, err)
 	}
 	for name, want := range map[string]string{
-		"pre-copy": "mode pre-copy is not available yet; available: cold",
-		"":         `no such mode: ""; available: cold; not available yet: pre-copy, post-copy, hybrid, restart, auto`,
-		"live\xff": "no such mode: \"live?\"; available: cold",
+		"auto":     "mode auto is not available yet; available: cold, pre-copy, post-copy, hybrid, restart",
+		"":         `no such mode: ""; available: cold, pre-copy, post-copy, hybrid, restart; not available yet: auto`,
+		"live\xff": "no such mode: \"live?\"; available: cold, pre-copy",
 	} {
 		if _, err := ParseMode(name); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", name, err, want)

@@ -31,6 +31,7 @@ type Machine struct {
 	undone   bool     // an undo has ended since the last journal
 	told     bool     // the peer was told to give up
 	withheld bool     // source: the target would not say that the copy here may go; it is whole
+	cut      bool     // source: pages are here that the target has not, and the way to it is broken
 
 	readyAt time.Time // target: when the restore asked whether it may resume
 

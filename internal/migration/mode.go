@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,12 +31,13 @@ const (
 // StepName names a step, or the undo of one.
 type StepName string
 
-// The steps of a migration, in the order of the cold mode.
+// The steps of a migration, in the order in which they come.
 const (
 	StepExamine StepName = "examine" // source: what in the container cannot be dumped
 	StepReserve StepName = "reserve" // target: may it come, is there room
 	StepStage   StepName = "stage"   // source: send what the target has not: layers
 	StepArrive  StepName = "arrive"  // target: make all that can stand ready before the state is here
+	StepRounds  StepName = "rounds"  // source: send the memory while the container runs
 	StepPrepare StepName = "prepare" // source: start what the dump needs
 	StepHold    StepName = "hold"    // source: packets for the container queue
 	StepFreeze  StepName = "freeze"  // source: its processes stop
@@ -43,7 +45,10 @@ const (
 	StepSend    StepName = "send"    // source: images, trees, final marker
 	StepReceive StepName = "receive" // target: images, trees, final marker
 	StepRestore StepName = "restore" // target: make the processes; the commit point
+	StepStop    StepName = "stop"    // source: its processes end
+	StepStart   StepName = "start"   // target: start it anew and wait until it is healthy; the commit point
 	StepForward StepName = "forward" // source: queued packets go to the target, the route follows
+	StepDrain   StepName = "drain"   // source: the pages that stayed here go to the target
 	StepDestroy StepName = "destroy" // source: the frozen copy goes
 	StepCleanup StepName = "cleanup" // source: all else that the migration made
 	StepSettle  StepName = "settle"  // target: the source needs nothing more
@@ -53,9 +58,11 @@ const (
 const (
 	UndoReserve StepName = "release" // target: give back what was reserved
 	UndoArrive  StepName = "discard" // target: remove the arrival
+	UndoRounds  StepName = "untrack" // source: nothing of the tracking stays in the processes
 	UndoPrepare StepName = "close"   // source: end what waits for the dump, remove what it wrote
 	UndoHold    StepName = "unhold"  // source: queued packets go to the container here
 	UndoFreeze  StepName = "thaw"    // source: its processes go on, whatever a dump did to them
+	UndoStop    StepName = "revive"  // source: what was stopped is started again
 	UndoRestore StepName = "fence"   // target: kill and remove the copy that runs, because an operator said so
 )
 
@@ -85,9 +92,49 @@ type Step struct {
 
 // Steps returns the list of steps of a mode, for both sides, or nil if there is no such mode yet.
 func Steps(mode Mode) []Step {
-	if mode != Cold {
+	switch mode {
+	case Cold:
+		return coldSteps()
+	case PreCopy, PostCopy, Hybrid:
+		// They differ in which pages leave when. A pre-copy may turn into a hybrid while it is under way, so all of them have
+		// the same steps.
+		return liveSteps()
+	case Restart:
+		return restartSteps()
+	default:
 		return nil
 	}
+}
+
+// liveSteps are those of modes in which memory leaves while the container runs.
+func liveSteps() []Step {
+	// Rounds stand before the prepare: they may take long, and what is prepared is to be fresh in the freeze.
+	steps := insertBefore(coldSteps(), StepPrepare, Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
+	// From the commit on the newest state is at the target, and the pages that the drain brings are at the source: until it
+	// has ended, each node has something that the other has not.
+	return insertBefore(steps, StepDestroy, Step{Name: StepDrain, At: Source, Phase: "drain", Joined: true})
+}
+
+// restartSteps are those of the mode in which no execution state moves: the processes end at the source, and others are
+// started at the target from the same files. The target's run on trial from the begin of the start on, and no new connection
+// reaches them. The commit is when they are found to be healthy; until then the source has a copy that can be started again.
+// The end of the start by a failure means that they have been stopped.
+func restartSteps() []Step {
+	steps := insertBefore(coldSteps(), StepPrepare, Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
+	replace := func(name StepName, s Step) {
+		steps[slices.IndexFunc(steps, func(s Step) bool { return s.Name == name })] = s
+	}
+	replace(StepFreeze, Step{Name: StepStop, At: Source, Phase: "stop", Undo: UndoStop, Joined: true})
+	replace(StepRestore, Step{Name: StepStart, At: Target, Phase: "start", Undo: UndoRestore, Answer: KindRunning, Commit: true, Joined: true})
+	return slices.DeleteFunc(steps, func(s Step) bool { return s.Name == StepDump })
+}
+
+func insertBefore(steps []Step, name StepName, s Step) []Step {
+	i := slices.IndexFunc(steps, func(s Step) bool { return s.Name == name })
+	return slices.Insert(steps, i, s)
+}
+
+func coldSteps() []Step {
 	return []Step{
 		{Name: StepExamine, At: Source, Phase: "examine"},
 		{Name: StepReserve, At: Target, Phase: "reserve", Undo: UndoReserve, Ask: KindReserve, Answer: KindReserved},
@@ -114,6 +161,9 @@ func Modes() []Mode {
 
 // Available tells whether this version can migrate in a mode.
 func (m Mode) Available() bool { return len(Steps(m)) > 0 }
+
+// MemoryAhead tells whether memory can be at the target, or be on its way there, before the container is stopped or frozen.
+func (m Mode) MemoryAhead() bool { return m == PreCopy || m == PostCopy || m == Hybrid }
 
 // ParseMode finds the mode that a user named. The error lists the modes that exist.
 func ParseMode(name string) (Mode, error) {

@@ -34,9 +34,9 @@ type explorer struct {
 }
 
 // explore stops at the first violation, which breadth first is one of the shortest.
-func explore(faults int, mutant mutation) explored {
+func explore(mode Mode, faults int, mutant mutation) explored {
 	e := &explorer{ids: map[string]int{}}
-	e.add(newSystem(faults, mutant), visit{parent: -1, fair: -1})
+	e.add(newSystem(mode, faults, mutant), visit{parent: -1, fair: -1})
 	for id := 0; id < len(e.visits); id++ {
 		s := e.queue[id]
 		e.queue[id] = nil
@@ -132,9 +132,18 @@ func trace(visits []visit, id int) []string {
 var faults = flag.Int("faults", 2, "faults that the model checker allows; 3 takes ten times as long")
 
 func TestEveryInterleaving(t *testing.T) {
-	found := explore(*faults, nil)
-	if found.violation != "" {
-		t.Fatalf("%s:\n  %s", found.violation, strings.Join(found.trace, "\n  "))
+	var before []Step
+	for _, mode := range Modes() {
+		if !mode.Available() || slices.Equal(Steps(mode), before) {
+			continue
+		}
+		before = Steps(mode)
+		t.Run(string(mode), func(t *testing.T) {
+			found := explore(mode, *faults, nil)
+			if found.violation != "" {
+				t.Fatalf("%s:\n  %s", found.violation, strings.Join(found.trace, "\n  "))
+			}
+			t.Logf("%d states", found.states)
+		})
 	}
-	t.Logf("%d states", found.states)
 }

@@ -102,7 +102,13 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 			add("done", i)
 		}
 		mayFail = mayFail || !s.joined
-	case StepRestore:
+	case StepDrain: // over connections of its own
+		if s.link && s.agents[dst].m != nil || a.m.rec.Resolved {
+			add("done", i)
+		} else {
+			mayFail = true
+		}
+	case StepRestore, StepStart:
 		if !a.raised {
 			add("raise", i)
 		} else if s.copies[dst] == copyRuns {
@@ -116,7 +122,7 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 	if mayFail {
 		add("fail", i)
 	}
-	if a.cut && a.doing != StepRestore && a.doing != StepReceive && a.doing != StepSend {
+	if a.cut && a.doing != StepRestore && a.doing != StepStart && a.doing != StepReceive && a.doing != StepSend && a.doing != StepDrain {
 		add("done", i) // it was faster than the interrupt
 	}
 }
@@ -134,7 +140,7 @@ func (s *system) faultMoves(out *[]move) {
 		add("cancel", i)
 		if d := s.agents[i].doing; d != "" {
 			add("fail", i)
-			if d != StepSend && d != StepReceive && d != StepRestore {
+			if d != StepSend && d != StepReceive && d != StepRestore && d != StepStart {
 				add("fail after effect", i)
 			}
 		}
@@ -150,6 +156,9 @@ func (s *system) resolveMoves(add func(string, int)) {
 		} else if d := s.agents[dst].disk; d == nil || d.Decision == NeverRan {
 			add("resolve source", src)
 		}
+	}
+	if m := s.agents[src].m; m != nil && m.cut {
+		add("resolve target", src)
 	}
 	if m := s.agents[dst].m; m != nil && m.rec.State == Running {
 		add("resolve target", dst)
@@ -250,7 +259,7 @@ func (s *system) end(i int, v move) int {
 	if step == StepReceive && v.kind == "done" {
 		s.marker = markerHere
 	}
-	if step == StepRestore && v.kind == "fail" && unresumed {
+	if (step == StepRestore || step == StepStart) && v.kind == "fail" && unresumed {
 		s.copies[dst] = copyPrepared
 	}
 	if v.kind != "fail" {

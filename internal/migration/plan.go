@@ -12,4 +12,6 @@ type Plan struct {
 	MemoryBytes   int64     `json:"memory_bytes"` // resident: more than travels, which is compressed
 	FilesBytes    int64     `json:"files_bytes"`
 	MissingLayers []string  `json:"missing_layers"` // that the target has not
+	// Volumes are the container's, and what would become of them.
+	Volumes []VolumeMoved `json:"volumes,omitempty"`
 }

@@ -23,13 +23,8 @@ const maxListed = 20
 // Compare lists what stands against processes of the source running on the target, and what is only worth knowing. A
 // process may have found out at its start what the CPU can do, and keeps using it.
 func Compare(source, target Platform) (problems []Problem, warnings []string) {
-	if source.Architecture != target.Architecture {
-		return []Problem{{
-			What: "architecture " + bounded(target.Architecture, maxName),
-			Why: fmt.Sprintf("the container runs on %s: its machine code and registers mean nothing there",
-				bounded(source.Architecture, maxName)),
-			Remedy: "choose a node of the same architecture",
-		}}, nil
+	if problems := CompareAnew(source, target); len(problems) > 0 {
+		return problems, nil
 	}
 	if source.PageBytes != target.PageBytes {
 		problems = append(problems, Problem{
@@ -49,6 +44,20 @@ func Compare(source, target Platform) (problems []Problem, warnings []string) {
 	problems = append(problems, criuProblem...)
 	warnings = append(compareKernels(source.Kernel, target.Kernel), criuWarning...)
 	return problems, warnings
+}
+
+// CompareAnew lists what stands against starting on the target what ran on the source. Its processes find out for themselves
+// what the CPU and the kernel can do.
+func CompareAnew(source, target Platform) []Problem {
+	if source.Architecture == target.Architecture {
+		return nil
+	}
+	return []Problem{{
+		What: "architecture " + bounded(target.Architecture, maxName),
+		Why: fmt.Sprintf("the container runs on %s: its machine code and registers mean nothing there",
+			bounded(source.Architecture, maxName)),
+		Remedy: "choose a node of the same architecture",
+	}}
 }
 
 // compareCRIU: a CRIU reads the images of older ones, and need not understand those of newer ones

@@ -12,6 +12,18 @@ type Progress struct {
 	Rate       float64 `json:"rate_bytes_per_second"`
 	Seconds    float64 `json:"seconds"`      // since the request
 	LeftTime   float64 `json:"left_seconds"` // estimated; 0: not known
+
+	// Of a pre-copy: its rounds so far, and what the last of them says.
+	Rounds                  int     `json:"rounds"`
+	ExpectedDowntimeSeconds float64 `json:"expected_downtime_seconds"` // if the switchover were now
+	DirtyingRate            float64 `json:"dirtying_rate_bytes_per_second"`
+
+	// Of files that are copied ahead: the rounds so far, and what files would take of the downtime if the switchover were now.
+	FileRounds           int     `json:"file_rounds"`
+	ExpectedFilesSeconds float64 `json:"expected_files_seconds"` // 0: not known
+
+	// Drain, as long as pages are at the source of a container that runs at the target.
+	Drain *Drain `json:"drain,omitempty"`
 }
 
 // Estimate fills in the time that is left, from what is left and the rate.

@@ -33,7 +33,7 @@ func someEvents() []Event {
 // record that is accepted can be written and read again.
 func FuzzResume(f *testing.F) {
 	for _, side := range []Side{Source, Target} {
-		m := mustNew(side)
+		m := mustNew(side, Cold)
 		for _, event := range someEvents() {
 			if _, err := m.Step(event); err == nil {
 				data, err := json.Marshal(m.Record())
@@ -84,14 +84,14 @@ func checkRoundTrip(t *testing.T, rec Record) {
 }
 
 func TestResumeRefuses(t *testing.T) {
-	good := mustNew(Source).Record()
+	good := mustNew(Source, Cold).Record()
 	for name, test := range map[string]struct {
 		change func(*Record)
 		want   string
 	}{
 		"version":      {func(r *Record) { r.Version = 2 }, "format 2"},
 		"side":         {func(r *Record) { r.Spec.Side = "middle" }, `side "middle"`},
-		"mode":         {func(r *Record) { r.Spec.Mode = Hybrid }, "hybrid is not available"},
+		"mode":         {func(r *Record) { r.Spec.Mode = Auto }, "auto is not available"},
 		"id":           {func(r *Record) { r.Spec.ID = "../../etc" }, "migration id"},
 		"state":        {func(r *Record) { r.State = Running }, `state "running"`},
 		"unknown step": {func(r *Record) { r.Begun = []StepName{"fly"} }, `step "fly"`},
@@ -110,7 +110,7 @@ func TestResumeRefuses(t *testing.T) {
 
 // What the agent holds in a record must not change when the machine goes on.
 func TestRecordsAreCopies(t *testing.T) {
-	m := mustNew(Source)
+	m := mustNew(Source, Cold)
 	actions, err := m.Step(Start{})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestRecordsAreCopies(t *testing.T) {
 
 // What the peer says ends up in journals and reports: it is bounded.
 func TestMessagesAreBounded(t *testing.T) {
-	m := mustNew(Source)
+	m := mustNew(Source, Cold)
 	huge := strings.Repeat("\xff", 1<<20)
 	problems := make([]Problem, 5000)
 	for i := range problems {
@@ -179,7 +179,7 @@ func TestBanned(t *testing.T) {
 
 // The report shows what the record and the resume take of the restore.
 func TestRestoreIsSplit(t *testing.T) {
-	m := mustNew(Target)
+	m := mustNew(Target, Cold)
 	for _, event := range []Event{
 		Received{Message{Kind: KindReserve}}, StepDone{Step: StepReserve}, Received{Message{Kind: KindArrive}},
 		StepDone{Step: StepArrive}, StepDone{Step: StepReceive}, Ready{At: ms(15)},

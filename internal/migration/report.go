@@ -24,14 +24,27 @@ type Report struct {
 	DowntimeSeconds      float64 `json:"downtime_seconds"`
 	DowntimeErrorSeconds float64 `json:"downtime_error_seconds"` // of comparing two clocks
 
-	Phases    []Phase  `json:"phases"`
-	Rounds    []Round  `json:"rounds"`
-	Bytes     Bytes    `json:"bytes"`
-	Link      LinkSeen `json:"link"`
-	Held      Held     `json:"held"`
-	Decisions []string `json:"decisions,omitempty"`
+	Phases []Phase `json:"phases"`
+	Rounds []Round `json:"rounds"`
+	// FileRounds are the passes over the container's files: writable layer, volumes and what else it has.
+	FileRounds []FileRound `json:"file_rounds"`
+	Bytes      Bytes       `json:"bytes"`
+	Link       LinkSeen    `json:"link"`
+	Held       Held        `json:"held"`
+	Decisions  []string    `json:"decisions,omitempty"`
+	// Throttles are the steps by which the container was slowed down so that its rounds converge.
+	Throttles []ThrottleStep `json:"throttles,omitempty"`
+	// Layers is what became of the image's layers at the target. nil: it had the image.
+	Layers *Layers `json:"layers,omitempty"`
+	// Drain is what became of the memory that stayed at the source when the container was handed over. nil: none did.
+	Drain *Drain `json:"drain,omitempty"`
+	// Volumes are the container's, and what became of them.
+	Volumes []VolumeMoved `json:"volumes,omitempty"`
 
 	DirtyingRateBytesPerSecond float64 `json:"dirtying_rate_bytes_per_second"`
+	// MemoryGrowthBytes is how much more memory the processes take at the target: what they shared copy-on-write each of
+	// them has for itself there.
+	MemoryGrowthBytes int64 `json:"memory_growth_bytes"`
 }
 
 // Phase is a part of a migration, by the source's clock. Phases follow each other without gap or overlap: all of them
@@ -46,10 +59,59 @@ type Phase struct {
 
 // Round is one pass of a pre-copy.
 type Round struct {
-	Pages     int64   `json:"pages"`
-	RawBytes  int64   `json:"raw_bytes"`
-	SentBytes int64   `json:"sent_bytes"`
-	Seconds   float64 `json:"seconds"`
+	Pages          int64   `json:"pages"`           // found and sent, of which…
+	ZeroPages      int64   `json:"zero_pages"`      // …were zero
+	ReferencePages int64   `json:"reference_pages"` // …had content that the target had elsewhere
+	DeltaPages     int64   `json:"delta_pages"`     // …went as a difference to what was sent before
+	UnchangedPages int64   `json:"unchanged_pages"` // written, or looked at, with what the target had there; not sent
+	ComparedPages  int64   `json:"compared_pages"`  // of shared memory: looked at because nobody could say whether they were written
+	RawBytes       int64   `json:"raw_bytes"`       // of the pages
+	SentBytes      int64   `json:"sent_bytes"`      // on the wire
+	Seconds        float64 `json:"seconds"`
+	// Stopped is the longest that a process was stopped in this round, to attach to it.
+	StoppedSeconds float64 `json:"stopped_seconds"`
+	// ExpectedDowntime is that of a switchover right after this round.
+	ExpectedDowntimeSeconds float64 `json:"expected_downtime_seconds"`
+	Final                   bool    `json:"final"` // sent in the freeze
+}
+
+// FileRound is one pass over the container's files.
+type FileRound struct {
+	Entries        int64   `json:"entries"`         // files of all types that there are, of which…
+	ChangedEntries int64   `json:"changed_entries"` // …were new, changed or gone
+	SentBytes      int64   `json:"sent_bytes"`      // content that the target had not, before compression
+	ReadBytes      int64   `json:"read_bytes"`      // content that was read to find that
+	UnsettledFiles int64   `json:"unsettled_files"` // that may have changed unseen, and so are read again in the next pass
+	UnsettledBytes int64   `json:"unsettled_bytes"` // of them
+	ScanSeconds    float64 `json:"scan_seconds"`    // of the time, to find what changed
+	Seconds        float64 `json:"seconds"`         // until it was in place at the target; in the freeze: until it was sent
+	Final          bool    `json:"final"`           // in the freeze: the first beside the dump, the second after it
+}
+
+// ThrottleStep is a time in which the container could use only so much processor time.
+type ThrottleStep struct {
+	AfterRounds int     `json:"after_rounds"`
+	CPUs        float64 `json:"cpus"`
+	Seconds     float64 `json:"seconds"`
+}
+
+// Drain tells of pages that came after the container had begun to run at the target. Faults and waiting are as the target saw
+// them last.
+type Drain struct {
+	LatePages   int64 `json:"late_pages"`   // that stayed at the source
+	LeftPages   int64 `json:"left_pages"`   // that have not come yet
+	LostPages   int64 `json:"lost_pages"`   // that were given up: accesses to them fail
+	UrgentPages int64 `json:"urgent_pages"` // that came because a process waited for them
+	PushedPages int64 `json:"pushed_pages"` // that came by themselves
+
+	Faults              int64   `json:"faults"` // pages for which a process waited while they were at the source
+	FaultMedianSeconds  float64 `json:"fault_median_seconds"`
+	FaultP99Seconds     float64 `json:"fault_p99_seconds"`
+	FaultMaximumSeconds float64 `json:"fault_maximum_seconds"`
+	WaitedSeconds       float64 `json:"waited_seconds"` // by all threads together
+	WaitingShare        float64 `json:"waiting_share"`  // of the drain's time, in which at least one thread waited
+	Seconds             float64 `json:"seconds"`        // from the resume until all was there, or now
+	Connections         int     `json:"connections"`    // how often the two connections were opened: more than once if they broke
 }
 
 // Bytes are what was sent, on the wire, by what it was.
@@ -77,17 +139,28 @@ type Held struct {
 	Packets int64 `json:"packets"`
 	Bytes   int64 `json:"bytes"`
 	Dropped int64 `json:"dropped"`
+	// LongestSeconds is how long one waited at most. What opens a connection may wait from before the freeze on.
+	LongestSeconds float64 `json:"longest_seconds"`
 }
 
 // Facts are what a node knows of a migration beside the machine's record.
 type Facts struct {
-	Frozen    time.Time     // by the source's clock; zero: the record's begin of the freeze counts
-	Ahead     time.Duration // of the target's clock before the source's
-	AheadMay  time.Duration // by how much that can be wrong
-	Link      LinkSeen
-	Bytes     Bytes
-	Held      Held
-	Decisions []string
+	Frozen     time.Time     // by the source's clock; zero: the record's begin of the freeze counts
+	Ahead      time.Duration // of the target's clock before the source's
+	AheadMay   time.Duration // by how much that can be wrong
+	Link       LinkSeen
+	Bytes      Bytes
+	Held       Held
+	Rounds     []Round
+	FileRounds []FileRound
+	Decisions  []string
+	Throttles  []ThrottleStep
+	// DirtyingRate is the bytes of memory per second that the container modified, as the last round saw it.
+	DirtyingRate float64
+	MemoryGrowth int64 // bytes
+	Layers       *Layers
+	Drain        *Drain
+	Volumes      []VolumeMoved
 }
 
 // NewReport makes a node's report from its record and its facts. At is now: the end, if the migration has ended. The
@@ -97,7 +170,13 @@ func NewReport(rec Record, facts Facts, at time.Time) Report {
 	report := Report{
 		Migration: spec.ID, Container: spec.Name, Source: spec.Source, Target: spec.Target, Mode: spec.Mode,
 		Result: rec.Result, Problems: slices.Clone(rec.Problems), Notes: slices.Clone(rec.Notes), Started: spec.Started,
-		Rounds: []Round{}, Bytes: facts.Bytes, Link: facts.Link, Held: facts.Held, Decisions: slices.Clone(facts.Decisions),
+		Rounds: append([]Round{}, facts.Rounds...), FileRounds: append([]FileRound{}, facts.FileRounds...), Bytes: facts.Bytes, Link: facts.Link, Held: facts.Held, Decisions: slices.Clone(facts.Decisions),
+		Throttles: slices.Clone(facts.Throttles), DirtyingRateBytesPerSecond: facts.DirtyingRate,
+		MemoryGrowthBytes: facts.MemoryGrowth, Volumes: slices.Clone(facts.Volumes), Layers: facts.Layers,
+	}
+	if facts.Drain != nil {
+		drain := *facts.Drain
+		report.Drain = &drain
 	}
 	if rec.State == InDoubt {
 		report.Result = ResultDoubt
@@ -112,16 +191,16 @@ func NewReport(rec Record, facts Facts, at time.Time) Report {
 		report.HandoffSeconds = max(0, line.since(line.resumed))
 		report.DowntimeSeconds = line.downtime()
 		report.DowntimeErrorSeconds = facts.AheadMay.Seconds()
-	} else if thawed := endOf(rec.Spans, string(UndoFreeze)); !facts.Frozen.IsZero() && thawed.After(facts.Frozen) {
+	} else if thawed := endOf(rec.Spans, UndoFreeze, UndoStop); !facts.Frozen.IsZero() && thawed.After(facts.Frozen) {
 		report.DowntimeSeconds = thawed.Sub(facts.Frozen).Seconds() // it stood still, and runs where it was
 	}
 	return report
 }
 
-// endOf is when the last span of a phase ended; zero if there is none.
-func endOf(spans []Span, phase string) (end time.Time) {
+// endOf is when the last span of these undos ended; zero if there is none.
+func endOf(spans []Span, undos ...StepName) (end time.Time) {
 	for _, span := range spans {
-		if span.Phase == phase {
+		if slices.Contains(undos, StepName(span.Phase)) {
 			end = span.End
 		}
 	}

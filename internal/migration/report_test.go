@@ -29,7 +29,7 @@ func onTarget(spans ...Span) []Span {
 }
 
 func movedRecord() Record {
-	spec := testSpec(Source)
+	spec := testSpec(Source, Cold)
 	spec.Started = start
 	return Record{
 		Version: recordVersion, Spec: spec, State: Done, Result: Moved, Decision: Ran, Resumed: ms(190).Add(ahead),

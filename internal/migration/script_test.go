@@ -24,7 +24,13 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := newScript().run(string(data))
+			mode := Cold
+			for _, other := range []Mode{PreCopy, PostCopy, Hybrid, Restart} {
+				if strings.HasPrefix(filepath.Base(path), string(other)) {
+					mode = other
+				}
+			}
+			got := newScript(mode).run(string(data))
 			if *update {
 				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 					t.Fatal(err)
@@ -53,9 +59,9 @@ type script struct {
 	out      strings.Builder
 }
 
-func newScript() *script {
+func newScript(mode Mode) *script {
 	return &script{
-		machines: map[string]*Machine{"source": mustNew(Source), "target": mustNew(Target)},
+		machines: map[string]*Machine{"source": mustNew(Source, mode), "target": mustNew(Target, mode)},
 		disks:    map[string]*Record{},
 	}
 }

@@ -53,7 +53,7 @@ func (m *Machine) stepSource(event Event) error {
 		m.sourceGivesUp("it took too long: "+e.Reason, true)
 	case Cancel:
 		if m.rec.State == Committed || m.rec.State == Done {
-			return fmt.Errorf("%w: migration %s is %s", ErrTooLate, m.rec.Spec.ID, m.rec.State)
+			return fmt.Errorf("%w: %s was handed over to %s", ErrTooLate, m.rec.Spec.Name, m.rec.Spec.Target)
 		}
 		m.sourceGivesUp("cancelled: "+e.Reason, true)
 	case Tick:
@@ -106,6 +106,7 @@ func (m *Machine) sourceDid(step StepName) {
 	case Undoing:
 		m.undoEnded(step, "")
 	case Committed:
+		m.cut = m.cut && step != StepDrain
 		m.carryOn()
 	case Waiting, InDoubt, Running, Done:
 		// The send ended while in doubt: the target's word counts, not ours.
@@ -129,7 +130,14 @@ func (m *Machine) sourceFailed(step StepName, reason string, problems []Problem)
 			return
 		}
 		m.note(reason)
-		m.withheld = step == StepDestroy && len(problems) > 0
+		for _, p := range problems { // nobody waits for an error any more: this is where an operator finds what to do
+			m.note(p.Remedy)
+		}
+		m.withheld = (step == StepDestroy || step == StepDrain) && len(problems) > 0
+		for _, problem := range problems {
+			m.note(problem.Remedy)
+		}
+		m.cut = step == StepDrain
 		m.at-- // Tick tries again
 	case Waiting, InDoubt, Running, Done:
 	}
@@ -279,27 +287,44 @@ func (m *Machine) takeBack() {
 	}
 }
 
-// sourceResolves takes an operator's decision in place of the target's answer, or when the target does not know whether
-// what arrived there is whole.
+// sourceResolves takes an operator's decision in place of the target's answer, when the target does not know whether what
+// arrived there is whole, or when it cannot be reached and some of the container's memory is still here.
 func (m *Machine) sourceResolves(e Resolve) error {
-	if m.rec.State != InDoubt && !m.withheld {
+	if m.rec.State != InDoubt && !m.withheld && !m.cut {
+		if m.rec.State == Committed {
+			return fmt.Errorf("%w: %s was handed over to %s, of which is not known that it is lost: to know it takes some seconds", ErrNotInDoubt, m.rec.Spec.Name, m.rec.Spec.Target)
+		}
 		return fmt.Errorf("%w: migration %s is %s, not in doubt", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
 	}
 	switch e.RunsAt {
 	case Source:
 		m.note("an operator decided that it runs at the source")
 		m.rec.Overruled = true
-		m.rec.Decision, m.rec.Resumed, m.withheld = NeverRan, time.Time{}, false
+		m.rec.Decision, m.rec.Resumed, m.withheld, m.cut = NeverRan, time.Time{}, false, false
 		m.takeBack()
 	case Target:
 		m.note("an operator decided that it runs at the target")
-		m.rec.Resolved, m.withheld = true, false
-		m.commit()
+		m.giveAway()
 	default:
 		return fmt.Errorf("%w: it runs at the source or at the target, not at %q",
 			ErrNotInDoubt, bounded(string(e.RunsAt), maxName))
 	}
 	return nil
+}
+
+// giveAway goes on to the end without asking the target for anything.
+func (m *Machine) giveAway() {
+	m.rec.Resolved, m.withheld, m.cut = true, false, false
+	if m.rec.State != Committed {
+		m.commit()
+		return
+	}
+	m.journal()
+	if m.busy != "" { // It ends, and is begun again: then it knows.
+		m.emit(Interrupt{Step: m.busy})
+		return
+	}
+	m.carryOn()
 }
 
 // tellGiveUp tells the target that nothing will come, unless it said so itself. It may get lost: a target that loses

@@ -49,7 +49,7 @@ func (m *Machine) stepTarget(event Event) error {
 		m.targetGivesUp("it took too long: " + e.Reason)
 	case Cancel:
 		if m.rec.State == Committed || m.rec.State == Running || m.rec.State == Done {
-			return fmt.Errorf("%w: migration %s is %s", ErrTooLate, m.rec.Spec.ID, m.rec.State)
+			return fmt.Errorf("%w: %s was handed over to %s", ErrTooLate, m.rec.Spec.Name, m.rec.Spec.Target)
 		}
 		m.targetGivesUp("cancelled: " + e.Reason)
 	case Tick:

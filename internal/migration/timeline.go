@@ -42,7 +42,7 @@ func newTimeline(rec Record, facts Facts, at time.Time) *timeline {
 	l.place(rec.Spans, rec.Spec.Source, 0)
 	l.place(rec.PeerSpans, rec.Spec.Target, -facts.Ahead)
 	for _, s := range rec.Spans {
-		if s.Phase == string(StepFreeze) && l.frozen.IsZero() {
+		if (s.Phase == string(StepFreeze) || s.Phase == string(StepStop)) && l.frozen.IsZero() {
 			l.frozen = s.Start
 		}
 	}

@@ -15,7 +15,7 @@ type copyState uint8
 const (
 	copyNone     copyState = iota
 	copyPrepared           // target: an arrival waits for its state
-	copyAtGate             // target: a restore waits before the resume
+	copyAtGate             // target: a restore waits before the resume; in mode restart it runs on trial
 	copyReleased           // target: it was allowed to go, and may run at any instant, with or without an agent
 	copyFrozen             // source
 	copyRuns
@@ -49,12 +49,16 @@ type call struct {
 }
 
 type system struct {
+	mode    Mode
 	agents  [2]agentState
 	copies  [2]copyState
 	session [2][]MessageKind // to the agent with this index
 	calls   [2][]call
 	held    bool
 	warm    bool
+	tracked bool // the memory at the source; the kernel ends it when the agent is gone
+	slowed  bool // the container at the source, until somebody ends that
+	split   bool // pages of the container are at the source only
 	room    bool // reserved at the target
 	link    bool
 	joined  bool // the session stands
@@ -69,23 +73,23 @@ const (
 	dst = 1
 )
 
-func testSpec(side Side) Spec {
+func testSpec(side Side, mode Mode) Spec {
 	const id = "0123456789abcdef"
-	return Spec{ID: id, Side: side, Container: id + id + id + id, Name: "redis", Source: "a", Target: "b", Mode: Cold}
+	return Spec{ID: id, Side: side, Container: id + id + id + id, Name: "redis", Source: "a", Target: "b", Mode: mode}
 }
 
-func mustNew(side Side) *Machine {
-	m, err := New(testSpec(side))
+func mustNew(side Side, mode Mode) *Machine {
+	m, err := New(testSpec(side, mode))
 	if err != nil {
 		panic(err)
 	}
 	return m
 }
 
-func newSystem(faults int, mutant mutation) *system {
-	s := &system{link: true, joined: true, faults: faults, mutant: mutant}
-	s.agents[src].m = mustNew(Source)
-	s.agents[dst].m = mustNew(Target)
+func newSystem(mode Mode, faults int, mutant mutation) *system {
+	s := &system{mode: mode, link: true, joined: true, faults: faults, mutant: mutant}
+	s.agents[src].m = mustNew(Source, mode)
+	s.agents[dst].m = mustNew(Target, mode)
 	s.copies[src] = copyRuns
 	return s
 }
@@ -185,6 +189,9 @@ func (s *system) start(i int, step StepName) {
 		s.fail("%s: told to do %s while doing %s", side(i), step, a.doing)
 	}
 	a.doing, a.cut, a.raised, a.granted, a.denied = step, false, false, false, false
+	if step == StepStart {
+		s.copies[dst] = copyAtGate
+	}
 }
 
 func (s *system) send(to int, c call, session bool) {
@@ -200,24 +207,41 @@ func (s *system) send(to int, c call, session bool) {
 // effect is what a step does to the world. Undos bear that there is nothing to undo.
 func (s *system) effect(step StepName) {
 	switch step {
+	case StepRounds:
+		s.tracked, s.slowed = true, true
+	case UndoRounds:
+		if s.copies[src] == copyFrozen {
+			s.fail("tracking ends in the freeze, where that takes long")
+		}
+		s.tracked, s.slowed = false, false
 	case StepPrepare:
 		s.warm = true
 	case StepHold:
 		s.held = true
 	case StepFreeze:
-		s.copies[src] = copyFrozen
+		s.copies[src], s.slowed, s.split = copyFrozen, false, s.mode != Cold
+	case StepStop:
+		s.copies[src], s.slowed = copyFrozen, false
+	case StepDrain:
+		s.split = false
 	case StepForward:
 		s.held = false
 	case StepDestroy:
 		if s.copies[src] == copyRuns {
 			s.fail("destroy of a running container")
 		}
+		if s.split {
+			s.fail("destroy of pages that the target has not")
+		}
 		s.copies[src] = copyNone
-	case StepCleanup, UndoPrepare:
+	case StepCleanup:
+		s.warm, s.tracked, s.slowed = false, false, false
+	case UndoPrepare:
 		s.warm = false
 	case UndoHold:
 		s.held = false
-	case UndoFreeze:
+	case UndoFreeze, UndoStop:
+		s.split = false
 		if s.copies[src] == copyFrozen {
 			s.copies[src] = copyRuns
 		}
@@ -226,7 +250,7 @@ func (s *system) effect(step StepName) {
 	case StepArrive:
 		s.copies[dst] = copyPrepared
 	case UndoArrive:
-		if s.copies[dst] == copyRuns {
+		if s.runsThere() {
 			s.fail("discard of a running container")
 		}
 		s.copies[dst] = copyNone
@@ -240,6 +264,9 @@ func (s *system) effect(step StepName) {
 // crash loses all that an agent has not journaled. Processes live on.
 func (s *system) crash(i int) {
 	s.agents[i] = agentState{disk: s.agents[i].disk}
+	if i == src {
+		s.tracked = false
+	}
 	s.part()
 }
 
@@ -258,7 +285,7 @@ func (s *system) part() {
 func (s *system) restart(i, limit int) int {
 	a := &s.agents[i]
 	if a.disk == nil {
-		a.m = mustNew([]Side{Source, Target}[i])
+		a.m = mustNew([]Side{Source, Target}[i], s.mode)
 		a.finished = i == src // its agent knows nothing of a migration that was not journaled
 		return 0
 	}
@@ -278,7 +305,7 @@ func (s *system) invariant() string {
 	if s.bad != "" {
 		return s.bad
 	}
-	if s.copies[src] == copyRuns && s.copies[dst] == copyRuns {
+	if s.copies[src] == copyRuns && s.runsThere() {
 		return "two copies run"
 	}
 	if s.copies[src] == copyNone && s.copies[dst] != copyRuns {
@@ -290,9 +317,15 @@ func (s *system) invariant() string {
 	return ""
 }
 
+// runsThere tells whether processes of the container run at the target. What runs on trial runs, too.
+func (s *system) runsThere() bool {
+	onTrial := s.mode == Restart && (s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased)
+	return s.copies[dst] == copyRuns || onTrial
+}
+
 // stuck checks what must hold when nothing more happens because the link is down: it runs, unless the source is in doubt.
 func (s *system) stuck() string {
-	if s.copies[src] == copyRuns || s.copies[dst] == copyRuns || s.agents[src].m.rec.State == InDoubt {
+	if s.copies[src] == copyRuns || s.runsThere() || s.agents[src].m.rec.State == InDoubt {
 		return ""
 	}
 	return fmt.Sprintf("the link is down, and the container does not run although the source is %s", s.agents[src].m.rec.State)
@@ -313,6 +346,8 @@ func (s *system) ended() string {
 		return fmt.Sprintf("%d copies run", len(runs))
 	case s.held || s.warm || s.room:
 		return fmt.Sprintf("left over: hold %t, dump %t, reservation %t", s.held, s.warm, s.room)
+	case s.tracked || s.slowed:
+		return fmt.Sprintf("left over: tracking %t, throttle %t", s.tracked, s.slowed)
 	}
 	for i := range s.agents {
 		rec := s.agents[i].m.rec
@@ -339,14 +374,14 @@ func (s *system) key(b []byte) []byte {
 		return out
 	}
 	b = append(b, byte(s.faults), byte(s.copies[src]), byte(s.copies[dst]), s.marker,
-		flags(s.held, s.warm, s.room, s.link, s.joined))
+		flags(s.held, s.warm, s.room, s.link, s.joined, s.tracked, s.slowed, s.split))
 	for i := range s.agents {
 		a := &s.agents[i]
 		b = append(b, flags(a.m == nil, a.disk == nil, a.cut, a.raised, a.granted, a.denied, a.lost, a.finished))
 		b = append(append(b, a.doing...), 0)
 		if a.m != nil {
 			b = recordKey(b, &a.m.rec)
-			b = append(append(b, a.m.busy...), byte(a.m.at), flags(a.m.stopping, a.m.unsure, a.m.undone, a.m.told))
+			b = append(append(b, a.m.busy...), byte(a.m.at), flags(a.m.stopping, a.m.unsure, a.m.undone, a.m.told, a.m.cut))
 		}
 		if a.disk != nil {
 			b = recordKey(b, a.disk)
@@ -368,7 +403,7 @@ func recordKey(b []byte, r *Record) []byte {
 	}
 	b = append(append(b, 3), r.Decision...)
 	bits := byte(0)
-	for i, bit := range []bool{r.Final, r.Abort, r.Overruled, r.Error != ""} {
+	for i, bit := range []bool{r.Final, r.Abort, r.Overruled, r.Resolved, r.Error != ""} {
 		if bit {
 			bits |= 1 << i
 		}

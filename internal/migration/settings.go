@@ -1,0 +1,115 @@
+package migration
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// NoConvergence says what a pre-copy does when its rounds do not bring the downtime down to what is wanted.
+type NoConvergence string
+
+// The choices.
+const (
+	StopAndCopy NoConvergence = "stop-and-copy" // freeze, and send the rest: the downtime is longer than wanted
+	Throttle    NoConvergence = "throttle"      // give the container less and less processor time, then stop and copy
+	GiveUp      NoConvergence = "give-up"       // the container stays where it is
+	TurnHybrid  NoConvergence = "hybrid"        // freeze, and let the rest follow when it runs at the target
+)
+
+// Settings are what a user can choose of a migration. Only the source uses them. Zero values are defaults.
+type Settings struct {
+	// DowntimeTarget is how long the container may be frozen, if that can be had.
+	DowntimeTarget time.Duration
+	// MaxRounds bounds the rounds of a pre-copy; 0: as many as help.
+	MaxRounds int
+	// Checkpoints is how many times the files are copied in mode restart while the container runs; 0: as often as helps, until
+	// the rest fits; NoCheckpoints: not at all.
+	Checkpoints int
+	// Timeout bounds everything before the container is handed over; 0: none. Rounds end in time for a switchover.
+	Timeout time.Duration
+	// BandwidthLimit is what the migration may take of the link, in bits per second; 0: no limit.
+	BandwidthLimit float64
+	// OnNoConvergence is what to do when the rounds do not converge.
+	OnNoConvergence NoConvergence
+	// KeepFootprint is how long the source keeps what the container held, in case that it comes back; 0: not at all.
+	KeepFootprint time.Duration
+	// Volumes is what becomes of the container's volumes.
+	Volumes VolumeWays
+}
+
+// Bounds and defaults of the settings.
+const (
+	DefaultDowntimeTarget = 100 * time.Millisecond
+	MaxDowntimeTarget     = time.Hour
+	MaxMaxRounds          = 1000
+	NoCheckpoints         = -1
+	MinBandwidthLimit     = 8e3  // bits per second
+	MaxBandwidthLimit     = 1e13 // bits per second
+)
+
+// NoConvergences lists what a user may choose.
+func NoConvergences() []NoConvergence {
+	return []NoConvergence{StopAndCopy, Throttle, TurnHybrid, GiveUp}
+}
+
+// Complete checks what a user chose, and fills in the defaults.
+func (s Settings) Complete() (Settings, error) {
+	err := CheckTimeout(s.Timeout)
+	if err != nil {
+		return s, err
+	}
+	s.DowntimeTarget = cmp.Or(s.DowntimeTarget, DefaultDowntimeTarget)
+	if s.DowntimeTarget < 0 || s.DowntimeTarget > MaxDowntimeTarget {
+		return s, fmt.Errorf("downtime target %s: must be more than 0 and at most %s", s.DowntimeTarget, MaxDowntimeTarget)
+	}
+	if s.MaxRounds < 0 || s.MaxRounds > MaxMaxRounds {
+		return s, fmt.Errorf("at most %d rounds: must be from 1 to %d, or 0 for as many as help", s.MaxRounds, MaxMaxRounds)
+	}
+	if s.Checkpoints < NoCheckpoints || s.Checkpoints > MaxMaxRounds {
+		return s, fmt.Errorf("%d checkpoints: must be from 0 to %d", s.Checkpoints, MaxMaxRounds)
+	}
+	if err := CheckBandwidthLimit(s.BandwidthLimit); err != nil {
+		return s, err
+	}
+	if err := CheckKeep(s.KeepFootprint); err != nil {
+		return s, fmt.Errorf("to keep a footprint for %w", err)
+	}
+	if s.Volumes, err = ParseVolumeWays(s.Volumes.items()); err != nil {
+		return s, err
+	}
+	s.OnNoConvergence = cmp.Or(s.OnNoConvergence, StopAndCopy)
+	var names []string
+	for _, choice := range NoConvergences() {
+		if s.OnNoConvergence == choice {
+			return s, nil
+		}
+		names = append(names, string(choice))
+	}
+	return s, fmt.Errorf("%q is nothing to do when rounds do not converge; choose one of: %s",
+		bounded(string(s.OnNoConvergence), maxName), strings.Join(names, ", "))
+}
+
+// For completes the settings of a migration in a mode.
+func (s Settings) For(mode Mode) (Settings, error) {
+	if mode == Hybrid {
+		if s.OnNoConvergence != "" && s.OnNoConvergence != TurnHybrid {
+			return s, fmt.Errorf("mode %s with %q when rounds do not converge: that is mode %s", Hybrid, bounded(string(s.OnNoConvergence), maxName), PreCopy)
+		}
+		s.OnNoConvergence = TurnHybrid
+	}
+	if s.Checkpoints != 0 && mode != Restart {
+		return s, fmt.Errorf("checkpoints are of mode %s, not of %s", Restart, mode)
+	}
+	return s.Complete()
+}
+
+// CheckBandwidthLimit refuses a limit, in bits per second, that makes no sense. Zero is none.
+func CheckBandwidthLimit(limit float64) error {
+	if limit == 0 || limit >= MinBandwidthLimit && limit <= MaxBandwidthLimit {
+		return nil
+	}
+	return fmt.Errorf("bandwidth limit of %g bits per second: must be between %g and %g, or 0 for none",
+		limit, MinBandwidthLimit, MaxBandwidthLimit)
+}

@@ -1,0 +1,92 @@
+package migration
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// StageState says how far a copy of a container's memory is that was made ahead of a migration.
+type StageState string
+
+// The states, in their order.
+const (
+	StageConnecting StageState = "connecting"
+	StageLayers     StageState = "layers" // image layers are being sent
+	StageMemory     StageState = "memory" // the first round is being sent
+	StageReady      StageState = "ready"  // a migration can start from it
+	StageEnded      StageState = "ended"
+)
+
+// StageKind says what a copy is.
+type StageKind string
+
+// The kinds.
+const (
+	BaseCopy   StageKind = "base"      // of a container that runs, at a node to which it may go
+	LayersCopy StageKind = "layers"    // of the layers of a container's image only, at a node to which it may go
+	Footprint  StageKind = "footprint" // of a container that has left, at the node where it was
+)
+
+// Stage is what a node tells of a copy of a container's memory.
+type Stage struct {
+	ID          string     `json:"stage"`
+	Kind        StageKind  `json:"kind"`
+	Container   string     `json:"container"`
+	ContainerID string     `json:"container_id"`
+	Source      string     `json:"source"` // where the container runs
+	Target      string     `json:"target"` // where the copy is
+	State       StageState `json:"state"`
+	Error       string     `json:"error,omitempty"` // why it has ended
+	Started     time.Time  `json:"started"`
+	// Fresh is when the last round that is there as a whole began: the copy is as the memory was then, or newer.
+	Fresh      time.Time `json:"fresh,omitzero"`
+	FreshUntil time.Time `json:"fresh_until,omitzero"` // it is kept up to date until then
+	Until      time.Time `json:"until,omitzero"`       // it is removed then
+	Rounds     int       `json:"rounds"`
+	// MemoryBytes is the memory that was sent, as pages; at the target what the copy takes there.
+	MemoryBytes int64 `json:"memory_bytes"`
+	SentBytes   int64 `json:"sent_bytes"` // on the wire, with layers
+	RoundBytes  int64 `json:"round_bytes"`
+	// ExpectedBytes is an upper limit of what the first round sends, before compression.
+	ExpectedBytes          int64   `json:"expected_bytes"`
+	DirtyingRate           float64 `json:"dirtying_rate_bytes_per_second"` // as the last round saw it
+	BandwidthBitsPerSecond float64 `json:"bandwidth_bits_per_second"`
+}
+
+// StageSettings are what a user can choose of a stage. Zero values are defaults.
+type StageSettings struct {
+	// Keep is how long the copy stays at least.
+	Keep time.Duration
+	// KeepFresh is how long it is kept up to date; 0: not at all. The copy stays as long.
+	KeepFresh time.Duration
+	// BandwidthLimit is what it may take of the link, in bits per second; 0: no limit.
+	BandwidthLimit float64
+}
+
+// Bounds and defaults of a stage's settings.
+const (
+	DefaultKeep = time.Hour
+	MaxKeep     = MaxTimeout
+)
+
+// Complete checks what a user chose, and fills in the defaults.
+func (s StageSettings) Complete() (StageSettings, error) {
+	s.Keep = cmp.Or(s.Keep, DefaultKeep)
+	if err := CheckKeep(s.Keep); err != nil {
+		return s, fmt.Errorf("to keep a copy for %w", err)
+	}
+	if err := CheckKeep(s.KeepFresh); err != nil {
+		return s, fmt.Errorf("to keep a copy fresh for %w", err)
+	}
+	s.Keep = max(s.Keep, s.KeepFresh)
+	return s, CheckBandwidthLimit(s.BandwidthLimit)
+}
+
+// CheckKeep refuses a time for which no copy can be kept. Zero is none.
+func CheckKeep(d time.Duration) error {
+	if d != 0 && (d < time.Second || d > MaxKeep) {
+		return fmt.Errorf("%s: must be between %s and %s", d, time.Second, MaxKeep)
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package migration
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// VolumeWay says what becomes of a volume in a migration.
+type VolumeWay string
+
+// The ways.
+const (
+	VolumeMove   VolumeWay = "move"   // it comes with the container, and goes from the source; unless both nodes mount it
+	VolumeShared VolumeWay = "shared" // both nodes mount it, which must be proven: nothing is copied or removed
+	VolumeSkip   VolumeWay = "skip"   // the container has at the target what is there; here it stays
+)
+
+// VolumeWayNames lists what a user may choose.
+func VolumeWayNames() []VolumeWay { return []VolumeWay{VolumeMove, VolumeShared, VolumeSkip} }
+
+// VolumeWays are what a user has chosen for the volumes of a container, in a form that can be compared: WAY for those that
+// are not named and VOLUME=WAY for one, in order, with zero bytes between.
+type VolumeWays string
+
+// maxVolumeWays bounds the length of what a user chooses.
+const maxVolumeWays = 64 << 10
+
+// ParseVolumeWays reads what a user has chosen: each item is WAY or VOLUME=WAY, where VOLUME is a name, or a path in the
+// container.
+func ParseVolumeWays(items []string) (VolumeWays, error) {
+	chosen := map[string]string{}
+	for _, item := range items {
+		volume, way := "", item
+		if i := strings.LastIndexByte(item, '='); i >= 0 {
+			volume, way = item[:i], item[i+1:]
+			if volume == "" || strings.ContainsRune(volume, 0) {
+				return "", fmt.Errorf("volumes %q: want WAY or VOLUME=WAY", bounded(item, maxName))
+			}
+		}
+		if !slices.Contains(VolumeWayNames(), VolumeWay(way)) {
+			return "", fmt.Errorf("%q is nothing that a volume can do; choose one of: %s", bounded(way, maxName), joinWays())
+		}
+		if _, twice := chosen[volume]; twice {
+			return "", fmt.Errorf("volumes %q: there are two ways for the same", bounded(item, maxName))
+		}
+		chosen[volume] = way
+	}
+	var out []string
+	for _, volume := range slices.Sorted(maps.Keys(chosen)) {
+		entry := chosen[volume]
+		if volume != "" {
+			entry = volume + "=" + entry
+		}
+		out = append(out, entry)
+	}
+	ways := VolumeWays(strings.Join(out, "\x00"))
+	if len(ways) > maxVolumeWays {
+		return "", fmt.Errorf("volumes: more than %d bytes", maxVolumeWays)
+	}
+	return ways, nil
+}
+
+func joinWays() string {
+	var names []string
+	for _, way := range VolumeWayNames() {
+		names = append(names, string(way))
+	}
+	return strings.Join(names, ", ")
+}
+
+// JoinVolumeWays makes one of what a user has chosen, unchecked: Settings.Complete does that.
+func JoinVolumeWays(items []string) VolumeWays { return VolumeWays(strings.Join(items, "\x00")) }
+
+func (w VolumeWays) items() []string {
+	if w == "" {
+		return nil
+	}
+	return strings.Split(string(w), "\x00")
+}
+
+// For is what was chosen for a volume that goes by several names, and whether it was named.
+func (w VolumeWays) For(names ...string) (way VolumeWay, named bool) {
+	way = VolumeMove
+	for volume, chosen := range w.all() {
+		if volume == "" {
+			way = chosen
+		}
+	}
+	for volume, chosen := range w.all() {
+		if volume != "" && slices.Contains(names, volume) {
+			return chosen, true
+		}
+	}
+	return way, false
+}
+
+// Named lists the volumes that a way was chosen for by name.
+func (w VolumeWays) Named() []string {
+	named := maps.Clone(w.all())
+	delete(named, "")
+	return slices.Sorted(maps.Keys(named))
+}
+
+func (w VolumeWays) all() map[string]VolumeWay {
+	all := map[string]VolumeWay{}
+	for _, item := range w.items() {
+		volume, way := "", item
+		if i := strings.LastIndexByte(item, '='); i >= 0 {
+			volume, way = item[:i], item[i+1:]
+		}
+		if way != "" {
+			all[volume] = VolumeWay(way)
+		}
+	}
+	return all
+}
+
+// VolumeMoved tells what becomes, or became, of one volume in a migration.
+type VolumeMoved struct {
+	Volume string    `json:"volume"`        // its name, or its path in the container if it has none
+	Kind   string    `json:"kind"`          // named, bind or tmpfs
+	Source string    `json:"source"`        // of a bind: the directory on the nodes
+	Path   string    `json:"path"`          // in the container
+	Way    VolumeWay `json:"way"`           // what became of it, which may not be what was chosen…
+	Why    string    `json:"why,omitempty"` // …for this reason, or what else is to be known
+	Bytes  int64     `json:"bytes"`         // of content that moves, when the migration began
+	Files  int64     `json:"files"`         // of all types
+}
