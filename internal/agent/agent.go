@@ -40,8 +40,11 @@ type Config struct {
 	Version  string
 	// PeerTimeout is how long another node may be silent before it counts as lost; 0 for DefaultPeerTimeout.
 	PeerTimeout time.Duration
-	Faults      bool // for tests: do what files in the run directory ask for, see Fault
-	Log         *slog.Logger
+	// FootprintLimit is how much memory all that is kept of containers that have left may take, in bytes; 0 for a quarter of
+	// what is available at the time.
+	FootprintLimit int64
+	Faults         bool // for tests: do what files in the run directory ask for, see Fault
+	Log            *slog.Logger
 }
 
 // DefaultPeerTimeout is much longer than a link that works is ever silent, and as long as anybody wants to wait for a
@@ -78,6 +81,11 @@ type Agent struct {
 
 	moves        *moves
 	spare        *spare
+	stages       *stages
+	bases        *bases
+	footprints   *footprints
+	transfers    *transfers
+	speeds       *speeds
 	reservations *reservations
 	locations    *locations
 	releases     *releases
@@ -98,7 +106,9 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
-		reservations: newReservations(), spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
+		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
+		transfers: newTransfers(), speeds: newSpeeds(),
+		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
 	for _, dir := range []string{config.RunDir, filepath.Join(config.StateDir, "migrations")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -150,6 +160,7 @@ func (a *Agent) open() error {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
 	a.moves = newMoves(a)
+	a.stages = newStages(a)
 	return a.moves.recover()
 }
 
@@ -233,6 +244,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	defer remote.Close()
 	a.tuneSockets()
 	go a.warmCRIU(ctx)
+	go a.removeProofs(a.leftProofs())
 	return a.serveAll(ctx, local, remote)
 }
 
@@ -278,6 +290,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.serveData(a.ctx, remote) })
 	all.Go(func() { a.renewCertificate(a.ctx) })
 	all.Go(func() { a.moves.retry(a.ctx) })
+	all.Go(func() { a.watchMemory(a.ctx) })
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
 	select {
@@ -286,6 +299,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 		a.moves.wind(a.ctx)
 	case err = <-failed:
 	}
+	a.stages.close()
 	a.stop()
 	localServer.Stop()
 	peerServer.Stop()

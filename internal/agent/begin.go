@@ -16,9 +16,9 @@ import (
 func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
 	spec := m.tracker.spec
 	if spec.Side == migration.Source {
-		m.work = newSource(a, m, definition, a.node(spec.Target))
+		m.take(newSource(a, m, definition, a.node(spec.Target), migration.Settings{})) // it will only be undone, or settled
 	} else {
-		m.work = newTarget(a, m, definition, a.node(spec.Source), offer)
+		m.take(newTarget(a, m, definition, a.node(spec.Source), offer))
 	}
 }
 
@@ -39,6 +39,10 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move
 	if err != nil {
 		return nil, err
 	}
+	settings, err := settingsOf(request).For(spec.Mode)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+	}
 	machine, err := migration.New(spec)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
@@ -47,7 +51,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move
 		return nil, err
 	}
 	m := newMove(a, a.moves.journal(spec.ID, definition), machine)
-	m.work = newSource(a, m, definition, node)
+	m.take(newSource(a, m, definition, node, settings))
 	if err := a.moves.add(m); err != nil {
 		return nil, err
 	}
@@ -56,26 +60,48 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move
 		return nil, err
 	}
 	m.begin(actions)
-	if request.TimeoutSeconds > 0 {
-		m.limit(time.Duration(request.TimeoutSeconds * float64(time.Second)))
+	if settings.Timeout > 0 {
+		m.limit(settings.Timeout)
 	}
 	return m, nil
 }
+
+// settingsOf are the settings that a user has chosen.
+func settingsOf(request *api.MigrateRequest) migration.Settings {
+	return migration.Settings{
+		DowntimeTarget: seconds(request.DowntimeTargetSeconds), MaxRounds: int(request.MaxRounds),
+		Timeout: seconds(request.TimeoutSeconds), BandwidthLimit: request.BandwidthLimitBitsPerSecond,
+		OnNoConvergence: migration.NoConvergence(request.OnNoConvergence), KeepFootprint: seconds(request.KeepFootprintSeconds),
+		Checkpoints: int(request.Checkpoints),
+		Volumes:     migration.JoinVolumeWays(request.Volumes),
+	}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // specify finds what a user means, and refuses what makes no sense.
 func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migration.Spec, engine.Definition, identity.Node, error) {
 	fail := func(err error) (migration.Spec, engine.Definition, identity.Node, error) {
 		return migration.Spec{}, engine.Definition{}, identity.Node{}, err
 	}
+	settings := settingsOf(request)
 	mode, err := migration.ParseMode(request.Mode)
 	if err == nil {
-		err = migration.CheckTimeout(time.Duration(request.TimeoutSeconds * float64(time.Second)))
+		settings, err = settings.For(mode)
 	}
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", errInvalid, err))
 	}
+	if request.Wait {
+		if err := a.awaitOver(ctx, request.Container); err != nil {
+			return fail(err)
+		}
+	}
 	container, err := a.idle(ctx, request.Container)
 	if err != nil {
+		return fail(err)
+	}
+	if err := checkVolumeWays(container.Definition, settings.Volumes); err != nil {
 		return fail(err)
 	}
 	node, err := a.peers.find(request.Node)
@@ -83,7 +109,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 		return fail(err)
 	}
 	if err := migration.CheckRoute(a.self.Name, node.Name); err != nil {
-		return fail(fmt.Errorf("%w: %w", errInvalid, err))
+		return fail(fmt.Errorf("%w: %w", errRefused, err))
 	}
 	if container.State != engine.Running {
 		return fail(fmt.Errorf("%w: %s is %s; only a running container can be migrated", engine.ErrNotRunning,
@@ -134,7 +160,7 @@ func checkSizes(offer *api.Offer) error {
 	if offer.MemoryBytes < 0 || offer.TreesBytes < 0 || offer.MemoryBytes > most || offer.TreesBytes > most {
 		return fmt.Errorf("%w: sizes are from 0 to %d bytes", errInvalid, int64(most))
 	}
-	return nil
+	return checkLayers(offer.Layers)
 }
 
 func checkProtocol(from string, offer *api.Offer) error {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -23,8 +24,15 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 	if err != nil {
 		return definition, err
 	}
+	candidates, err := a.candidates(request.StageTo)
+	if err != nil {
+		return definition, err
+	}
 	if _, err := a.engine.Inspect(ctx, definition.Name); err == nil {
 		return definition, fmt.Errorf("%w: %s", engine.ErrNameTaken, definition.Name)
+	}
+	if err := a.moves.checkVolumes(definition); err != nil {
+		return definition, err
 	}
 	if err := a.reservations.take(definition.ID, definition); err != nil {
 		return definition, err
@@ -47,6 +55,7 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 		return definition, errors.Join(err, undone)
 	}
 	a.made(definition.ID)
+	a.stageTo(definition, candidates)
 	return definition, nil
 }
 
@@ -88,7 +97,7 @@ func (a *Agent) forget(ctx context.Context, definition engine.Definition) error 
 }
 
 func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration) error {
-	container, err := a.idle(ctx, reference)
+	container, err := a.own(ctx, reference)
 	if err != nil {
 		return err
 	}
@@ -103,7 +112,30 @@ func (a *Agent) remove(ctx context.Context, reference string, force bool) error 
 	if container.State == engine.Running && !force {
 		return fmt.Errorf("container %s is running: stop it first, or remove it with --force", container.Definition.Name)
 	}
+	if err := a.stages.drop(ctx, container.Definition.ID, errStageGone); err != nil {
+		return err
+	}
+	a.tellRemoved(container.Definition.ID)
 	return a.forget(ctx, container.Definition)
+}
+
+// tellRemoved lets other nodes give up what they keep in case that a container comes back. One that does not hear of it keeps
+// it for its time.
+func (a *Agent) tellRemoved(container string) {
+	for _, node := range a.peers.others() {
+		go func() {
+			client, err := a.peers.client(node)
+			if err != nil {
+				return
+			}
+			ctx, cancel := context.WithTimeout(a.ctx, a.config.callTimeout())
+			defer cancel()
+			_, err = api.NewPeerClient(client).Removed(ctx, &api.RemovedRequest{Container: container})
+			if err != nil {
+				a.log.Debug("removal not told", "node", node.Name, "error", err)
+			}
+		}()
+	}
 }
 
 // idle finds a container that no migration has to do with.
@@ -147,9 +179,7 @@ func (a *Agent) define(request *api.RunRequest) (engine.Definition, error) {
 	if definition.Hostname == "" {
 		definition.Hostname = definition.Name
 	}
-	for _, volume := range request.Volumes {
-		definition.Volumes = append(definition.Volumes, engine.Volume{Name: volume.Name, Path: volume.Path, ReadOnly: volume.ReadOnly})
-	}
+	definition.Volumes = volumesOf(request)
 	if definition.Labels, err = parseLabels(request.Labels); err != nil {
 		return definition, err
 	}
@@ -177,6 +207,45 @@ func applyImage(definition *engine.Definition, request *api.RunRequest, found im
 	if definition.User == "" {
 		definition.User = found.Config.User
 	}
+	return applyLife(definition, request, found.Config)
+}
+
+// noHealth as the command says that there is no health check, whatever the image says.
+const noHealth = "none"
+
+// applyLife finds out how a container is stopped, and when one that was started counts as healthy.
+func applyLife(definition *engine.Definition, request *api.RunRequest, config image.Config) error {
+	definition.StopSignal = cmp.Or(request.StopSignal, config.StopSignal)
+	definition.StopTimeout, definition.StartTimeout = request.StopTimeoutSeconds, request.StartTimeoutSeconds
+	if _, err := engine.ParseSignal(definition.StopSignal); err != nil {
+		return fmt.Errorf("%w: stop signal: %w", errInvalid, err)
+	}
+	for what, seconds := range map[string]float64{"stop": definition.StopTimeout, "start": definition.StartTimeout} {
+		if err := engine.CheckLifeTimeout(seconds); err != nil {
+			return fmt.Errorf("%w: %s timeout: %w", errInvalid, what, err)
+		}
+	}
+	health := healthOf(config.Health)
+	switch request.HealthCommand {
+	case "":
+	case noHealth:
+		health.Command = nil
+	default:
+		health.Command = []string{"/bin/sh", "-c", request.HealthCommand}
+	}
+	health.Interval = cmp.Or(request.HealthIntervalSeconds, health.Interval)
+	health.Timeout = cmp.Or(request.HealthTimeoutSeconds, health.Timeout)
+	health.Retries = cmp.Or(int(request.HealthRetries), health.Retries)
+	if len(health.Command) == 0 && (request.HealthIntervalSeconds > 0 || request.HealthTimeoutSeconds > 0 || request.HealthRetries > 0) {
+		return fmt.Errorf("%w: image %s has no health check, and none was given: say what it is, or leave its times out", errInvalid, request.Image)
+	}
+	if len(health.Command) == 0 {
+		return nil
+	}
+	if err := health.Check(); err != nil {
+		return fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	definition.Health = &health
 	return nil
 }
 
@@ -198,6 +267,18 @@ func mergeEnv(lists ...[]string) []string {
 		}
 	}
 	return merged
+}
+
+// healthOf is the health check of an image. What it says too much of is taken for as much as is possible: it must still run.
+func healthOf(own *image.Health) engine.Health {
+	if own == nil {
+		return engine.Health{}
+	}
+	bounded := func(d time.Duration) float64 { return min(max(d, 0), engine.MaxLifeTimeout).Seconds() }
+	return engine.Health{
+		Command: own.Command, Interval: bounded(own.Interval), Timeout: bounded(own.Timeout), StartPeriod: bounded(own.StartPeriod),
+		Retries: min(max(own.Retries, 0), engine.MaxHealthRetries),
+	}
 }
 
 func parseLabels(labels []string) (map[string]string, error) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -25,6 +27,8 @@ type work interface {
 	check(ctx context.Context) (engine.Outcome, time.Time, error)
 	// ended is called once, when the migration has ended on this node.
 	ended(result migration.Finish)
+	// fresh is the same work as after a restart of the agent: it holds nothing.
+	fresh() work
 }
 
 // problemsError is a step's refusal.
@@ -51,7 +55,7 @@ type move struct {
 	mu      sync.Mutex // held while an event is processed, so that actions are executed in order
 	machine *migration.Machine
 	life    int // counts the machines of this migration in this process
-	work    work
+	doing   atomic.Pointer[work]
 	running map[migration.StepName]*runningStep
 	answer  *migration.Message // of the event being processed
 	asking  bool               // the outcome is being asked for
@@ -81,6 +85,11 @@ func newMove(agent *Agent, journal *journal, machine *migration.Machine) *move {
 	}
 }
 
+// work is what this side does. It changes when the migration has ended.
+func (m *move) work() work { return *m.doing.Load() }
+
+func (m *move) take(w work) { m.doing.Store(&w) }
+
 // step processes one event, and returns the answer if it was a question. The error is for the user, if the event came
 // from one; late and doubled events are nothing to tell of.
 func (m *move) step(event migration.Event) (*migration.Message, error) {
@@ -100,6 +109,13 @@ func (m *move) tell(event migration.Event) {
 	if _, err := m.step(event); err != nil {
 		m.agent.log.Debug("event ignored", "migration", m.tracker.spec.ID, "reason", err)
 	}
+}
+
+// describe has a definition journalled from now on that says more than the first one.
+func (m *move) describe(definition engine.Definition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.journal.definition = definition
 }
 
 // record is the machine's state as it is now.
@@ -163,7 +179,7 @@ func (m *move) executeOne(action migration.Action) {
 	case migration.Deny:
 		m.deny(action.Step)
 	case migration.Send:
-		m.work.send(action.Message)
+		m.work().send(action.Message)
 	case migration.AskOutcome:
 		if !m.asking { // a tick asks again
 			m.asking = true
@@ -240,7 +256,7 @@ func (m *move) perform(ctx context.Context, name migration.StepName) migration.E
 	err := m.fault(ctx, string(name), "before")
 	var ended time.Time
 	if err == nil {
-		ended, err = m.work.do(ctx, name)
+		ended, err = m.work().do(ctx, name)
 	}
 	if err == nil {
 		err = m.fault(ctx, string(name), "after")
@@ -255,7 +271,7 @@ func (m *move) performUndo(ctx context.Context, name migration.StepName) migrati
 	began := time.Now()
 	err := m.fault(ctx, string(name), "before")
 	if err == nil {
-		err = m.work.undo(ctx, name)
+		err = m.work().undo(ctx, name)
 	}
 	return m.endOf(ctx, name, began, time.Now(), err)
 }
@@ -291,7 +307,7 @@ func (m *move) logFailure(name migration.StepName, err error) {
 }
 
 func (m *move) ask(abort bool) {
-	message, err := m.work.ask(m.agent.ctx, abort)
+	message, err := m.work().ask(m.agent.ctx, abort)
 	m.mu.Lock()
 	m.asking = false
 	m.mu.Unlock()
@@ -303,7 +319,7 @@ func (m *move) ask(abort bool) {
 }
 
 func (m *move) check() {
-	outcome, at, err := m.work.check(m.agent.ctx)
+	outcome, at, err := m.work().check(m.agent.ctx)
 	if err != nil {
 		m.tell(migration.StepFailed{Step: migration.StepCheck, Error: err.Error()})
 		return
@@ -335,13 +351,19 @@ func permission(ctx context.Context, answer <-chan bool) error {
 	}
 }
 
+// settling is how long after the end of a migration its last connections and callers may hold on to what it took. Then the
+// memory goes back: containers need it more.
+const settling = time.Second
+
 func (m *move) finish(result migration.Finish) {
 	if m.over {
 		return
 	}
 	m.over = true
-	m.work.ended(result)
+	m.work().ended(result)
 	close(m.done)
+	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large
+	time.AfterFunc(settling, debug.FreeOSMemory)
 }
 
 // remember makes this a migration that has ended already.

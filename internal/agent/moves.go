@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,6 +58,42 @@ func (m *moves) of(container string) *move {
 	return m.underWay(container)
 }
 
+// checkVolumes refuses a new container that would have what is just being moved, to this node or away from it: half of it may be
+// here, and what it writes there may be left behind.
+func (m *moves) checkVolumes(definition engine.Definition) error {
+	for _, move := range m.list() {
+		if move.ended() {
+			continue
+		}
+		for _, moving := range move.volumes() {
+			if !moving.Stays && slices.ContainsFunc(definition.Volumes, moving.Overlaps) {
+				return fmt.Errorf("%w: %s is just being moved with container %s (%s): wait until that has ended, or give this one another volume",
+					engine.ErrBusy, moving, move.tracker.spec.Name, move.tracker.spec.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// volumes are those of the container, with those that stay marked when that is known.
+func (m *move) volumes() []engine.Volume {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.journal.definition.Volumes
+}
+
+// busy tells whether any migration is under way.
+func (m *moves) busy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, move := range m.byID {
+		if !move.ended() {
+			return true
+		}
+	}
+	return false
+}
+
 func (m *moves) underWay(container string) *move {
 	for _, move := range m.byID {
 		if move.tracker.spec.Container == container && !move.ended() {
@@ -70,7 +107,7 @@ func (m *moves) underWay(container string) *move {
 func (m *moves) enter(container string) (leave func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if move := m.underWay(container); move != nil {
+	if move := m.underWay(container); move != nil && move.record().State != migration.Running {
 		return nil, move.busy()
 	}
 	m.execs[container]++
@@ -100,6 +137,25 @@ func (m *moves) find(id string) (*move, error) {
 		return nil, err
 	}
 	return nil, unknownMigration(id)
+}
+
+// named finds what a user means by an id or the beginning of one. Peers give whole ids.
+func (m *moves) named(id string) (*move, error) {
+	m.mu.Lock()
+	var alike []string
+	for whole := range m.byID {
+		if id != "" && strings.HasPrefix(whole, id) {
+			alike = append(alike, whole)
+		}
+	}
+	m.mu.Unlock()
+	switch {
+	case len(alike) == 1:
+		id = alike[0]
+	case len(alike) > 1 && !slices.Contains(alike, id):
+		return nil, fmt.Errorf("%w: %d migrations begin with %s: give more of its id", errRefused, len(alike), id)
+	}
+	return m.find(id)
 }
 
 // unknownMigration is the error for an id that is no migration's.
@@ -295,9 +351,10 @@ func (m *move) busy() error {
 	case migration.InDoubt:
 		what = `whether it runs at ` + spec.Target + ` is not known yet: see "godwit migration show %s"`
 	case migration.Committed:
-		what = `it is at ` + spec.Target + `, and what it left here is being removed; "godwit migration show %s" says what stands against that`
+		what = `it is at ` + spec.Target + `, and what it left here follows or is being removed; "godwit migration show %s" says what stands against that`
 	case migration.Running:
-		what = spec.Source + ` has not confirmed yet that it is here; if that node is lost for good, "godwit migration resolve %s --runs-at target"`
+		what = `it is here, and what is left of it at ` + spec.Source + ` still comes or is being removed: wait (godwit migrate --wait does); ` +
+			`if that node is lost for good, "godwit migration resolve %s --runs-at target"`
 	}
 	return fmt.Errorf("%w: container %s is being migrated (%s): "+what, engine.ErrBusy, spec.Name, spec.ID, spec.ID)
 }

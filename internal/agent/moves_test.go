@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,27 @@ func ended(t *testing.T, a *Agent, number int, change func(*migration.Record)) s
 		t.Fatal(err)
 	}
 	return id
+}
+
+// TestNamed finds migrations by the beginning of their ids, if no other begins so.
+func TestNamed(t *testing.T) {
+	a := newTestAgent(t)
+	for _, number := range []int{0x1a00, 0x1b00, 0x2a00} {
+		ended(t, a, number, func(*migration.Record) {})
+	}
+	const zeros = "000000000000"
+	for given, want := range map[string]string{
+		zeros + "2": zeros + "2a00", zeros + "1a": zeros + "1a00", zeros + "1b00": zeros + "1b00", zeros + "1": "", zeros + "3": "",
+		"": "", zeros + "1a000": "", "2a": "",
+	} {
+		found, err := a.moves.named(given)
+		switch {
+		case want == "" && err == nil:
+			t.Errorf("%q is %s", given, found.tracker.spec.ID)
+		case want != "" && (err != nil || found.tracker.spec.ID != want):
+			t.Errorf("%q: %v", given, err)
+		}
+	}
 }
 
 // TestPruneKeepsDecisions: who was decided about by an operator may be asked about by the other node at any time.
@@ -153,5 +175,39 @@ func TestRenewAtTheAuthority(t *testing.T) {
 	}
 	if id.Certificate().Leaf.SerialNumber.Cmp(before) == 0 {
 		t.Error("the certificate is the same")
+	}
+}
+
+// TestMovingVolumesAreNotGiven: what is just being moved nobody else gets, and what stays he may have.
+func TestMovingVolumesAreNotGiven(t *testing.T) {
+	a := newTestAgent(t)
+	spec := migration.Spec{
+		ID: testMigration, Side: migration.Target, Container: strings.Repeat("ab", 32), Name: "web", Source: "a", Target: "b",
+		Mode: migration.Cold, Started: time.Now(),
+	}
+	machine, err := migration.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMove(a, a.moves.journal(spec.ID, engine.Definition{
+		Volumes: []engine.Volume{{Name: "moves", Path: "/m"}, {Name: "stays", Path: "/s", Stays: true}},
+	}), machine)
+	if err := a.moves.add(m); err != nil {
+		t.Fatal(err)
+	}
+	with := func(name string) error {
+		return a.moves.checkVolumes(engine.Definition{Volumes: []engine.Volume{{Name: name, Path: "/x"}}})
+	}
+	if err := with("moves"); !errors.Is(err, engine.ErrBusy) || !strings.Contains(err.Error(), testMigration) {
+		t.Errorf("half of a volume is given away: %v", err)
+	}
+	for _, name := range []string{"stays", "another"} {
+		if err := with(name); err != nil {
+			t.Error(err)
+		}
+	}
+	close(m.done)
+	if err := with("moves"); err != nil {
+		t.Errorf("it has come: %v", err)
 	}
 }

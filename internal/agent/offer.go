@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,12 +21,12 @@ import (
 )
 
 // makeOffer describes a container that is to be moved, so that the target can tell whether it can take it.
-func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition engine.Definition) (*api.Offer, error) {
+func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition engine.Definition, volumes []migration.VolumeMoved) (*api.Offer, error) {
 	described, err := json.Marshal(definition)
 	if err != nil {
 		return nil, err
 	}
-	platform, err := a.platform()
+	platform, err := a.platform(spec.Mode)
 	if err != nil {
 		return nil, err
 	}
@@ -37,18 +38,24 @@ func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition e
 	if err != nil {
 		return nil, err
 	}
-	trees, err := a.treesSize(ctx, definition.ID)
+	trees, err := a.treesSize(ctx, definition, volumes)
+	if err != nil {
+		return nil, err
+	}
+	volumesJSON, err := json.Marshal(volumes)
 	if err != nil {
 		return nil, err
 	}
 	return &api.Offer{
 		Protocol: protocolVersion, Migration: spec.ID, Mode: string(spec.Mode), DefinitionJson: described,
 		PlatformJson: platformJSON, MemoryBytes: memory, TreesBytes: trees, StartedUnixNanoseconds: spec.Started.UnixNano(),
+		VolumesJson: volumesJSON,
+		Layers:      a.layersHere(definition.Layers),
 	}, nil
 }
 
-// platform is what this node is, as far as it matters to processes that move here or away.
-func (a *Agent) platform() (migration.Platform, error) {
+// platform is what this node is, as far as it matters to processes that move here or away in a mode.
+func (a *Agent) platform(mode migration.Mode) (migration.Platform, error) {
 	machine, err := kernel.ReadMachine()
 	if err != nil {
 		return migration.Platform{}, err
@@ -58,6 +65,9 @@ func (a *Agent) platform() (migration.Platform, error) {
 		Kernel: machine.KernelRelease, PageBytes: machine.PageSizeBytes,
 	}
 	tool, err := criu.Find()
+	if mode == migration.Restart {
+		err = nil // nobody needs it
+	}
 	if err != nil {
 		return platform, err
 	}
@@ -65,8 +75,9 @@ func (a *Agent) platform() (migration.Platform, error) {
 	return platform, nil
 }
 
-func (a *Agent) treesSize(ctx context.Context, id string) (int64, error) {
-	trees, err := a.engine.Trees(ctx, id)
+// treesSize is how much there is in the directories that move. Each volume's part is noted.
+func (a *Agent) treesSize(ctx context.Context, definition engine.Definition, volumes []migration.VolumeMoved) (int64, error) {
+	trees, err := a.treesOf(ctx, definition)
 	if err != nil {
 		return 0, err
 	}
@@ -77,6 +88,11 @@ func (a *Agent) treesSize(ctx context.Context, id string) (int64, error) {
 			return 0, fmt.Errorf("size of %s: %w", tree.Path, err)
 		}
 		total += size.Bytes
+		for i, v := range definition.Volumes {
+			if isTreeOf(tree, v) && i < len(volumes) {
+				volumes[i].Bytes, volumes[i].Files = size.Bytes, size.Entries
+			}
+		}
 	}
 	return total, nil
 }
@@ -87,12 +103,17 @@ func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, 
 	if err := json.Unmarshal(offer.PlatformJson, &theirs); err != nil {
 		return nil, fmt.Errorf("%w: platform of the source: %w", errInvalid, err)
 	}
-	ours, err := a.platform()
+	mode := migration.Mode(offer.Mode)
+	ours, err := a.platform(mode)
 	if err != nil {
 		return nil, err
 	}
-	problems, _ := migration.Compare(theirs, ours)
-	found, err := a.engine.Reserve(ctx, definition)
+	reserve, problems := a.engine.ReserveAnew, migration.CompareAnew(theirs, ours)
+	if mode != migration.Restart {
+		reserve = a.engine.Reserve
+		problems, _ = migration.Compare(theirs, ours)
+	}
+	found, err := reserve(ctx, definition)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +125,8 @@ func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, 
 		return nil, err
 	}
 	problems = append(problems, address...)
-	return append(problems, a.examineRoom(offer)...), nil
+	room, err := a.examineRoom(definition, offer)
+	return slices.Concat(problems, a.examineArriving(definition), room), err
 }
 
 func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition) ([]migration.Problem, error) {
@@ -179,25 +201,43 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 	return stream.Send(&api.Envelope{Message: message, Reservation: a.missing(definition)})
 }
 
+// examineFor lists what stands against a container leaving in a mode.
+func (a *Agent) examineFor(ctx context.Context, spec migration.Spec) ([]engine.Problem, error) {
+	if spec.Mode == migration.Restart {
+		return a.engine.ExamineAnew(ctx, spec.Container)
+	}
+	found, err := a.engine.Examine(ctx, spec.Container)
+	return a.restartRemedy(ctx, spec.Container, found), err
+}
+
 // plan tells whether a migration would work, and what would move. Nothing is changed.
 func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (migration.Plan, error) {
 	spec, definition, node, err := a.specify(ctx, request)
 	if err != nil {
 		return migration.Plan{}, err
 	}
-	found, err := a.engine.Examine(ctx, definition.ID)
+	found, err := a.examineFor(ctx, spec)
 	if err != nil {
 		return migration.Plan{}, err
 	}
-	offer, err := a.makeOffer(ctx, spec, definition)
+	chosen, err := a.chooseVolumes(ctx, spec.Mode, definition, node, settingsOf(request).Volumes)
 	if err != nil {
 		return migration.Plan{}, err
+	}
+	definition.Volumes = chosen.volumes
+	offer, err := a.makeOffer(ctx, spec, definition, chosen.moved)
+	if err != nil {
+		return migration.Plan{}, err
+	}
+	if spec.Mode != migration.Restart {
+		found = append(found, a.examineOwnRoom(offer)...)
 	}
 	plan := migration.Plan{
 		Container: definition.Name, Source: a.self.Name, Target: node.Name, Mode: spec.Mode, Problems: []migration.Problem{},
 		Warnings: []string{}, MissingLayers: []string{}, MemoryBytes: offer.MemoryBytes, FilesBytes: offer.TreesBytes,
+		Volumes: chosen.moved,
 	}
-	for _, p := range append(found, a.examineOwnRoom(offer)...) {
+	for _, p := range append(found, chosen.problems...) {
 		plan.Problems = append(plan.Problems, migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy})
 	}
 	if err := a.askTarget(ctx, node, offer, &plan); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,7 +91,7 @@ func (p *peers) find(name string) (identity.Node, error) {
 		}
 		names[i] = node.Name
 	}
-	return identity.Node{}, fmt.Errorf("%w: no such node: %q; this node knows %v", errInvalid, name, names)
+	return identity.Node{}, fmt.Errorf("%w: no such node: %.40q; this node knows %s", errRefused, name, strings.Join(names, ", "))
 }
 
 // byNumber returns the name of the node with a number.
@@ -319,6 +320,25 @@ func (p *peers) noteLink(name string, link stream.Link) {
 	if link.RTT > 0 {
 		known.rtt = link.RTT
 	}
+}
+
+// link is what is known of the way to a node.
+func (p *peers) link(name string) (rtt time.Duration, bandwidth float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known[name]
+	if known == nil {
+		return 0, 0
+	}
+	return known.rtt, known.bandwidth
+}
+
+// reaches tells whether a node answered when it was last asked.
+func (p *peers) reaches(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known[name]
+	return known != nil && known.reachable
 }
 
 // describe tells of all nodes, as they were last seen.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -54,11 +55,11 @@ func (r *reservations) fill(by string, bytes int64) {
 }
 
 // promised is the memory that other migrations will need here, some of which may be in use already.
-func (r *reservations) promised(except string) (bytes int64) {
+func (r *reservations) promised(except ...string) (bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for by, have := range r.bytes {
-		if by != except {
+		if !slices.Contains(except, by) {
 			bytes += have
 		}
 	}

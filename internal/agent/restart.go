@@ -72,7 +72,7 @@ func (m *move) resume(cause error) error {
 func (m *move) neverBegan(cause error) {
 	reason := fmt.Sprintf("the journal of %s cannot be written: %v", m.agent.self.Name, cause)
 	if m.tracker.spec.Side == migration.Target {
-		m.work.send(migration.Message{Kind: migration.KindNeverRan, Error: reason})
+		m.work().send(migration.Message{Kind: migration.KindNeverRan, Error: reason})
 	}
 	m.finish(migration.Finish{Result: migration.RolledBack, Error: reason})
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -74,24 +74,52 @@ func travelling(status string) (bytes int64) {
 // CRIU makes it. At the source it is in files beside the frozen processes.
 const copiesAtTarget = 2
 
+// memoryCopies is how often the memory of a container that is offered has to have room here.
+func memoryCopies(offer *api.Offer) int64 {
+	if offer.Mode == string(migration.Restart) {
+		return 1 // it does not come, and what is started may take as much
+	}
+	return copiesAtTarget
+}
+
 // examineRoom compares what comes with the memory and the disk that are free.
-func (a *Agent) examineRoom(offer *api.Offer) []migration.Problem {
+func (a *Agent) examineRoom(definition engine.Definition, offer *api.Offer) ([]migration.Problem, error) {
+	coming, err := comingOf(definition, offer)
+	if err != nil {
+		return nil, err
+	}
 	var problems []migration.Problem
-	needed, promised := copiesAtTarget*offer.MemoryBytes, a.reservations.promised(offer.Migration)
-	if free, err := kernel.MemoryAvailable(); err == nil && free-promised < needed {
+	staged, reserved := a.bases.of(definition.ID)
+	needed, promised := memoryCopies(offer)*offer.MemoryBytes+coming.memory-staged, a.reservations.promised(append(reserved, offer.Migration)...)
+	free, err := kernel.MemoryAvailable()
+	if short := needed - (free - promised); err == nil && short > 0 && short <= a.footprints.bytes() {
+		if !offer.DryRun {
+			a.footprints.yield(short)
+		}
+		free = needed + promised
+	}
+	if err == nil && free-promised < needed {
 		problems = append(problems, migration.Problem{
 			What: "memory of " + a.self.Name, Why: fmt.Sprintf(
-				"%d MiB are needed, twice what the container has, while its processes are made; %d MiB are available, of which other migrations need %d",
-				needed>>20, free>>20, promised>>20),
+				"%d MiB are needed, %s; %d MiB are available, of which other migrations need %d",
+				needed>>20, whyMemory(offer, coming), free>>20, promised>>20),
 			Remedy: "free memory there, or choose another node",
 		})
 	}
-	if err := files.CheckSpace(a.config.StateDir, offer.TreesBytes); err != nil {
-		problems = append(problems, migration.Problem{
-			What: "disk of " + a.self.Name, Why: err.Error(), Remedy: "free space there, or choose another node",
-		})
+	coming.rest += layersNeed(a.missingOf(offer.Layers))
+	disks, err := a.examineDisks(definition, coming)
+	return slices.Concat(problems, disks, a.examineTmpfs(definition, coming)), err
+}
+
+func whyMemory(offer *api.Offer, coming comingFiles) string {
+	why := "twice what the container has, while its processes are made"
+	if memoryCopies(offer) == 1 {
+		why = "what the container has"
 	}
-	return problems
+	if coming.memory > 0 {
+		why += fmt.Sprintf(", and %d MiB in its tmpfs volumes", coming.memory>>20)
+	}
+	return why
 }
 
 // examineOwnRoom looks whether there is room for the execution state beside the container that it is made from.

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
 )
 
 func TestTravelling(t *testing.T) {
@@ -22,19 +24,27 @@ func TestTravelling(t *testing.T) {
 func TestRoomIsPromisedOnce(t *testing.T) {
 	a := newTestAgent(t)
 	offer := &api.Offer{Migration: testMigration, MemoryBytes: 1 << 20}
-	if found := a.examineRoom(offer); len(found) > 0 {
+	room := func() []migration.Problem {
+		t.Helper()
+		found, err := a.examineRoom(engine.Definition{}, offer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if found := room(); len(found) > 0 {
 		t.Fatalf("no room for 1 MiB: %+v", found)
 	}
 	a.reservations.fill(testMigration, 1<<60)
-	if found := a.examineRoom(offer); len(found) > 0 {
+	if found := room(); len(found) > 0 {
 		t.Errorf("its own promise stands against it: %+v", found)
 	}
 	a.reservations.fill("another", 1<<60)
-	if found := a.examineRoom(offer); len(found) != 1 {
+	if found := room(); len(found) != 1 {
 		t.Errorf("found %+v, want that there is no room", found)
 	}
 	a.reservations.release("another")
-	if found := a.examineRoom(offer); len(found) > 0 {
+	if found := room(); len(found) > 0 {
 		t.Errorf("a promise that was taken back stands against it: %+v", found)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,6 +82,9 @@ func (s *localService) Inspect(ctx context.Context, request *api.ContainerReques
 
 func (s *localService) Stop(ctx context.Context, request *api.StopRequest) (*api.StopReply, error) {
 	grace := time.Duration(request.GraceSeconds * float64(time.Second))
+	if request.OwnGrace {
+		grace = -1
+	}
 	return &api.StopReply{}, wireError(s.agent.halt(ctx, request.Reference, grace))
 }
 
@@ -190,9 +194,9 @@ func wireError(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	code := codes.Unknown
+	code, text := codes.Unknown, err.Error()
 	switch {
-	case errors.Is(err, engine.ErrNotFound):
+	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrNoVolume):
 		code = codes.NotFound
 	case errors.Is(err, engine.ErrNameTaken):
 		code = codes.AlreadyExists
@@ -203,10 +207,15 @@ func wireError(err error) error {
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
 	case errors.Is(err, errInvalid):
-		code = codes.InvalidArgument
+		code, text = codes.InvalidArgument, strings.Replace(text, errInvalid.Error()+": ", "", 1) // the code says so
+	case errors.Is(err, errRefused):
+		code, text = codes.FailedPrecondition, strings.Replace(text, errRefused.Error()+": ", "", 1)
 	}
-	return status.Error(code, err.Error())
+	return status.Error(code, text)
 }
 
-// errInvalid is wrapped by errors that are the caller's.
-var errInvalid = errors.New("invalid request")
+// Errors that are the caller's wrap one of these. wireError leaves their own words out.
+var (
+	errInvalid = errors.New("invalid request") // it makes no sense, whatever there is
+	errRefused = errors.New("refused")         // it makes no sense as things are
+)

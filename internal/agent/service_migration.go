@@ -37,7 +37,7 @@ func (s *localService) Plan(ctx context.Context, request *api.MigrateRequest) (*
 
 // Watch tells of a migration until it has ended on this node.
 func (s *localService) Watch(request *api.MigrationRequest, stream grpc.ServerStreamingServer[api.MigrationUpdate]) error {
-	m, err := s.agent.moves.find(request.Migration)
+	m, err := s.agent.moves.named(request.Migration)
 	if err != nil {
 		return wireError(err)
 	}
@@ -84,26 +84,75 @@ func (s *localService) Migrations(context.Context, *api.MigrationsRequest) (*api
 	return reply, nil
 }
 
+// Set changes settings of a migration from this node that is under way.
+func (s *localService) Set(_ context.Context, request *api.SetRequest) (*api.SetReply, error) {
+	giver, err := s.agent.giver(request.Migration, "its settings are changed")
+	limitOnly := request.DowntimeTargetSeconds == nil && request.MaxRounds == nil && request.OnNoConvergence == nil
+	if err == nil && giver.move.record().State == migration.Committed && !limitOnly {
+		err = fmt.Errorf("%w: %s was handed over to %s: only the bandwidth limit means something now", errRefused, giver.definition.Name, giver.target.Name)
+	}
+	if err == nil {
+		err = giver.change(request)
+	}
+	return &api.SetReply{}, wireError(err)
+}
+
+// giver finds the source of a migration that is under way.
+func (a *Agent) giver(id, what string) (*source, error) {
+	m, err := a.moves.named(id)
+	if err != nil {
+		return nil, err
+	}
+	giver, ok := m.work().(*source)
+	switch {
+	case m.ended():
+		return nil, fmt.Errorf("%w: migration %s has ended: %s", errRefused, id, m.record().Result)
+	case !ok:
+		return nil, fmt.Errorf("%w: migration %s comes to this node; %s at its source, on %s", errRefused, id, what, m.tracker.spec.Source)
+	}
+	return giver, nil
+}
+
+// Switch ends the rounds of a migration from this node: what has not been sent follows.
+func (s *localService) Switch(_ context.Context, request *api.MigrationRequest) (*api.SwitchReply, error) {
+	giver, err := s.agent.giver(request.Migration, "it is switched")
+	if err == nil {
+		err = giver.turn.ask()
+	}
+	return &api.SwitchReply{}, wireError(err)
+}
+
 func (s *localService) Cancel(_ context.Context, request *api.MigrationRequest) (*api.CancelReply, error) {
-	m, err := s.agent.moves.find(request.Migration)
+	m, err := s.agent.moves.named(request.Migration)
 	if err != nil {
 		return nil, wireError(err)
 	}
 	if m.ended() {
-		return nil, wireError(fmt.Errorf("%w: migration %s has ended: %s", errInvalid, request.Migration, m.record().Result))
+		return nil, wireError(fmt.Errorf("%w: migration %s has ended: %s", errRefused, request.Migration, m.record().Result))
 	}
 	_, err = m.step(migration.Cancel{Reason: "by a user"})
 	return &api.CancelReply{}, wireError(err)
 }
 
-func (s *localService) Resolve(_ context.Context, request *api.ResolveRequest) (*api.ResolveReply, error) {
+func (s *localService) Resolve(ctx context.Context, request *api.ResolveRequest) (*api.ResolveReply, error) {
 	side := migration.Side(request.RunsAt)
 	if side != migration.Source && side != migration.Target {
 		return nil, wireError(fmt.Errorf("%w: it runs at the source or at the target, not at %.40q", errInvalid, request.RunsAt))
 	}
-	m, err := s.agent.moves.find(request.Migration)
+	m, err := s.agent.moves.named(request.Migration)
 	if err != nil {
 		return nil, wireError(err)
+	}
+	if giver, ok := m.work().(*source); ok && side == migration.Source {
+		if err := giver.mayTakeBack(ctx); err != nil {
+			return nil, wireError(err)
+		}
+	}
+	if getter, ok := m.work().(*target); ok && side == migration.Target {
+		decided, err := getter.giveUp(ctx, request.MissingPages)
+		if err != nil || decided && m.ended() {
+			return &api.ResolveReply{}, wireError(err)
+		}
 	}
 	_, err = m.step(migration.Resolve{RunsAt: side})
 	return &api.ResolveReply{}, wireError(err)

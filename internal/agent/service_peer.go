@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,7 +21,7 @@ import (
 )
 
 // protocolVersion of what two agents say to each other. It changes whenever two versions would misunderstand.
-const protocolVersion = 1
+const protocolVersion = 3
 
 // What one node may use of another. Peers have certificates, but one that has gone wrong must not take its neighbours
 // with it.
@@ -73,7 +74,7 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 	if err != nil {
 		return wireError(err)
 	}
-	work, ok := m.work.(*target)
+	work, ok := m.work().(*target)
 	if !ok {
 		return status.Error(codes.Internal, "a migration to this node has no target")
 	}
@@ -197,6 +198,12 @@ func (a *Agent) sync(journal *journal) error {
 	if err := files.Sync(a.config.StateDir); err != nil {
 		return err
 	}
+	if err := a.images.Sync(); err != nil { // the container is nothing without them
+		return err
+	}
+	if err := a.syncVolumes(journal.definition); err != nil {
+		return err
+	}
 	return journal.synced()
 }
 
@@ -216,6 +223,15 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 		return nil, status.Errorf(codes.PermissionDenied, "node %s does not have the container of %s", from, address)
 	}
 	return &api.ReleaseReply{}, wireError(s.agent.releaseAddress(ctx, address, request.Container))
+}
+
+// Removed forgets what is kept of a container that is no more. It is nothing that anybody would miss, so any node may say so.
+func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) (*api.RemovedReply, error) {
+	if _, err := caller(ctx); err != nil {
+		return nil, err
+	}
+	s.agent.footprints.drop(request.Container)
+	return &api.RemovedReply{}, nil
 }
 
 // releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own container gives it
@@ -264,22 +280,42 @@ func (a *Agent) serveData(ctx context.Context, listener *wire.Listener) {
 func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	defer conn.Close()
 	var work *target
-	check := func(hello stream.Hello) (err error) {
-		if hello.Purpose == purposeMeasure {
-			return nil
+	var outgoing *transfer
+	check := func(hello stream.Hello) (options stream.Options, err error) {
+		options = a.streamOptions()
+		switch hello.Purpose {
+		case purposeMeasure:
+			return options, nil
+		case purposeStage:
+			return options, migration.CheckID(hello.Migration)
+		case purposeLayers:
+			outgoing, err = a.transfers.find(hello.Migration, conn.Peer().Name)
+			options.Limiter = outgoing.shares()
+			return options, err
 		}
 		work, err = a.targetOf(hello, conn.Peer().Name)
-		return err
+		return options, err
 	}
-	session, hello, err := stream.Answer(ctx, conn, check, a.streamOptions())
+	session, hello, err := stream.AnswerWith(ctx, conn, check)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
-	if hello.Purpose == purposeMeasure {
+	switch hello.Purpose {
+	case purposeMeasure:
 		return answerProbes(ctx, session)
+	case purposePages:
+		return work.attachPages(ctx, session)
+	case purposeFiles:
+		return work.attachFiles(ctx, session)
+	case purposeStage:
+		return a.serveBase(ctx, session, conn.Peer().Name, hello.Migration)
+	case purposeLayers:
+		return a.serveLayers(ctx, session, outgoing)
+	case purposeUrgent, purposePush:
+		return work.attachDrain(ctx, hello, session)
 	}
-	if !work.attach(ctx, session) {
+	if !work.attach(session) {
 		return errors.New("a second data connection for one migration")
 	}
 	return a.attend(ctx, work)
@@ -314,15 +350,18 @@ func (a *Agent) attend(ctx context.Context, work *target) error {
 
 // targetOf finds the migration that a data connection is for.
 func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
-	if hello.Purpose != purposeMigration {
-		return nil, fmt.Errorf("a data connection is for %q or %q, not %.40q", purposeMigration, purposeMeasure, hello.Purpose)
+	purposes := []string{purposeMigration, purposePages, purposeFiles, purposeUrgent, purposePush}
+	if !slices.Contains(purposes, hello.Purpose) {
+		return nil, fmt.Errorf("a data connection is not for %.40q", hello.Purpose)
 	}
 	m, err := a.moves.find(hello.Migration)
 	if err != nil {
 		return nil, err
 	}
-	work, ok := m.work.(*target)
-	if !ok || m.tracker.spec.Source != from || m.ended() {
+	work, ok := m.work().(*target)
+	late := hello.Purpose == purposeUrgent || hello.Purpose == purposePush
+	over := m.ended() && (!late || m.record().Result != migration.Moved) // a source may not know that an operator has ended it here
+	if !ok || m.tracker.spec.Source != from || over {
 		return nil, fmt.Errorf("migration %.40q does not bring anything from %s here", hello.Migration, from)
 	}
 	return work, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -24,4 +25,29 @@ func (m *moves) awaitSettled(ctx context.Context, container string) {
 	case <-move.done:
 	case <-ctx.Done():
 	}
+}
+
+// awaitOver waits until the container's last migration has ended here, for as long as ctx allows.
+func (a *Agent) awaitOver(ctx context.Context, reference string) error {
+	container, err := a.inspect(ctx, reference)
+	if err != nil {
+		return err
+	}
+	if move := a.moves.of(container.Definition.ID); move != nil {
+		return waitFor(ctx, move.done)
+	}
+	return nil
+}
+
+// own finds a container that is this node's to do something with, although its last migration may not be over: it runs here,
+// and its source has only to send the rest.
+func (a *Agent) own(ctx context.Context, reference string) (engine.Container, error) {
+	container, err := a.inspect(ctx, reference)
+	if err != nil {
+		return container, err
+	}
+	if move := a.moves.of(container.Definition.ID); move != nil && move.record().State != migration.Running {
+		return container, move.busy()
+	}
+	return container, nil
 }

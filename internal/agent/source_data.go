@@ -7,23 +7,28 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// stage opens the data connection, measures it, and sends the layers that the target has not.
+// stage opens the data connection, measures it, and has the target get the layers that it has not.
 func (s *source) stage(ctx context.Context) error {
 	if err := s.openData(ctx); err != nil {
 		return err
 	}
 	defer s.guard(ctx)()
-	if err := s.measure(ctx); err != nil {
-		return fmt.Errorf("measure the way to %s: %w", s.target.Name, err)
+	// In a cold migration nothing else leaves before the prepare, which has to measure anyway: on a long way it takes long.
+	s.unmeasured = s.move.tracker.spec.Mode == migration.Cold && !s.lacksImage()
+	if !s.unmeasured {
+		if err := s.measure(ctx); err != nil {
+			return err
+		}
 	}
-	if err := s.sendImage(ctx); err != nil {
-		return fmt.Errorf("send the image: %w", err)
+	if err := s.bringImage(ctx); err != nil {
+		return fmt.Errorf("bring the image: %w", err)
+	}
+	if err := s.stageBase(ctx); err != nil {
+		return fmt.Errorf("take over what was staged: %w", err)
 	}
 	if err := s.section(kindStaged, "", nil); err != nil {
 		return err
@@ -32,16 +37,13 @@ func (s *source) stage(ctx context.Context) error {
 }
 
 func (s *source) openData(ctx context.Context) error {
-	conn, err := wire.Dial(ctx, s.agent.id, s.target.Address, s.target.Name)
+	s.limiter.SetRate(s.settings.get().BandwidthLimit)
+	data, err := s.dialData(ctx, purposeMigration, s.agent.cores)
 	if err != nil {
 		return err
 	}
-	data, err := stream.Open(ctx, conn, stream.Hello{Migration: s.id(), Purpose: purposeMigration}, s.agent.streamOptions())
-	if err != nil {
-		return errors.Join(err, conn.Close())
-	}
 	s.mu.Lock()
-	s.data = data
+	s.data, s.out = data, &sections{data: data, sent: s.move.tracker.transferred}
 	s.mu.Unlock()
 	go s.listen(data)
 	go func() {
@@ -55,6 +57,8 @@ func (s *source) openData(ctx context.Context) error {
 // as long as TCP does.
 func (s *source) guard(ctx context.Context) (done func()) {
 	stop := context.AfterFunc(ctx, func() {
+		s.closePages(context.Cause(ctx))
+		s.closeFiles()
 		if s.control.current() == nil {
 			_ = s.data.Close() // There is nobody to tell why.
 			return
@@ -66,18 +70,32 @@ func (s *source) guard(ctx context.Context) (done func()) {
 
 // listen notices that the target ends the data connection, so that nobody waits for a link that is gone.
 func (s *source) listen(data *stream.Session) {
-	section, err := data.Next()
-	if err == nil {
-		err = fmt.Errorf("a section %.40q comes from the target", section.Kind)
+	for {
+		section, err := data.Next()
+		switch {
+		case err != nil:
+		case section.Kind == kindPlaced:
+			err = s.hearPlaced(section)
+		case section.Kind == kindClaims:
+			err = s.hearClaims(section)
+		case section.Kind == kindAimed:
+			err = s.aim()
+		default:
+			err = fmt.Errorf("a section %.40q comes from the target", section.Kind)
+		}
+		if err != nil {
+			s.closePages(err)
+			s.move.tell(migration.PeerLost{Error: err.Error()})
+			return
+		}
 	}
-	s.move.tell(migration.PeerLost{Error: err.Error()})
 }
 
 // measure opens the connection's window and chooses the codec by what it carries.
 func (s *source) measure(ctx context.Context) error {
 	link, err := s.data.Warm(ctx, stream.Budget{})
 	if err != nil {
-		return err
+		return fmt.Errorf("measure the way to %s: %w", s.target.Name, err)
 	}
 	s.agent.peers.noteLink(s.target.Name, link)
 	choice := stream.Choose(link.BandwidthBitsPerSecond, s.agent.cores)
@@ -85,90 +103,59 @@ func (s *source) measure(ctx context.Context) error {
 		return err
 	}
 	s.move.tracker.measured(link, choice)
+	s.move.tracker.clock(link.Clock)
 	return nil
 }
 
-func (s *source) sendImage(ctx context.Context) error {
+// warm opens the window of the data connection just before it counts, and measures it if that was left for now. What was staged may
+// have taken long, and an idle connection loses its window.
+func (s *source) warm(ctx context.Context) error {
+	if s.unmeasured {
+		s.unmeasured = false
+		return s.measure(ctx)
+	}
+	link, err := s.data.Warm(ctx, stream.Budget{})
+	if err == nil {
+		s.move.tracker.clock(link.Clock)
+	}
+	return err
+}
+
+// lacksImage tells whether the target has not all of the image.
+func (s *source) lacksImage() bool {
 	s.mu.Lock()
-	reservation := s.reservation
+	defer s.mu.Unlock()
+	return s.reservation.GetMissingImage() || len(s.reservation.GetMissingLayers()) > 0
+}
+
+// bringImage has the target get what it has not of the image, from whomever it is nearest.
+func (s *source) bringImage(ctx context.Context) error {
+	if !s.lacksImage() {
+		return nil
+	}
+	link := s.move.tracker.linkSeen().BandwidthBitsPerSecond
+	if limit := s.settings.get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
+		link = limit
+	}
+	outgoing := &transfer{id: s.id(), node: s.target.Name, limiter: &s.limiter, sent: s.move.tracker.transferred}
+	s.mu.Lock()
+	s.layers = outgoing
 	s.mu.Unlock()
-	if reservation.GetMissingImage() {
-		if err := s.sendConfig(); err != nil {
-			return err
-		}
-	}
-	for _, layer := range reservation.GetMissingLayers() {
-		if err := s.sendLayer(ctx, layer); err != nil {
-			return fmt.Errorf("layer %s: %w", layer, err)
-		}
-	}
-	return nil
-}
-
-// sendConfig sends the image's configuration, and the names that it has here.
-func (s *source) sendConfig() error {
-	config, err := s.agent.images.Config(s.definition.ImageID)
-	if err != nil {
-		return err
-	}
-	if err := s.section(kindImage, "", config); err != nil {
-		return err
-	}
-	found, err := s.agent.images.Resolve(s.definition.ImageID)
-	if err != nil {
-		return err
-	}
-	for _, name := range found.Names[:min(len(found.Names), maxImageNames)] {
-		if err := s.section(kindName, name, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *source) sendLayer(ctx context.Context, layer string) error {
-	section, err := s.begin(kindLayer, layer)
-	if err != nil {
-		return err
-	}
-	if err := s.agent.images.ExportLayer(ctx, layer, section); err != nil {
-		return err
-	}
-	return section.Close()
+	layers, err := s.agent.bringImage(ctx, bringing{
+		node: s.target, image: s.definition.ImageID, layers: s.definition.Layers, transfer: outgoing, bandwidth: link,
+		progress: s.move.tracker.broughtLayers,
+	})
+	s.move.tracker.broughtLayers(layers)
+	return err
 }
 
 // section sends a small section whole.
 func (s *source) section(kind, name string, content []byte) error {
-	section, err := s.begin(kind, name)
-	if err != nil {
-		return err
-	}
-	if _, err := section.Write(content); err != nil {
-		return err
-	}
-	return section.Close()
+	return s.out.whole(kind, name, content)
 }
 
-// begin starts a section; what is written to it counts as progress, and Close ends it.
-func (s *source) begin(kind, name string) (io.WriteCloser, error) {
-	if err := s.data.Begin(kind, name); err != nil {
-		return nil, err
-	}
-	return &sentSection{s.data, s.move.tracker}, nil
-}
-
-type sentSection struct {
-	data    *stream.Session
-	tracker *tracker
-}
-
-func (s *sentSection) Write(p []byte) (int, error) {
-	n, err := s.data.Write(p)
-	s.tracker.transferred(int64(n))
-	return n, err
-}
-
-func (s *sentSection) Close() error { return s.data.End() }
+// begin starts a section; what is written to it counts as progress. Close must be called: it lets the next one begin.
+func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.begin(kind, name) }
 
 // sendState sends what is left of the state, the files, and the final marker. The permission for the marker is asked
 // for first, so that the journal is written while the bytes leave.
@@ -186,27 +173,27 @@ func (s *source) sendState(ctx context.Context) error {
 	if err := s.data.Finish(); err != nil {
 		return err
 	}
-	s.move.tracker.counted(s.data.Counters())
-	return nil
+	s.move.tracker.counted(s.sent())
+	return s.beginDrain(ctx)
 }
 
 func (s *source) sendContent(ctx context.Context) ([]byte, error) {
+	if s.restarts() {
+		return s.sendFiles(ctx)
+	}
+	if s.memory != nil {
+		if err := s.finishMemory(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.handOverShared(ctx); err != nil {
+		return nil, err
+	}
 	sent, err := s.sender.rest()
 	if err != nil {
 		return nil, err
 	}
-	trees, err := s.agent.engine.Trees(ctx, s.definition.ID)
-	if err != nil {
-		return nil, err
-	}
-	section, err := s.begin(kindTrees, "")
-	if err != nil {
-		return nil, err
-	}
-	if err := files.SendTrees(ctx, section, trees, nil); err != nil {
-		return nil, fmt.Errorf("files of the container: %w", err)
-	}
-	if err := section.Close(); err != nil {
+	if err := s.files.freeze(ctx, s.out, s.files.trees.Last); err != nil {
 		return nil, err
 	}
 	return json.Marshal(finalMarker{State: sent})

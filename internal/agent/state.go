@@ -118,11 +118,9 @@ func (s *stateSender) sendPiece(file io.ReaderAt, name string, offset, length in
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(section, io.NewSectionReader(file, offset, length)); err != nil {
-		return err
-	}
+	_, err = io.Copy(section, io.NewSectionReader(file, offset, length))
 	s.sent[name] = offset + length
-	return section.Close()
+	return errors.Join(err, section.Close())
 }
 
 // stateReceiver writes pieces to a directory in memory.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -17,24 +19,31 @@ import (
 
 // The sections of a migration's data connection, in the order in which they come.
 const (
-	kindImage  = "image"  // content: the image's configuration
-	kindName   = "name"   // name: a name of the image
-	kindLayer  = "layer"  // name: DiffID
 	kindStaged = "staged" // nothing more comes before the freeze
+	kindKey    = "key"    // content: pipeline.Key
+	kindPages  = "pages"  // content: a frame of pages, on any data connection of the migration
 	kindState  = "state"  // name: FILE@OFFSET
-	kindTrees  = "trees"
-	kindFinal  = "final" // content: finalMarker
+	kindLate   = "late"   // which pages come after the restore; before the map
+	kindMap    = "map"    // which pages there are; name: number of the barrier before which all of them came
+	kindFiles  = "files"  // content: a round of files.Source; in the freeze, or before it over the connection for files
+	kindFinal  = "final"  // content: finalMarker
+	// The other way:
+	kindClaims = "claims" // content: digests of pages of a footprint, before anything else
+	kindPlaced = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
+	kindAimed  = "aimed"  // mode restart: what does not open a connection may come here
+	// Over the connection for files, name: number of a round that is in place.
 )
 
 // What a data connection is for.
 const (
 	purposeMigration = "migration"
+	purposePages     = "pages"  // one more for a migration's pages
+	purposeFiles     = "files"  // for a container's files, in rounds
+	purposeUrgent    = "urgent" // for pages that processes wait for
+	purposePush      = "push"   // for pages that come by themselves
 	purposeMeasure   = "measure"
-)
-
-const (
-	maxImageConfig = 4 << 20
-	maxImageNames  = 32
+	purposeStage     = "stage"
+	purposeLayers    = "layers" // made by the node that has a use for layers, see layers_serve.go
 )
 
 // finalMarker says that all has been sent, and how much that was.
@@ -55,11 +64,26 @@ type target struct {
 	staged   chan struct{} // closed when staging has ended, with stageErr
 	stageErr error
 
+	files   fileTarget
+	arrived chan struct{} // closed when the arrival is there
+
 	mu          sync.Mutex
 	reservation *api.Reservation
 	arrival     engine.Arrival
-	names       int    // of the image that have come
-	letGo       func() // of the image store, whose layers are to be here from the reserve until they are mounted
+	pages       *memory.Store // nil: all memory is in the execution state
+	pipeline    *pipeline.Receiver
+	key         pipeline.Key     // of pipeline
+	piped       chan struct{}    // closed when pipeline is there
+	late        []memory.TaskMap // pages that come after the restore
+	before      *memory.Before   // what was here of them; nil: nothing, or it is in pages
+	drain       drainTarget
+	lanes       int           // connections for pages beside data
+	base        *memory.Store // what was staged here and is not in pages yet; nil: nothing
+	staging     bool          // pages were staged here
+	footprint   *footprint    // what the container left here when it went; nil: nothing
+	hold        *network.Hold // mode restart: new connections wait here, too, while the container runs on trial; nil: there is none
+	holding     bool          // it was started
+	letGo       func()        // of the image store, whose layers are to be here from the reserve until they are mounted
 }
 
 func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
@@ -72,6 +96,8 @@ func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, er
 		return time.Time{}, t.receive(ctx)
 	case migration.StepRestore:
 		return t.restore(ctx)
+	case migration.StepStart:
+		return t.startAnew(ctx)
 	case migration.StepSettle:
 		return time.Time{}, t.settle(ctx)
 	}
@@ -98,10 +124,13 @@ func (t *target) ask(context.Context, bool) (migration.Message, error) {
 
 func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
 	outcome, err := t.agent.engine.Arrived(ctx, t.definition.ID)
+	if err == nil && outcome == engine.NeverRan {
+		t.giveBackShared(ctx)
+	}
 	if err != nil || outcome == engine.NeverRan {
 		return outcome, time.Time{}, err
 	}
-	return outcome, time.Time{}, t.agent.routeHere(ctx, t.definition)
+	return outcome, time.Time{}, t.letIn(ctx)
 }
 
 // reserve refuses what cannot work, before anything moves.
@@ -109,7 +138,7 @@ func (t *target) reserve(ctx context.Context) error {
 	if err := t.agent.reservations.take(t.move.tracker.spec.ID, t.definition); err != nil {
 		return err
 	}
-	t.agent.reservations.fill(t.move.tracker.spec.ID, copiesAtTarget*t.offer.MemoryBytes)
+	t.agent.reservations.fill(t.move.tracker.spec.ID, memoryCopies(t.offer)*t.offer.MemoryBytes)
 	if err := t.holdImages(); err != nil {
 		return err
 	}
@@ -122,6 +151,10 @@ func (t *target) reserve(ctx context.Context) error {
 	}
 	reservation := t.agent.missing(t.definition)
 	t.mu.Lock()
+	if t.move.tracker.spec.Mode.MemoryAhead() {
+		t.footprint = t.agent.footprints.use(t.definition.ID)
+	}
+	reservation.Footprint = t.footprint != nil
 	t.reservation = reservation
 	t.mu.Unlock()
 	return nil
@@ -159,19 +192,83 @@ func (t *target) arrive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	arrival, err := t.agent.engine.Arrive(ctx, t.definition, netns)
+	arrival, err := t.expect(ctx, netns)
 	if err != nil {
 		return err
 	}
 	t.mu.Lock()
 	t.arrival = arrival
 	t.mu.Unlock()
+	close(t.arrived)
 	t.releaseImages()
+	return t.takePages(ctx)
+}
+
+// takePages makes room for memory that comes ahead of the freeze.
+func (t *target) takePages(ctx context.Context) error {
+	if !t.move.tracker.spec.Mode.MemoryAhead() {
+		return nil
+	}
+	pages, err := t.pageStore()
+	if err != nil {
+		return err
+	}
+	return t.arrival.FillFrom(ctx, pages)
+}
+
+// pageStore is where memory comes to: what was staged, or nothing yet.
+func (t *target) pageStore() (*memory.Store, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.base != nil {
+		t.pages, t.base, t.staging = t.base, nil, true
+		t.pages.SetLimit(t.stateLimit())
+		return t.pages, nil
+	}
+	pages, err := memory.NewStore(t.stateLimit())
+	t.pages = pages
+	return pages, err
+}
+
+// takeBase takes what was staged here before, as long as nothing else is there.
+func (t *target) takeBase(pages *memory.Store) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.base != nil || t.arrival != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
+		return fmt.Errorf("migration %s can take nothing over (any more)", t.move.tracker.spec.ID)
+	}
+	t.base = pages
 	return nil
+}
+
+// releaseFootprint gives up what the container left here, if it runs here again.
+func (t *target) releaseFootprint(result migration.Finish) {
+	t.mu.Lock()
+	footprint := t.footprint
+	t.footprint = nil
+	t.mu.Unlock()
+	footprint.release()
+	if result.Result == migration.Moved {
+		t.agent.footprints.drop(t.definition.ID)
+	}
+}
+
+// closeBase gives back what was taken over and is not needed.
+func (t *target) closeBase() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.base == nil {
+		return nil
+	}
+	base := t.base
+	t.base = nil
+	return base.Close()
 }
 
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
+	defer t.watchDrain()()
+	t.agent.forgetShared(ctx, t.definition)
 	return t.arrival.Restore(ctx, func() error {
 		if err := t.move.mayResume(ctx); err != nil {
 			return err
@@ -189,15 +286,19 @@ func (t *target) settle(ctx context.Context) error {
 
 // discard removes an arrival that never ran, and turns its address to the source again.
 func (t *target) discard(ctx context.Context) error {
+	t.drain.close()
+	failed := t.files.undo()
 	t.mu.Lock()
-	arrival := t.arrival
-	t.arrival = nil
+	arrival, pages := t.arrival, t.pages
+	t.arrival, t.pages = nil, nil
 	t.mu.Unlock()
-	var failed error
 	if arrival != nil {
-		failed = arrival.Close()
+		failed = errors.Join(failed, arrival.Close())
 	}
-	failed = errors.Join(failed, t.agent.engine.Discard(ctx, t.definition.ID))
+	if pages != nil {
+		failed = errors.Join(failed, pages.Close())
+	}
+	failed = errors.Join(failed, t.agent.engine.Discard(ctx, t.definition.ID), t.turnBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
@@ -222,11 +323,7 @@ func (t *target) fence(ctx context.Context) error {
 	if err := t.agent.network.Silence(t.definition.Network.Address); err != nil {
 		return err
 	}
-	err := t.agent.engine.Remove(ctx, t.definition.ID, true)
-	if errors.Is(err, engine.ErrNotFound) {
-		err = nil
-	}
-	return errors.Join(err, t.leaveAddress(ctx))
+	return errors.Join(t.agent.engine.Destroy(ctx, t.definition.ID, stayingKeys(t.definition)), t.leaveAddress(ctx))
 }
 
 // send hands a message to the session, with what belongs to it.
@@ -241,9 +338,21 @@ func (t *target) send(message migration.Message) {
 }
 
 func (t *target) ended(result migration.Finish) {
+	t.drain.close()
+	if err := t.closeBefore(); err != nil {
+		t.agent.log.Warn("what there was of late pages not given back", "container", t.definition.Name, "error", err)
+	}
 	t.releaseImages()
+	if err := t.closeBase(); err != nil {
+		t.agent.log.Warn("a copy of memory not given back", "container", t.definition.Name, "error", err)
+	}
 	t.agent.reservations.release(t.move.tracker.spec.ID)
+	t.releaseFootprint(result)
 	t.agent.migrationEnded(t.move, result)
+}
+
+func (t *target) fresh() work {
+	return newTarget(t.agent, t.move, t.definition, t.control.peer, t.offer)
 }
 
 // hears takes what the source says over a session.
@@ -255,7 +364,8 @@ func (t *target) hears(envelope *api.Envelope) {
 
 func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node, offer *api.Offer) *target {
 	return &target{
-		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
+		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}), piped: make(chan struct{}),
+		files: fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
 		control: newControl(agent, m, node),
 	}
 }

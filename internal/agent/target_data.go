@@ -7,81 +7,31 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// attach takes the data connection and begins to receive what is staged over it.
-func (t *target) attach(ctx context.Context, data *stream.Session) (first bool) {
+// attach takes the data connection and waits for what comes over it first.
+func (t *target) attach(data *stream.Session) (first bool) {
 	t.once.Do(func() {
 		first = true
 		t.data = data
 		go func() {
-			t.stageErr = t.stage(ctx)
+			t.stageErr = t.stage()
 			close(t.staged)
 		}()
 	})
 	return first
 }
 
-// stage receives the image and the layers.
-func (t *target) stage(ctx context.Context) error {
-	for {
-		section, err := t.data.Next()
-		if err != nil {
-			return err
-		}
-		switch section.Kind {
-		case kindImage:
-			err = t.importImage(ctx, section)
-		case kindName:
-			err = t.importName(section)
-		case kindLayer:
-			err = t.importLayer(ctx, section)
-		case kindStaged:
-			return nil
-		default:
-			err = fmt.Errorf("a section %.40q comes before the freeze", section.Kind)
-		}
-		if err != nil {
-			return fmt.Errorf("stage: %w", err)
-		}
+// stage waits until the source says that all is here that comes before the freeze.
+func (t *target) stage() error {
+	section, err := t.data.Next()
+	if err == nil && section.Kind != kindStaged {
+		err = fmt.Errorf("stage: a section %.40q comes before the freeze", section.Kind)
 	}
-}
-
-func (t *target) importImage(ctx context.Context, section stream.Section) error {
-	config, err := io.ReadAll(io.LimitReader(section, maxImageConfig+1))
-	if err != nil {
-		return err
-	}
-	if len(config) > maxImageConfig {
-		return fmt.Errorf("the image's configuration is larger than %d bytes", maxImageConfig)
-	}
-	return t.agent.images.ImportConfig(ctx, t.definition.ImageID, config)
-}
-
-// importName gives the image that came a name, if it is free here. A peer does not name images that were here before.
-func (t *target) importName(section stream.Section) error {
-	t.mu.Lock()
-	missing, known := t.reservation.GetMissingImage(), t.names
-	t.names++
-	t.mu.Unlock()
-	if !missing || known >= maxImageNames {
-		return fmt.Errorf("a name of an image comes that was not asked for: %.100q", section.Name)
-	}
-	return t.agent.images.ImportName(t.definition.ImageID, section.Name)
-}
-
-func (t *target) importLayer(ctx context.Context, section stream.Section) error {
-	t.mu.Lock()
-	reservation := t.reservation
-	t.mu.Unlock()
-	for _, layer := range reservation.GetMissingLayers() {
-		if layer == section.Name {
-			return t.agent.images.ImportLayer(ctx, layer, section)
-		}
-	}
-	return fmt.Errorf("a layer comes that was not asked for: %.100q", section.Name)
+	return err
 }
 
 // receive takes the state, the files and the final marker.
@@ -91,18 +41,35 @@ func (t *target) receive(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = t.data.Abort(plain(context.Cause(ctx))) })
 	defer stop()
+	if t.restarts() {
+		return t.receiveFiles(ctx)
+	}
 	state := newStateReceiver(t.arrival.ImagesDir(), t.stateLimit())
+	mapped := t.pages == nil
+	var frame []byte
 	for {
 		section, err := t.data.Next()
 		if err != nil {
 			return err
 		}
 		switch section.Kind {
+		case kindKey:
+			err = t.takeKey(section)
+		case kindPages:
+			frame, err = t.receivePages(section, frame)
+		case kindLate:
+			err = t.takeLate(section)
+		case kindMap:
+			mapped = true
+			err = t.keepPages(ctx, section)
 		case kindState:
 			err = state.piece(section.Name, section)
-		case kindTrees:
-			err = files.ReceiveTrees(ctx, section, t.arrival.TreePath, t.treesLimit())
+		case kindFiles:
+			err = t.files.take(ctx, t, section)
 		case kindFinal:
+			if !mapped {
+				return errors.New("the final marker comes before the map of the memory")
+			}
 			return t.final(section, state)
 		default:
 			err = fmt.Errorf("a section %.40q comes in the freeze", section.Kind)
@@ -115,14 +82,17 @@ func (t *target) receive(ctx context.Context) error {
 
 // stateLimit bounds the memory that a peer can fill: what it announced, and half as much for what CRIU writes beside
 // pages and for what was allocated since. The queues of a few busy connections can grow by this much at any time.
-func (t *target) stateLimit() int64 {
+func (t *target) stateLimit() int64 { return stateLimit(t.offer) }
+
+func stateLimit(offer *api.Offer) int64 {
 	const least = 256 << 20
-	return t.offer.MemoryBytes + t.offer.MemoryBytes/2 + least
+	return offer.MemoryBytes + offer.MemoryBytes/2 + least
 }
 
-// treesLimit bounds the disk that a peer can fill, as stateLimit does the memory.
+// treesLimit bounds the disk that a peer can fill, as stateLimit does the memory. Files are copied while the container writes, for
+// as long as that takes, so they may grow by much.
 func (t *target) treesLimit() files.Limits {
-	const least = 64 << 20
+	const least = 1 << 30
 	const entries, perEntry = 4 << 20, 512 // files may be empty; a disk has no more of them than one for some hundred bytes
 	bytes := t.offer.TreesBytes + t.offer.TreesBytes/2 + least
 	return files.Limits{Bytes: bytes, Entries: entries + bytes/perEntry}
@@ -133,7 +103,7 @@ func (t *target) final(section stream.Section, state *stateReceiver) error {
 	if err := json.NewDecoder(io.LimitReader(section, 16<<20)).Decode(&marker); err != nil {
 		return fmt.Errorf("final marker: %w", err)
 	}
-	if err := state.check(marker.State); err != nil {
+	if err := errors.Join(state.check(marker.State), t.files.finish()); err != nil {
 		return err
 	}
 	if _, err := t.data.Next(); !errors.Is(err, io.EOF) {

@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -20,14 +24,27 @@ const maxReport = 1 << 20
 type tracker struct {
 	spec migration.Spec
 
-	mu     sync.Mutex
-	step   migration.StepName
-	total  int64 // bytes that are expected to travel, before compression
-	done   int64
-	meter  migration.Meter
-	facts  migration.Facts
-	report *migration.Report // of the migration when it has ended, or of the source
-	kept   bool              // the report was made by an earlier agent, when the migration ended
+	mu    sync.Mutex
+	step  migration.StepName
+	total int64 // bytes that are expected to travel, before compression
+	done  int64
+	// Of a pre-copy: the rounds so far, the downtime if the switchover were now, and the bytes written per second.
+	rounds   int
+	expected time.Duration
+	dirtying float64
+	// Of files: what they would take of the downtime if the switchover were now.
+	filesExpected time.Duration
+	throttledAt   time.Time // the last step began; zero: not throttled
+	meter         migration.Meter
+	precopy       uint64 // bytes of pages on the wire before the freeze
+	raw           uint64 // bytes of pages in all rounds
+	files         int64  // bytes of files on the wire before the freeze
+	facts         migration.Facts
+	report        *migration.Report // of the migration when it has ended, or of the source
+	kept          bool              // the report was made by an earlier agent, when the migration ended
+	// Of pages that follow when the container was handed over; nil: there are none, or nothing is known of them.
+	drained      func() *migration.Drain
+	drainedBytes func() drainBytes
 }
 
 func newTracker(spec migration.Spec) *tracker { return &tracker{spec: spec} }
@@ -44,6 +61,13 @@ func (t *tracker) expect(bytes int64) {
 	t.total = bytes
 }
 
+// volumes notes what becomes of the container's volumes.
+func (t *tracker) volumes(moved []migration.VolumeMoved) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.facts.Volumes = moved
+}
+
 func (t *tracker) transferred(bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,7 +80,7 @@ func (t *tracker) measured(link stream.Link, choice stream.Choice) {
 	t.facts.Link = migration.LinkSeen{
 		BandwidthBitsPerSecond: link.BandwidthBitsPerSecond, RTTSeconds: link.RTT.Seconds(),
 	}
-	t.facts.Decisions = append(t.facts.Decisions, fmt.Sprintf("codec %s: %s", choice.Codec, choice.Why))
+	t.decide(fmt.Sprintf("codec %s: %s", choice.Codec, choice.Why))
 }
 
 func (t *tracker) clock(offset stream.Offset) {
@@ -74,7 +98,9 @@ func (t *tracker) frozen(at time.Time) {
 func (t *tracker) held(stats network.HoldStats) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.facts.Held = migration.Held{Packets: stats.HeldPackets, Bytes: stats.HeldBytes, Dropped: stats.DroppedPackets}
+	t.facts.Held = migration.Held{
+		Packets: stats.HeldPackets, Bytes: stats.HeldBytes, Dropped: stats.DroppedPackets, LongestSeconds: stats.LongestHoldSeconds,
+	}
 }
 
 // counted takes the bytes of a data connection, by what they were.
@@ -82,11 +108,186 @@ func (t *tracker) counted(counters stream.Counters) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	sent := func(kind string) int64 { return int64(counters.Sent[kind].WireBytes) }
+	precopy := int64(t.precopy)
+	t.shareFinal(sent(kindPages) - precopy)
 	t.facts.Bytes = migration.Bytes{
-		MemoryFinal: sent(kindState), FilesFinal: sent(kindTrees), Layers: sent(kindLayer),
-		Metadata:  sent(kindImage) + sent(kindName) + sent(kindFinal) + sent(kindStaged),
-		MemoryRaw: int64(counters.Sent[kindState].RawBytes),
+		MemoryPrecopy: precopy, MemoryFinal: sent(kindState) + sent(kindPages) - precopy,
+		FilesPrecopy: t.files, FilesFinal: sent(kindFiles) - t.files, Layers: sent(kindLayer),
+		Metadata:  sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
+		MemoryRaw: int64(counters.Sent[kindState].RawBytes + t.raw),
 	}
+}
+
+// fileRound takes what a round of files did, and what the files have taken on the wire so far, as far as it has left.
+func (t *tracker) fileRound(stats files.RoundStats, wire uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !stats.Final {
+		t.files = int64(wire)
+	}
+	if len(t.facts.FileRounds) < maxRoundsKept {
+		t.facts.FileRounds = append(t.facts.FileRounds, migration.FileRound{
+			Entries: stats.Entries, ChangedEntries: stats.ChangedEntries, SentBytes: stats.SentBytes, ReadBytes: stats.ReadBytes,
+			UnsettledFiles: stats.UnsettledFiles, UnsettledBytes: stats.UnsettledBytes,
+			ScanSeconds: stats.ScanTime.Seconds(), Seconds: stats.Duration.Seconds(), Final: stats.Final,
+		})
+	}
+}
+
+// expectFiles notes what files would take of the downtime now.
+func (t *tracker) expectFiles(expected time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.filesExpected = expected
+}
+
+// precopied notes how many bytes the pages have taken on the wire up to the end of a round.
+func (t *tracker) precopied(wire uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.precopy = wire
+}
+
+// shareFinal divides what the pages took on the wire in the freeze among its rounds: when they end it has not left yet.
+func (t *tracker) shareFinal(wire int64) {
+	var frames int64
+	for _, round := range t.facts.Rounds {
+		if round.Final {
+			frames += round.SentBytes
+		}
+	}
+	for i := range t.facts.Rounds {
+		if round := &t.facts.Rounds[i]; round.Final && frames > 0 {
+			round.SentBytes = int64(float64(round.SentBytes) / float64(frames) * float64(wire))
+		}
+	}
+}
+
+// round takes what a round did, what became of its pages, and the downtime that is expected after it.
+func (t *tracker) round(stats memory.RoundStats, pages pipeline.Stats, expected time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.raw += stats.Bytes()
+	if stats.Final && stats.Pages == 0 && stats.ComparedPages == 0 {
+		return // It only looked.
+	}
+	if len(t.facts.Rounds) < maxRoundsKept {
+		t.facts.Rounds = append(t.facts.Rounds, migration.Round{
+			Pages: int64(stats.Pages), RawBytes: int64(stats.Bytes()), SentBytes: int64(stats.SentBytes),
+			UnchangedPages: int64(stats.UnchangedPages), ComparedPages: int64(stats.ComparedPages), ZeroPages: int64(pages.ZeroPages),
+			ReferencePages: int64(pages.ReferencePages), DeltaPages: int64(pages.DeltaPages),
+			Seconds: stats.Duration.Seconds(), StoppedSeconds: stats.Stopped.Seconds(),
+			ExpectedDowntimeSeconds: expected.Seconds(), Final: stats.Final,
+		})
+	}
+	if stats.Unseen != "" {
+		t.decide(fmt.Sprintf("%d pages of shared memory are compared in the freeze: %s", stats.ComparedPages, stats.Unseen))
+	}
+	if !stats.Final && stats.Interval > 0 {
+		t.facts.DirtyingRate = stats.DirtyingRate()
+	}
+	for _, refused := range stats.Refused {
+		t.decide(fmt.Sprintf("process %d (%s) is tracked by %s: %s", refused.Task, refused.Name, refused.Instead, refused.Reason))
+	}
+}
+
+// maxRoundsKept bounds the report.
+const maxRoundsKept = 2 * migration.MaxMaxRounds
+
+// throttled notes that the container may use so many processors from now on; 0: as many as before.
+func (t *tracker) throttled(cpus float64, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.facts.Throttles); n > 0 && !t.throttledAt.IsZero() {
+		t.facts.Throttles[n-1].Seconds = at.Sub(t.throttledAt).Seconds()
+		t.throttledAt = time.Time{}
+	}
+	if cpus > 0 {
+		t.facts.Throttles = append(t.facts.Throttles, migration.ThrottleStep{AfterRounds: len(t.facts.Rounds), CPUs: cpus})
+		t.throttledAt = at
+	}
+}
+
+// expectDowntime notes what a switchover would take now.
+func (t *tracker) expectDowntime(d memory.Decision) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rounds = len(t.facts.Rounds)
+	t.expected, t.dirtying = d.ExpectedDowntime, d.DirtyingRateBytesPerSecond
+}
+
+// decided notes a decision for the report.
+func (t *tracker) decided(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.decide(what)
+}
+
+// memoryGrows notes how much more memory the container takes at the target.
+func (t *tracker) memoryGrows(bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.facts.MemoryGrowth = bytes
+	if bytes >= growthWorthTelling {
+		t.decide(fmt.Sprintf("the container takes %d MiB more at the target: what its processes share copy-on-write becomes each one's own",
+			bytes>>20))
+	}
+}
+
+// growthWorthTelling is less than what else makes a container's memory grow or shrink in a move.
+const growthWorthTelling = 4 << 20
+
+// changedCodec notes that a data connection chose another codec.
+func (t *tracker) changedCodec(from, to stream.Codec) {
+	t.decided(fmt.Sprintf("codec %s after %s: it gets more through, as the link, the content and the processor are now", to, from))
+}
+
+// maxDecisions bounds the report.
+const maxDecisions = 64
+
+func (t *tracker) decide(what string) {
+	if len(t.facts.Decisions) < maxDecisions && !slices.Contains(t.facts.Decisions, what) {
+		t.facts.Decisions = append(t.facts.Decisions, what)
+	}
+}
+
+func (t *tracker) roundsSoFar() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.facts.Rounds)
+}
+
+func (t *tracker) linkSeen() migration.LinkSeen {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.facts.Link
+}
+
+// broughtLayers notes what became of the image's layers at the target, so far.
+func (t *tracker) broughtLayers(layers migration.Layers) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.facts.Layers = &layers
+}
+
+// drains says who knows about the pages that follow.
+func (t *tracker) drains(report func() *migration.Drain, bytes func() drainBytes) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drained, t.drainedBytes = report, bytes
+}
+
+// known are the facts, with what is known now of the pages that follow.
+func (t *tracker) known() migration.Facts {
+	facts := t.facts
+	if t.drained != nil {
+		facts.Drain = t.drained()
+	}
+	if t.drainedBytes != nil {
+		bytes := t.drainedBytes()
+		facts.Bytes.MemoryFaulted, facts.Bytes.MemoryPushed = bytes.urgent, bytes.push
+	}
+	return facts
 }
 
 // heardReport keeps the source's report, which knows more than the target's own.
@@ -115,10 +316,11 @@ func (t *tracker) finish(record migration.Record, result migration.Finish) migra
 		return *t.report // An earlier agent knew more: it saw the migration.
 	}
 	if t.report == nil || t.spec.Side == migration.Source {
-		report := migration.NewReport(record, t.facts, time.Now())
+		report := migration.NewReport(record, t.known(), time.Now())
 		t.report = &report
 	}
 	t.report.Result = record.Result
+	t.facts, t.drained, t.drainedBytes = t.known(), nil, nil // what knows of the drain is large
 	return *t.report
 }
 
@@ -143,7 +345,7 @@ func (t *tracker) now(record migration.Record, ended bool) migration.Report {
 	if ended && t.report != nil {
 		return *t.report
 	}
-	return migration.NewReport(record, t.facts, time.Now())
+	return migration.NewReport(record, t.known(), time.Now())
 }
 
 func (t *tracker) progress(record migration.Record, at time.Time) migration.Progress {
@@ -152,6 +354,11 @@ func (t *tracker) progress(record migration.Record, at time.Time) migration.Prog
 	p := migration.Progress{
 		Migration: t.spec.ID, Phase: string(t.step), State: record.State, DoneBytes: t.done, TotalBytes: t.total,
 		Rate: t.meter.Observe(at, t.done), Seconds: at.Sub(t.spec.Started).Seconds(),
+		Rounds: t.rounds, ExpectedDowntimeSeconds: t.expected.Seconds(), DirtyingRate: t.dirtying, Drain: t.known().Drain,
+		FileRounds: len(t.facts.FileRounds), ExpectedFilesSeconds: t.filesExpected.Seconds(),
+	}
+	if p.Drain != nil && record.State == migration.Running { // the target has no step of its own for that
+		p.Phase = string(migration.StepDrain)
 	}
 	return p.Estimate()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -22,7 +23,12 @@ func newTestAgent(t *testing.T) *Agent {
 	t.Cleanup(stop)
 	a := &Agent{
 		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), ctx: ctx, stop: stop,
-		self: identity.Node{Name: "b", Number: 2, Address: "192.0.2.2:7443"}, reservations: newReservations(),
+		self: identity.Node{Name: "b", Number: 2, Address: "192.0.2.2:7443"}, reservations: newReservations(), bases: newBases(),
+		footprints: newFootprints(0),
+	}
+	var err error
+	if a.images, err = image.Open(a.config.StateDir); err != nil {
+		t.Fatal(err)
 	}
 	a.id = &identity.Identity{Node: a.self}
 	a.peers = &peers{id: a.id, state: a.config.StateDir, known: map[string]*peer{}, nodes: []identity.Node{

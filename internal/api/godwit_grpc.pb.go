@@ -24,27 +24,35 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Agent_Version_FullMethodName     = "/godwit.v1.Agent/Version"
-	Agent_LoadImage_FullMethodName   = "/godwit.v1.Agent/LoadImage"
-	Agent_PullImage_FullMethodName   = "/godwit.v1.Agent/PullImage"
-	Agent_ListImages_FullMethodName  = "/godwit.v1.Agent/ListImages"
-	Agent_RemoveImage_FullMethodName = "/godwit.v1.Agent/RemoveImage"
-	Agent_Run_FullMethodName         = "/godwit.v1.Agent/Run"
-	Agent_Wait_FullMethodName        = "/godwit.v1.Agent/Wait"
-	Agent_List_FullMethodName        = "/godwit.v1.Agent/List"
-	Agent_Inspect_FullMethodName     = "/godwit.v1.Agent/Inspect"
-	Agent_Stop_FullMethodName        = "/godwit.v1.Agent/Stop"
-	Agent_Remove_FullMethodName      = "/godwit.v1.Agent/Remove"
-	Agent_Logs_FullMethodName        = "/godwit.v1.Agent/Logs"
-	Agent_Exec_FullMethodName        = "/godwit.v1.Agent/Exec"
-	Agent_Nodes_FullMethodName       = "/godwit.v1.Agent/Nodes"
-	Agent_Token_FullMethodName       = "/godwit.v1.Agent/Token"
-	Agent_Plan_FullMethodName        = "/godwit.v1.Agent/Plan"
-	Agent_Migrate_FullMethodName     = "/godwit.v1.Agent/Migrate"
-	Agent_Watch_FullMethodName       = "/godwit.v1.Agent/Watch"
-	Agent_Migrations_FullMethodName  = "/godwit.v1.Agent/Migrations"
-	Agent_Cancel_FullMethodName      = "/godwit.v1.Agent/Cancel"
-	Agent_Resolve_FullMethodName     = "/godwit.v1.Agent/Resolve"
+	Agent_Version_FullMethodName       = "/godwit.v1.Agent/Version"
+	Agent_LoadImage_FullMethodName     = "/godwit.v1.Agent/LoadImage"
+	Agent_PullImage_FullMethodName     = "/godwit.v1.Agent/PullImage"
+	Agent_ListImages_FullMethodName    = "/godwit.v1.Agent/ListImages"
+	Agent_RemoveImage_FullMethodName   = "/godwit.v1.Agent/RemoveImage"
+	Agent_Run_FullMethodName           = "/godwit.v1.Agent/Run"
+	Agent_Wait_FullMethodName          = "/godwit.v1.Agent/Wait"
+	Agent_List_FullMethodName          = "/godwit.v1.Agent/List"
+	Agent_Inspect_FullMethodName       = "/godwit.v1.Agent/Inspect"
+	Agent_Stop_FullMethodName          = "/godwit.v1.Agent/Stop"
+	Agent_Remove_FullMethodName        = "/godwit.v1.Agent/Remove"
+	Agent_Logs_FullMethodName          = "/godwit.v1.Agent/Logs"
+	Agent_Exec_FullMethodName          = "/godwit.v1.Agent/Exec"
+	Agent_Volumes_FullMethodName       = "/godwit.v1.Agent/Volumes"
+	Agent_InspectVolume_FullMethodName = "/godwit.v1.Agent/InspectVolume"
+	Agent_RemoveVolume_FullMethodName  = "/godwit.v1.Agent/RemoveVolume"
+	Agent_Nodes_FullMethodName         = "/godwit.v1.Agent/Nodes"
+	Agent_Token_FullMethodName         = "/godwit.v1.Agent/Token"
+	Agent_Plan_FullMethodName          = "/godwit.v1.Agent/Plan"
+	Agent_Migrate_FullMethodName       = "/godwit.v1.Agent/Migrate"
+	Agent_Watch_FullMethodName         = "/godwit.v1.Agent/Watch"
+	Agent_Migrations_FullMethodName    = "/godwit.v1.Agent/Migrations"
+	Agent_Set_FullMethodName           = "/godwit.v1.Agent/Set"
+	Agent_Switch_FullMethodName        = "/godwit.v1.Agent/Switch"
+	Agent_Cancel_FullMethodName        = "/godwit.v1.Agent/Cancel"
+	Agent_Resolve_FullMethodName       = "/godwit.v1.Agent/Resolve"
+	Agent_Stage_FullMethodName         = "/godwit.v1.Agent/Stage"
+	Agent_Stages_FullMethodName        = "/godwit.v1.Agent/Stages"
+	Agent_Unstage_FullMethodName       = "/godwit.v1.Agent/Unstage"
 )
 
 // AgentClient is the client API for Agent service.
@@ -66,6 +74,10 @@ type AgentClient interface {
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveReply, error)
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogEntry], error)
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecInput, ExecOutput], error)
+	// Volumes that have a name.
+	Volumes(ctx context.Context, in *VolumesRequest, opts ...grpc.CallOption) (*VolumesReply, error)
+	InspectVolume(ctx context.Context, in *VolumeRequest, opts ...grpc.CallOption) (*InspectVolumeReply, error)
+	RemoveVolume(ctx context.Context, in *VolumeRequest, opts ...grpc.CallOption) (*RemoveVolumeReply, error)
 	// Nodes.
 	Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesReply, error)
 	Token(ctx context.Context, in *TokenRequest, opts ...grpc.CallOption) (*TokenReply, error)
@@ -74,8 +86,15 @@ type AgentClient interface {
 	Migrate(ctx context.Context, in *MigrateRequest, opts ...grpc.CallOption) (*MigrateReply, error)
 	Watch(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MigrationUpdate], error)
 	Migrations(ctx context.Context, in *MigrationsRequest, opts ...grpc.CallOption) (*MigrationsReply, error)
+	Set(ctx context.Context, in *SetRequest, opts ...grpc.CallOption) (*SetReply, error)
+	// Switch hands a container over whose memory is sent in rounds: what has not been sent follows.
+	Switch(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (*SwitchReply, error)
 	Cancel(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (*CancelReply, error)
 	Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveReply, error)
+	// Copies of memory that are made ahead of a migration.
+	Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StageUpdate], error)
+	Stages(ctx context.Context, in *StagesRequest, opts ...grpc.CallOption) (*StagesReply, error)
+	Unstage(ctx context.Context, in *UnstageRequest, opts ...grpc.CallOption) (*UnstageReply, error)
 }
 
 type agentClient struct {
@@ -240,6 +259,36 @@ func (c *agentClient) Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.B
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_ExecClient = grpc.BidiStreamingClient[ExecInput, ExecOutput]
 
+func (c *agentClient) Volumes(ctx context.Context, in *VolumesRequest, opts ...grpc.CallOption) (*VolumesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VolumesReply)
+	err := c.cc.Invoke(ctx, Agent_Volumes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) InspectVolume(ctx context.Context, in *VolumeRequest, opts ...grpc.CallOption) (*InspectVolumeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InspectVolumeReply)
+	err := c.cc.Invoke(ctx, Agent_InspectVolume_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) RemoveVolume(ctx context.Context, in *VolumeRequest, opts ...grpc.CallOption) (*RemoveVolumeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveVolumeReply)
+	err := c.cc.Invoke(ctx, Agent_RemoveVolume_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(NodesReply)
@@ -309,6 +358,26 @@ func (c *agentClient) Migrations(ctx context.Context, in *MigrationsRequest, opt
 	return out, nil
 }
 
+func (c *agentClient) Set(ctx context.Context, in *SetRequest, opts ...grpc.CallOption) (*SetReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetReply)
+	err := c.cc.Invoke(ctx, Agent_Set_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Switch(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (*SwitchReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SwitchReply)
+	err := c.cc.Invoke(ctx, Agent_Switch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Cancel(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (*CancelReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelReply)
@@ -323,6 +392,45 @@ func (c *agentClient) Resolve(ctx context.Context, in *ResolveRequest, opts ...g
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResolveReply)
 	err := c.cc.Invoke(ctx, Agent_Resolve_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StageUpdate], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[5], Agent_Stage_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StageRequest, StageUpdate]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_StageClient = grpc.ServerStreamingClient[StageUpdate]
+
+func (c *agentClient) Stages(ctx context.Context, in *StagesRequest, opts ...grpc.CallOption) (*StagesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StagesReply)
+	err := c.cc.Invoke(ctx, Agent_Stages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Unstage(ctx context.Context, in *UnstageRequest, opts ...grpc.CallOption) (*UnstageReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UnstageReply)
+	err := c.cc.Invoke(ctx, Agent_Unstage_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -348,6 +456,10 @@ type AgentServer interface {
 	Remove(context.Context, *RemoveRequest) (*RemoveReply, error)
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogEntry]) error
 	Exec(grpc.BidiStreamingServer[ExecInput, ExecOutput]) error
+	// Volumes that have a name.
+	Volumes(context.Context, *VolumesRequest) (*VolumesReply, error)
+	InspectVolume(context.Context, *VolumeRequest) (*InspectVolumeReply, error)
+	RemoveVolume(context.Context, *VolumeRequest) (*RemoveVolumeReply, error)
 	// Nodes.
 	Nodes(context.Context, *NodesRequest) (*NodesReply, error)
 	Token(context.Context, *TokenRequest) (*TokenReply, error)
@@ -356,8 +468,15 @@ type AgentServer interface {
 	Migrate(context.Context, *MigrateRequest) (*MigrateReply, error)
 	Watch(*MigrationRequest, grpc.ServerStreamingServer[MigrationUpdate]) error
 	Migrations(context.Context, *MigrationsRequest) (*MigrationsReply, error)
+	Set(context.Context, *SetRequest) (*SetReply, error)
+	// Switch hands a container over whose memory is sent in rounds: what has not been sent follows.
+	Switch(context.Context, *MigrationRequest) (*SwitchReply, error)
 	Cancel(context.Context, *MigrationRequest) (*CancelReply, error)
 	Resolve(context.Context, *ResolveRequest) (*ResolveReply, error)
+	// Copies of memory that are made ahead of a migration.
+	Stage(*StageRequest, grpc.ServerStreamingServer[StageUpdate]) error
+	Stages(context.Context, *StagesRequest) (*StagesReply, error)
+	Unstage(context.Context, *UnstageRequest) (*UnstageReply, error)
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -407,6 +526,15 @@ func (UnimplementedAgentServer) Logs(*LogsRequest, grpc.ServerStreamingServer[Lo
 func (UnimplementedAgentServer) Exec(grpc.BidiStreamingServer[ExecInput, ExecOutput]) error {
 	return status.Error(codes.Unimplemented, "method Exec not implemented")
 }
+func (UnimplementedAgentServer) Volumes(context.Context, *VolumesRequest) (*VolumesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Volumes not implemented")
+}
+func (UnimplementedAgentServer) InspectVolume(context.Context, *VolumeRequest) (*InspectVolumeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method InspectVolume not implemented")
+}
+func (UnimplementedAgentServer) RemoveVolume(context.Context, *VolumeRequest) (*RemoveVolumeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveVolume not implemented")
+}
 func (UnimplementedAgentServer) Nodes(context.Context, *NodesRequest) (*NodesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Nodes not implemented")
 }
@@ -425,11 +553,26 @@ func (UnimplementedAgentServer) Watch(*MigrationRequest, grpc.ServerStreamingSer
 func (UnimplementedAgentServer) Migrations(context.Context, *MigrationsRequest) (*MigrationsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Migrations not implemented")
 }
+func (UnimplementedAgentServer) Set(context.Context, *SetRequest) (*SetReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Set not implemented")
+}
+func (UnimplementedAgentServer) Switch(context.Context, *MigrationRequest) (*SwitchReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Switch not implemented")
+}
 func (UnimplementedAgentServer) Cancel(context.Context, *MigrationRequest) (*CancelReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
 }
 func (UnimplementedAgentServer) Resolve(context.Context, *ResolveRequest) (*ResolveReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resolve not implemented")
+}
+func (UnimplementedAgentServer) Stage(*StageRequest, grpc.ServerStreamingServer[StageUpdate]) error {
+	return status.Error(codes.Unimplemented, "method Stage not implemented")
+}
+func (UnimplementedAgentServer) Stages(context.Context, *StagesRequest) (*StagesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stages not implemented")
+}
+func (UnimplementedAgentServer) Unstage(context.Context, *UnstageRequest) (*UnstageReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Unstage not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -650,6 +793,60 @@ func _Agent_Exec_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_ExecServer = grpc.BidiStreamingServer[ExecInput, ExecOutput]
 
+func _Agent_Volumes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VolumesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Volumes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Volumes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Volumes(ctx, req.(*VolumesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_InspectVolume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VolumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).InspectVolume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_InspectVolume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).InspectVolume(ctx, req.(*VolumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_RemoveVolume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VolumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).RemoveVolume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_RemoveVolume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).RemoveVolume(ctx, req.(*VolumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Nodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(NodesRequest)
 	if err := dec(in); err != nil {
@@ -751,6 +948,42 @@ func _Agent_Migrations_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Set_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Set(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Set_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Set(ctx, req.(*SetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Switch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MigrationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Switch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Switch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Switch(ctx, req.(*MigrationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MigrationRequest)
 	if err := dec(in); err != nil {
@@ -783,6 +1016,53 @@ func _Agent_Resolve_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AgentServer).Resolve(ctx, req.(*ResolveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Stage_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StageRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServer).Stage(m, &grpc.GenericServerStream[StageRequest, StageUpdate]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_StageServer = grpc.ServerStreamingServer[StageUpdate]
+
+func _Agent_Stages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Stages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Stages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Stages(ctx, req.(*StagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Unstage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnstageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Unstage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Unstage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Unstage(ctx, req.(*UnstageRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -831,6 +1111,18 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Agent_Remove_Handler,
 		},
 		{
+			MethodName: "Volumes",
+			Handler:    _Agent_Volumes_Handler,
+		},
+		{
+			MethodName: "InspectVolume",
+			Handler:    _Agent_InspectVolume_Handler,
+		},
+		{
+			MethodName: "RemoveVolume",
+			Handler:    _Agent_RemoveVolume_Handler,
+		},
+		{
 			MethodName: "Nodes",
 			Handler:    _Agent_Nodes_Handler,
 		},
@@ -851,12 +1143,28 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Agent_Migrations_Handler,
 		},
 		{
+			MethodName: "Set",
+			Handler:    _Agent_Set_Handler,
+		},
+		{
+			MethodName: "Switch",
+			Handler:    _Agent_Switch_Handler,
+		},
+		{
 			MethodName: "Cancel",
 			Handler:    _Agent_Cancel_Handler,
 		},
 		{
 			MethodName: "Resolve",
 			Handler:    _Agent_Resolve_Handler,
+		},
+		{
+			MethodName: "Stages",
+			Handler:    _Agent_Stages_Handler,
+		},
+		{
+			MethodName: "Unstage",
+			Handler:    _Agent_Unstage_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
@@ -887,17 +1195,26 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Agent_Watch_Handler,
 			ServerStreams: true,
 		},
+		{
+			StreamName:    "Stage",
+			Handler:       _Agent_Stage_Handler,
+			ServerStreams: true,
+		},
 	},
 	Metadata: "godwit.proto",
 }
 
 const (
 	Peer_Hello_FullMethodName   = "/godwit.v1.Peer/Hello"
+	Peer_Prove_FullMethodName   = "/godwit.v1.Peer/Prove"
 	Peer_Session_FullMethodName = "/godwit.v1.Peer/Session"
 	Peer_Tell_FullMethodName    = "/godwit.v1.Peer/Tell"
 	Peer_Outcome_FullMethodName = "/godwit.v1.Peer/Outcome"
 	Peer_Durable_FullMethodName = "/godwit.v1.Peer/Durable"
 	Peer_Release_FullMethodName = "/godwit.v1.Peer/Release"
+	Peer_Fetch_FullMethodName   = "/godwit.v1.Peer/Fetch"
+	Peer_Layers_FullMethodName  = "/godwit.v1.Peer/Layers"
+	Peer_Removed_FullMethodName = "/godwit.v1.Peer/Removed"
 )
 
 // PeerClient is the client API for Peer service.
@@ -906,6 +1223,9 @@ const (
 type PeerClient interface {
 	// Hello exchanges what two nodes know: the nodes, and which containers live away from their home.
 	Hello(ctx context.Context, in *HelloRequest, opts ...grpc.CallOption) (*HelloReply, error)
+	// Prove looks for tokens that the caller has written into volumes, and answers them where they are: what both nodes mount
+	// need not be copied.
+	Prove(ctx context.Context, in *ProveRequest, opts ...grpc.CallOption) (*ProveReply, error)
 	// Session is one migration, from the node that gives to the node that gets. It is lost when either end breaks it.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Envelope, Envelope], error)
 	// Tell passes a message of a migration on when its session is lost.
@@ -916,6 +1236,12 @@ type PeerClient interface {
 	Durable(ctx context.Context, in *DurableRequest, opts ...grpc.CallOption) (*DurableReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error)
+	// Fetch has a node bring the layers of an image that it has not, from wherever they are nearest. The caller has all of them.
+	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchReply], error)
+	// Layers tells which layers a node has.
+	Layers(ctx context.Context, in *LayersRequest, opts ...grpc.CallOption) (*LayersReply, error)
+	// Removed tells that a container is no more: what is kept in case that it comes back is of no use.
+	Removed(ctx context.Context, in *RemovedRequest, opts ...grpc.CallOption) (*RemovedReply, error)
 }
 
 type peerClient struct {
@@ -930,6 +1256,16 @@ func (c *peerClient) Hello(ctx context.Context, in *HelloRequest, opts ...grpc.C
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HelloReply)
 	err := c.cc.Invoke(ctx, Peer_Hello_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) Prove(ctx context.Context, in *ProveRequest, opts ...grpc.CallOption) (*ProveReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProveReply)
+	err := c.cc.Invoke(ctx, Peer_Prove_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -989,12 +1325,54 @@ func (c *peerClient) Release(ctx context.Context, in *ReleaseRequest, opts ...gr
 	return out, nil
 }
 
+func (c *peerClient) Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peer_ServiceDesc.Streams[1], Peer_Fetch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FetchRequest, FetchReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_FetchClient = grpc.ServerStreamingClient[FetchReply]
+
+func (c *peerClient) Layers(ctx context.Context, in *LayersRequest, opts ...grpc.CallOption) (*LayersReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LayersReply)
+	err := c.cc.Invoke(ctx, Peer_Layers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) Removed(ctx context.Context, in *RemovedRequest, opts ...grpc.CallOption) (*RemovedReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemovedReply)
+	err := c.cc.Invoke(ctx, Peer_Removed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
 type PeerServer interface {
 	// Hello exchanges what two nodes know: the nodes, and which containers live away from their home.
 	Hello(context.Context, *HelloRequest) (*HelloReply, error)
+	// Prove looks for tokens that the caller has written into volumes, and answers them where they are: what both nodes mount
+	// need not be copied.
+	Prove(context.Context, *ProveRequest) (*ProveReply, error)
 	// Session is one migration, from the node that gives to the node that gets. It is lost when either end breaks it.
 	Session(grpc.BidiStreamingServer[Envelope, Envelope]) error
 	// Tell passes a message of a migration on when its session is lost.
@@ -1005,6 +1383,12 @@ type PeerServer interface {
 	Durable(context.Context, *DurableRequest) (*DurableReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(context.Context, *ReleaseRequest) (*ReleaseReply, error)
+	// Fetch has a node bring the layers of an image that it has not, from wherever they are nearest. The caller has all of them.
+	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchReply]) error
+	// Layers tells which layers a node has.
+	Layers(context.Context, *LayersRequest) (*LayersReply, error)
+	// Removed tells that a container is no more: what is kept in case that it comes back is of no use.
+	Removed(context.Context, *RemovedRequest) (*RemovedReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -1017,6 +1401,9 @@ type UnimplementedPeerServer struct{}
 
 func (UnimplementedPeerServer) Hello(context.Context, *HelloRequest) (*HelloReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Hello not implemented")
+}
+func (UnimplementedPeerServer) Prove(context.Context, *ProveRequest) (*ProveReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Prove not implemented")
 }
 func (UnimplementedPeerServer) Session(grpc.BidiStreamingServer[Envelope, Envelope]) error {
 	return status.Error(codes.Unimplemented, "method Session not implemented")
@@ -1032,6 +1419,15 @@ func (UnimplementedPeerServer) Durable(context.Context, *DurableRequest) (*Durab
 }
 func (UnimplementedPeerServer) Release(context.Context, *ReleaseRequest) (*ReleaseReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedPeerServer) Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchReply]) error {
+	return status.Error(codes.Unimplemented, "method Fetch not implemented")
+}
+func (UnimplementedPeerServer) Layers(context.Context, *LayersRequest) (*LayersReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Layers not implemented")
+}
+func (UnimplementedPeerServer) Removed(context.Context, *RemovedRequest) (*RemovedReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Removed not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -1068,6 +1464,24 @@ func _Peer_Hello_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PeerServer).Hello(ctx, req.(*HelloRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_Prove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Prove(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Prove_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Prove(ctx, req.(*ProveRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1151,6 +1565,53 @@ func _Peer_Release_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Fetch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FetchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServer).Fetch(m, &grpc.GenericServerStream[FetchRequest, FetchReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peer_FetchServer = grpc.ServerStreamingServer[FetchReply]
+
+func _Peer_Layers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LayersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Layers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Layers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Layers(ctx, req.(*LayersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_Removed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemovedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Removed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Removed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Removed(ctx, req.(*RemovedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1161,6 +1622,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Hello",
 			Handler:    _Peer_Hello_Handler,
+		},
+		{
+			MethodName: "Prove",
+			Handler:    _Peer_Prove_Handler,
 		},
 		{
 			MethodName: "Tell",
@@ -1178,6 +1643,14 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Release",
 			Handler:    _Peer_Release_Handler,
 		},
+		{
+			MethodName: "Layers",
+			Handler:    _Peer_Layers_Handler,
+		},
+		{
+			MethodName: "Removed",
+			Handler:    _Peer_Removed_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -1185,6 +1658,11 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Peer_Session_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Fetch",
+			Handler:       _Peer_Fetch_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "godwit.proto",

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pipeline"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// A target that has a footprint of the container that comes says so in its reservation, and answers the key of the pages by
+// the digests of what it has: 16 bytes for each page, hashed with that key. The source refers to those pages instead of
+// sending them. Each reference is checked by the target against the digest of what it finds (pipeline.Receiver), so that a
+// footprint that is damaged, old or gone makes pages travel, and never wrong memory.
+
+// maxClaims bounds how many digests a target may send: twice what the container has, and some.
+func maxClaims(offer *api.Offer) uint64 {
+	const least = 64 << 20
+	return uint64(2*offer.GetMemoryBytes()+least) / uint64(memory.PageSize())
+}
+
+// claim is what a target says that it has.
+type claim struct {
+	task    memory.Task
+	address uint64
+	digests []pipeline.Digest
+}
+
+// sendClaims tells the source what a footprint has; nil: nothing, after all.
+func sendClaims(data *stream.Session, key pipeline.Key, pages *memory.Footprint, most uint64) error {
+	hasher, err := pipeline.NewHasher(key)
+	if err != nil {
+		return err
+	}
+	if err := data.Begin(kindClaims, ""); err != nil {
+		return err
+	}
+	if pages != nil {
+		err = pipeline.Claims(pages, hasher, pages.Contents(most), func(task memory.Task, address uint64, digests []pipeline.Digest) error {
+			return pipeline.EncodeClaim(data, task, address, digests)
+		})
+	}
+	if err = errors.Join(err, data.End()); err != nil {
+		return fmt.Errorf("tell what is here: %w", err)
+	}
+	return data.Push()
+}
+
+// hearClaims takes what the target has. It is called once, by who reads the connection.
+func (p *pageSender) hearClaims(section stream.Section, most uint64) error {
+	var claims []claim
+	err := pipeline.DecodeClaims(section, most, func(task memory.Task, address uint64, digests []pipeline.Digest) error {
+		claims = append(claims, claim{task, address, append([]pipeline.Digest(nil), digests...)})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case p.claims <- claims:
+		return nil
+	default:
+		return errors.New("the target tells twice what it has")
+	}
+}
+
+// awaitClaims waits for what the target has, before anything is sent. It returns how many pages that are.
+func (p *pageSender) awaitClaims(ctx context.Context) (pages int, err error) {
+	select {
+	case claims := <-p.claims:
+		for _, c := range claims {
+			if err := p.Claim(c.task, c.address, c.digests); err != nil {
+				return pages, err
+			}
+			pages += len(c.digests)
+		}
+		return pages, nil
+	case <-p.Done():
+		return 0, p.Err()
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// dataPair is a data connection.
+func dataPair(t *testing.T) (source, target *stream.Session) {
+	t.Helper()
+	near, far := net.Pipe()
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		target, _, err = stream.Answer(t.Context(), far, func(stream.Hello) error { return nil }, stream.Options{})
+		answered <- err
+	}()
+	source, err := stream.Open(t.Context(), near, stream.Hello{Migration: "0123456789abcdef", Purpose: purposeMigration}, stream.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = source.Close(), target.Close() })
+	return source, target
+}
+
+// TestClaimsComeIfTheyWereAnnounced has a source wait for what is in a footprint: also where nothing can be referred to after
+// all, because what was staged came first, it must hear so.
+func TestClaimsComeIfTheyWereAnnounced(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := memory.NewFootprint(file, 1<<30)
+	defer full.Close()
+	size := memory.PageSize()
+	if err := full.Put(memory.Run{Task: 1, Pages: 3}, bytes.Repeat([]byte{7}, 3*size)); err != nil {
+		t.Fatal(err)
+	}
+	for want, footprint := range map[int]*memory.Footprint{0: nil, 3: full} {
+		near, far := dataPair(t)
+		pages, err := newPageSender(func(int64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := make(chan error, 1)
+		go func() {
+			incoming := incomingPages{data: far, announced: true, footprint: footprint, most: 1000}
+			_, _, err := incoming.receiver(bytes.NewReader(pages.key[:]))
+			told <- err
+		}()
+		section, err := near.Next()
+		if err != nil || section.Kind != kindClaims {
+			t.Fatalf("%+v, %v", section, err)
+		}
+		if err := pages.hearClaims(section, 1000); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-told; err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if known, err := pages.awaitClaims(ctx); err != nil || known != want {
+			t.Errorf("the source knows of %d pages, %v, want %d", known, err, want)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+)
+
+// keep adds a footprint of so many pages.
+func keep(t *testing.T, f *footprints, number, pages int) *footprint {
+	t.Helper()
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := memory.NewFootprint(file, 1<<30)
+	err = kept.Put(memory.Run{Task: 1, Pages: uint32(pages)}, make([]byte, pages*memory.PageSize()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Unix(int64(number), 0)
+	one := &footprint{
+		definition: engine.Definition{ID: "c" + strconv.Itoa(number)}, pages: kept, started: start, until: start.Add(time.Minute),
+	}
+	f.add(one)
+	return one
+}
+
+// has tells whether a footprint still has its memory.
+func (o *footprint) has(t *testing.T) bool {
+	t.Helper()
+	there, err := o.pages.ReadPage(1, 0, make([]byte, memory.PageSize()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return there
+}
+
+func TestFootprintInUseStays(t *testing.T) {
+	f := newFootprints(0)
+	one := keep(t, f, 1, 1)
+	if used := f.use("c1"); used != one || f.use("c2") != nil {
+		t.Fatal("not found")
+	}
+	if !f.drop("c1") || f.drop("c1") || f.use("c1") != nil {
+		t.Error("it was not dropped")
+	}
+	if !one.has(t) {
+		t.Error("it went while it was used")
+	}
+	one.release()
+	if one.has(t) {
+		t.Error("it did not go")
+	}
+	(*footprint)(nil).release()
+}
+
+func TestFootprintsGoOldestFirst(t *testing.T) {
+	f := newFootprints(0)
+	all := []*footprint{keep(t, f, 1, 10), keep(t, f, 2, 10), keep(t, f, 3, 10)}
+	f.expire(all[0].until.Add(time.Nanosecond))
+	f.yield(1)
+	if all[0].has(t) || all[1].has(t) || !all[2].has(t) || len(f.list()) != 1 {
+		t.Error("the wrong ones went")
+	}
+	again := keep(t, f, 3, 10)
+	if all[2].has(t) || !again.has(t) || len(f.list()) != 1 {
+		t.Error("an older one of the same container stays")
+	}
+	f.limit = 100 * int64(memory.PageSize())
+	if room, err := f.room(95 * int64(memory.PageSize())); err != nil || again.has(t) || room != f.limit {
+		t.Errorf("room for %d bytes, %v", room, err)
+	}
+	f.yield(1)
+}

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// bringing is an image that another node is to have.
+type bringing struct {
+	node      identity.Node
+	image     string
+	layers    []string // DiffIDs
+	transfer  *transfer
+	bandwidth float64 // of the way to the node, in bits per second; 0: not known
+	progress  func(migration.Layers)
+}
+
+// bringImage has a node fetch what it lacks of an image, from whomever it can get it, and waits for that.
+func (a *Agent) bringImage(ctx context.Context, b bringing) (migration.Layers, error) {
+	defer a.transfers.begin(b.transfer)()
+	request, err := a.fetchRequest(b)
+	if err != nil {
+		return migration.Layers{}, err
+	}
+	client, err := a.peers.client(b.node)
+	if err != nil {
+		return migration.Layers{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	replies, err := api.NewPeerClient(client).Fetch(ctx, request)
+	if err != nil {
+		return migration.Layers{}, err
+	}
+	var layers migration.Layers
+	for {
+		reply, err := replies.Recv()
+		if errors.Is(err, io.EOF) {
+			return layers, nil
+		}
+		if err != nil {
+			return layers, fmt.Errorf("%s could not get the image: %s", b.node.Name, plain(err))
+		}
+		if err := json.Unmarshal(reply.LayersJson, &layers); err != nil || len(layers.Taken) > maxMessageParts {
+			return layers, errors.Join(fmt.Errorf("%s says something else of the image's layers", b.node.Name), err)
+		}
+		if b.progress != nil {
+			b.progress(layers)
+		}
+	}
+}
+
+func (a *Agent) fetchRequest(b bringing) (*api.FetchRequest, error) {
+	config, err := a.images.Config(b.image)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.images.Resolve(b.image)
+	if err != nil {
+		return nil, err
+	}
+	if len(config) > maxImageConfig {
+		return nil, fmt.Errorf("image %s: its configuration has %d bytes, and more than %d are not sent", b.image, len(config), maxImageConfig)
+	}
+	request := &api.FetchRequest{
+		Transfer: b.transfer.id, Image: b.image, ConfigJson: config, Names: found.Names[:min(len(found.Names), maxImageNames)],
+		Layers: a.layersHere(b.layers), BandwidthBitsPerSecond: b.bandwidth,
+	}
+	origin, err := a.images.Origin(b.image)
+	if errors.Is(err, image.ErrNotFound) {
+		return request, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	request.OriginJson, err = json.Marshal(origin)
+	return request, err
+}

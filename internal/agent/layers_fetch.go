@@ -1,0 +1,317 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/fetch"
+	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// The kinds of holders of layers, beside registries.
+const (
+	kindSource = "source" // the node that has the use for them here
+	kindNode   = "node"   // any other
+)
+
+const (
+	// askPatience bounds the question which other nodes have layers: who does not answer in this time is not near.
+	askPatience = time.Second
+	// fetchedEvery is how often the caller of Fetch hears how far it is.
+	fetchedEvery = 500 * time.Millisecond
+	// maxImageConfig and maxImageNames bound what a peer says of an image. A gRPC message has at most 4 MiB.
+	maxImageConfig = 3 << 20
+	maxImageNames  = 32
+)
+
+// Fetch brings what is missing of an image that the caller has.
+func (s *peerService) Fetch(request *api.FetchRequest, reply grpc.ServerStreamingServer[api.FetchReply]) error {
+	from, err := caller(reply.Context())
+	if err != nil {
+		return err
+	}
+	node, err := s.agent.peers.find(from)
+	if err != nil {
+		return wireError(err)
+	}
+	return wireError(s.agent.fetch(reply.Context(), node, request, func(layers migration.Layers) error {
+		document, err := json.Marshal(layers)
+		if err != nil {
+			return err
+		}
+		return reply.Send(&api.FetchReply{LayersJson: document})
+	}))
+}
+
+// fetch brings what is missing of an image, and tells how far it is, and at the end what has become of it.
+func (a *Agent) fetch(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
+	if err := checkFetch(request); err != nil {
+		return err
+	}
+	release, err := a.images.Hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := a.takeImage(ctx, request); err != nil {
+		return err
+	}
+	missing := a.missingOf(request.Layers)
+	told := migration.Layers{Count: len(request.Layers), Here: len(request.Layers) - len(missing)}
+	if len(missing) == 0 {
+		return tell(told)
+	}
+	if err := files.CheckSpace(a.config.StateDir, layersNeed(missing)); err != nil {
+		return err
+	}
+	running := fetch.New(fetch.Config{
+		Store: a.images, Layers: wantedLayers(missing), Holders: a.holders(ctx, from, request, missing), Patience: a.config.peerTimeout(),
+	})
+	err = a.follow(ctx, running, func() error {
+		told.Taken = describeTaken(running.Taken())
+		return tell(told)
+	})
+	a.speeds.learn(running.Taken())
+	return err
+}
+
+// follow runs a fetch and reports now and then, and when it has ended well.
+func (a *Agent) follow(ctx context.Context, running *fetch.Fetch, report func() error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- running.Run(ctx) }()
+	ticker := time.NewTicker(fetchedEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return errors.Join(err, report())
+		case <-ticker.C:
+			if err := report(); err != nil { // who asked for it is there no more
+				cancel()
+				return errors.Join(err, <-ended)
+			}
+		}
+	}
+}
+
+// checkFetch refuses a request that makes no sense.
+func checkFetch(request *api.FetchRequest) error {
+	if len(request.ConfigJson) > maxImageConfig || len(request.Names) > maxImageNames {
+		return fmt.Errorf("%w: an image with a configuration of %d bytes and %d names", errInvalid, len(request.ConfigJson), len(request.Names))
+	}
+	return checkLayers(request.Layers)
+}
+
+// checkLayers refuses what no image has.
+func checkLayers(layers []*api.Layer) error {
+	const most = 1 << 50
+	if len(layers) > maxLayers {
+		return fmt.Errorf("%w: %d layers, at most %d are possible", errInvalid, len(layers), maxLayers)
+	}
+	for _, layer := range layers {
+		if layer.ArchiveBytes < 0 || layer.StoredBytes < 0 || layer.ArchiveBytes > most || layer.StoredBytes > most {
+			return fmt.Errorf("%w: sizes are from 0 to %d bytes", errInvalid, int64(most))
+		}
+		if err := image.CheckDigest(layer.DiffId); err != nil {
+			return fmt.Errorf("%w: %w", errInvalid, err)
+		}
+	}
+	return nil
+}
+
+// takeImage takes what an image says of itself, if it is not here. A peer does not name images that were here before.
+func (a *Agent) takeImage(ctx context.Context, request *api.FetchRequest) error {
+	if len(request.ConfigJson) == 0 || a.images.Has(request.Image) {
+		return nil
+	}
+	if err := a.images.ImportConfig(ctx, request.Image, request.ConfigJson); err != nil {
+		return err
+	}
+	for _, name := range request.Names {
+		if err := a.images.ImportName(request.Image, name); err != nil {
+			return err
+		}
+	}
+	if len(request.OriginJson) == 0 {
+		return nil
+	}
+	origin, err := image.ParseOrigin(request.OriginJson)
+	if err != nil {
+		return err
+	}
+	return a.images.ImportOrigin(request.Image, origin)
+}
+
+// missingOf lists those layers that are not here.
+func (a *Agent) missingOf(layers []*api.Layer) (missing []*api.Layer) {
+	for _, layer := range layers {
+		if !a.images.HasLayer(layer.DiffId) {
+			missing = append(missing, layer)
+		}
+	}
+	return missing
+}
+
+// layersNeed is what layers take on the disk: their files, and the archives that are kept.
+func layersNeed(layers []*api.Layer) (bytes int64) {
+	for _, layer := range layers {
+		bytes += layer.ArchiveBytes + layer.StoredBytes
+	}
+	return bytes
+}
+
+func wantedLayers(layers []*api.Layer) []fetch.Layer {
+	wanted := make([]fetch.Layer, len(layers))
+	for i, layer := range layers {
+		wanted[i] = fetch.Layer{DiffID: layer.DiffId, Archive: layer.ArchiveBytes}
+	}
+	return wanted
+}
+
+func describeTaken(all []fetch.Taken) []migration.LayersTaken {
+	var told []migration.LayersTaken
+	for _, taken := range all {
+		one := migration.LayersTaken{Kind: taken.Kind, From: taken.Name, Layers: taken.Layers, Bytes: taken.Bytes}
+		if taken.Failed != nil {
+			one.Error = plain(taken.Failed)
+		}
+		told = append(told, one)
+	}
+	return told
+}
+
+// holders are all that may have some of the layers: the caller, other nodes, the registry.
+func (a *Agent) holders(ctx context.Context, from identity.Node, request *api.FetchRequest, missing []*api.Layer) []*fetch.Holder {
+	source := a.layerHolder(from, kindSource, request.Transfer, missing)
+	source.Speed = a.speeds.of(source, request.BandwidthBitsPerSecond)
+	if request.BandwidthBitsPerSecond > 0 {
+		source.Speed = request.BandwidthBitsPerSecond // just measured, and limited if the user said so
+	}
+	holders := append(a.otherHolders(ctx, from.Name, missing), source)
+	if origin, err := a.originOf(request); err == nil {
+		registry := fetch.Registry(origin, 0)
+		registry.Speed = a.speeds.of(registry, registryGuess)
+		holders = append(holders, registry)
+	}
+	return holders
+}
+
+func (a *Agent) originOf(request *api.FetchRequest) (image.Origin, error) {
+	if len(request.OriginJson) > 0 {
+		return image.ParseOrigin(request.OriginJson)
+	}
+	return a.images.Origin(request.Image)
+}
+
+// otherHolders asks all nodes that can be reached which of the layers they have.
+func (a *Agent) otherHolders(ctx context.Context, source string, missing []*api.Layer) []*fetch.Holder {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	request := &api.LayersRequest{}
+	for _, layer := range missing {
+		request.DiffIds = append(request.DiffIds, layer.DiffId)
+	}
+	var mu sync.Mutex
+	var holders []*fetch.Holder
+	var all sync.WaitGroup
+	for _, node := range a.peers.others() {
+		if node.Name == source || !a.peers.reaches(node.Name) {
+			continue
+		}
+		all.Go(func() {
+			here, err := a.askLayers(ctx, node, request)
+			if err != nil || len(here) == 0 {
+				return // It is asked for nothing then.
+			}
+			holder := a.layerHolder(node, kindNode, "", here)
+			rtt, bandwidth := a.peers.link(node.Name)
+			holder.Speed = a.speeds.of(holder, guessSpeed(rtt, bandwidth))
+			mu.Lock()
+			defer mu.Unlock()
+			holders = append(holders, holder)
+		})
+	}
+	all.Wait()
+	return holders
+}
+
+func (a *Agent) askLayers(ctx context.Context, node identity.Node, request *api.LayersRequest) ([]*api.Layer, error) {
+	client, err := a.peers.client(node)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := api.NewPeerClient(client).Layers(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return reply.Layers, checkLayers(reply.Layers)
+}
+
+// layerHolder is a node that has layers.
+func (a *Agent) layerHolder(node identity.Node, kind, transfer string, layers []*api.Layer) *fetch.Holder {
+	sizes := map[string]int64{}
+	for _, layer := range layers {
+		sizes[layer.DiffId] = layer.StoredBytes
+	}
+	return &fetch.Holder{
+		Kind: kind, Name: node.Name, Layers: sizes,
+		Open: func(ctx context.Context, diffIDs []string) (fetch.Delivery, error) {
+			return a.openLayers(ctx, node, transfer, diffIDs)
+		},
+	}
+}
+
+// openLayers has a node send layers.
+func (a *Agent) openLayers(ctx context.Context, node identity.Node, transfer string, diffIDs []string) (fetch.Delivery, error) {
+	wanted, err := json.Marshal(diffIDs)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := wire.Dial(ctx, a.id, node.Address, node.Name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := stream.Open(ctx, conn, stream.Hello{Migration: transfer, Purpose: purposeLayers}, a.streamOptions())
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	out := &sections{data: data, sent: func(int64) {}}
+	if err := errors.Join(out.whole(kindWant, "", wanted), data.Flush()); err != nil {
+		return nil, errors.Join(err, data.Close())
+	}
+	return &delivery{data}, nil
+}
+
+// delivery are layers that come over a data connection.
+type delivery struct{ data *stream.Session }
+
+func (d *delivery) Next() (string, io.Reader, error) {
+	section, err := d.data.Next()
+	if errors.Is(err, io.EOF) {
+		_ = d.data.Finish() // It says that all has come; the other node does not mind to hear nothing.
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if section.Kind != kindLayer {
+		return "", nil, fmt.Errorf("a section %.40q comes with layers", section.Kind)
+	}
+	return section.Name, section, nil
+}
+
+func (d *delivery) Close() error { return d.data.Close() }

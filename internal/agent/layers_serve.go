@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// A data connection of purpose "layers" is made by the node that has a use for them. It says which, and gets them in this order.
+const (
+	kindWant  = "want"  // content: DiffIDs as JSON
+	kindLayer = "layer" // name: DiffID; content: its archive
+)
+
+// maxLayers is what an image can have, see package image.
+const (
+	maxLayers = 256
+	maxWant   = maxLayers * 128
+)
+
+// transfer is one time that this node has another one fetch an image: layers that this one is asked for then count for it.
+type transfer struct {
+	id, node string
+	limiter  *stream.Limiter
+	sent     func(bytes int64) // is told of what leaves; nil: nobody
+
+	mu       sync.Mutex
+	counters stream.Counters // of its connections that have ended
+}
+
+// shares is the limit of what leaves; nil: there is none.
+func (t *transfer) shares() *stream.Limiter {
+	if t == nil {
+		return nil
+	}
+	return t.limiter
+}
+
+// count is told of content that leaves.
+func (t *transfer) count(bytes int64) {
+	if t != nil && t.sent != nil {
+		t.sent(bytes)
+	}
+}
+
+func (t *transfer) ended(counters stream.Counters) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counters.Sent == nil {
+		t.counters = counters
+		return
+	}
+	t.counters = t.counters.Plus(counters)
+}
+
+// left is what has left over its connections.
+func (t *transfer) left() stream.Counters {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.counters
+}
+
+// transfers are those that are under way.
+type transfers struct {
+	mu  sync.Mutex
+	all map[string]*transfer
+}
+
+func newTransfers() *transfers { return &transfers{all: map[string]*transfer{}} }
+
+// begin makes a transfer known, until done is called.
+func (t *transfers) begin(one *transfer) (done func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all[one.id] = one
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.all, one.id)
+	}
+}
+
+// find finds the transfer that a connection says that it is for. Nil: it is for none, as the layers are for another node's.
+func (t *transfers) find(id, from string) (*transfer, error) {
+	if id == "" {
+		return nil, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	one := t.all[id]
+	if one == nil || one.node != from {
+		return nil, fmt.Errorf("%w: nothing is being brought to %s as %.40q", errInvalid, from, id)
+	}
+	return one, nil
+}
+
+// serveLayers sends the layers that the other node wants, and waits until it has taken them.
+func (a *Agent) serveLayers(ctx context.Context, data *stream.Session, to *transfer) error {
+	stop := context.AfterFunc(ctx, func() { _ = data.Close() })
+	defer stop()
+	defer func() { to.ended(data.Counters()) }()
+	wanted, err := readWant(data)
+	if err == nil {
+		err = a.sendLayers(ctx, data, to, wanted)
+	}
+	if err != nil {
+		return errors.Join(err, data.Abort(plain(err)))
+	}
+	_, err = data.Next()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func readWant(data *stream.Session) ([]string, error) {
+	section, err := data.Next()
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(section, maxWant+1))
+	if err != nil {
+		return nil, err
+	}
+	var wanted []string
+	if section.Kind != kindWant || len(content) > maxWant || json.Unmarshal(content, &wanted) != nil || len(wanted) > maxLayers {
+		return nil, fmt.Errorf("%w: a connection for layers begins with a list of at most %d", errInvalid, maxLayers)
+	}
+	return wanted, nil
+}
+
+// takingPatience is how long the other node may take nothing: while it does not, no image can be removed here.
+const takingPatience = time.Minute
+
+func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transfer, wanted []string) error {
+	taken := time.AfterFunc(takingPatience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
+	defer taken.Stop()
+	out := &sections{data: data, sent: func(bytes int64) {
+		taken.Reset(takingPatience)
+		to.count(bytes)
+	}}
+	for _, layer := range wanted {
+		section, err := out.begin(kindLayer, layer)
+		if err != nil {
+			return err
+		}
+		err = a.images.ExportLayer(ctx, layer, section)
+		if err = errors.Join(err, section.Close()); err != nil {
+			return err
+		}
+	}
+	return data.Finish()
+}
+
+// Layers tells which of some layers are here.
+func (s *peerService) Layers(ctx context.Context, request *api.LayersRequest) (*api.LayersReply, error) {
+	if _, err := caller(ctx); err != nil {
+		return nil, err
+	}
+	if len(request.DiffIds) > maxLayers {
+		return nil, wireError(fmt.Errorf("%w: %d layers, at most %d make sense", errInvalid, len(request.DiffIds), maxLayers))
+	}
+	return &api.LayersReply{Layers: s.agent.layersHere(request.DiffIds)}, nil
+}
+
+// layersHere describes those layers that are here.
+func (a *Agent) layersHere(diffIDs []string) []*api.Layer {
+	var here []*api.Layer
+	for _, diffID := range diffIDs {
+		if info, err := a.images.Layer(diffID); err == nil {
+			here = append(here, &api.Layer{DiffId: diffID, ArchiveBytes: info.Archive, StoredBytes: info.Stored})
+		}
+	}
+	return here
+}

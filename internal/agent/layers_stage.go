@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// layerStage brings the layers of a container's image to a node to which it may go. They stay there like any others, so there is
+// nothing to keep or to end.
+type layerStage struct {
+	agent      *Agent
+	definition engine.Definition
+	node       identity.Node
+	limiter    stream.Limiter
+	rate       float64
+	done       chan struct{}
+
+	mu     sync.Mutex
+	told   migration.Stage
+	layers migration.Layers
+}
+
+// maxLayerStages bounds those that are under way at a time.
+const maxLayerStages = 64
+
+// beginLayers begins to bring the layers of a container's image to a node.
+func (s *stages) beginLayers(definition engine.Definition, node identity.Node, rate float64) (*layerStage, error) {
+	l := &layerStage{
+		agent: s.agent, definition: definition, node: node, rate: rate, done: make(chan struct{}),
+		told: migration.Stage{
+			ID: randomHex(8), Kind: migration.LayersCopy, Container: definition.Name, ContainerID: definition.ID, Source: s.agent.self.Name,
+			Target: node.Name, State: migration.StageLayers, Started: time.Now().UTC(),
+		},
+	}
+	l.limiter.SetRate(rate)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over || len(s.layers) >= maxLayerStages {
+		return nil, fmt.Errorf("%w: the layers of %d containers are just being staged", engine.ErrBusy, len(s.layers))
+	}
+	s.layers[l] = true
+	go l.run()
+	return l, nil
+}
+
+func (l *layerStage) run() {
+	defer close(l.done)
+	err := l.work(l.agent.ctx)
+	l.mu.Lock()
+	l.told.State, l.told.Error = migration.StageReady, ""
+	if err != nil {
+		l.told.State, l.told.Error = migration.StageEnded, plain(err)
+	}
+	told := l.told
+	l.mu.Unlock()
+	l.agent.stages.forgetLayers(l)
+	l.agent.log.Info("layers staged", "container", told.Container, "node", told.Target, "layers", l.brought().String(), "error", err)
+}
+
+func (l *layerStage) work(ctx context.Context) error {
+	outgoing := &transfer{id: l.told.ID, node: l.node.Name, limiter: &l.limiter, sent: func(bytes int64) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.told.SentBytes += bytes
+	}}
+	_, bandwidth := l.agent.peers.link(l.node.Name)
+	if l.rate > 0 && (bandwidth == 0 || l.rate < bandwidth) {
+		bandwidth = l.rate
+	}
+	_, err := l.agent.bringImage(ctx, bringing{
+		node: l.node, image: l.definition.ImageID, layers: l.definition.Layers, transfer: outgoing, bandwidth: bandwidth,
+		progress: func(layers migration.Layers) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.layers = layers
+		},
+	})
+	return err
+}
+
+func (l *layerStage) describe() migration.Stage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.told
+}
+
+func (l *layerStage) brought() migration.Layers {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.layers
+}
+
+// forgetLayers is called when all are there, or cannot be brought.
+func (s *stages) forgetLayers(l *layerStage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.layers, l)
+	s.ended = append(s.ended, l.describe())
+	s.ended = s.ended[max(0, len(s.ended)-keepStages):]
+}
+
+// layersStaged describes those that are under way.
+func (s *stages) layersStaged() []migration.Stage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []migration.Stage
+	for l := range s.layers {
+		list = append(list, l.describe())
+	}
+	return list
+}
+
+// candidates finds the nodes that a user named as ones to which a container may go.
+func (a *Agent) candidates(names []string) ([]identity.Node, error) {
+	var nodes []identity.Node
+	for _, name := range names {
+		node, err := a.peers.find(name)
+		if err != nil {
+			return nil, err
+		}
+		if err := migration.CheckRoute(a.self.Name, name); err != nil {
+			return nil, fmt.Errorf("%w: %w", errRefused, err)
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
+}
+
+// stageTo begins to bring the layers of a container that was just started to nodes to which it may go. It runs whether they get them
+// or not.
+func (a *Agent) stageTo(definition engine.Definition, nodes []identity.Node) {
+	for _, node := range nodes {
+		if _, err := a.stages.beginLayers(definition, node, 0); err != nil {
+			a.log.Warn("layers not staged", "container", definition.Name, "node", node.Name, "error", err)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// mappedFiles tells which files the processes of a container may write without a trace in the files' times: those that are
+// mapped so that what they write to memory is written to the file, and those that they write past the page cache. Mappings
+// that are not writable at the moment count: the kernel may make pages that are dirty already writable without a fault
+// (mm/mprotect.c, can_change_shared_pte_writable), and it is faults that change a file's times.
+func (a *Agent) mappedFiles(ctx context.Context, container string) (files.Mapped, error) {
+	pids, err := a.engine.Processes(ctx, container)
+	if err != nil {
+		return files.Mapped{}, err
+	}
+	mapped := files.Mapped{Inodes: map[uint64]bool{}, Paths: map[string]bool{}}
+	for _, pid := range pids {
+		if err := addMapped(&mapped, pid); err != nil {
+			return files.Mapped{}, err
+		}
+	}
+	return mapped, nil
+}
+
+// addMapped adds what a process may write so; nothing if it has ended.
+func addMapped(mapped *files.Mapped, pid int) error {
+	space, err := kernel.OpenAddressSpace(pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = space.Close() }()
+	mappings, err := space.Mappings()
+	if err != nil {
+		return err
+	}
+	direct, err := space.DirectWrites()
+	if err != nil {
+		return err
+	}
+	for _, m := range mappings {
+		if m.Shared && m.File {
+			mapped.Inodes[m.Inode], mapped.Paths[m.Name] = true, true
+			mapped.Paths[strings.ReplaceAll(m.Name, `\012`, "\n")] = true // the kernel writes a line feed so (fs/proc/task_mmu.c)
+		}
+	}
+	for _, f := range direct {
+		mapped.Inodes[f.Inode], mapped.Paths[f.Path] = true, true
+	}
+	return nil
+}

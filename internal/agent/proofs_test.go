@@ -1,0 +1,224 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/files/shared"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// newVolumeAgent is a test agent that can be asked for the places of volumes.
+func newVolumeAgent(t *testing.T) *Agent {
+	t.Helper()
+	a := newTestAgent(t)
+	var err error
+	if a.engine, err = embedded.New(embedded.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: a.images}); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func bind(directory string) engine.Volume {
+	return engine.Volume{Kind: engine.Bind, Source: directory, Path: "/x"}
+}
+
+// TestLeftTokensAreRemoved ends an agent between the making of tokens and their removal.
+func TestLeftTokensAreRemoved(t *testing.T) {
+	a := newVolumeAgent(t)
+	host, gone := t.TempDir(), t.TempDir()
+	left, err := a.claim([]engine.Volume{bind(host), bind(gone)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		t.Fatal(err)
+	}
+	notes := a.leftProofs()
+	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 || len(notes) != 1 {
+		t.Fatalf("tokens %v, notes %v, %v", entries, notes, err)
+	}
+	a.removeProofs(notes) // by the next agent
+	if entries, err := os.ReadDir(host); err != nil || len(entries) != 0 {
+		t.Errorf("tokens left: %v, %v", entries, err)
+	}
+	if notes := a.leftProofs(); len(notes) != 0 {
+		t.Errorf("notes left: %v", notes)
+	}
+	for _, made := range left.made {
+		_ = made.Remove()
+	}
+	// A note that names something else does no harm.
+	precious := filepath.Join(host, "precious")
+	note, err := json.Marshal([]string{precious, "/etc/../etc/passwd"})
+	if err == nil {
+		err = os.WriteFile(precious, nil, 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(a.proofsDir(), "00.json"), note, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.removeProofs(a.leftProofs())
+	if _, err := os.Stat(precious); err != nil {
+		t.Error("a file that is no token was removed")
+	}
+}
+
+// TestProofOfAPeer is asked for tokens where none can be, and for one that is there.
+func TestProofOfAPeer(t *testing.T) {
+	a := newVolumeAgent(t)
+	host := t.TempDir()
+	claim, err := shared.NewClaim(host, shared.NewName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = claim.Remove() })
+	entries, err := os.ReadDir(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := entries[0].Name()
+	for what, one := range map[string]*api.Proof{
+		"nothing":      {},
+		"no name":      {Volume: encodeVolume(bind(host))},
+		"outside":      {Volume: encodeVolume(bind(host)), File: "../" + filepath.Base(host) + "/" + name},
+		"not clean":    {Volume: encodeVolume(bind(host + "/../" + filepath.Base(host))), File: name},
+		"relative":     {Volume: encodeVolume(bind("tmp")), File: name},
+		"no kind":      {Volume: &api.Volume{Kind: "x", Source: host, Path: "/x"}, File: name},
+		"no volume":    {Volume: &api.Volume{Name: "../../" + host, Path: "/x"}, File: name},
+		"of the agent": {Volume: encodeVolume(bind(filepath.Join(a.config.StateDir, "volumes"))), File: name},
+		"memory":       {Volume: &api.Volume{Kind: "tmpfs", Path: host}, File: name},
+	} {
+		if answer, err := a.answerProof(one); err == nil {
+			t.Errorf("%s is answered: %+v", what, answer)
+		}
+	}
+	answer, err := a.answerProof(&api.Proof{Volume: encodeVolume(bind(host)), File: name})
+	if err == nil {
+		err = claim.Check(answer)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClaimsAreJudged: what a node says of tokens is believed only if its answer is where it must be.
+func TestClaimsAreJudged(t *testing.T) {
+	a := newVolumeAgent(t)
+	host := t.TempDir()
+	tokens, err := a.claim([]engine.Volume{bind(host), bind(filepath.Join(host, "none"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := shared.Find(host, filepath.Base(tokens.files[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := &api.Proven{Token: found.Token, Reply: found.Reply}
+	if p := tokens.check(0, good); !p.shared || p.oneWay {
+		t.Errorf("a proof: %+v", p)
+	}
+	if p := tokens.check(1, good); p.shared || p.why == "" || !p.unsure {
+		t.Errorf("where there was no token: %+v", p)
+	}
+	if p := tokens.check(0, &api.Proven{Error: "read-only"}); p.shared || !p.unsure {
+		t.Errorf("not answered: %+v", p)
+	}
+	if p := tokens.check(0, &api.Proven{}); p.shared || p.oneWay || p.unsure || p.why == "" {
+		t.Errorf("not found: %+v", p)
+	}
+	if p := tokens.check(0, &api.Proven{Token: found.Reply, Reply: found.Token}); p.shared || !p.oneWay {
+		t.Errorf("lies: %+v", p)
+	}
+	if err := tokens.remove(); err != nil || len(a.leftProofs()) > 0 {
+		t.Errorf("tokens not removed: %v", err)
+	}
+}
+
+func TestComing(t *testing.T) {
+	definition := engine.Definition{Volumes: []engine.Volume{
+		{Name: "data", Path: "/data"}, {Name: "shared", Path: "/s", Stays: true}, {Kind: engine.Tmpfs, Path: "/fast"},
+	}}
+	offer := func(volumes ...migration.VolumeMoved) *api.Offer {
+		document, err := json.Marshal(volumes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &api.Offer{TreesBytes: 100, VolumesJson: document}
+	}
+	c, err := comingOf(definition, offer(migration.VolumeMoved{Volume: "data", Bytes: 30, Files: 3}, migration.VolumeMoved{Volume: "/fast", Bytes: 20},
+		migration.VolumeMoved{Volume: "shared", Bytes: 40}, migration.VolumeMoved{Volume: "none", Bytes: 50}))
+	if err != nil || c.rest != 50 || c.memory != 20 || len(c.volumes) != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, bad := range []*api.Offer{
+		offer(migration.VolumeMoved{Volume: "data", Bytes: -1}), offer(migration.VolumeMoved{Volume: "data", Files: -1}),
+		offer(migration.VolumeMoved{Volume: "data", Bytes: 101}),
+		offer(migration.VolumeMoved{Volume: "data", Bytes: 60}, migration.VolumeMoved{Volume: "data", Bytes: 60}), {VolumesJson: []byte("{")},
+	} {
+		if c, err := comingOf(definition, bad); err == nil {
+			t.Errorf("%s: %+v", bad.VolumesJson, c)
+		}
+	}
+}
+
+// TestRoomOfVolumes wants volumes to be compared with the disks that they come to.
+func TestRoomOfVolumes(t *testing.T) {
+	a := newVolumeAgent(t)
+	definition := engine.Definition{Volumes: []engine.Volume{bind("/dev/shm/none/there"), {Kind: engine.Tmpfs, Path: "/fast", SizeBytes: 1 << 20}}}
+	examine := func(bytes, files, memory int64) int {
+		t.Helper()
+		coming := comingFiles{volumes: map[string]migration.VolumeMoved{"/x": {Bytes: bytes, Files: files}, "/fast": {Bytes: memory}}}
+		found, err := a.examineDisks(definition, coming)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(append(found, a.examineTmpfs(definition, coming)...))
+	}
+	for _, one := range []struct {
+		bytes, files, memory int64
+		want                 int
+	}{{1 << 10, 10, 1 << 10, 0}, {1 << 50, 10, 0, 1}, {1 << 10, 1 << 50, 0, 1}, {0, 0, 2 << 20, 1}, {1 << 50, 0, 2 << 20, 2}} {
+		if got := examine(one.bytes, one.files, one.memory); got != one.want {
+			t.Errorf("%+v: %d problems", one, got)
+		}
+	}
+	if err := a.syncVolumes(engine.Definition{Volumes: []engine.Volume{bind(t.TempDir()), bind("/none/there"), {Name: "none", Path: "/n"}}}); err != nil {
+		t.Errorf("sync: %v", err)
+	}
+	if found := a.ofTheNode("/etc/x"); !found {
+		t.Error("a part of /etc can be taken away")
+	}
+	for path, want := range map[string]bool{"/": true, "/usr": true, "/home": true, "/home/ann": false, "/srv/data": false, "/var": true, filepath.Dir(a.config.StateDir): true, "/etcetera": false} {
+		if got := a.ofTheNode(path); got != want {
+			t.Errorf("%s is a part of the machine: %v", path, got)
+		}
+	}
+}
+
+// TestPatiently: what never ends keeps nobody who does not want it any more.
+func TestPatiently(t *testing.T) {
+	never, enough := make(chan struct{}), errors.New("enough")
+	defer close(never)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	err := patiently(ctx, func() error {
+		<-never
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		t.Errorf("it returned %v", err)
+	}
+	if err := patiently(t.Context(), func() error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("it returned %v", err)
+	}
+}

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// Stage begins a copy, or brings one up to date, and tells of it until a round of it is whole, or it has ended.
+func (s *localService) Stage(request *api.StageRequest, stream grpc.ServerStreamingServer[api.StageUpdate]) error {
+	if request.LayersOnly {
+		return wireError(s.agent.stageLayers(request, stream))
+	}
+	g, err := s.agent.stages.begin(stream.Context(), request)
+	if err != nil {
+		return wireError(err)
+	}
+	before := g.describe().Rounds
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		told := g.describe()
+		document, err := json.Marshal(told)
+		if err != nil {
+			return wireError(err)
+		}
+		if err := stream.Send(&api.StageUpdate{StageJson: document}); err != nil {
+			return err
+		}
+		if told.State == migration.StageEnded || told.State == migration.StageReady && told.Rounds > before {
+			return nil
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-g.done:
+		case <-ticker.C:
+		}
+	}
+}
+
+// stageLayers brings layers only, and tells of it until all are there, or cannot be brought.
+func (a *Agent) stageLayers(request *api.StageRequest, stream grpc.ServerStreamingServer[api.StageUpdate]) error {
+	if err := migration.CheckBandwidthLimit(request.BandwidthLimitBitsPerSecond); err != nil {
+		return fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	container, err := a.inspect(stream.Context(), request.Container)
+	if err != nil {
+		return err
+	}
+	nodes, err := a.candidates([]string{request.Node})
+	if err != nil {
+		return err
+	}
+	l, err := a.stages.beginLayers(container.Definition, nodes[0], request.BandwidthLimitBitsPerSecond)
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		told := l.describe()
+		document, err := json.Marshal(told)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&api.StageUpdate{StageJson: document}); err != nil || told.State != migration.StageLayers {
+			return err
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-l.done:
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesReply, error) {
+	list := s.agent.stages.list()
+	for _, b := range s.agent.bases.list() {
+		list = append(list, b.describe())
+	}
+	for _, o := range s.agent.footprints.list() {
+		list = append(list, o.describe())
+	}
+	reply := &api.StagesReply{}
+	for _, one := range list {
+		document, err := json.Marshal(one)
+		if err != nil {
+			return nil, wireError(err)
+		}
+		reply.StagesJson = append(reply.StagesJson, document)
+	}
+	return reply, nil
+}
+
+// Unstage removes a copy at the node where the container is, or at the one where the copy is.
+func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest) (*api.UnstageReply, error) {
+	g, err := s.agent.stages.find(request.Container, request.Node)
+	if err == nil {
+		g.cancel(errStageRemoved)
+		return &api.UnstageReply{}, wireError(waitFor(ctx, g.done))
+	}
+	for _, b := range s.agent.bases.list() {
+		if b.from == request.Node && called(request.Container, b.definition.ID, b.definition.Name) {
+			b.drop(errBaseRemoved)
+			return &api.UnstageReply{}, nil
+		}
+	}
+	for _, o := range s.agent.footprints.list() {
+		if o.target == request.Node && called(request.Container, o.definition.ID, o.definition.Name) {
+			s.agent.footprints.drop(o.definition.ID)
+			return &api.UnstageReply{}, nil
+		}
+	}
+	return nil, wireError(fmt.Errorf("remove a copy: %w", err))
+}

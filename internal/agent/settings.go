@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// settings of a migration, which its user may change while it is under way.
+type settings struct {
+	mu     sync.Mutex
+	values migration.Settings
+}
+
+func (s *settings) get() migration.Settings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.values
+}
+
+func (s *settings) set(values migration.Settings) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.values = values
+}
+
+// change applies what a user wants changed, all of it or nothing.
+func (s *settings) change(request *api.SetRequest) (migration.Settings, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	values := s.values
+	if request.DowntimeTargetSeconds != nil {
+		values.DowntimeTarget = seconds(*request.DowntimeTargetSeconds)
+	}
+	if request.MaxRounds != nil {
+		values.MaxRounds = int(*request.MaxRounds)
+	}
+	if request.BandwidthLimitBitsPerSecond != nil {
+		values.BandwidthLimit = *request.BandwidthLimitBitsPerSecond
+	}
+	if request.OnNoConvergence != nil {
+		values.OnNoConvergence = migration.NoConvergence(*request.OnNoConvergence)
+	}
+	values, err := values.Complete()
+	if err != nil {
+		return values, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	s.values = values
+	return values, nil
+}
+
+// change applies what a user wants changed of a migration from this node.
+func (s *source) change(request *api.SetRequest) error {
+	values, err := s.settings.change(request)
+	if err != nil {
+		return err
+	}
+	s.limiter.SetRate(values.BandwidthLimit)
+	return nil
+}

@@ -1,0 +1,260 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/drain"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// openDrain opens the two connections over which pages follow that stay here. It is done before the freeze, which must not
+// wait for that, and again whenever they broke.
+func (s *source) openDrain(ctx context.Context) error {
+	pair := rand.Text() // a connection of an earlier try may come late
+	urgent, err := s.dialDrain(ctx, purposeUrgent, pair)
+	if err != nil {
+		return err
+	}
+	push, err := s.dialDrain(ctx, purposePush, pair)
+	if err != nil {
+		return errors.Join(err, urgent.Close())
+	}
+	if s.drain == nil {
+		d := &draining{mayPush: make(chan struct{})}
+		s.setDrain(d)
+		s.move.tracker.drains(d.report, d.bytes)
+	}
+	s.drain.connected(urgent, push)
+	return nil
+}
+
+func (s *source) setDrain(d *draining) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drain = d
+}
+
+// drainDialTimeout bounds one try to reach the target: a link that is down tells nobody, and the next try may succeed.
+const drainDialTimeout = 5 * time.Second
+
+func (s *source) dialDrain(ctx context.Context, purpose, pair string) (*stream.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, drainDialTimeout)
+	defer cancel()
+	options := s.agent.streamOptions()
+	options.Workers, options.Beside, options.Limiter = 1, s.data, &s.limiter
+	// The codec stays: a session that leaves the link nearly empty cannot see whether the link is the limit.
+	switch purpose {
+	case purposeUrgent:
+		options.Urgent, options.Codec = true, stream.S2
+	case purposePush:
+		options.Polite, options.ExpectedBitsPerSecond, options.Codec = true, s.bandwidth(), s.codec()
+	}
+	session, err := s.dialSession(ctx, stream.Hello{Purpose: purpose, Pair: pair}, options)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s for the pages that stayed here: %w", s.target.Name, err)
+	}
+	return session, nil
+}
+
+// codec is what gets most through the link, as far as is known.
+func (s *source) codec() stream.Codec {
+	if s.data == nil {
+		return stream.Choose(0, s.agent.cores).Codec
+	}
+	return s.data.Codec()
+}
+
+// bandwidth is what the link is known to carry, in bits per second; 0: nothing is known.
+func (s *source) bandwidth() float64 {
+	if s.data == nil { // this agent was started after the container had been handed over
+		return 0
+	}
+	return cmp.Or(s.linkSeen(), s.move.tracker.linkSeen().BandwidthBitsPerSecond)
+}
+
+// What is touched first leaves in the freeze: a round trip for each page would be longer.
+const (
+	touchedTime  = 20 * time.Millisecond // of the link
+	leastTouched = 16                    // pages
+	mostSoon     = 256                   // pages that follow before all others
+)
+
+// leaveLate tells the target which pages come later. Those that will be touched at once leave now.
+func (s *source) leaveLate(ctx context.Context) error {
+	m := s.memory
+	if !m.pages.Leaving() {
+		return nil
+	}
+	touched, err := s.departure.Touched(s.imagesDir())
+	if err != nil {
+		s.agent.log.Warn("what the container touches first is not known, and will be asked for", "container", s.definition.Name, "error", err)
+	}
+	most := max(leastTouched, int(m.carries()*touchedTime.Seconds())/memory.PageSize())
+	_, err = m.round(ctx, func(ctx context.Context, sink memory.Sink) (memory.RoundStats, error) {
+		return m.pages.SendLate(ctx, sink, touched, most)
+	})
+	if err != nil {
+		return err
+	}
+	m.touched = touched
+	m.late, m.hot, err = m.pages.Late()
+	if err != nil {
+		return err
+	}
+	var encoded bytes.Buffer
+	if err := memory.EncodeMap(&encoded, m.late); err != nil {
+		return err
+	}
+	return s.section(kindLate, "", encoded.Bytes())
+}
+
+// beginDrain begins to send what is wanted of what stayed here, as soon as all that the restore needs has left: the restore may
+// touch some of it. What nobody waits for stays until the container runs: it would take the processor from the restore.
+func (s *source) beginDrain(ctx context.Context) error {
+	if s.memory == nil || s.drain == nil {
+		return nil
+	}
+	late := countPages(s.memory.late)
+	s.drain.stays(late)
+	if late == 0 {
+		s.drain.disconnect()
+		s.setDrain(nil)
+		s.move.tracker.drains(nil, nil)
+		return nil
+	}
+	soon, err := s.memory.pages.Soon(s.memory.touched, mostSoon)
+	if err != nil {
+		s.agent.log.Warn("what the container touches next is not known, and will be asked for", "container", s.definition.Name, "error", err)
+	}
+	config := drain.ServerConfig{
+		Late: s.memory.late, Hot: s.memory.hot, Soon: soon, Known: s.pages.had, Key: s.pages.key, Push: s.drain.mayPush,
+	}
+	if err := s.makeServer(ctx, config); err != nil {
+		return err
+	}
+	s.drain.serve(s.agent.ctx)
+	return nil
+}
+
+func countPages(maps []memory.TaskMap) (pages int64) {
+	for _, m := range maps {
+		for _, area := range m.Areas {
+			pages += int64(area.Pages)
+		}
+	}
+	return pages
+}
+
+// makeServer makes what gives the pages of the frozen processes. If nobody says which stayed here the target will.
+func (s *source) makeServer(ctx context.Context, config drain.ServerConfig) error {
+	pids, err := s.agent.engine.Processes(ctx, s.definition.ID)
+	if err != nil && !errors.Is(err, engine.ErrNotFound) { // an earlier agent may have come as far as that
+		return err
+	}
+	pages, err := memory.OpenFrozen(pids)
+	if err != nil {
+		return err
+	}
+	config.Pages, config.Report, config.Silence = pages, s.drain.heard, s.agent.config.peerTimeout()
+	server, err := drain.NewServer(config)
+	if err != nil {
+		return errors.Join(err, pages.Close())
+	}
+	since := time.Now()
+	if resumed := s.move.record().Resumed; !resumed.IsZero() { // by the target's clock: good enough for a report
+		since = resumed
+	}
+	s.drain.have(pages, server, since)
+	return nil
+}
+
+// drainPages stays until the target has all pages that stayed here. If the connections break it fails, and is tried again
+// until an operator says that it need not.
+func (s *source) drainPages(ctx context.Context) error {
+	if s.drain == nil && s.memory != nil { // nothing stayed here
+		return nil
+	}
+	if s.move.record().Resolved {
+		return s.endDrain()
+	}
+	if s.drain == nil || !s.drain.serving() {
+		if err := s.reopenDrain(ctx); err != nil {
+			return err
+		}
+	}
+	s.drain.begin()
+	err := s.drain.wait(ctx)
+	if errors.Is(err, drain.ErrSource) { // to try again would not bring them back
+		return &problemsError{[]migration.Problem{{
+			What: "memory of " + s.definition.Name + " here", Why: err.Error(), Remedy: fmt.Sprintf(
+				`it is lost; decide at %s: "godwit migration resolve %s --runs-at target --missing-pages fail" or kill`, s.target.Name, s.id()),
+		}}}
+	}
+	if err != nil {
+		return fmt.Errorf("pages to %s: %w", s.target.Name, err)
+	}
+	if err := s.drain.incomplete(); err != nil {
+		return fmt.Errorf("pages to %s: %w", s.target.Name, err)
+	}
+	if err := s.drain.killed(); err != nil {
+		return s.lost(err)
+	}
+	return s.endDrain()
+}
+
+// reopenDrain goes on after the connections broke, or this agent was started again. The target says what it lacks.
+func (s *source) reopenDrain(ctx context.Context) error {
+	if err := s.openDrain(ctx); err != nil {
+		return err
+	}
+	if !s.drain.made() {
+		if err := s.makeServer(ctx, drain.ServerConfig{}); err != nil {
+			return err
+		}
+	}
+	s.drain.serve(s.agent.ctx)
+	return nil
+}
+
+// lost makes a refusal of a container that is no more at the target, whose copy here is whole.
+func (s *source) lost(err error) error {
+	return &problemsError{[]migration.Problem{{
+		What: s.definition.Name + " at " + s.target.Name, Why: err.Error(), Remedy: s.decideRemedy(),
+	}}}
+}
+
+// mayTakeBack refuses to let the container go on here that has been handed over, if it is not here any more, or if the target
+// is well and takes its memory.
+func (s *source) mayTakeBack(ctx context.Context) error {
+	if s.move.record().State != migration.Committed {
+		return nil // the machine says whether there is something to resolve
+	}
+	one, err := s.agent.engine.Inspect(ctx, s.definition.ID)
+	if errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen {
+		return fmt.Errorf("%w: the frozen copy of %s is not here any more: it runs at %s or nowhere", errRefused, s.definition.Name, s.target.Name)
+	}
+	s.mu.Lock() // a step may be at it
+	d := s.drain
+	s.mu.Unlock()
+	if err == nil && d != nil && d.healthy(s.agent.config.peerTimeout()) {
+		return fmt.Errorf("%w: %s takes the memory of %s, as far as is known: if it is lost, that is known after some seconds", errRefused, s.target.Name, s.definition.Name)
+	}
+	return err
+}
+
+// endDrain ends it, wherever it is. Doing nothing is success.
+func (s *source) endDrain() error {
+	if s.drain == nil {
+		return nil
+	}
+	return s.drain.close()
+}

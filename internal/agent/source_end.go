@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// destroy removes the frozen copy, once the target has on disk what it received: in the freeze it had no time for that.
+// An operator who says that the container runs at the target may say so because that node cannot be asked.
+func (s *source) destroy(ctx context.Context) error {
+	kept := make(chan struct{})
+	go func() { // while the target's disk is busy
+		defer close(kept)
+		s.keepFootprint(ctx)
+	}()
+	err := s.awaitCopy(ctx)
+	<-kept
+	if err != nil {
+		return err
+	}
+	if err := s.agent.engine.Destroy(ctx, s.definition.ID, s.stay()); err != nil {
+		return err
+	}
+	s.forgetShared(ctx)
+	return nil
+}
+
+// awaitCopy waits until the copy here is not needed any more.
+func (s *source) awaitCopy(ctx context.Context) error {
+	if s.move.record().Resolved {
+		return nil
+	}
+	err := s.awaitDurable(ctx)
+	if status.Code(err) == codes.DataLoss {
+		return s.lossy(err)
+	}
+	if err != nil {
+		return fmt.Errorf("files at %s: %s", s.target.Name, plain(err))
+	}
+	return nil
+}
+
+func (s *source) awaitDurable(ctx context.Context) error {
+	return s.control.askFor(ctx, durableTimeout, func(ctx context.Context, peer api.PeerClient) error {
+		_, err := peer.Durable(ctx, &api.DurableRequest{Migration: s.id()})
+		return err
+	})
+}
+
+// lossy makes a refusal of a target that does not know whether it still has the files: the copy here is the only one
+// that is whole for sure, and an operator has to decide.
+func (s *source) lossy(err error) error {
+	return &problemsError{[]migration.Problem{{What: "files at " + s.target.Name, Why: plain(err), Remedy: s.decideRemedy()}}}
+}
+
+// decideRemedy is what an operator can do who has to decide.
+func (s *source) decideRemedy() string {
+	return fmt.Sprintf(
+		`decide: "godwit migration resolve %s --runs-at source" goes on with the frozen copy here, "--runs-at target" gives it away`, s.id())
+}
+
+// durableTimeout bounds how long a busy disk may take; the step is tried again.
+const durableTimeout = time.Minute
+
+func (s *source) cleanup(ctx context.Context) error {
+	err := errors.Join(s.unprepare(ctx), s.untrack(ctx))
+	return errors.Join(err, s.agent.network.Detach(s.definition.ID), s.straighten())
+}
+
+// straighten forgets the way to a container that has come home: it is the one that packets take anyway.
+func (s *source) straighten() error {
+	address := s.definition.Network.Address
+	home, err := s.agent.network.Home(address)
+	if err != nil || home != s.target.Number {
+		return err
+	}
+	return s.agent.network.Unroute(address)
+}

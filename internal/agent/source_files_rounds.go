@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// What is supposed of reading: files that have to be looked at again in the freeze are in the page cache, mostly.
+const readBytesPerSecond = 1e9
+
+const (
+	fileRoundsShrink   = 0.8 // a round that leaves more than this part of what the one before left has not helped
+	fileRoundsPatience = 2   // so many of them in a row, and more will not help either
+)
+
+// copyFiles sends the files while the container runs, again and again what has changed meanwhile, until what is left takes
+// a part of the downtime that is wanted, or does not get less. Memory comes after that: it changes faster.
+func (s *source) copyFiles(ctx context.Context) error {
+	if err := s.openFiles(ctx); err != nil {
+		return fmt.Errorf("open a connection for files to %s: %w", s.target.Name, err)
+	}
+	began, useless, before := time.Now(), 0, time.Duration(0)
+	for {
+		if _, err := s.files.round(ctx); err != nil {
+			return err
+		}
+		settings, rounds := s.settings.get(), len(s.files.history)
+		left := s.filesTakeInFreeze()
+		// What has changed in the first round only the second one finds; if the first was short it cannot be much.
+		guessed := rounds == 1 && s.files.history[0].Duration > settings.DowntimeTarget/2
+		why := ""
+		if before > 0 && left > time.Duration(fileRoundsShrink*float64(before)) {
+			useless++
+		} else {
+			useless = 0
+		}
+		switch {
+		case !guessed && left <= settings.DowntimeTarget/2:
+			return nil
+		case useless >= fileRoundsPatience:
+			why = "more rounds do not make it less"
+		case settings.MaxRounds > 0 && rounds >= settings.MaxRounds:
+			why = "that many were allowed"
+		case settings.Timeout > 0 && time.Since(began) > settings.Timeout/2:
+			why = "half of the time that is allowed is over"
+		case s.turn.wanted():
+			why = "a user wanted it"
+		}
+		if why != "" {
+			return s.filesDoNotConverge(left, why)
+		}
+		if !guessed {
+			before = left
+			s.move.tracker.expectFiles(left)
+		}
+	}
+}
+
+// filesDoNotConverge goes on, or gives up if that was chosen. A hybrid cannot help: nothing runs without its files.
+func (s *source) filesDoNotConverge(left time.Duration, why string) error {
+	what := fmt.Sprintf("after %d rounds the files that change take about %d ms of the freeze, and %s", len(s.files.history), left.Milliseconds(), why)
+	if s.settings.get().OnNoConvergence == migration.GiveUp {
+		return fmt.Errorf("%w: %s, and giving up was chosen; allow a longer --downtime-target, or choose --on-no-convergence %s",
+			errNotConverging, what, migration.StopAndCopy)
+	}
+	s.move.tracker.decided(what)
+	return nil
+}
+
+// filesTakeInFreeze is how long a freeze is longer for the files: what changed lately changes again, what may have changed
+// unseen is read again, and all is looked at.
+func (s *source) filesTakeInFreeze() time.Duration {
+	if len(s.files.history) == 0 {
+		return 0
+	}
+	last := s.files.history[len(s.files.history)-1]
+	seconds := float64(last.UnsettledBytes) / readBytesPerSecond
+	if bytes := s.bytesPerSecond(); bytes > 0 && len(s.files.history) > 1 {
+		seconds += float64(last.SentBytes) / bytes
+	} else if bytes > 0 { // of the first round all is new
+		seconds += float64(last.UnsettledBytes) / bytes
+	}
+	return last.ScanTime + time.Duration(seconds*float64(time.Second))
+}
+
+// followFiles does a round of files if the last was long ago, in comparison to what a round costs.
+func (s *source) followFiles(ctx context.Context) error {
+	const share = 10 // of the time goes to rounds in which nothing has changed
+	last := s.files.history[len(s.files.history)-1]
+	if time.Since(s.files.at) < share*last.Duration {
+		return nil
+	}
+	_, err := s.files.round(ctx)
+	return err
+}

@@ -1,0 +1,350 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// memorySource carries a container's memory to the target in rounds while it runs, and what is left in the freeze.
+type memorySource struct {
+	pages    *memory.Source
+	sink     *pageSender
+	settings *settings
+	tracker  *tracker
+	throttle *throttle
+	since    int  // the first round since the container was throttled last
+	fits     bool // the rounds ended because what was left fitted the downtime that is wanted
+	history  []memory.RoundStats
+	sent     func() stream.Counters
+	carries  func() float64       // bytes per second that get through
+	files    func() time.Duration // that the files make the freeze longer
+	frozen   bool
+	late     []memory.TaskMap // pages that follow when the container was handed over, in the end
+	hot      []memory.TaskMap // of these, those that it will probably touch soon
+	touched  []memory.Want    // pages that it will touch first
+	mode     migration.Mode
+	fault    func(ctx context.Context, step, when string) error // nil: nothing goes wrong
+}
+
+// overhead is how long a container is frozen for all but its memory, beside the round trip: expected, until there is a
+// measurement of this very container.
+const overhead = 40 * time.Millisecond
+
+// switchoverTime is kept of a migration's time limit for what comes after the rounds.
+const switchoverTime = time.Second
+
+// errNotConverging is told when the user wants that rather than a longer downtime.
+var errNotConverging = errors.New("the container writes its memory faster than it can be sent")
+
+// rounds sends the memory while the container runs, again and again what was written meanwhile, until the rest fits the
+// downtime that is wanted.
+func (s *source) rounds(ctx context.Context) error {
+	defer s.guard(ctx)()
+	if err := s.copyFiles(ctx); err != nil {
+		return err
+	}
+	if err := s.openPages(ctx); err != nil {
+		return err
+	}
+	m := s.newMemorySource()
+	s.memory = m
+	m.throttle.watch(ctx)
+	if s.move.tracker.spec.Mode == migration.PostCopy {
+		m.pages.Leave() // only what cannot follow is sent
+	}
+	s.turn.may(m.pages)
+	defer s.turn.may(nil)
+	for {
+		stats, err := m.round(ctx, m.pages.Round)
+		if err == nil {
+			err = s.followFiles(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		decision := m.decide()
+		m.tracker.expectDowntime(decision)
+		s.agent.log.Debug("round", "migration", s.id(), "number", stats.Number, "pages", stats.Pages,
+			"seconds", stats.Duration.Seconds(), "verdict", decision.Verdict.String(), "reason", decision.Reason)
+		if s.turn.wanted() {
+			m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: a user wanted it", m.tracker.roundsSoFar()))
+			return nil
+		}
+		if done, err := m.act(ctx, decision); done || err != nil {
+			return err
+		}
+	}
+}
+
+// act does what a decision says, and tells whether the rounds are over.
+func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done bool, err error) {
+	rounds := m.tracker.roundsSoFar()
+	switch decision.Verdict {
+	case memory.Continue:
+		return false, nil
+	case memory.Switch:
+		m.fits = true
+		m.tracker.decided(fmt.Sprintf("switchover after %d rounds: %s", rounds, decision.Reason))
+		return true, nil
+	case memory.NotConverging:
+	}
+	chosen := m.settings.get().OnNoConvergence
+	if chosen == migration.TurnHybrid || m.pages.Leaving() {
+		m.pages.Leave()
+		m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: %s", rounds, decision.Reason))
+		return true, nil
+	}
+	if chosen == migration.GiveUp {
+		return true, fmt.Errorf("%w: %s, and giving up was chosen; allow a longer --downtime-target, or choose --on-no-convergence %s",
+			errNotConverging, decision.Reason, migration.StopAndCopy)
+	}
+	if chosen == migration.Throttle && !decision.Bounded {
+		slower, err := m.throttle.slower(ctx, decision.DirtyingRateBytesPerSecond, m.rawThroughput())
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return true, err
+		}
+		if slower {
+			m.since = len(m.history)
+			return false, nil
+		}
+	}
+	m.tracker.decided(fmt.Sprintf("%s after %d rounds: %s", migration.StopAndCopy, rounds, decision.Reason))
+	return true, nil
+}
+
+// catchUpRounds bounds the rounds after all else is prepared.
+const catchUpRounds = 5
+
+// catchUp sends what was written while the freeze was prepared. If that took long, on a busy disk for example, one round
+// may not bring what is left down to what it was.
+func (m *memorySource) catchUp(ctx context.Context) error {
+	for range catchUpRounds {
+		if _, err := m.round(ctx, m.pages.Round); err != nil {
+			return err
+		}
+		if !m.fits || m.decide().Verdict != memory.Continue {
+			break
+		}
+	}
+	return nil
+}
+
+func (s *source) newMemorySource() *memorySource {
+	var pages *memory.Source
+	if s.base != nil {
+		pages, s.base = s.base.pages, nil
+	} else {
+		// Also in the steps that follow: this one's context has ended then.
+		processes := func() ([]int, error) { return s.agent.engine.Processes(s.agent.ctx, s.definition.ID) }
+		pages = memory.NewSource(memory.SourceConfig{Processes: processes})
+	}
+	m := &memorySource{
+		pages:    pages,
+		sink:     s.pages,
+		settings: &s.settings, tracker: s.move.tracker, sent: s.sent, carries: s.bytesPerSecond, files: s.filesTakeInFreeze, mode: s.move.tracker.spec.Mode,
+		throttle: &throttle{engine: s.agent.engine, container: s.definition.ID, tracker: s.move.tracker},
+	}
+	if s.agent.config.Faults {
+		m.fault = s.move.fault
+	}
+	return m
+}
+
+// round does one round, and tells of it. A round while the container runs is over when its pages are in place.
+func (m *memorySource) round(ctx context.Context, do func(context.Context, memory.Sink) (memory.RoundStats, error)) (memory.RoundStats, error) {
+	m.sink.fault = m.faultIn(ctx)
+	start, wire, before := time.Now(), m.wireBytes(), m.sink.Stats()
+	stats, err := do(ctx, m.sink)
+	if err == nil && !stats.Final {
+		err = m.sink.settle(ctx, func(missing []memory.TaskMap) error {
+			_, err := m.pages.Again(ctx, m.sink, missing)
+			return err
+		})
+	}
+	if err != nil {
+		return stats, err
+	}
+	took := m.sink.Stats().Minus(before)
+	stats.Pages, stats.UnchangedPages = took.Pages-took.UnchangedPages, stats.UnchangedPages+took.UnchangedPages
+	stats.SentBytes = took.FrameBytes
+	if stats.Final {
+		m.tracker.round(stats, took, 0)
+		return stats, nil
+	}
+	stats.SentBytes, stats.Duration = m.wireBytes()-wire, time.Since(start)
+	m.history = append(m.history, stats)
+	m.tracker.precopied(m.wireBytes())
+	m.tracker.round(stats, took, m.decide().ExpectedDowntime)
+	return stats, nil
+}
+
+func (m *memorySource) wireBytes() uint64 { return m.sent().Sent[kindPages].WireBytes }
+
+// decide tells what comes after the rounds so far.
+func (m *memorySource) decide() memory.Decision {
+	link := m.tracker.linkSeen()
+	frozen := overhead + m.files() + time.Duration(link.RTTSeconds*float64(time.Second))
+	settings := m.settings.get()
+	policy := memory.Policy{
+		Budget: max(settings.DowntimeTarget-frozen, settings.DowntimeTarget/4), Overhead: frozen, MaxRounds: settings.MaxRounds,
+		Since: m.since, Patience: m.throttle.patience(),
+	}
+	if m.mode == migration.Hybrid {
+		policy.Patience = 1 // what is left follows; more rounds only send it again
+	}
+	if settings.Timeout > 0 {
+		policy.Timeout = max(settings.Timeout-switchoverTime, settings.Timeout/2)
+	}
+	return memory.Decide(m.history, m.carries(), policy)
+}
+
+// bytesPerSecond is how much gets through: what the link took when it was the limit, or what it was measured to carry if it
+// never was.
+func (s *source) bytesPerSecond() float64 {
+	bits := s.linkSeen()
+	if bits == 0 {
+		bits = s.move.tracker.linkSeen().BandwidthBitsPerSecond
+	}
+	if limit := s.settings.get().BandwidthLimit; limit > 0 {
+		bits = min(bits, limit)
+	}
+	return bits / 8
+}
+
+// rawThroughput is how many bytes of memory that is, if pages go on to need as much each as in the last round.
+func (m *memorySource) rawThroughput() float64 {
+	last := m.history[len(m.history)-1]
+	if last.SentBytes == 0 {
+		return m.carries()
+	}
+	return m.carries() * float64(last.Bytes()) / float64(last.SentBytes)
+}
+
+// foresee tells how much memory the container will take at the target, and refuses what its limit there does not allow. Once
+// it runs there is no way back.
+func (m *memorySource) foresee(limit int64) error {
+	use, err := m.pages.Use()
+	if err != nil {
+		return err
+	}
+	m.tracker.memoryGrows(use.Whole - use.Parts)
+	if limit > 0 && use.Whole+use.Shared > limit && use.Whole > use.Parts {
+		return refuse([]engine.Problem{{
+			What: "the container's memory",
+			Why: fmt.Sprintf("its processes share memory copy-on-write, which each of them has for itself after this: then they take "+
+				"%d MiB, and its limit is %d MiB", (use.Whole+use.Shared)>>20, limit>>20),
+			Remedy: "move it with --mode cold, or give it a higher limit",
+		}})
+	}
+	return nil
+}
+
+// leaveShared has the dump leave out what the processes share, if it can; otherwise it is not carried here.
+func (m *memorySource) leaveShared(departure engine.Departure) error {
+	inodes, err := m.pages.Shared()
+	if err != nil || len(inodes) == 0 {
+		return err
+	}
+	left, err := departure.LeaveShared(inodes)
+	if err != nil || left {
+		return err
+	}
+	return m.pages.GiveShared("CRIU dumps it")
+}
+
+// last sends what was written last.
+func (m *memorySource) last(ctx context.Context) error {
+	m.frozen = true
+	_, err := m.round(ctx, m.pages.Final)
+	return err
+}
+
+// Faults can happen in the middle of a round: there are no steps of these names.
+const (
+	faultPage     = "page"      // while the container runs
+	faultLastPage = "last-page" // while it is frozen
+)
+
+// faultIn makes happen in a round what a test asked for.
+func (m *memorySource) faultIn(ctx context.Context) func() error {
+	if m.fault == nil {
+		return nil
+	}
+	step := faultPage
+	if m.frozen {
+		step = faultLastPage
+	}
+	return func() error { return m.fault(ctx, step, "before") }
+}
+
+// beside runs one thing beside another. What it returns is told what has become of the other, waits for the one and returns
+// the error of both. If the other has failed the one is given up: it may take long, and a frozen container waits for it.
+func beside(ctx context.Context, one func(context.Context) error) (wait func(other error) error) {
+	ctx, giveUp := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- one(ctx) }()
+	return func(other error) error {
+		defer giveUp()
+		if other == nil {
+			return <-done
+		}
+		giveUp()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			return errors.Join(other, err)
+		}
+		return other
+	}
+}
+
+// finish sends what is left after the dump, which changes a few pages itself, and the map of all that there must be.
+func (s *source) finishMemory(ctx context.Context) error {
+	m := s.memory
+	if _, err := m.round(ctx, m.pages.Final); err != nil {
+		return err
+	}
+	left, err := s.departure.LeftOut(s.imagesDir())
+	if err != nil {
+		return err
+	}
+	_, err = m.round(ctx, func(ctx context.Context, sink memory.Sink) (memory.RoundStats, error) {
+		return m.pages.Complete(ctx, sink, left)
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.leaveLate(ctx); err != nil {
+		return err
+	}
+	maps, err := m.pages.Map()
+	if err != nil {
+		return err
+	}
+	var encoded bytes.Buffer
+	if err := memory.EncodeMap(&encoded, maps); err != nil {
+		return err
+	}
+	number, err := m.sink.Barrier(ctx) // The target waits for it before it looks at the map.
+	if err != nil {
+		return err
+	}
+	return s.section(kindMap, strconv.FormatUint(number, 10), encoded.Bytes())
+}
+
+// untrack leaves nothing of the tracking in the processes. After a crash of the agent the kernel has seen to that.
+func (s *source) untrack(ctx context.Context) error {
+	m := s.memory
+	if m == nil { // after a crash nobody knows whether it was throttled
+		return s.agent.engine.Throttle(ctx, s.definition.ID, 0)
+	}
+	s.memory = nil
+	return errors.Join(m.throttle.end(ctx), m.pages.Close())
+}

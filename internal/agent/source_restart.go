@@ -1,0 +1,222 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// This file has what the source does otherwise in mode restart: the container is stopped, and not frozen and dumped.
+
+// examineAnew finds what stands against stopping the container here and starting it at the target.
+func (s *source) examineAnew(ctx context.Context) error {
+	problems, err := s.agent.engine.ExamineAnew(ctx, s.definition.ID)
+	if err == nil {
+		err = refuse(problems)
+	}
+	if err != nil {
+		return err
+	}
+	ports, err := s.agent.engine.Ports(ctx, s.definition.ID)
+	if err != nil {
+		return err
+	}
+	if err := s.describe(ctx); err != nil {
+		return err
+	}
+	s.move.tracker.expect(s.offered.TreesBytes)
+	s.offered.PortsJson, err = json.Marshal(ports)
+	return err
+}
+
+// remedyPatience bounds how long a remedy is looked into.
+const remedyPatience = 2 * time.Second
+
+// restartRemedy names mode restart where it would do.
+func (a *Agent) restartRemedy(ctx context.Context, id string, problems []engine.Problem) []engine.Problem {
+	if len(problems) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, remedyPatience)
+	defer cancel()
+	if anew, err := a.engine.ExamineAnew(ctx, id); err != nil || len(anew) > 0 {
+		return problems // it would not help, as far as is known
+	}
+	problems = slices.Clone(problems)
+	for i, p := range problems {
+		problems[i].Remedy = "move it with --mode restart: its files move, and its processes start anew there"
+		if p.Remedy != "" {
+			problems[i].Remedy = p.Remedy + "; or " + problems[i].Remedy
+		}
+	}
+	return problems
+}
+
+// checkpoints copies the files while the container runs: as often as was asked for, or as helps.
+func (s *source) checkpoints(ctx context.Context) error {
+	defer s.guard(ctx)()
+	wanted := s.settings.get().Checkpoints
+	switch {
+	case wanted == migration.NoCheckpoints:
+		return s.makeFiles(ctx)
+	case wanted == 0:
+		return s.copyFiles(ctx)
+	}
+	if err := s.openFiles(ctx); err != nil {
+		return fmt.Errorf("open a connection for files to %s: %w", s.target.Name, err)
+	}
+	for n := range wanted {
+		if _, err := s.files.round(ctx); err != nil {
+			return err
+		}
+		if n > 0 { // what changes is known then
+			s.move.tracker.expectFiles(s.filesTakeInFreeze())
+		}
+	}
+	return nil
+}
+
+// prepareStop does what takes time and need not be done when the container has been stopped.
+func (s *source) prepareStop(ctx context.Context) error {
+	defer s.guard(ctx)()
+	hold, err := s.agent.network.Prepare(s.definition.Network.Address)
+	if err != nil {
+		return err
+	}
+	s.hold = hold
+	link, err := s.data.Warm(ctx, stream.Budget{})
+	if err != nil {
+		return err
+	}
+	s.move.tracker.clock(link.Clock)
+	if len(s.files.history) > 0 && s.settings.get().Checkpoints == 0 {
+		err = s.followFiles(ctx)
+	}
+	s.closeFiles() // what is left goes over the other one
+	return err
+}
+
+// holdNew has those who want to connect wait, until a container runs again that they can connect to. All that belongs to
+// connections that there are goes on to the container: it can bring them to their end.
+func (s *source) holdNew() error {
+	s.held = true
+	return s.hold.StartRequests(network.Local(s.definition.ID))
+}
+
+// stop ends the container.
+func (s *source) stop(ctx context.Context) error {
+	at, err := s.agent.engine.Halt(ctx, s.definition.ID)
+	if !at.IsZero() {
+		s.move.tracker.frozen(at)
+	}
+	if err != nil {
+		return err
+	}
+	s.setAimable(s.hold)
+	return nil
+}
+
+// stoppedNow tells whether no process of the container is left here.
+func (s *source) stoppedNow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
+}
+
+// setAimable notes the hold that the target may have aimed at itself; nil: none (any more).
+func (s *source) setAimable(hold *network.Hold) {
+	s.aiming.Lock() // not while it is being aimed
+	defer s.aiming.Unlock()
+	s.aimable = hold
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = hold != nil
+}
+
+// aim turns to the target what does not open a connection, because it is ready for that: answers to what its copy asks others
+// while it runs on trial. What belongs to a connection of the container that was stopped is reset there at once.
+func (s *source) aim() error {
+	s.aiming.Lock()
+	defer s.aiming.Unlock()
+	if s.aimable == nil || !s.move.record().Final {
+		return nil // the target has no say in this, or no longer
+	}
+	return s.aimable.StartRequests(network.Via(s.target.Name))
+}
+
+// mapped tells which files are mapped by processes; after the stop there are none.
+func (s *source) mapped(ctx context.Context) (files.Mapped, error) {
+	if s.stoppedNow() {
+		return files.Mapped{}, nil
+	}
+	return s.agent.mappedFiles(ctx, s.definition.ID)
+}
+
+// movable leaves out the trees that do not move in a mode: what is in memory ends with the processes that are stopped.
+func (s *source) movable(trees []files.Tree) []files.Tree {
+	if s.move.tracker.spec.Mode != migration.Restart {
+		return trees
+	}
+	return slices.DeleteFunc(trees, func(t files.Tree) bool { return t.Kind == files.Memory })
+}
+
+// sendFiles sends what has changed in the files of the container that was stopped.
+func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
+	if err := s.handOverShared(ctx); err != nil {
+		return nil, err
+	}
+	for _, round := range []freezeRound{s.files.trees.Final, s.files.trees.Last} {
+		if err := s.files.freeze(ctx, s.out, round); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(finalMarker{})
+}
+
+// revive starts the container again that was stopped here. Nothing of the old one's connections may be in the way of the new
+// one, so it gets a network of its own; those who want to connect go on waiting until it is healthy.
+func (s *source) revive(ctx context.Context) error {
+	s.setAimable(nil)
+	halted, err := s.agent.engine.Halted(ctx, s.definition.ID)
+	if err != nil || !halted {
+		return err
+	}
+	if err := s.renewNetwork(ctx); err != nil {
+		return fmt.Errorf("network of %s: %w", s.definition.Name, err)
+	}
+	s.forgetShared(ctx) // what was on trial at the target may have written there
+	health, err := s.agent.engine.Revive(ctx, s.definition.ID)
+	if err != nil {
+		return err
+	}
+	s.move.tracker.decided("started again at " + s.agent.self.Name + ": " + health)
+	return nil
+}
+
+func (s *source) renewNetwork(ctx context.Context) error {
+	if s.hold == nil { // of an agent that was killed
+		hold, err := s.agent.network.Prepare(s.definition.Network.Address)
+		if err != nil {
+			return err
+		}
+		s.hold, s.held = hold, true
+	}
+	if err := s.hold.Start(); err != nil { // nothing leaves or comes while there is nobody
+		return err
+	}
+	if err := s.agent.network.Detach(s.definition.ID); err != nil {
+		return err
+	}
+	if _, err := s.agent.attach(ctx, s.definition); err != nil {
+		return err
+	}
+	return s.hold.StartRequests(network.Local(s.definition.ID))
+}

@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/network"
+)
+
+// prepare does all that a dump needs and that takes time.
+func (s *source) prepare(ctx context.Context) error {
+	if s.restarts() {
+		return s.prepareStop(ctx)
+	}
+	defer s.guard(ctx)()
+	if err := s.examineAgain(ctx); err != nil {
+		return err
+	}
+	if err := s.releaseShared(ctx); err != nil { // so that little is left for the freeze
+		return err
+	}
+	if err := mountMemory(s.imagesDir()); err != nil {
+		return err
+	}
+	departure, err := s.agent.engine.Depart(ctx, s.definition.ID, engine.DepartOptions{LeaveMemory: s.memory != nil})
+	if err != nil {
+		return err
+	}
+	s.departure = departure
+	if s.hold, err = s.agent.network.Prepare(s.definition.Network.Address); err != nil {
+		return err
+	}
+	if err := s.warm(ctx); err != nil {
+		return err
+	}
+	if s.memory == nil {
+		return s.makeFiles(ctx)
+	}
+	if _, err := s.files.round(ctx); err != nil {
+		return err
+	}
+	if err := s.memory.foresee(s.definition.Limits.MemoryBytes); err != nil {
+		return err
+	}
+	if s.memory.pages.Leaving() {
+		if err := s.openDrain(ctx); err != nil {
+			return err
+		}
+	}
+	return s.memory.catchUp(ctx)
+}
+
+// unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
+func (s *source) unprepare(ctx context.Context) error {
+	var err error
+	if s.departure != nil {
+		err = s.departure.Close()
+	} else {
+		err = s.agent.engine.Thaw(ctx, s.definition.ID)
+	}
+	if s.hold != nil && !s.held {
+		err = errors.Join(err, s.hold.Close())
+		s.hold = nil
+	}
+	err = errors.Join(err, s.endDrain())
+	// An agent that was killed may have left both of them mounted.
+	err = errors.Join(err, unmountMemory(s.imagesDir()), unmountMemory(s.footprintDir()))
+	return errors.Join(err, os.RemoveAll(filepath.Dir(s.imagesDir())))
+}
+
+// settledQuickly is how long what a catching up has left may grow again without another one.
+const settledQuickly = 10 * time.Millisecond
+
+// holdPackets has packets for the container wait: those that open connections first, so that none is half open when it is
+// frozen. That may take a round trip, or more.
+func (s *source) holdPackets(ctx context.Context) error {
+	if s.restarts() {
+		return s.holdNew()
+	}
+	s.held = true
+	return s.settle(ctx)
+}
+
+// settle has no connection be on its way in or out, and then holds all packets.
+func (s *source) settle(ctx context.Context) error {
+	if err := s.hold.StartNew(network.Local(s.definition.ID)); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.departure.Settle(ctx); err != nil {
+		return err
+	}
+	if s.memory != nil && s.memory.fits && !s.memory.pages.Leaving() && time.Since(began) > settledQuickly {
+		if _, err := s.memory.round(ctx, s.memory.pages.Round); err != nil {
+			return err
+		}
+	}
+	return s.hold.Start()
+}
+
+// release lets held packets go, in order. After a crash of the agent there is no queue left, only a route to set.
+func (s *source) release(ctx context.Context, to network.Destination) error {
+	if s.hold == nil && to == network.Local(s.definition.ID) {
+		return s.agent.routeHere(ctx, s.definition)
+	}
+	if s.hold == nil {
+		return s.agent.network.Route(s.definition.Network.Address, to)
+	}
+	if err := s.hold.Release(ctx, to, 0); err != nil {
+		return err
+	}
+	s.move.tracker.held(s.hold.Stats())
+	s.hold, s.held = nil, false
+	return nil
+}
+
+func (s *source) freeze(ctx context.Context) (time.Time, error) {
+	at, err := s.departure.Freeze(ctx)
+	for errors.Is(err, engine.ErrUnsettled) {
+		if err = s.settle(ctx); err == nil {
+			at, err = s.departure.Freeze(ctx)
+		}
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	s.move.tracker.frozen(at)
+	if s.memory != nil {
+		if err := s.memory.throttle.end(ctx); err != nil { // what CRIU runs in its processes counts as theirs
+			return time.Time{}, err
+		}
+	}
+	// It takes effect long before CRIU looks at the sockets; the change of the packet filter takes longer to return.
+	done := make(chan error, 1)
+	go func() { done <- s.agent.network.Silence(s.definition.Network.Address) }()
+	s.silenced = sync.OnceValue(func() error { return <-done })
+	return time.Time{}, nil
+}
+
+// thaw lets the container go on here. It is heard again first: what it sends at once is not lost.
+func (s *source) thaw(ctx context.Context) error {
+	err := s.endDrain()
+	if s.silenced != nil {
+		_ = s.silenced() // the dump has told it
+	}
+	return errors.Join(err, s.agent.network.EndSilence(s.definition.Network.Address), s.agent.engine.Thaw(ctx, s.definition.ID))
+}
+
+// dump writes the execution state into memory, and sends what only grows while it does.
+func (s *source) dump(ctx context.Context) error {
+	defer s.guard(ctx)()
+	if s.memory != nil {
+		if err := s.memory.leaveShared(s.departure); err != nil {
+			return errors.Join(err, s.silenced())
+		}
+	}
+	s.sender = newStateSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
+	complete := make(chan struct{})
+	followed := make(chan error, 1)
+	go func() { followed <- s.sender.follow(ctx, complete) }()
+	last := func(context.Context) error { return nil }
+	if s.memory != nil {
+		last = s.memory.last
+	}
+	copied := beside(ctx, func(ctx context.Context) error { return s.files.freeze(ctx, s.out, s.files.trees.Final) })
+	sent := beside(ctx, last)
+	err := s.departure.Dump(ctx, s.imagesDir())
+	close(complete)
+	err = copied(sent(err))
+	return errors.Join(err, <-followed, s.silenced())
+}
+
+// forward lets the held packets go to the target, and all that comes after them.
+func (s *source) forward(ctx context.Context) error {
+	s.setAimable(nil)
+	return s.release(ctx, network.Via(s.target.Name))
+}

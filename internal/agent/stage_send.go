@@ -1,0 +1,318 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// The sections of a stage's data connection beside those of the image and of pages, which are the same as a migration's. Each
+// is answered by one of the same kind and name.
+const (
+	kindOffer = "offer" // content: api.Envelope
+	kindTaken = "taken" // name: the migration that goes on with the copy
+)
+
+// maxStageOffer bounds an offer and its answer.
+const maxStageOffer = 1 << 20
+
+// offer connects to the target and asks it to take the copy. It returns what the target has not of the image.
+func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
+	problems, err := g.agent.engine.Examine(ctx, g.definition.ID)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := g.agent.chooseVolumes(ctx, g.spec.Mode, g.definition, g.node, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := refuse(append(problems, chosen.problems...)); err != nil {
+		return nil, err
+	}
+	moving := g.definition
+	moving.Volumes = chosen.volumes
+	offer, err := g.agent.makeOffer(ctx, g.spec, moving, chosen.moved)
+	if err != nil {
+		return nil, err
+	}
+	g.tell(func(told *migration.Stage) { told.ExpectedBytes = offer.MemoryBytes })
+	g.most = maxClaims(offer)
+	if err := g.connect(ctx); err != nil {
+		return nil, err
+	}
+	content, err := proto.Marshal(&api.Envelope{Offer: offer})
+	if err == nil {
+		err = g.out.whole(kindOffer, "", content)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, err := g.expect(ctx, kindOffer, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := g.measure(ctx); err != nil {
+		return nil, fmt.Errorf("measure the way to %s: %w", g.node.Name, err)
+	}
+	return decodeStageAnswer(answer)
+}
+
+// decodeStageAnswer reads what the target says to an offer.
+func decodeStageAnswer(content []byte) (*api.Reservation, error) {
+	var envelope api.Envelope
+	if err := proto.Unmarshal(content, &envelope); err != nil {
+		return nil, fmt.Errorf("answer of the target: %w", err)
+	}
+	if envelope.Message == nil || envelope.Reservation == nil {
+		return nil, errors.New("the target answered something else")
+	}
+	message, err := decodeMessage(envelope.Message)
+	if err != nil {
+		return nil, err
+	}
+	if len(message.Problems) > 0 {
+		return nil, &problemsError{message.Problems}
+	}
+	return envelope.Reservation, nil
+}
+
+func (g *stage) connect(ctx context.Context) error {
+	sender, err := newPageSender(g.sent)
+	if err != nil {
+		return err
+	}
+	conn, err := wire.Dial(ctx, g.agent.id, g.node.Address, g.node.Name)
+	if err != nil {
+		return err
+	}
+	options := g.agent.streamOptions()
+	options.Limiter = &g.limiter
+	data, err := stream.Open(ctx, conn, stream.Hello{Migration: g.spec.ID, Purpose: purposeStage}, options)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	data.Adapt(nil)
+	g.tell(func(*migration.Stage) {
+		g.data, g.sender, g.out = data, sender, &sections{data: data, sent: func(int64) {}}
+		data.SetRate(g.settings.BandwidthLimit)
+	})
+	context.AfterFunc(g.ctx, func() { // what is being written waits no longer
+		sender.Fail(context.Cause(g.ctx))
+		_ = data.Abort(plain(context.Cause(g.ctx)))
+	})
+	go g.listen(data)
+	go watchLink(g.ctx, data, g.agent.config.stagePatience(), func(err error) { g.cancel(g.lost(err)) })
+	return nil
+}
+
+func (g *stage) lost(err error) error { return fmt.Errorf("connection to %s: %w", g.node.Name, err) }
+
+// listen passes on what the target answers, and ends the stage when the connection ends.
+func (g *stage) listen(data *stream.Session) {
+	for {
+		section, err := data.Next()
+		switch {
+		case err != nil:
+		case section.Kind == kindPlaced:
+			err = g.sender.hearPlaced(section)
+		case section.Kind == kindClaims:
+			err = g.sender.hearClaims(section, g.most)
+		default:
+			err = g.hearAnswer(section)
+		}
+		if err != nil {
+			g.cancel(g.lost(err))
+			return
+		}
+	}
+}
+
+// hearAnswer passes a section on to who waits for it.
+func (g *stage) hearAnswer(section stream.Section) error {
+	content, err := io.ReadAll(io.LimitReader(section, maxStageOffer+1))
+	if err != nil {
+		return err
+	}
+	if len(content) > maxStageOffer {
+		return fmt.Errorf("an answer of more than %d bytes", maxStageOffer)
+	}
+	select {
+	case g.answers <- stageAnswer{section.Kind, section.Name, content}:
+		return nil
+	case <-g.ctx.Done():
+		return context.Cause(g.ctx)
+	}
+}
+
+// stageAnswer is a section that the target has sent.
+type stageAnswer struct {
+	kind, name string
+	content    []byte
+}
+
+// expect sends what is written and waits for an answer.
+func (g *stage) expect(ctx context.Context, kind, name string) ([]byte, error) {
+	if err := g.data.Flush(); err != nil {
+		return nil, err
+	}
+	select {
+	case answer := <-g.answers:
+		if answer.kind != kind || answer.name != name {
+			return nil, fmt.Errorf("%s answers %.40q %.40q to %s %s", g.node.Name, answer.kind, answer.name, kind, name)
+		}
+		return answer.content, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// bringImage has the target get what it has not of the image.
+func (g *stage) bringImage(ctx context.Context, missing *api.Reservation) error {
+	if !missing.GetMissingImage() && len(missing.GetMissingLayers()) == 0 {
+		return nil
+	}
+	layers := &transfer{id: g.spec.ID, node: g.node.Name, limiter: &g.limiter, sent: g.sent}
+	g.tell(func(*migration.Stage) { g.layers = layers })
+	_, err := g.agent.bringImage(ctx, bringing{
+		node: g.node, image: g.definition.ImageID, layers: g.definition.Layers, transfer: layers, bandwidth: g.bandwidth(),
+	})
+	return err
+}
+
+// bandwidth is what the way to the other node lets through, as far as it may be used.
+func (g *stage) bandwidth() float64 {
+	link := g.describe().BandwidthBitsPerSecond
+	g.mu.Lock()
+	limit := g.settings.BandwidthLimit
+	g.mu.Unlock()
+	if limit > 0 && (link == 0 || limit < link) {
+		return limit
+	}
+	return link
+}
+
+// measure chooses the codec by what the link carries.
+func (g *stage) measure(ctx context.Context) error {
+	link, err := g.data.Warm(ctx, stream.Budget{})
+	if err != nil {
+		return err
+	}
+	g.agent.peers.noteLink(g.node.Name, link)
+	g.tell(func(told *migration.Stage) { told.BandwidthBitsPerSecond = link.BandwidthBitsPerSecond })
+	return g.data.SetCodec(stream.Choose(link.BandwidthBitsPerSecond, g.agent.cores).Codec)
+}
+
+// round sends what was written since the last one, and waits until the target has it.
+func (g *stage) round(ctx context.Context) error {
+	before, began := g.describe(), time.Now().UTC()
+	stats, err := g.pages.Round(ctx, g.sender)
+	if err != nil {
+		return err
+	}
+	if stats.Tasks == 0 {
+		return errStageGone
+	}
+	err = g.sender.settle(ctx, func(missing []memory.TaskMap) error {
+		_, err := g.pages.Again(ctx, g.sender, missing)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	sent := g.describe().SentBytes
+	g.tell(func(told *migration.Stage) {
+		told.State, told.Fresh = migration.StageReady, began
+		told.Rounds++
+		told.MemoryBytes += int64(stats.Bytes())
+		told.RoundBytes, told.DirtyingRate = sent-before.SentBytes, stats.DirtyingRate()
+	})
+	return nil
+}
+
+// take lets a migration go on from the copy. It waits for a round that is under way, which from now on may take as much of
+// the link as the migration may. Nil: there is nothing to go on from.
+func (g *stage) take(ctx context.Context, id string, limit float64, sent func(bytes int64)) (*takenBase, error) {
+	g.tell(func(*migration.Stage) {
+		g.watcher = sent
+		if g.data != nil {
+			g.data.SetRate(limit)
+		}
+	})
+	base := make(chan *takenBase)
+	select {
+	case g.claims <- stageClaim{ctx: ctx, migration: id, base: base}:
+	case <-g.done:
+		return nil, nil
+	case <-ctx.Done():
+		g.tell(func(*migration.Stage) { // it goes on as before
+			g.watcher = nil
+			if g.data != nil {
+				g.data.SetRate(g.settings.BandwidthLimit)
+			}
+		})
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case taken := <-base:
+		return taken, nil
+	case <-g.done:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// handOver ends the stage, and gives its tracker to a migration when the target has given the copy to the same.
+func (g *stage) handOver(ctx context.Context, claim stageClaim) error {
+	if err := g.out.whole(kindTaken, claim.migration, nil); err != nil {
+		return err
+	}
+	if _, err := g.expect(ctx, kindTaken, claim.migration); err != nil {
+		return err
+	}
+	select {
+	case claim.base <- &takenBase{pages: g.pages, sender: g.sender, stage: g.describe()}:
+		g.pages = nil
+	case <-claim.ctx.Done():
+	}
+	return errStageTaken
+}
+
+// stageBase takes over what was staged at the target, or ends it: a container's memory has one tracker.
+func (s *source) stageBase(ctx context.Context) error {
+	g := s.agent.stages.of(s.definition.ID)
+	if g == nil {
+		return nil
+	}
+	if g.node.Name != s.target.Name || !s.move.tracker.spec.Mode.MemoryAhead() {
+		return s.agent.stages.drop(ctx, s.definition.ID, fmt.Errorf("migration %s began, which did not go on from it", s.id()))
+	}
+	base, err := g.take(ctx, s.id(), s.settings.get().BandwidthLimit, s.move.tracker.transferred)
+	if err != nil || base == nil {
+		return err
+	}
+	s.base = base
+	s.move.tracker.decided(fmt.Sprintf("goes on from the copy that was staged at %s, %d rounds, the last %s before",
+		s.target.Name, base.stage.Rounds, time.Since(base.stage.Fresh).Round(time.Second)))
+	return nil
+}
+
+// dropBase ends the tracking of what was taken over and not used.
+func (s *source) dropBase() error {
+	base := s.base
+	s.base = nil
+	if base == nil {
+		return nil
+	}
+	return base.pages.Close()
+}

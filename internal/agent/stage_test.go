@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+func TestPacer(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var p pacer
+	if !p.due(now) {
+		t.Error("the first round is not due")
+	}
+	for _, test := range []struct{ took, pause time.Duration }{
+		{time.Millisecond, minPause}, {time.Second, 9 * time.Second}, {time.Minute, 9 * time.Minute},
+	} {
+		p.did(now, now.Add(test.took))
+		due := now.Add(test.took + test.pause)
+		if p.due(due.Add(-time.Nanosecond)) || !p.due(due) {
+			t.Errorf("after a round of %s the next is not due %s later", test.took, test.pause)
+		}
+	}
+}
+
+func TestCalled(t *testing.T) {
+	for reference, want := range map[string]bool{"web": true, "0a1b": true, "": false, "we": false, "0b": false} {
+		if called(reference, "0a1b2c", "web") != want {
+			t.Errorf("%q: %v", reference, !want)
+		}
+	}
+}
+
+// TestOneStagePerContainer: there is one tracker of a container's memory.
+func TestOneStagePerContainer(t *testing.T) {
+	a := newTestAgent(t)
+	s := newStages(a)
+	stageAt := func(container, node string) *stage {
+		return newStage(a, migration.Spec{}, engine.Definition{ID: container, Name: "web"}, identity.Node{Name: node})
+	}
+	first := stageAt("c1", "b")
+	if g, again, err := s.add(first); g != first || again || err != nil {
+		t.Fatalf("the first: again %v, %v", again, err)
+	}
+	if g, again, err := s.add(stageAt("c1", "b")); g != first || !again || err != nil {
+		t.Errorf("at the same node: again %v, %v", again, err)
+	}
+	if _, _, err := s.add(stageAt("c1", "c")); !errors.Is(err, engine.ErrBusy) || !strings.Contains(err.Error(), "stage rm web b") {
+		t.Errorf("at another node: %v", err)
+	}
+	if _, again, err := s.add(stageAt("c2", "c")); again || err != nil {
+		t.Errorf("another container: again %v, %v", again, err)
+	}
+	if g, err := s.find("web", "b"); g != first || err != nil {
+		t.Errorf("find: %v", err)
+	}
+	if _, err := s.find("web", "z"); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("find what is not there: %v", err)
+	}
+	first.cancel(errStageRemoved)
+	s.forget(first)
+	list := s.list()
+	if len(list) != 2 || list[1].ContainerID != "c1" || s.of("c1") != nil {
+		t.Errorf("after its end: %+v", list)
+	}
+}
+
+// TestStageIsNotTakenWhenItEnds: a migration that waits for a stage does without it when that ends.
+func TestStageIsNotTakenWhenItEnds(t *testing.T) {
+	a := newTestAgent(t)
+	g := newStage(a, migration.Spec{}, engine.Definition{ID: "c1"}, identity.Node{Name: "b"})
+	go close(g.done)
+	if base, err := g.take(t.Context(), testMigration, 0, func(int64) {}); base != nil || err != nil {
+		t.Errorf("%+v, %v", base, err)
+	}
+	waiting := newStage(a, migration.Spec{}, engine.Definition{ID: "c1"}, identity.Node{Name: "b"})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := waiting.take(ctx, testMigration, 0, func(int64) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("of a migration that was cancelled: %v", err)
+	}
+}
+
+func TestStageAnswer(t *testing.T) {
+	problem := []migration.Problem{{What: "memory", Why: "too little"}}
+	message, err := encodeMessage(migration.Message{Kind: migration.KindReserved, Problems: problem})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		envelope *api.Envelope
+		want     string
+	}{
+		"refused":     {&api.Envelope{Message: message, Reservation: &api.Reservation{}}, "too little"},
+		"no message":  {&api.Envelope{Reservation: &api.Reservation{}}, "something else"},
+		"no room":     {&api.Envelope{Message: &api.Message{}}, "something else"},
+		"no document": {&api.Envelope{Message: &api.Message{ProblemsJson: []byte("{")}, Reservation: &api.Reservation{}}, "message"},
+	} {
+		content, err := proto.Marshal(test.envelope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeStageAnswer(content); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := decodeStageAnswer([]byte{255}); err == nil {
+		t.Error("what is no message is accepted")
+	}
+}

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// fileTarget takes a container's files into the place where the container will find them: rounds over a connection of
+// their own, and what comes in the freeze over the migration's.
+type fileTarget struct {
+	once  sync.Once
+	ended chan struct{} // closed when no rounds come over a connection of their own (any more)
+
+	stopping sync.Mutex         // never held while anything is waited for
+	stop     context.CancelFunc // of that connection; nil: there is none
+
+	mu     sync.Mutex    // held while a round is applied, which may wait for the source
+	mirror *files.Mirror // nil: nothing has come
+	whole  bool          // the last round has come
+}
+
+// take takes one round. What was made is removed if it fails, by discard.
+func (f *fileTarget) take(ctx context.Context, t *target, section io.Reader) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mirror == nil {
+		f.mirror = files.NewMirror(t.arrival.TreePath, t.treesLimit())
+	}
+	if f.whole {
+		return errors.New("files come after the last round of them")
+	}
+	last, err := f.mirror.Round(ctx, section)
+	f.whole = last
+	return err
+}
+
+// finish tells whether all files are in place.
+func (f *fileTarget) finish() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.whole {
+		return errors.New("the final marker comes before the last round of files")
+	}
+	return f.mirror.Close()
+}
+
+// attachFiles takes the connection for rounds, and returns when no more come.
+func (t *target) attachFiles(ctx context.Context, data *stream.Session) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if !t.files.begin(stop) {
+		return errors.New("a second connection for the files of one migration, or one that comes when it has ended")
+	}
+	defer close(t.files.ended)
+	defer context.AfterFunc(ctx, func() { _ = data.Close() })()
+	select {
+	case <-t.arrived:
+	case <-t.move.done:
+		return nil
+	case <-ctx.Done():
+		return nil
+	}
+	for number := 0; ; number++ {
+		section, err := data.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && section.Kind != kindFiles {
+			err = fmt.Errorf("a section %.40q comes over the connection for files", section.Kind)
+		}
+		if err == nil {
+			err = t.files.take(ctx, t, section)
+		}
+		if err == nil {
+			err = tellApplied(data, number)
+		}
+		if err != nil {
+			_ = data.Abort(plain(err)) // the source gives up, and hears why
+			return err
+		}
+	}
+}
+
+// begin tells whether this is the one connection that is taken.
+func (f *fileTarget) begin(stop context.CancelFunc) bool {
+	first := false
+	f.once.Do(func() {
+		first = true
+		f.stopping.Lock()
+		defer f.stopping.Unlock()
+		f.stop = stop
+	})
+	return first
+}
+
+// tellApplied tells the source that a round is in place.
+func tellApplied(data *stream.Session, number int) error {
+	if err := data.Begin(kindPlaced, strconv.Itoa(number)); err != nil {
+		return err
+	}
+	return errors.Join(data.End(), data.Push())
+}
+
+// undo has nothing more be written, now or later, and removes what was. A round that is just being applied is not waited for:
+// the source may have stopped in the middle of it.
+func (f *fileTarget) undo() error {
+	f.once.Do(func() { close(f.ended) })
+	f.stopping.Lock()
+	stop := f.stop
+	f.stopping.Unlock()
+	if stop != nil {
+		stop()
+	}
+	<-f.ended
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mirror == nil {
+		return nil
+	}
+	mirror := f.mirror
+	f.mirror = nil
+	return mirror.Undo()
+}

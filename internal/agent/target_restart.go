@@ -1,0 +1,182 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files/shared"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
+)
+
+// This file has what the target does otherwise in mode restart: the container is started from the files that came.
+
+// maxPorts bounds what a source says of the ports of a container.
+const maxPorts = 1 << 12
+
+func (t *target) restarts() bool { return t.move.tracker.spec.Mode == migration.Restart }
+
+// expect has the engine prepare what is to come.
+func (t *target) expect(ctx context.Context, netns string) (engine.Arrival, error) {
+	if !t.restarts() {
+		return t.agent.engine.Arrive(ctx, t.definition, netns)
+	}
+	ports, err := decodePorts(t.offer.PortsJson)
+	if err != nil {
+		return nil, err
+	}
+	hold, err := t.agent.network.Prepare(t.definition.Network.Address)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	t.hold = hold
+	t.mu.Unlock()
+	return t.agent.engine.ArriveAnew(ctx, t.definition, netns, ports)
+}
+
+func decodePorts(document []byte) ([]engine.Port, error) {
+	if len(document) == 0 {
+		return nil, nil
+	}
+	var ports []engine.Port
+	if err := json.Unmarshal(document, &ports); err != nil {
+		return nil, fmt.Errorf("%w: ports of the container: %w", errInvalid, err)
+	}
+	if len(ports) > maxPorts {
+		return nil, fmt.Errorf("%w: the container waits on %d ports, at most %d are looked for", errInvalid, len(ports), maxPorts)
+	}
+	for _, p := range ports {
+		if p.Protocol != "tcp" && p.Protocol != "udp" || p.Number == 0 {
+			return nil, fmt.Errorf("%w: the container waits on port %.20q %d", errInvalid, p.Protocol, p.Number)
+		}
+	}
+	return ports, nil
+}
+
+// receiveFiles takes what has changed last, and the final marker.
+func (t *target) receiveFiles(ctx context.Context) error {
+	for {
+		section, err := t.data.Next()
+		if err != nil {
+			return err
+		}
+		switch section.Kind {
+		case kindFiles:
+			err = t.files.take(ctx, t, section)
+		case kindFinal:
+			return t.final(section, newStateReceiver("", 0))
+		default:
+			err = fmt.Errorf("a section %.40q comes when the container was stopped", section.Kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// faultHealthy is where a fault can happen while the container runs on trial: there is no step of this name.
+const faultHealthy = "healthy"
+
+// startAnew starts the container on trial, and lets clients in when it is healthy. Before, it can ask others, and gets their
+// answers; nobody can ask it, so nothing that anybody has been told is lost if it does not become healthy.
+func (t *target) startAnew(ctx context.Context) (time.Time, error) {
+	t.agent.forgetShared(ctx, t.definition)
+	if err := t.holdNew(); err != nil {
+		return time.Time{}, err
+	}
+	at, err := t.arrival.Restore(ctx, func() error {
+		if err := t.move.fault(ctx, faultHealthy, "before"); err != nil {
+			return err
+		}
+		return t.move.mayResume(ctx)
+	})
+	if err != nil {
+		t.giveBackShared(ctx)
+		return time.Time{}, err
+	}
+	return at, t.letIn(t.agent.ctx) // it stays, whoever wants what now
+}
+
+// giveBackShared lets the source find in shared volumes what the container has written there while it was on trial: that is not
+// undone. It does what can be done in some seconds; the source starts its own copy again, whatever comes of it.
+func (t *target) giveBackShared(ctx context.Context) {
+	if !t.restarts() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackPatience)
+	defer cancel()
+	_, places, err := t.agent.staying(t.definition)
+	for _, place := range places {
+		err = errors.Join(err, patiently(ctx, func() error { return shared.Release(ctx, place, nil) }))
+	}
+	if err != nil {
+		t.agent.log.Warn("shared volumes not handed back", "container", t.definition.Name, "error", err)
+	}
+}
+
+const giveBackPatience = 10 * time.Second
+
+// holdNew has those who want to connect wait here, as they do at the source, and has the source send on what does not open a
+// connection. That it is not told costs the container the answers to what it asks.
+func (t *target) holdNew() error {
+	t.mu.Lock()
+	hold := t.hold
+	t.holding = true
+	t.mu.Unlock()
+	if err := hold.StartRequests(network.Local(t.definition.ID)); err != nil {
+		return err
+	}
+	if t.data.Begin(kindAimed, "") == nil && t.data.End() == nil {
+		_ = t.data.Push()
+	}
+	return nil
+}
+
+// takeHold gives the hold to who ends it.
+func (t *target) takeHold() (hold *network.Hold, holding bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.hold, t.holding
+}
+
+func (t *target) dropHold() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hold, t.holding = nil, false
+}
+
+// letIn lets those who have waited here connect to the container, and all that come after them.
+func (t *target) letIn(ctx context.Context) error {
+	hold, _ := t.takeHold()
+	if hold == nil {
+		return t.agent.routeHere(ctx, t.definition)
+	}
+	if err := hold.Release(ctx, network.Local(t.definition.ID), 0); err != nil {
+		return err
+	}
+	t.dropHold()
+	return nil
+}
+
+// turnBack sends those who have waited here to the source, where the container is started again.
+func (t *target) turnBack(ctx context.Context) error {
+	hold, holding := t.takeHold()
+	if hold == nil {
+		return nil
+	}
+	err := error(nil)
+	if holding {
+		err = hold.Release(ctx, network.Via(t.move.tracker.spec.Source), 0)
+	} else {
+		err = hold.Close()
+	}
+	if err == nil {
+		t.dropHold()
+	}
+	return err
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// throttle slows a container down that writes its memory faster than it can be sent.
+type throttle struct {
+	engine    engine.Engine
+	container string
+	tracker   *tracker
+
+	cpus float64 // that it may use; 0: not throttled
+	// What it had used, and when, at the begin and when it was last slowed down.
+	used time.Duration
+	at   time.Time
+}
+
+const (
+	// leastThrottle is with how little a container is left, in processors. If that does not help, nothing does.
+	leastThrottle = 0.01
+	// throttleStep is the least by which each step slows it down.
+	throttleStep = 0.7
+)
+
+// watch begins to look at how much processor time the container uses.
+func (t *throttle) watch(ctx context.Context) {
+	if used, err := t.engine.CPUTime(ctx, t.container); err == nil { // if not, slower tells
+		t.used, t.at = used, time.Now()
+	}
+}
+
+// slower lets the container use so much less processor time that it should write half as fast as its memory can be sent,
+// if it writes in proportion. Many programs write the same pages again and again, so several steps may be needed. False:
+// it has the least already.
+func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bool, error) {
+	if t.cpus > 0 && t.cpus <= leastThrottle {
+		return false, nil
+	}
+	used, err := t.engine.CPUTime(ctx, t.container)
+	if err != nil {
+		t.tracker.decided(fmt.Sprintf("not throttled: %s", err))
+		return false, err
+	}
+	cpus := (used - t.used).Seconds() / time.Since(t.at).Seconds()
+	if t.cpus > 0 {
+		cpus = min(cpus, t.cpus)
+	}
+	before, share := cpus, throttleStep
+	if dirtying > 0 {
+		share = min(share, throughput/2/dirtying)
+	}
+	cpus = max(leastThrottle, before*share)
+	if err := t.engine.Throttle(ctx, t.container, cpus); err != nil {
+		t.tracker.decided(fmt.Sprintf("not throttled: %s", err))
+		return false, err
+	}
+	t.cpus, t.used, t.at = cpus, used, time.Now()
+	t.tracker.throttled(cpus, t.at)
+	t.tracker.decided(fmt.Sprintf("throttled to %.2f processors after %d rounds; it used %.2f", cpus, t.tracker.roundsSoFar(), before))
+	return true, nil
+}
+
+// patience is after how many rounds that do not help something else is tried: sooner once it is throttled, because then
+// it is known that it does not converge by itself.
+func (t *throttle) patience() int {
+	if t.cpus > 0 {
+		return 1
+	}
+	return 0
+}
+
+// end lets the container use what it may use.
+func (t *throttle) end(ctx context.Context) error {
+	if t.cpus == 0 {
+		return nil
+	}
+	if err := t.engine.Throttle(ctx, t.container, 0); err != nil {
+		return err
+	}
+	t.cpus = 0
+	t.tracker.throttled(0, time.Now())
+	return nil
+}

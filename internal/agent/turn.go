@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/godwit/godwit/internal/memory"
+)
+
+// turn lets a user end the rounds of a pre-copy: what has not been sent follows when the container was handed over.
+type turn struct {
+	mu    sync.Mutex
+	pages *memory.Source // whose rounds can be ended; nil: there are none now
+	asked bool
+}
+
+// errNoRounds is for who wants to end rounds that there are not.
+var errNoRounds = errors.New("its memory is not being sent in rounds now: only a migration in mode pre-copy or hybrid can be switched, before it is frozen")
+
+// may says whose rounds can be ended from now on.
+func (t *turn) may(pages *memory.Source) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pages = pages
+}
+
+// ask ends the rounds, also the one that is under way.
+func (t *turn) ask() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pages == nil {
+		return errNoRounds
+	}
+	t.asked = true
+	t.pages.Leave()
+	return nil
+}
+
+func (t *turn) wanted() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.asked
+}
