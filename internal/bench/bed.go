@@ -38,6 +38,8 @@ type bed struct {
 	lab  *lab.Lab
 	criu criu.Tool
 	runc string
+	// bandwidth is that of the link, in bytes per second.
+	bandwidth float64
 }
 
 // findRunc looks where Godwit looks, so that all ways use the same runc.

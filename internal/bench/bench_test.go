@@ -2,15 +2,18 @@ package bench
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -73,13 +76,13 @@ func measuredRow(workload, link, way, metric string, value float64) Row {
 func exampleRows() []Row {
 	return []Row{
 		measuredRow(workloadTiny, linkFast, wayFloor, metricDowntime, 0.100),
-		measuredRow(workloadTiny, linkFast, wayGodwit, metricDowntime, 0.130),
+		measuredRow(workloadTiny, linkFast, wayCold, metricDowntime, 0.130),
 		measuredRow(workloadTiny, linkDistant, wayFloor, metricDowntime, 0.100),
-		measuredRow(workloadTiny, linkDistant, wayGodwit, metricDowntime, 0.260),
-		measuredRow(workloadRedis, linkFast, wayGodwit, metricDowntime, 0.700),
-		measuredRow(workloadRedis, linkFast, wayGodwit, metricGap, 0.710),
-		measuredRow(workloadRedis, linkFast, wayGodwit, metricBeyond, 0.010),
-		measuredRow(workloadRedis, linkFast, wayGodwit, metricSent, 50e6),
+		measuredRow(workloadTiny, linkDistant, wayCold, metricDowntime, 0.260),
+		measuredRow(workloadRedis, linkFast, wayCold, metricDowntime, 0.700),
+		measuredRow(workloadRedis, linkFast, wayCold, metricGap, 0.710),
+		measuredRow(workloadRedis, linkFast, wayCold, metricBeyond, 0.010),
+		measuredRow(workloadRedis, linkFast, wayCold, metricSent, 50e6),
 	}
 }
 
@@ -94,7 +97,7 @@ func TestJudge(t *testing.T) {
 		{0.0204, 0.010, true},          // the client's gap beyond the downtime
 		{1.15*0.4 + 0.130, 0.7, false}, // 50 MB at 1 Gbit/s
 	}
-	asked := judge(exampleRows(), links())
+	asked := judge(exampleRows())
 	if len(asked) != len(want) {
 		t.Fatalf("%d things are asked, want %d: %v", len(asked), len(want), asked)
 	}
@@ -107,7 +110,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestWhatIsNotMeasuredIsNotJudged(t *testing.T) {
-	if asked := judge(nil, links()); len(asked) != 0 {
+	if asked := judge(nil); len(asked) != 0 {
 		t.Errorf("%v is judged although nothing was measured", asked)
 	}
 }
@@ -116,7 +119,7 @@ func TestResultFile(t *testing.T) {
 	rows := exampleRows()
 	result := Result{
 		Suite: "switchover", Host: Host{Cores: 2, Kernel: "6.18", CRIU: "4.2.1"}, Started: time.Unix(0, 0).UTC(),
-		Rows: rows, Asked: judge(rows, links()),
+		Rows: rows, Asked: judge(rows),
 	}
 	path := filepath.Join(t.TempDir(), "made", "result.json")
 	for range 2 { // it replaces an older one
@@ -149,7 +152,7 @@ func TestResultFile(t *testing.T) {
 func TestText(t *testing.T) {
 	rows := append(exampleRows(), (&series{workload: workloadTiny, link: linkFast, way: wayPodman, note: "it has gone\nfar away"}).rows()...)
 	var text strings.Builder
-	Result{Suite: "switchover", Rows: rows, Asked: judge(rows, links())}.WriteText(&text)
+	Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}.WriteText(&text)
 	for _, want := range []string{
 		"tiny, 1gbit/0.4ms", "100.0 ms", "podman", "it has gone", "met, 20.0 ms to spare", "NOT met: 10.0 ms too much (8%)",
 		"longest gap of the client 710.0 ms", "47.7 MiB",
@@ -170,14 +173,15 @@ func TestFromReportTakesThePhasesOfTheDowntime(t *testing.T) {
 			{Name: "examine", Seconds: 9}, {Name: "dump", Seconds: 0.25, Downtime: true},
 			{Name: "arrive-last", Seconds: 0.2, Downtime: true}, {Name: "dump", Seconds: 0.5, Downtime: true},
 		},
-		Bytes: migration.Bytes{MemoryFinal: 10, FilesFinal: 20, Metadata: 30, Layers: 1000, MemoryRaw: 40},
+		Rounds: []migration.Round{{Pages: 1}, {Pages: 2, Final: true}},
+		Bytes:  migration.Bytes{MemoryPrecopy: 5, MemoryFinal: 10, FilesFinal: 20, Metadata: 30, Layers: 1000, MemoryRaw: 40},
 	})
 	got := map[string]float64{}
 	for _, m := range measured {
 		got[m.metric] = m.value
 	}
 	want := map[string]float64{
-		metricDowntime: 0.5, metricHandoff: 0, metricTotal: 0, metricSent: 60, metricUncompressed: 40,
+		metricDowntime: 0.5, metricHandoff: 0, metricTotal: 0, metricSent: 65, metricFrozen: 10, metricUncompressed: 40, metricRounds: 1,
 		"phase_dump_seconds": 0.75, "phase_arrive_last_seconds": 0.2,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -185,22 +189,72 @@ func TestFromReportTakesThePhasesOfTheDowntime(t *testing.T) {
 	}
 }
 
-func TestChoose(t *testing.T) {
-	all := func(named ...string) string {
-		chosen, err := choose("link", links(), namedLink.title, named)
+func TestSelected(t *testing.T) {
+	all := func(c Config) string {
+		chosen, err := c.selected()
 		if err != nil {
 			return err.Error()
 		}
-		return strings.Join(namesOf(chosen, namedLink.title), " ")
+		var lines []string
+		for _, s := range chosen {
+			lines = append(lines, fmt.Sprintf("%s over %s by %s: %d", s.name, strings.Join(s.links, ", "), strings.Join(s.ways, ", "), s.runs))
+		}
+		return strings.Join(lines, "\n")
 	}
-	for _, c := range []struct{ got, want string }{
-		{all(), "1gbit/0.4ms 100mbit/20ms 10mbit/100ms"},
-		{all("10mbit", "1gbit/0.4ms"), "1gbit/0.4ms 10mbit/100ms"},
-		{all("10gbit"), `no such link: "10gbit"; there are 1gbit/0.4ms, 100mbit/20ms, 10mbit/100ms`},
-		{all(""), `no such link: ""; there are 1gbit/0.4ms, 100mbit/20ms, 10mbit/100ms`},
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{Workloads: []string{"tiny"}, Links: []string{"10mbit", "1gbit"}, Ways: []string{"godwit"}, Runs: 2},
+			"tiny over 1gbit/0.4ms by godwit cold, godwit pre-copy: 2\ntiny over 10mbit/100ms by godwit cold, godwit pre-copy: 2"},
+		{Config{Workloads: []string{"redis"}, Ways: []string{"godwit pre", "criu"}, Quick: true}, "redis over 1gbit/0.4ms by criu floor, godwit pre-copy: 3"},
+		{Config{Workloads: []string{"recogniser"}, Links: []string{"50mbit/10ms"}}, "recogniser over 50mbit/10ms by godwit pre-copy: 1"},
+		{Config{Memory: pages.Config{Size: 1 << 20}, Ways: []string{"godwit"}}, "memory over 1gbit/0.4ms by godwit cold, godwit pre-copy: 5"},
+		{Config{Workloads: []string{"idle-4GiB"}, Ways: []string{"podman"}},
+			"nothing to measure: these workloads are not moved in these ways over these links, or not in a quick run"},
+		{Config{Workloads: []string{"tiny"}, Links: []string{"moon"}}, `no such link: "moon"; there are ` + strings.Join(LinkNames(), ", ")},
+		{Config{Workloads: []string{"tiny"}, Links: []string{"1gbit/moon"}}, `link "1gbit/moon": give bandwidth and round trip, such as 100mbit/20ms: ` +
+			`time: invalid duration "moon"`},
+		{Config{Ways: []string{"on foot"}}, `no such way: "on foot"; there are criu floor, runc and rsync, podman, godwit cold, godwit pre-copy`},
 	} {
-		if c.got != c.want {
-			t.Errorf("chosen %s, want %s", c.got, c.want)
+		if got := all(c.config); got != c.want {
+			t.Errorf("%+v chooses\n%s, want\n%s", c.config, got, c.want)
+		}
+	}
+}
+
+// What is written about the scenarios is right.
+func TestScenarios(t *testing.T) {
+	for _, s := range scenarios() {
+		for _, link := range s.links {
+			if _, err := parseLink(link); err != nil {
+				t.Errorf("%s: %v", s.name, err)
+			}
+		}
+		if s.warm%2 != 0 {
+			t.Errorf("%s: %d warm runs do not end where they began", s.name, s.warm)
+		}
+		if (s.image == "") == (s.memory == nil) {
+			t.Errorf("%s: has an image or memory, not both", s.name)
+		}
+		for _, way := range s.ways {
+			if !slices.Contains(WayNames(), way) {
+				t.Errorf("%s: no such way: %q", s.name, way)
+			}
+		}
+	}
+}
+
+func TestJudgeLog(t *testing.T) {
+	for log, want := range map[string]bool{
+		"ready\n{\"pages\":4,\"written\":0,\"checked\":4,\"bad\":0}\n": true,
+		"ready\nbad: page 3\n{\"pages\":4,\"checked\":4,\"bad\":1}":    false,
+		"{\"pages\":4,\"checked\":3,\"bad\":0}":                        false,
+		"ready":                                                        false,
+		"":                                                             false,
+	} {
+		if err := judgeLog(log); (err == nil) != want {
+			t.Errorf("%q is judged %v", log, err)
 		}
 	}
 }
@@ -224,7 +278,7 @@ func TestTimeCommand(t *testing.T) {
 
 func TestBadConfiguration(t *testing.T) {
 	for _, config := range []Config{
-		{Lab: "bench-bad", Runs: 0}, {Lab: "bench-bad", Runs: 1, Links: []string{"moon"}},
+		{Lab: "bench-bad", Runs: -1}, {Lab: "bench-bad", Runs: 1, Links: []string{"moon"}},
 		{Lab: "bench-bad", Runs: 1, Workloads: []string{"doom"}},
 	} {
 		if _, err := Switchover(t.Context(), config); err == nil {

@@ -29,6 +29,8 @@ type bundle struct {
 	name  string // in runc
 	plug  plug
 	model engine.Container
+	// command is what runs in it; what runs in the model if it is nil.
+	command []string
 }
 
 func newBundle(b *bed, plug plug, model engine.Container) bundle {
@@ -99,6 +101,9 @@ func (c bundle) spec(home string) (*specs.Spec, error) {
 	if spec.Root == nil || spec.Linux == nil {
 		return nil, errors.New("specification of the container: it has no root or no Linux part")
 	}
+	if c.command != nil && spec.Process != nil {
+		spec.Process.Args = c.command
+	}
 	spec.Root.Path = c.rootfs()
 	spec.Linux.CgroupsPath = "/bench-" + c.name
 	for i := range spec.Linux.Namespaces {
@@ -155,6 +160,19 @@ func (c bundle) layers(node string) (string, error) {
 func (c bundle) start(ctx context.Context, node string) error {
 	log := c.dir + "/runc.log"
 	return c.bed.detached(ctx, node, log, c.runc("--log", log, "run", "-d", "--bundle", c.dir, c.name)...)
+}
+
+// pid is that of the container's first process.
+func (c bundle) pid(ctx context.Context, node string) (int, error) {
+	out, err := c.bed.exec(ctx, node, c.runc("state", c.name)...)
+	if err != nil {
+		return 0, err
+	}
+	var state specs.State
+	if err := json.Unmarshal([]byte(out), &state); err != nil {
+		return 0, fmt.Errorf("state of the container: %w", err)
+	}
+	return state.Pid, nil
 }
 
 // kill ends the container, if it runs.

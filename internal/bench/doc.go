@@ -1,9 +1,13 @@
-// Package bench measures Godwit side by side with other ways to do the same, in a lab on this machine.
+// Package bench measures Godwit side by side with other ways to do the same, on this machine.
 //
-// A suite makes its lab, runs every way in turn, several times, and takes the lab down again, whatever happens. Its
-// result is one flat list of rows, so that a person or a program can compare anything with anything, and a list of what
-// is asked of Godwit and whether that is met.
+// The suite switchover moves containers in a lab: it runs every way in turn, several times, and takes the lab down again,
+// whatever happens. The suite postcopy does the same with programs whose memory follows them, and asks these how long they
+// waited. The suite rounds measures the parts of a pre-copy on processes that it starts. What is measured is data:
+// scenarios, followings and experiments. A result is one flat list of rows, so that a person or a program can compare anything
+// with anything, and a list of what is asked of Godwit and whether that is met.
 //
-// The package starts programs and reads what they print: it must not import the agent or an engine's implementation,
-// so that Godwit is measured as its users have it.
+// A way that loses something is not measured: clients check every answer, and workloads every page of their memory.
+//
+// The package starts programs and reads what they print: it must not import the agent or an engine's implementation, so
+// that Godwit is measured as its users have it. The suite rounds uses the packages memory and kernel as the agent does.
 package bench

@@ -13,30 +13,33 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload"
+	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
 )
 
-const (
-	godwitName   = "bench"
-	godwitClient = "client"
-)
-
-// godwitWay is Godwit, cold, as a user has it: the program in the nodes of the lab.
+// godwitWay is Godwit as a user has it: the program in the nodes of the lab.
 type godwitWay struct {
 	bed      *bed
+	mode     migration.Mode
 	workload containerWorkload
 	archive  string // the image
 	at       string
+	memory   float64 // that the processes took before the first move
 	client   net.Conn
 	counter  *workload.RedisCounter
 	counting context.CancelFunc
+	// hasClient tells that the machine of a program's client was made.
+	hasClient bool
 }
 
-func newGodwitWay(b *bed, w containerWorkload, archive string) *godwitWay {
-	return &godwitWay{bed: b, workload: w, archive: archive, at: nodes[0]}
+func newGodwitWay(b *bed, mode migration.Mode, w containerWorkload, archive string) *godwitWay {
+	return &godwitWay{bed: b, mode: mode, workload: w, archive: archive, at: nodes[0]}
 }
 
-func (g *godwitWay) name() string { return wayGodwit }
+func (g *godwitWay) name() string { return "godwit " + string(g.mode) }
+
+func (g *godwitWay) container() string     { return "bench-" + string(g.mode) }
+func (g *godwitWay) clientMachine() string { return "c-" + string(g.mode) }
 
 func (g *godwitWay) start(ctx context.Context) error {
 	for _, node := range nodes { // the image is on both, as for the other ways
@@ -44,40 +47,59 @@ func (g *godwitWay) start(ctx context.Context) error {
 			return err
 		}
 	}
-	run := append([]string{program, "run", "--detach", "--name", godwitName, g.workload.image}, g.workload.args...)
-	if _, err := g.bed.exec(ctx, g.at, run...); err != nil {
+	if err := g.run(ctx); err != nil {
 		return err
-	}
-	if g.workload.port == 0 {
-		return nil
 	}
 	container, err := g.inspect(ctx)
 	if err != nil {
 		return err
 	}
+	if g.workload.memory != nil {
+		return g.bed.awaitMemory(ctx, g.at, container.PID, g.workload.memory.Size)
+	}
+	if g.workload.port == 0 {
+		return nil
+	}
 	return g.connect(ctx, container)
+}
+
+// run makes the container.
+func (g *godwitWay) run(ctx context.Context, flags ...string) error {
+	run := append([]string{program, "run", "--detach", "--name", g.container()}, flags...)
+	for _, variable := range g.workload.env {
+		run = append(run, "--env", variable)
+	}
+	run = append(append(run, g.workload.imageName()), g.workload.command()...)
+	_, err := g.bed.exec(ctx, g.at, run...)
+	return err
 }
 
 // inspect is the container as Godwit knows it.
 func (g *godwitWay) inspect(ctx context.Context) (engine.Container, error) {
 	var container engine.Container
-	out, err := g.bed.exec(ctx, g.at, program, "inspect", godwitName)
+	err := g.ask(ctx, &container, "inspect", g.container())
+	return container, err
+}
+
+// ask runs Godwit where the container is and reads the JSON that it prints.
+func (g *godwitWay) ask(ctx context.Context, answer any, args ...string) error {
+	out, err := g.bed.exec(ctx, g.at, append([]string{program}, args...)...)
 	if err == nil {
-		err = json.Unmarshal([]byte(out), &container)
+		err = json.Unmarshal([]byte(out), answer)
 	}
 	if err != nil {
-		return container, fmt.Errorf("inspect the container: %w", err)
+		return fmt.Errorf("godwit %s: %w", strings.Join(args, " "), err)
 	}
-	return container, nil
+	return nil
 }
 
 // connect gives the container its data, and a client that counts as long as the container is there.
 func (g *godwitWay) connect(ctx context.Context, container engine.Container) error {
-	if err := g.bed.lab.Client(godwitClient, nodes[0], lab.Link{}); err != nil {
+	if err := g.bed.lab.Client(g.clientMachine(), nodes[0], lab.Link{}); err != nil {
 		return err
 	}
 	address := netip.AddrPortFrom(container.Definition.Network.Address, redisPort).String()
-	conn, counter, err := g.bed.fill(ctx, godwitClient, address)
+	conn, counter, err := g.bed.fill(ctx, g.clientMachine(), address)
 	if err != nil {
 		return err
 	}
@@ -93,10 +115,8 @@ func (g *godwitWay) count(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for until := g.counter.Answers() + redisRate/4; g.counter.Answers() < until; {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the client gets no answers any more: %w", ctx.Err())
-		case <-time.After(5 * time.Millisecond):
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return fmt.Errorf("the client gets no answers any more: %w", err)
 		}
 	}
 	return nil
@@ -106,16 +126,29 @@ func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
 	if g.counter != nil {
 		g.counter.Gap() // what was before does not count
 	}
-	out, err := g.bed.exec(ctx, g.at, program, "migrate", godwitName, other(g.at), "--mode", "cold", "--json")
-	if err != nil {
-		return nil, err
+	if g.memory == 0 {
+		used, err := g.memoryUsed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		g.memory = used
 	}
 	var report migration.Report
-	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		return nil, fmt.Errorf("report of the migration: %w", err)
+	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", string(g.mode), "--json"); err != nil {
+		return nil, err
 	}
 	g.at = report.Target
 	measured := fromReport(report)
+	if err := g.awaitFilled(ctx); err != nil {
+		return nil, err
+	}
+	after, err := g.memoryUsed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if after > 0 {
+		measured = append(measured, measurement{metricMemory, g.memory}, measurement{metricGrowth, after / g.memory})
+	}
 	if g.counter != nil {
 		if err := g.count(ctx); err != nil {
 			return nil, err
@@ -126,12 +159,52 @@ func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
 	return measured, nil
 }
 
+// memoryUsed is what the container's processes take, if that is what the workload is about. Shared memory is in nobody's
+// share until it is touched.
+func (g *godwitWay) memoryUsed(ctx context.Context) (float64, error) {
+	if g.workload.memory == nil || g.workload.memory.Kind == pages.Shared {
+		return 0, nil
+	}
+	container, err := g.inspect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return g.bed.memoryOf(g.at, container.PID)
+}
+
+// awaitFilled waits until nothing of the container's memory is missing any more: until then it cannot be moved on.
+func (g *godwitWay) awaitFilled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		var plan migration.Plan
+		err := g.ask(ctx, &plan, "migrate", g.container(), other(g.at), "--dry-run", "--json")
+		if err == nil && plan.Possible {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errors.Join(fmt.Errorf("the container cannot be moved on: %+v", plan.Problems), err, ctx.Err())
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
 // fromReport takes from a report what is compared. The phases are those of the downtime, and add up to it.
 func fromReport(r migration.Report) []measurement {
-	sent := r.Bytes.MemoryFinal + r.Bytes.FilesFinal + r.Bytes.Metadata
+	b := r.Bytes
+	sent := b.MemoryPrecopy + b.MemoryFinal + b.MemoryFaulted + b.MemoryPushed + b.FilesFinal + b.Metadata
+	rounds := 0
+	for _, round := range r.Rounds {
+		if !round.Final {
+			rounds++
+		}
+	}
 	measured := []measurement{
 		{metricDowntime, r.DowntimeSeconds}, {metricHandoff, r.HandoffSeconds}, {metricTotal, r.TotalSeconds},
-		{metricSent, float64(sent)}, {metricUncompressed, float64(r.Bytes.MemoryRaw)},
+		{metricSent, float64(sent)}, {metricFrozen, float64(r.Bytes.MemoryFinal)}, {metricUncompressed, float64(r.Bytes.MemoryRaw)},
+		{metricRounds, float64(rounds)},
 	}
 	seconds := map[string]float64{}
 	var names []string
@@ -150,7 +223,7 @@ func fromReport(r migration.Report) []measurement {
 	return measured
 }
 
-// stop also makes sure that the client has lost nothing: a quick switchover that loses requests is none.
+// stop also makes sure that nothing was lost: a quick switchover that loses requests or memory is none.
 func (g *godwitWay) stop(ctx context.Context) error {
 	return errors.Join(g.endClient(), g.removeContainer(ctx))
 }
@@ -165,14 +238,29 @@ func (g *godwitWay) endClient() error {
 		err = fmt.Errorf("the client saw %d errors, %d lost and %d doubled counts", seen.Errors, seen.Lost, seen.Doubled)
 	}
 	g.counter = nil
-	return errors.Join(err, g.client.Close(), g.bed.lab.RemoveClient(godwitClient))
+	return errors.Join(err, g.client.Close(), g.bed.lab.RemoveClient(g.clientMachine()))
 }
 
 func (g *godwitWay) removeContainer(ctx context.Context) error {
 	out, err := g.bed.exec(ctx, g.at, program, "ps", "--all")
-	if err != nil || !strings.Contains(out, godwitName) {
+	if err != nil || !strings.Contains(out, g.container()) {
 		return err
 	}
-	_, err = g.bed.exec(ctx, g.at, program, "rm", "--force", godwitName)
-	return err
+	if g.workload.memory != nil {
+		err = g.verify(ctx)
+	}
+	_, removeErr := g.bed.exec(ctx, g.at, program, "rm", "--force", g.container())
+	return errors.Join(err, removeErr)
+}
+
+// verify has the workload check all of its memory, and reads what it found.
+func (g *godwitWay) verify(ctx context.Context) error {
+	if _, err := g.bed.exec(ctx, g.at, program, "stop", "--time", "60s", g.container()); err != nil {
+		return err
+	}
+	log, err := g.bed.exec(ctx, g.at, program, "logs", g.container())
+	if err != nil {
+		return err
+	}
+	return judgeLog(log)
 }

@@ -15,6 +15,8 @@ type Host struct {
 	Architecture string `json:"architecture"`
 	Kernel       string `json:"kernel"`
 	CRIU         string `json:"criu"`
+	// Load is how many processes wanted to run in the minute before: what is measured on a busy machine is slower.
+	Load float64 `json:"load_average"`
 }
 
 func thisHost(tool criu.Tool) (Host, error) {
@@ -22,7 +24,12 @@ func thisHost(tool criu.Tool) (Host, error) {
 	if err := unix.Uname(&name); err != nil {
 		return Host{}, fmt.Errorf("kernel version: %w", err)
 	}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return Host{}, fmt.Errorf("load of the machine: %w", err)
+	}
 	return Host{
+		Load:  float64(info.Loads[0]) / (1 << 16), // SI_LOAD_SHIFT of linux/sysinfo.h
 		Cores: runtime.NumCPU(), Architecture: runtime.GOARCH,
 		Kernel: unix.ByteSliceToString(name.Release[:]), CRIU: tool.Version.String(),
 	}, nil

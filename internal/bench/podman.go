@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -25,16 +26,18 @@ type podmanWay struct {
 func newPodmanWay(b *bed, w containerWorkload, archive string) *podmanWay {
 	return &podmanWay{
 		peer:    peer{bed: b, workload: w, plug: plug{name: "podman", number: 3}, at: nodes[0]},
-		archive: archive, image: "localhost/" + w.image + ":latest",
+		archive: archive, image: "localhost/" + w.imageName() + ":latest",
 	}
 }
 
 func (p *podmanWay) name() string { return wayPodman }
 
+func (p *podmanWay) podman(args ...string) []string { return p.bed.podman(args...) }
+
 // podman makes a Podman command line.
-func (p *podmanWay) podman(args ...string) []string {
+func (b *bed) podman(args ...string) []string {
 	return append([]string{
-		"podman", "--runtime", p.bed.runc, "--cgroup-manager", "cgroupfs", "--events-backend", "none",
+		"podman", "--runtime", b.runc, "--cgroup-manager", "cgroupfs", "--events-backend", "none",
 		"--network-config-dir", benchDir + "/podman-networks",
 	}, args...)
 }
@@ -48,17 +51,25 @@ func (p *podmanWay) start(ctx context.Context) error {
 	run := []string{
 		"run", "--detach", "--pull", "never", "--name", podmanName, "--network", "ns:" + p.plug.namespace(), p.image,
 	}
-	if _, err := p.bed.exec(ctx, p.at, p.podman(append(run, p.workload.args...)...)...); err != nil {
+	if _, err := p.bed.exec(ctx, p.at, p.podman(append(run, p.workload.command()...)...)...); err != nil {
 		return err
 	}
-	return p.connect(ctx)
+	return p.connect(ctx, p.pid)
+}
+
+func (p *podmanWay) pid(ctx context.Context, node string) (int, error) {
+	out, err := p.bed.exec(ctx, node, p.podman("inspect", "--format", "{{.State.Pid}}", podmanName)...)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(out))
 }
 
 func (p *podmanWay) prepare(ctx context.Context, node string) error {
 	if err := p.bed.plugIn(ctx, node, p.plug); err != nil {
 		return err
 	}
-	if _, err := p.bed.exec(ctx, node, "mount", "-t", "tmpfs", "-o", "mode=700", "bench", podmanHome); err != nil {
+	if err := p.bed.mountPodman(ctx, node); err != nil {
 		return err
 	}
 	_, err := p.bed.exec(ctx, node, p.podman("load", "--quiet", "--input", p.archive)...)
@@ -102,26 +113,40 @@ func (p *podmanWay) move(ctx context.Context) ([]measurement, error) {
 func (p *podmanWay) stop(ctx context.Context) error {
 	failed := p.disconnect()
 	for _, node := range nodes {
-		if !p.mounted(node) {
+		if !p.bed.podmanMounted(node) {
 			continue
 		}
 		_, err := p.bed.exec(ctx, node, p.podman("rm", "--all", "--force", "--time", "0")...)
 		if err == nil {
-			_, err = p.bed.exec(ctx, node, "umount", "--recursive", podmanHome)
+			err = p.bed.unmountPodman(ctx, node)
 		}
 		failed = errors.Join(failed, err)
 	}
 	return failed
 }
 
-// mounted tells whether a node has Podman's home in memory.
-func (p *podmanWay) mounted(node string) bool {
-	pid, err := p.bed.lab.PID(node)
+// mountPodman gives a node a home of Podman's in memory.
+func (b *bed) mountPodman(ctx context.Context, node string) error {
+	_, err := b.exec(ctx, node, "mount", "-t", "tmpfs", "-o", "mode=700", "bench", podmanHome)
+	return err
+}
+
+func (b *bed) unmountPodman(ctx context.Context, node string) error {
+	_, err := b.exec(ctx, node, "umount", "--recursive", podmanHome)
+	return err
+}
+
+// podmanMounted tells whether a node has Podman's home in memory.
+func (b *bed) podmanMounted(node string) bool { return b.mounted(node, podmanHome) }
+
+// mounted tells whether something is mounted at a place of a node.
+func (b *bed) mounted(node, at string) bool {
+	pid, err := b.lab.PID(node)
 	if err != nil {
 		return false
 	}
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
-	return err == nil && strings.Contains(string(mounts), " "+podmanHome+" ")
+	return err == nil && strings.Contains(string(mounts), " "+at+" ")
 }
 
 // podmanMountPoint sees to it that there is a directory to mount over, and returns what takes it away again if it was

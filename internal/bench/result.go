@@ -35,6 +35,8 @@ type Row struct {
 // Asked is one thing that is asked of Godwit.
 type Asked struct {
 	What  string  `json:"what"`
+	Unit  string  `json:"unit"`
+	Least bool    `json:"least"` // the value must be at least the limit, not at most
 	Limit float64 `json:"limit"`
 	Value float64 `json:"value"`
 	Met   bool    `json:"met"`

@@ -2,10 +2,8 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"time"
 )
@@ -14,6 +12,7 @@ import (
 const (
 	incoming    = benchDir + "/incoming"
 	rsyncModule = "incoming"
+	rsyncFiles  = "files" // on the node's disk
 	rsyncPort   = 8730
 )
 
@@ -21,7 +20,10 @@ const (
 type rsyncDaemons struct{ running []*exec.Cmd }
 
 func (d *rsyncDaemons) start(ctx context.Context, b *bed) error {
-	config := fmt.Sprintf("use chroot = no\nreverse lookup = no\nuid = 0\ngid = 0\n[%s]\npath = %s\nread only = no\n", rsyncModule, incoming)
+	config := "use chroot = no\nreverse lookup = no\nuid = 0\ngid = 0\nread only = no\n"
+	for _, module := range [][2]string{{rsyncModule, incoming}, {rsyncFiles, filesIncoming}} {
+		config += fmt.Sprintf("[%s]\npath = %s\n", module[0], module[1])
+	}
 	for _, node := range nodes {
 		if err := b.empty(node, incoming); err != nil {
 			return err
@@ -40,44 +42,33 @@ func (d *rsyncDaemons) start(ctx context.Context, b *bed) error {
 			return fmt.Errorf("rsync daemon on node %s: %w", node, err)
 		}
 		d.running = append(d.running, cmd)
-		if err := awaitRsync(ctx, b, node); err != nil {
-			return err
+		if err := b.awaitDaemon(ctx, node, rsyncPort); err != nil {
+			return fmt.Errorf("rsync daemon on node %s: %w", node, err)
 		}
 	}
 	return nil
 }
 
-func awaitRsync(ctx context.Context, b *bed, node string) error {
+// awaitDaemon waits until something listens on a node.
+func (b *bed) awaitDaemon(ctx context.Context, node string, port uint16) error {
 	address, err := b.lab.Address(node)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for {
-		conn, err := b.lab.Dial(ctx, node, "tcp", netip.AddrPortFrom(address, rsyncPort).String())
-		if err == nil {
-			return conn.Close()
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("rsync daemon on node %s does not answer: %w", node, err)
-		case <-time.After(10 * time.Millisecond):
-		}
+	conn, err := b.dialProgram(ctx, node, netip.AddrPortFrom(address, port).String())
+	if err != nil {
+		return err
 	}
+	return conn.Close()
 }
 
 // stop ends the daemons.
 func (d *rsyncDaemons) stop() error {
-	var failed error
-	for _, cmd := range d.running {
-		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			failed = errors.Join(failed, fmt.Errorf("end an rsync daemon: %w", err))
-		}
-		_ = cmd.Wait() // it was killed
-	}
+	running := d.running
 	d.running = nil
-	return failed
+	return endAll("an rsync daemon", running)
 }
 
 // copy sends a file, or what is in a directory, to the other node, where nothing of it is yet. It returns how long that

@@ -1,28 +1,52 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
-// The workloads, links and ways of the suite switchover.
+// The workloads of the suite switchover. All but two are nothing but memory, whose every page is verified.
 const (
-	workloadTiny  = "tiny"
-	workloadRedis = "redis"
-
-	linkFast    = "1gbit/0.4ms"
-	linkMiddle  = "100mbit/20ms"
-	linkDistant = "10mbit/100ms"
-
-	wayFloor  = "criu floor"
-	wayRsync  = "runc and rsync"
-	wayPodman = "podman"
-	wayGodwit = "godwit cold"
+	workloadTiny       = "tiny"          // a shell's sleep
+	workloadRedis      = "redis"         // 64 MiB of data, and a client that counts
+	workloadIdle64     = "idle-64MiB"    // nothing is written
+	workloadIdle1024   = "idle-1GiB"     // the same
+	workloadIdle4096   = "idle-4GiB"     // the same
+	workloadBusy       = "busy-1GiB"     // 10 MB/s are written, anywhere
+	workloadShared     = "shared-256MiB" // nothing is written to shared memory
+	workloadForked     = "forked-256MiB" // 4 processes share it copy-on-write
+	workloadFog        = "fog"           // study B's server: 110 MB, of which 10 MB are written at 500 KB/s
+	workloadFogHalf    = "fog-half"      // the same, half compressible
+	workloadRecogniser = "recogniser"    // study A's OpenFace: 140 MB, of which 22 MB are written again and again
 )
+
+// The links: bandwidth in each direction, and round trip.
+const (
+	linkFast     = "1gbit/0.4ms"
+	linkMiddle   = "100mbit/20ms"
+	linkDistant  = "10mbit/100ms"
+	linkFaster   = "10gbit/0.1ms"
+	linkMobility = "11.34mbit/122.95ms" // study B's, of a vehicle
+	linkSlow     = "5mbit/50ms"         // study A's slowest
+)
+
+// The ways.
+const (
+	wayFloor   = "criu floor"
+	wayRsync   = "runc and rsync"
+	wayPodman  = "podman"
+	wayCold    = "godwit cold"
+	wayPreCopy = "godwit pre-copy"
+)
+
+// WayNames lists the ways in which the suite switchover moves containers, in the order in which they take turns.
+func WayNames() []string { return []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} }
 
 // Metrics that several ways have.
 const (
@@ -34,17 +58,24 @@ const (
 	metricBeyond       = "client_gap_beyond_downtime_seconds"
 	metricHandoff      = "handoff_seconds"
 	metricTotal        = "total_seconds"
-	metricSent         = "sent_bytes"
-	metricUncompressed = "uncompressed_bytes"
-	metricPhase        = "phase_%s_seconds" // a part of the downtime
+	metricSent         = "sent_bytes"          // in all
+	metricFrozen       = "sent_frozen_bytes"   // of these, memory in the freeze
+	metricUncompressed = "uncompressed_bytes"  // what was sent
+	metricRounds       = "rounds"              // before the freeze
+	metricMemory       = "source_memory_bytes" // what the container's processes take before the first move, shared pages once
+	metricGrowth       = "target_memory_ratio" // the same at the target, when all is there
+	metricPhase        = "phase_%s_seconds"    // a part of the downtime
 )
 
 // containerWorkload is what runs in the containers that are moved.
 type containerWorkload struct {
-	name  string
-	image string // of package lab/image
-	args  []string
-	port  int // of a Redis that is filled and has a client; 0: none
+	name   string
+	image  string // of package lab/image; none if memory is set
+	args   []string
+	port   int           // of a Redis that is filled and has a client; 0: none
+	memory *pages.Config // this program, with such memory
+	env    []string      // NAME=VALUE
+	client bool          // of a program that listens: it has one, which is not on its node
 }
 
 const (
@@ -53,34 +84,74 @@ const (
 	redisRate      = 200 // requests a second of its client
 )
 
-func workloads() []containerWorkload {
-	return []containerWorkload{
-		{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}},
-		{name: workloadRedis, image: "redis", port: redisPort},
+// scenario is a workload that is moved over some links in some ways.
+type scenario struct {
+	containerWorkload
+	links []string
+	ways  []string
+	runs  int // of each way over each link
+	quick int // in a quick run, over the first link; 0: none
+	warm  int // there and back over the first link before it counts: caches are filled on both nodes
+}
+
+// scenarios are what the suite switchover measures.
+func scenarios() []scenario {
+	tiny := containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}
+	redis := containerWorkload{name: workloadRedis, image: "redis", port: redisPort}
+	all, own, preCopy := WayNames(), []string{wayCold, wayPreCopy}, []string{wayPreCopy}
+	withRsync := []string{wayRsync, wayCold, wayPreCopy}
+	fast, faster := []string{linkFast}, []string{linkFaster}
+	return []scenario{
+		{tiny, fast, all, 7, 3, 2},
+		{tiny, []string{linkMiddle, linkDistant}, all, 5, 0, 0},
+		{redis, fast, all, 7, 3, 2},
+		{redis, []string{linkMiddle}, all, 5, 0, 0},
+		{redis, []string{linkDistant}, all, 2, 0, 0},
+		{ofPages(workloadIdle64, pages.Config{Size: 64 * mebi}), faster, own, 5, 3, 2},
+		{ofPages(workloadIdle1024, pages.Config{Size: gibi}), fast, own, 3, 0, 0},
+		{ofPages(workloadIdle4096, pages.Config{Size: 4 * gibi}), faster, preCopy, 3, 0, 0},
+		{ofPages(workloadBusy, pages.Config{Size: gibi, Rate: 10e6}), fast, withRsync, 3, 1, 0},
+		{ofPages(workloadShared, pages.Config{Size: 256 * mebi, Kind: pages.Shared}), fast, append([]string{wayFloor}, own...), 3, 1, 0},
+		{ofPages(workloadForked, pages.Config{Size: 256 * mebi, Processes: 4}), fast, own, 3, 1, 0},
+		// Study B does not say which pages are written: here it is 10 MB of them, again and again.
+		{ofPages(workloadFog, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}), []string{linkMobility}, withRsync, 1, 0, 0},
+		{
+			ofPages(workloadFogHalf, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6, Half: true}),
+			[]string{linkMobility}, preCopy, 1, 0, 0,
+		},
+		{ofPages(workloadRecogniser, pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle}), []string{linkSlow}, preCopy, 1, 0, 0},
 	}
 }
 
-type namedLink struct {
-	name  string
-	shape lab.Link
-}
+const fogBytes = 110e6
 
-func links() []namedLink {
-	return []namedLink{
-		{linkFast, lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond}},
-		{linkMiddle, lab.Link{BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond}},
-		{linkDistant, lab.Link{BandwidthBitsPerSecond: 10_000_000, RTT: 100 * time.Millisecond}},
+// ofPages makes a workload of this program. Sizes are rounded to whole pages.
+func ofPages(name string, config pages.Config) containerWorkload {
+	for _, size := range []*int64{&config.Size, &config.Hot} {
+		*size -= *size % int64(pageSize())
 	}
+	return containerWorkload{name: name, memory: &config}
 }
 
 // WorkloadNames lists what can be moved.
-func WorkloadNames() []string { return namesOf(workloads(), containerWorkload.title) }
+func WorkloadNames() []string {
+	return slices.Compact(namesOf(scenarios(), scenario.title))
+}
 
 // LinkNames lists the links.
-func LinkNames() []string { return namesOf(links(), namedLink.title) }
+func LinkNames() []string {
+	var names []string
+	for _, s := range scenarios() {
+		for _, link := range s.links {
+			if !slices.Contains(names, link) {
+				names = append(names, link)
+			}
+		}
+	}
+	return names
+}
 
-func (w containerWorkload) title() string { return w.name }
-func (l namedLink) title() string         { return l.name }
+func (s scenario) title() string { return s.name }
 
 func namesOf[T any](all []T, title func(T) string) []string {
 	names := make([]string, len(all))
@@ -90,18 +161,102 @@ func namesOf[T any](all []T, title func(T) string) []string {
 	return names
 }
 
+func itself(name string) string { return name }
+
 // choose takes the named ones of all, in their own order; all if none is named. A name may be shortened.
 func choose[T any](kind string, all []T, title func(T) string, named []string) ([]T, error) {
 	if len(named) == 0 {
 		return all, nil
 	}
-	chosen := map[string]bool{}
 	for _, name := range named {
-		i := slices.IndexFunc(all, func(one T) bool { return name != "" && strings.HasPrefix(title(one), name) })
-		if i < 0 {
-			return nil, fmt.Errorf("no such %s: %q; there are %s", kind, name, strings.Join(namesOf(all, title), ", "))
+		if name == "" || !slices.ContainsFunc(all, func(one T) bool { return strings.HasPrefix(title(one), name) }) {
+			return nil, fmt.Errorf("no such %s: %q; there are %s", kind, name, strings.Join(slices.Compact(namesOf(all, title)), ", "))
 		}
-		chosen[title(all[i])] = true
 	}
-	return slices.DeleteFunc(all, func(one T) bool { return !chosen[title(one)] }), nil
+	return slices.DeleteFunc(all, func(one T) bool {
+		return !slices.ContainsFunc(named, func(name string) bool { return strings.HasPrefix(title(one), name) })
+	}), nil
+}
+
+// parseLink reads a link such as 100mbit/20ms.
+func parseLink(name string) (lab.Link, error) {
+	bandwidth, roundTrip, _ := strings.Cut(name, "/")
+	bits, err := lab.ParseBandwidth(bandwidth)
+	if err != nil {
+		return lab.Link{}, fmt.Errorf("link %q: %w", name, err)
+	}
+	rtt, err := time.ParseDuration(roundTrip)
+	if err != nil {
+		return lab.Link{}, fmt.Errorf("link %q: give bandwidth and round trip, such as 100mbit/20ms: %w", name, err)
+	}
+	return lab.Link{BandwidthBitsPerSecond: bits, RTT: rtt}, nil
+}
+
+// selected are the scenarios that a configuration asks for, with the links, ways and numbers of runs of it.
+func (c Config) selected() ([]scenario, error) {
+	all := scenarios()
+	if c.Memory.Size > 0 {
+		all = []scenario{{ofPages("memory", c.Memory), []string{linkFast}, []string{wayRsync, wayCold, wayPreCopy}, 5, 2, 2}}
+	}
+	chosen, err := choose("workload", all, scenario.title, c.Workloads)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := choose("way", WayNames(), itself, c.Ways); err != nil {
+		return nil, err
+	}
+	selected := []scenario{}
+	for _, s := range chosen {
+		if s.links, err = c.linksOf(s); err != nil {
+			return nil, err
+		}
+		if ways, err := choose("way", s.ways, itself, c.Ways); err == nil {
+			s.ways = ways
+		} else {
+			continue // this one is not moved in the ways that are asked for
+		}
+		if c.Quick {
+			s.runs = s.quick
+		}
+		if c.Runs > 0 && s.runs > 0 {
+			s.runs = c.Runs
+		}
+		if s.runs > 0 && len(s.links) > 0 {
+			selected = append(selected, s)
+		}
+	}
+	if len(selected) == 0 {
+		return nil, errors.New("nothing to measure: these workloads are not moved in these ways over these links, or not in a quick run")
+	}
+	return selected, nil
+}
+
+// linksOf are the links over which a scenario is measured: of its own those whose beginnings are asked for, and all that
+// are asked for in full.
+func (c Config) linksOf(s scenario) ([]string, error) {
+	if len(c.Links) == 0 {
+		if c.Quick {
+			return s.links[:1], nil
+		}
+		return s.links, nil
+	}
+	var links []string
+	for _, asked := range c.Links {
+		if strings.Contains(asked, "/") {
+			if _, err := parseLink(asked); err != nil {
+				return nil, err
+			}
+			links = append(links, asked)
+			continue
+		}
+		if _, err := choose("link", LinkNames(), itself, []string{asked}); err != nil {
+			return nil, err
+		}
+		for _, own := range s.links {
+			if strings.HasPrefix(own, asked) {
+				links = append(links, own)
+			}
+		}
+	}
+	return links, nil
 }

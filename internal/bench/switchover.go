@@ -5,42 +5,42 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/lab"
-	labimage "github.com/godwit/godwit/internal/lab/image"
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/migration"
 )
 
-const (
-	suiteSwitchover = "switchover"
-	// DefaultRuns is how often each way is measured.
-	DefaultRuns = 7
-	quickRuns   = 3
-	warmRuns    = 2 // there and back: caches are filled on both nodes
-)
+const suiteSwitchover = "switchover"
 
 // Config says what to measure.
 type Config struct {
-	Lab        string // name of the lab that is made; one that is left from a crash is taken down
-	Program    string // the godwit program; this program if empty
-	ImageCache string // see package lab/image
-	Runs       int
-	Quick      bool     // fewer runs, and only the fast link
-	Workloads  []string // all if empty
-	Links      []string // all if empty
+	Lab        string       // name of the lab that is made; one that is left from a crash is taken down
+	Program    string       // the godwit program; this program if empty
+	ImageCache string       // see package lab/image
+	Runs       int          // how often each way is measured; as often as the scenarios say if 0
+	Quick      bool         // fewer runs of fewer scenarios, over the first link of each
+	Workloads  []string     // all if empty
+	Links      []string     // those of the scenarios if empty
+	Ways       []string     // those of the scenarios if empty
+	Memory     pages.Config // if it has a size this is moved, and nothing else
 	Progress   func(string)
 }
 
 // suite is one run of the benchmark.
 type suite struct {
-	config    Config
-	workloads []containerWorkload
-	links     []namedLink
-	bed       *bed
-	began     time.Time
-	series    []*series
-	failed    []error // what was measured before is told all the same
+	config      Config
+	scenarios   []scenario
+	bed         *bed
+	began       time.Time
+	series      []*series
+	memoryImage string         // archive of the image that has this program, if it was made
+	undo        []func() error // at the end
+	failed      []error        // what was measured before is told all the same
 }
 
 // Switchover measures how long a container stands still when it is moved, by Godwit and by other ways. When it returns
@@ -59,40 +59,41 @@ func Switchover(ctx context.Context, config Config) (result Result, err error) {
 		return result, err
 	}
 	defer func() { err = errors.Join(err, unmake()) }()
-	if err := s.up(ctx); err != nil {
-		return result, err
-	}
-	defer func() { err = errors.Join(err, s.bed.lab.Down()) }()
-	err = errors.Join(s.measure(ctx), errors.Join(s.failed...))
+	err = s.inLab(ctx, s.measure)
 	for _, one := range s.series {
 		result.Rows = append(result.Rows, one.rows()...)
 	}
-	result.Asked = judge(result.Rows, s.links)
+	result.Asked = judge(result.Rows)
 	return result, err
+}
+
+// inLab makes the lab, measures, and takes it down, whatever happens.
+func (s *suite) inLab(ctx context.Context, measure func(context.Context) error) (err error) {
+	if err := s.up(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		for _, undo := range s.undo {
+			err = errors.Join(err, undo())
+		}
+		err = errors.Join(err, s.bed.lab.Down())
+	}()
+	err = measure(ctx)
+	return errors.Join(err, errors.Join(s.failed...))
 }
 
 func newSuite(config Config) (*suite, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a benchmark must run as root: it makes namespaces, mounts and routes")
 	}
-	if config.Runs < 1 {
-		return nil, fmt.Errorf("%d runs: must be at least 1", config.Runs)
+	if config.Runs < 0 {
+		return nil, fmt.Errorf("%d runs: must not be negative", config.Runs)
 	}
-	s := &suite{config: config, began: time.Now()}
-	if config.Quick {
-		s.config.Runs = min(config.Runs, quickRuns)
-		if len(config.Links) == 0 {
-			s.config.Links = []string{linkFast}
-		}
-	}
-	var err error
-	if s.workloads, err = choose("workload", workloads(), containerWorkload.title, config.Workloads); err != nil {
+	chosen, err := config.selected()
+	if err != nil {
 		return nil, err
 	}
-	if s.links, err = choose("link", links(), namedLink.title, s.config.Links); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return &suite{config: config, scenarios: chosen, began: time.Now()}, nil
 }
 
 // prepare finds the programs, before anything is made.
@@ -113,9 +114,11 @@ func (s *suite) up(ctx context.Context) error {
 	if err := lab.Down(s.config.Lab); err != nil && !errors.Is(err, lab.ErrNoLab) {
 		return fmt.Errorf("what an earlier benchmark left: %w", err)
 	}
-	up, err := lab.Up(ctx, lab.Config{
-		Name: s.config.Lab, Nodes: len(nodes), Link: s.links[0].shape, Program: s.config.Program,
-	})
+	link, err := parseLink(linkFast)
+	if err != nil {
+		return err
+	}
+	up, err := lab.Up(ctx, lab.Config{Name: s.config.Lab, Nodes: len(nodes), Link: link, Program: s.config.Program})
 	if err != nil {
 		return err
 	}
@@ -137,9 +140,9 @@ func (s *suite) measure(ctx context.Context) (err error) {
 	if err := daemons.start(ctx, s.bed); err != nil {
 		return err
 	}
-	for _, w := range s.workloads {
-		if err := s.measureWorkload(ctx, w); err != nil {
-			return fmt.Errorf("workload %s: %w", w.name, err)
+	for _, one := range s.scenarios {
+		if err := s.measureScenario(ctx, one); err != nil {
+			return fmt.Errorf("workload %s: %w", one.name, err)
 		}
 	}
 	return nil
@@ -151,16 +154,16 @@ type contender struct {
 	out error
 }
 
-func (s *suite) measureWorkload(ctx context.Context, w containerWorkload) (err error) {
-	s.say("%s: the image is built, or taken from the cache", w.name)
-	archive, err := labimage.Build(ctx, w.image, s.config.ImageCache)
+func (s *suite) measureScenario(ctx context.Context, sc scenario) (err error) {
+	archive, err := s.buildImage(ctx, sc.containerWorkload)
 	if err != nil {
 		return err
 	}
-	if err := s.bed.lab.SetLink(nodes[0], nodes[1], links()[0].shape); err != nil {
+	if err := s.setLink(linkFast); err != nil {
 		return err
 	}
-	contenders, err := s.enter(ctx, w, archive)
+	s.say("%s: the containers are made", sc.name)
+	contenders, err := s.enter(ctx, sc, archive)
 	defer func() {
 		for _, c := range contenders {
 			if stopErr := c.stop(context.WithoutCancel(ctx)); stopErr != nil && c.out == nil {
@@ -171,79 +174,106 @@ func (s *suite) measureWorkload(ctx context.Context, w containerWorkload) (err e
 	if err != nil {
 		return err
 	}
-	if err := s.warm(ctx, w, contenders); err != nil {
-		return err
-	}
-	for _, link := range s.links {
-		if err := s.measureLink(ctx, w, link, contenders); err != nil {
+	for i, link := range sc.links {
+		if err := s.setLink(link); err != nil {
+			return err
+		}
+		if i == 0 {
+			err = s.warm(ctx, sc, link, contenders)
+		}
+		if err == nil {
+			err = s.measureLink(ctx, sc, link, contenders)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// enter starts all ways. Godwit's is first, because the others' containers are made after its own; its turn is last.
-func (s *suite) enter(ctx context.Context, w containerWorkload, archive string) ([]*contender, error) {
-	godwit := newGodwitWay(s.bed, w, archive)
-	contenders := []*contender{{way: godwit}}
-	if err := godwit.start(ctx); err != nil {
-		return contenders, fmt.Errorf("%s: %w", godwit.name(), err)
-	}
-	model, err := godwit.inspect(ctx)
+func (s *suite) setLink(name string) error {
+	shape, err := parseLink(name)
 	if err != nil {
-		return contenders, err
+		return err
 	}
-	for _, peer := range []way{
-		newFloorWay(s.bed, w, model), newRsyncWay(s.bed, w, model), newPodmanWay(s.bed, w, archive),
-	} {
-		c := &contender{way: peer}
-		contenders = append(contenders, c)
-		if err := peer.start(ctx); err != nil {
-			if ctx.Err() != nil {
-				return contenders, ctx.Err()
-			}
-			s.drop(c, fmt.Errorf("%s, %s: %w", w.name, peer.name(), err))
-		}
-	}
-	return append(contenders[1:], contenders[0]), nil
+	s.bed.bandwidth = float64(shape.BandwidthBitsPerSecond) / 8
+	return s.bed.lab.SetLink(nodes[0], nodes[1], shape)
 }
 
-// drop takes a way out of the benchmark for the rest of a workload.
+// enter starts the ways of a scenario. Godwit's are first, because the others' containers are made after its own; their
+// turn is last.
+func (s *suite) enter(ctx context.Context, sc scenario, archive string) ([]*contender, error) {
+	var own, peers []*contender
+	var model engine.Container
+	for _, mode := range []migration.Mode{migration.Cold, migration.PreCopy} {
+		g := newGodwitWay(s.bed, mode, sc.containerWorkload, archive)
+		isFirst := len(own) == 0
+		if !slices.Contains(sc.ways, g.name()) && !(isFirst && mode == migration.PreCopy) {
+			continue
+		}
+		own = append(own, &contender{way: g})
+		if err := g.start(ctx); err != nil {
+			return own, fmt.Errorf("%s: %w", g.name(), err)
+		}
+		if !isFirst {
+			continue
+		}
+		var err error
+		if model, err = g.inspect(ctx); err != nil {
+			return own, err
+		}
+	}
+	for _, peer := range []way{
+		newFloorWay(s.bed, sc.containerWorkload, model), newRsyncWay(s.bed, sc.containerWorkload, model),
+		newPodmanWay(s.bed, sc.containerWorkload, archive),
+	} {
+		if !slices.Contains(sc.ways, peer.name()) {
+			continue
+		}
+		c := &contender{way: peer}
+		peers = append(peers, c)
+		if err := peer.start(ctx); err != nil {
+			if ctx.Err() != nil {
+				return append(peers, own...), ctx.Err()
+			}
+			s.drop(c, fmt.Errorf("%s, %s: %w", sc.name, peer.name(), err))
+		}
+	}
+	return append(peers, own...), nil
+}
+
+// drop takes a way out of the benchmark for the rest of a scenario.
 func (s *suite) drop(c *contender, why error) {
 	c.out = why
 	s.failed = append(s.failed, why)
 	s.say("%v", why)
 }
 
-// warm moves all containers there and back over the fast link and forgets what that took.
-func (s *suite) warm(ctx context.Context, w containerWorkload, contenders []*contender) error {
-	link := links()[0] // it is set since before the containers were made
-	for run := range warmRuns {
-		s.say("%s: warming up, %d of %d", w.name, run+1, warmRuns)
-		if err := s.round(ctx, contenders, newSeries(w, link, contenders)); err != nil {
+// warm moves all containers and forgets what that took.
+func (s *suite) warm(ctx context.Context, sc scenario, link string, contenders []*contender) error {
+	for run := range sc.warm {
+		s.say("%s: warming up, %d of %d", sc.name, run+1, sc.warm)
+		if err := s.round(ctx, contenders, newSeries(sc, link, contenders)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func newSeries(w containerWorkload, link namedLink, contenders []*contender) []*series {
+func newSeries(sc scenario, link string, contenders []*contender) []*series {
 	all := make([]*series, len(contenders))
 	for i, c := range contenders {
-		all[i] = &series{workload: w.name, link: link.name, way: c.name()}
+		all[i] = &series{workload: sc.name, link: link, way: c.name()}
 	}
 	return all
 }
 
 // measureLink measures all ways over one link, in turn.
-func (s *suite) measureLink(ctx context.Context, w containerWorkload, link namedLink, contenders []*contender) error {
-	if err := s.bed.lab.SetLink(nodes[0], nodes[1], link.shape); err != nil {
-		return err
-	}
-	all := newSeries(w, link, contenders)
+func (s *suite) measureLink(ctx context.Context, sc scenario, link string, contenders []*contender) error {
+	all := newSeries(sc, link, contenders)
 	s.series = append(s.series, all...)
-	for run := range s.config.Runs {
-		s.say("%s, %s: run %d of %d", w.name, link.name, run+1, s.config.Runs)
+	for run := range sc.runs {
+		s.say("%s, %s: run %d of %d", sc.name, link, run+1, sc.runs)
 		if err := s.round(ctx, contenders, all); err != nil {
 			return err
 		}

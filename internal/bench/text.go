@@ -3,22 +3,66 @@ package bench
 import (
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
 
 // WriteText writes a result for people: a table for each workload and link, and what is asked.
 func (r Result) WriteText(w io.Writer) {
-	fmt.Fprintf(w, "%s: %d cores, %s, Linux %s, CRIU %s\n", r.Suite, r.Host.Cores, r.Host.Architecture, r.Host.Kernel, r.Host.CRIU)
+	fmt.Fprintf(w, "%s: %d cores, %s, Linux %s, CRIU %s, load average %.1f at the beginning\n", r.Suite, r.Host.Cores,
+		r.Host.Architecture, r.Host.Kernel, r.Host.CRIU, r.Host.Load)
+	switch r.Suite {
+	case suiteRounds:
+		fmt.Fprintln(w)
+		r.writeMetrics(w)
+	case suitePostCopy:
+		r.writeFollowing(w)
+	case suiteFiles:
+		r.writeCopying(w)
+	default:
+		r.writeMoves(w)
+	}
+	if len(r.Asked) > 0 {
+		fmt.Fprintln(w)
+		r.writeAsked(w)
+	}
+}
+
+// writeMetrics has a line for each metric.
+func (r Result) writeMetrics(w io.Writer) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var notes []string
+	fmt.Fprintln(table, "what\tby\tmetric\tmedian\tlow .. high\tsamples")
+	for i, row := range r.Rows {
+		what, way := row.Workload, row.Way
+		if i > 0 && r.Rows[i-1].Workload == what {
+			what, way = "", ""
+		}
+		if row.Median == nil {
+			fmt.Fprintf(table, "%s\t%s\t-\t-\t\t\n", what, way)
+			notes = append(notes, fmt.Sprintf("%s, %s: %s", row.Workload, row.Way, firstLine(row.Note)))
+			continue
+		}
+		name := strings.ReplaceAll(strings.TrimSuffix(row.Metric, "_"+unit(row.Metric)), "_", " ")
+		show := func(v float64) string { return amount(v, unit(row.Metric)) }
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s .. %s\t%d\n", what, way, name, show(*row.Median), show(*row.Low), show(*row.High),
+			len(row.Samples))
+	}
+	_ = table.Flush() // as with Fprintf: nobody to tell
+	for _, note := range notes {
+		fmt.Fprintln(w, note)
+	}
+}
+
+// writeMoves has a table for each workload and link.
+func (r Result) writeMoves(w io.Writer) {
 	for i, row := range r.Rows {
 		if i == 0 || row.Workload != r.Rows[i-1].Workload || row.Link != r.Rows[i-1].Link {
 			fmt.Fprintln(w)
 			r.writeTable(w, row.Workload, row.Link)
 		}
-	}
-	if len(r.Asked) > 0 {
-		fmt.Fprintln(w)
-		r.writeAsked(w)
 	}
 }
 
@@ -77,16 +121,21 @@ func (r Result) sent(of Row) string {
 }
 
 func (r Result) writeRest(w io.Writer, workload, link string) {
-	var parts []string
-	for _, m := range []struct{ metric, what string }{
-		{metricGap, "longest gap of the client"}, {metricBeyond, "beyond the downtime"}, {metricHandoff, "handoff"}, {metricTotal, "total"},
-	} {
-		if row := find(r.Rows, workload, link, wayGodwit, m.metric); row != nil {
-			parts = append(parts, fmt.Sprintf("%s %s (%s .. %s)", m.what, seconds(*row.Median), seconds(*row.Low), seconds(*row.High)))
+	for _, way := range []string{wayCold, wayPreCopy} {
+		var parts []string
+		for _, m := range []struct{ metric, what string }{
+			{metricRounds, "rounds"}, {metricFrozen, "memory sent in the freeze"}, {metricGap, "longest gap of the client"},
+			{metricBeyond, "beyond the downtime"}, {metricHandoff, "handoff"}, {metricTotal, "total"},
+			{metricMemory, "memory"}, {metricGrowth, "of it at the target"},
+		} {
+			if row := find(r.Rows, workload, link, way, m.metric); row != nil {
+				show := func(v float64) string { return amount(v, unit(m.metric)) }
+				parts = append(parts, fmt.Sprintf("%s %s (%s .. %s)", m.what, show(*row.Median), show(*row.Low), show(*row.High)))
+			}
 		}
-	}
-	if len(parts) > 0 {
-		fmt.Fprintf(w, "  %s: %s\n", wayGodwit, strings.Join(parts, ", "))
+		if len(parts) > 0 {
+			fmt.Fprintf(w, "  %s: %s\n", way, strings.Join(parts, ", "))
+		}
 	}
 }
 
@@ -94,11 +143,7 @@ func (r Result) writeAsked(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "asked\tlimit\tmeasured\t")
 	for _, a := range r.Asked {
-		verdict := fmt.Sprintf("met, %s to spare", seconds(a.Limit-a.Value))
-		if !a.Met {
-			verdict = fmt.Sprintf("NOT met: %s too much (%.0f%%)", seconds(a.Value-a.Limit), (a.Value/a.Limit-1)*100)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", a.What, seconds(a.Limit), seconds(a.Value), verdict)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", a.What, amount(a.Limit, a.Unit), amount(a.Value, a.Unit), a.verdict())
 	}
 	_ = table.Flush() // as above
 }
@@ -114,15 +159,52 @@ func (r Result) Missed() int {
 	return missed
 }
 
+// verdict says how far it is met, or not.
+func (a Asked) verdict() string {
+	spare := a.Limit - a.Value
+	short := "too much"
+	if a.Least {
+		spare, short = -spare, "too little"
+	}
+	if a.Met {
+		return fmt.Sprintf("met, %s to spare", amount(spare, a.Unit))
+	}
+	return fmt.Sprintf("NOT met: %s %s (%.0f%%)", amount(-spare, a.Unit), short, -spare/a.Limit*100)
+}
+
+// amount writes a number with its unit.
+func amount(value float64, unit string) string {
+	switch unit {
+	case "seconds":
+		return seconds(value)
+	case "bytes":
+		return size(value)
+	case "bytes_per_second":
+		if value < 1e9 {
+			return fmt.Sprintf("%.1f MB/s", value/1e6)
+		}
+		return fmt.Sprintf("%.2f GB/s", value/1e9)
+	case "writes_per_second":
+		return fmt.Sprintf("%.1f M/s", value/1e6)
+	case "ratio":
+		return fmt.Sprintf("%.1f %%", value*100)
+	}
+	return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64)
+}
+
 func seconds(s float64) string {
-	if s < 1 {
+	switch {
+	case s == 0:
+		return "0"
+	case s < 0.001:
+		return fmt.Sprintf("%.3g us", s*1e6)
+	case s < 1:
 		return fmt.Sprintf("%.1f ms", s*1e3)
 	}
 	return fmt.Sprintf("%.2f s", s)
 }
 
 func size(bytes float64) string {
-	const kibi, mebi = 1 << 10, 1 << 20
 	if bytes < mebi {
 		return fmt.Sprintf("%.1f KiB", bytes/kibi)
 	}

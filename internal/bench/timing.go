@@ -45,6 +45,50 @@ func TimeCommand(ctx context.Context, args []string, out io.Writer) error {
 	return json.NewEncoder(out).Encode(timed)
 }
 
+// readyFD is the descriptor at which a command of TimeReady says that it is ready.
+const readyFD = "3"
+
+// TimeReady is as TimeCommand, for a command that says that it is ready by a byte at descriptor 3 and goes on: how long
+// that took is a line of its own, the first.
+func TimeReady(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) == 0 {
+		return errors.New("no command to time")
+	}
+	ready, itsEnd, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("time %s: %w", args[0], err)
+	}
+	defer ready.Close()
+	complaints, err := os.CreateTemp("", "godwit-bench-*")
+	if err != nil {
+		return errors.Join(fmt.Errorf("time %s: %w", args[0], err), itsEnd.Close())
+	}
+	defer os.Remove(complaints.Name())
+	defer complaints.Close()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stderr, cmd.ExtraFiles = complaints, []*os.File{itsEnd}
+	began := time.Now()
+	err = cmd.Start()
+	if closeErr := itsEnd.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("time %s: %w", args[0], err)
+	}
+	told := json.NewEncoder(out)
+	if _, err := ready.Read(make([]byte, 1)); err == nil {
+		if err := told.Encode(Timed{Seconds: time.Since(began).Seconds()}); err != nil {
+			return err
+		}
+	} // or it has ended, or has closed it, without a word
+	err = cmd.Wait()
+	timed := Timed{Seconds: time.Since(began).Seconds()}
+	if err != nil {
+		timed.Error = fmt.Sprintf("%s: %v%s", strings.Join(args, " "), err, tail(complaints.Name()))
+	}
+	return told.Encode(timed)
+}
+
 // tail is the end of a file, for an error message.
 func tail(path string) string {
 	data, err := os.ReadFile(path)

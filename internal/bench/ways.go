@@ -29,8 +29,15 @@ type peer struct {
 	client   net.Conn
 }
 
-// connect gives the container its data, and a client that stays connected.
-func (p *peer) connect(ctx context.Context) error {
+// connect gives the container its data, and a client that stays connected. pid is that of its first process in the node.
+func (p *peer) connect(ctx context.Context, pid func(ctx context.Context, node string) (int, error)) error {
+	if p.workload.memory != nil {
+		number, err := pid(ctx, p.at)
+		if err != nil {
+			return err
+		}
+		return p.bed.awaitMemory(ctx, p.at, number, p.workload.memory.Size)
+	}
 	if p.workload.port == 0 {
 		return nil
 	}
@@ -74,7 +81,7 @@ func (f *floorWay) start(ctx context.Context) error {
 	if err := f.container.start(ctx, f.at); err != nil {
 		return err
 	}
-	return f.connect(ctx)
+	return f.connect(ctx, f.container.pid)
 }
 
 // move checkpoints and restores in place. The container is frozen before the time begins, because CRIU's own freezing
@@ -130,7 +137,7 @@ func (r *rsyncWay) start(ctx context.Context) error {
 	if err := r.container.kill(ctx, other(r.at)); err != nil {
 		return err
 	}
-	return r.connect(ctx)
+	return r.connect(ctx, r.container.pid)
 }
 
 func (r *rsyncWay) move(ctx context.Context) ([]measurement, error) {

@@ -42,6 +42,7 @@ func allChecks() []check {
 	checks := privilegeChecks()
 	checks = append(checks, programChecks()...)
 	checks = append(checks, kernelChecks(kernel.Features())...)
+	checks = append(checks, trackingChecks()...)
 	checks = append(checks, networkChecks()...)
 	return append(checks, resourceChecks()...)
 }

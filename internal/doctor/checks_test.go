@@ -39,12 +39,15 @@ func goodMachine() machine {
 			return unix.Statfs_t{Type: unix.TMPFS_MAGIC, Bsize: 4096, Bavail: 1 << 20}, nil
 		},
 		memoryAvailable: func() (int64, error) { return 4 << 30, nil },
+		traceScope:      func() string { return "1\n" },
+		writeProtect:    func() error { return nil },
+		softDirty:       func() error { return nil },
 		state:           "/state",
 	}
 }
 
 func machineChecks() []check {
-	checks := append(privilegeChecks(), programChecks()...)
+	checks := append(append(privilegeChecks(), programChecks()...), trackingChecks()...)
 	return append(append(checks, networkChecks()...), resourceChecks()...)
 }
 
@@ -133,6 +136,29 @@ func TestChecks(t *testing.T) {
 				m.fileSystem = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC}, nil }
 			},
 			Missing, "", "it is not a tmpfs",
+		},
+		{"finding written memory", func(*machine) {}, Found, "", "by asynchronous write-protection, the best way"},
+		{
+			"finding written memory", func(m *machine) { m.writeProtect = func() error { return failure } },
+			Found, "", "by soft-dirty notes, the second best way: more is read in each round (no luck)",
+		},
+		{
+			"finding written memory", func(m *machine) {
+				m.writeProtect = func() error { return kernel.ErrUnsupported }
+				m.softDirty = func() error { return kernel.ErrUnsupported }
+			},
+			Missing, "", "by comparing",
+		},
+		{
+			"finding written memory", func(m *machine) {
+				m.writeProtect = func() error { return failure }
+				m.softDirty = func() error { return unix.EPERM }
+			},
+			Unknown, "", failure.Error() + "; " + unix.EPERM.Error(),
+		},
+		{
+			"finding written memory", func(m *machine) { m.traceScope = func() string { return "3\n" } },
+			Missing, "", "kernel.yama.ptrace_scope is 3: no process may be traced until the machine starts again",
 		},
 		{"memory", func(*machine) {}, Found, "", "4096 MiB available"},
 		{

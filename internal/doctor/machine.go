@@ -29,6 +29,9 @@ type machine struct {
 	inNamespace     func(func() error) error // runs in a new network namespace
 	fileSystem      func(path string) (unix.Statfs_t, error)
 	memoryAvailable func() (int64, error)
+	traceScope      func() string // kernel.yama.ptrace_scope; empty without Yama
+	writeProtect    func() error  // whether the kernel can tell by write-protection what is written
+	softDirty       func() error  // whether it can by soft-dirty notes
 	state           string
 }
 
@@ -44,6 +47,9 @@ func thisMachine(state string) machine {
 		inNamespace:     inNamespace,
 		fileSystem:      fileSystem,
 		memoryAvailable: kernel.MemoryAvailable,
+		traceScope:      traceScope,
+		writeProtect:    kernel.ProbeWriteProtect,
+		softDirty:       kernel.ProbeSoftDirty,
 		state:           state,
 	}
 }
@@ -59,6 +65,14 @@ func capabilities() (uint64, error) {
 		}
 	}
 	return 0, errors.New("/proc/self/status has no line CapEff")
+}
+
+func traceScope() string {
+	scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	if err != nil {
+		return "" // the kernel has no Yama
+	}
+	return string(scope)
 }
 
 func output(ctx context.Context, program string, args ...string) (string, error) {

@@ -34,13 +34,13 @@ func meaningOf(name string) meaning {
 	case "tmpfs without swap":
 		return meaning{Optional, "a container's memory may be swapped to disk while it moves, if the machine swaps", newerKernel}
 	case "userfaultfd":
-		return meaning{Recommended, "no post-copy migration", ""}
+		return meaning{Recommended, "no pre-copy and no post-copy: memory cannot come before the processes do", ""}
 	case "userfaultfd asynchronous write-protection":
 		return meaning{Recommended, "pre-copy has to find dirty pages in slower ways", newerKernel}
 	case "PAGEMAP_SCAN":
 		return meaning{Recommended, "pre-copy has to find dirty pages in slower ways", newerKernel}
 	case "soft-dirty":
-		return meaning{Optional, "nothing where userfaultfd write-protection works; CRIU's own pre-dump elsewhere", ""}
+		return meaning{Optional, "nothing where userfaultfd write-protection works; elsewhere pre-copy has to read all memory in each round", ""}
 	}
 	return meaning{Optional, "what uses it", ""}
 }

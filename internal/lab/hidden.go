@@ -3,11 +3,15 @@ package lab
 import (
 	"fmt"
 	"os"
+
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/lab/workload/torture"
+	"github.com/godwit/godwit/internal/lab/workload/tree"
 )
 
 // RunHidden runs the process that this package has started this program as, if it is one: the init of a node, the
-// relay, or a program entering a node. It does not return then. Call it first in main, and in the TestMain of tests
-// that make labs from the test program itself.
+// relay, a program entering a node, or a workload. It does not return then. Call it first in main, and in the TestMain
+// of tests that make labs from the test program itself.
 func RunHidden() {
 	if len(os.Args) < 2 {
 		return
@@ -25,6 +29,12 @@ func RunHidden() {
 		code, err = runEnter(args)
 	case os.Args[1] == "lab-child":
 		code, err = runChild(args)
+	case os.Args[1] == pages.Command:
+		err = pages.Run(args, os.Stdout)
+	case os.Args[1] == tree.Command:
+		err = tree.Run(args, os.Stdout)
+	case os.Args[1] == torture.Command:
+		err = torture.Run(args, os.Stdout)
 	default:
 		return
 	}

@@ -12,7 +12,7 @@ import (
 
 func TestUnknownName(t *testing.T) {
 	_, err := Build(context.Background(), "../redis", t.TempDir())
-	if err == nil || !strings.Contains(err.Error(), "busybox, nginx, redis") {
+	if err == nil || !strings.Contains(err.Error(), "busybox, nginx, redis, sqlite") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -67,8 +67,8 @@ func TestBuild(t *testing.T) {
 	}
 	group.Wait()
 	layers, err := filepath.Glob(filepath.Join(dir, "layer-*.json"))
-	if err != nil || len(layers) != 4 {
-		t.Errorf("%d layers, want 4: two shared ones and one each of redis and nginx (%v)", len(layers), err)
+	if err != nil || len(layers) != 5 {
+		t.Errorf("%d layers, want 5: two shared ones and one each of redis, nginx and sqlite (%v)", len(layers), err)
 	}
 	path, err := Build(context.Background(), "busybox", dir)
 	if err != nil {

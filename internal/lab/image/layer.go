@@ -43,20 +43,13 @@ func readLayer(base string) (layer, error) {
 
 // makeLayer puts a layer into the cache: the archive first, what is known of it then.
 func makeLayer(ctx context.Context, base string, recipe layerRecipe, debs []deb) (layer, error) {
-	made := layer{path: base + ".tar"}
-	for _, d := range debs {
-		made.Packages = append(made.Packages, d.installedPackage)
-	}
-	digest := sha256.New()
-	err := replace(made.path, func(file *os.File) error {
-		buffered := bufio.NewWriterSize(file, 256<<10)
-		err := writeLayer(ctx, io.MultiWriter(buffered, digest), recipe, debs)
-		return errors.Join(err, buffered.Flush())
-	})
+	made, err := hashLayer(base+".tar", func(out io.Writer) error { return writeLayer(ctx, out, recipe, debs) })
 	if err != nil {
 		return layer{}, err
 	}
-	made.DiffID = "sha256:" + hex.EncodeToString(digest.Sum(nil))
+	for _, d := range debs {
+		made.Packages = append(made.Packages, d.installedPackage)
+	}
 	raw, err := json.MarshalIndent(made, "", "  ")
 	if err != nil {
 		return layer{}, err
@@ -65,6 +58,17 @@ func makeLayer(ctx context.Context, base string, recipe layerRecipe, debs []deb)
 		_, err := file.Write(append(raw, '\n'))
 		return err
 	})
+}
+
+// hashLayer writes a layer's archive to a file, and takes its digest.
+func hashLayer(path string, write func(io.Writer) error) (layer, error) {
+	digest := sha256.New()
+	err := replace(path, func(file *os.File) error {
+		buffered := bufio.NewWriterSize(file, 256<<10)
+		err := write(io.MultiWriter(buffered, digest))
+		return errors.Join(err, buffered.Flush())
+	})
+	return layer{path: path, DiffID: "sha256:" + hex.EncodeToString(digest.Sum(nil))}, err
 }
 
 // layerWriter writes a layer's archive. Every path is written once; the first wins.

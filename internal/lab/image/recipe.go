@@ -66,6 +66,10 @@ func recipes() map[string]recipe {
 				Cmd: []string{"redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "no"},
 			},
 		},
+		"sqlite": {
+			Layers: []layerRecipe{tools(), libraries(), {Name: "sqlite", Packages: []string{"sqlite3"}, Dirs: map[string]int64{"data": 0o755}}},
+			Config: config{Env: env, WorkingDir: "/data", Cmd: []string{"sleep", "1000000"}}, // it serves nobody: what uses it is run in it
+		},
 		"nginx": {
 			Layers: []layerRecipe{tools(), libraries(), {
 				Name: "nginx", Packages: []string{"nginx"},

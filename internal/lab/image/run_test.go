@@ -1,7 +1,6 @@
 package image
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -81,17 +80,25 @@ type container struct {
 	runc string
 	root string
 	id   string
+	// rootfs is where its files are.
+	rootfs string
 }
 
 // start loads an image, mounts its layers and runs its command, with Docker's capabilities and system call filter.
 func start(t *testing.T, name string) *container {
 	t.Helper()
-	ctx := context.Background()
+	path, err := Build(t.Context(), name, cacheDir)
+	check(t, err)
+	return startArchive(t, name, path)
+}
+
+// startArchive does the same with an image that is made already.
+func startArchive(t *testing.T, name, path string) *container {
+	t.Helper()
+	ctx := t.Context()
 	dir, err := os.MkdirTemp("", "godwit-lab-image-")
 	check(t, err)
 	t.Cleanup(func() { check(t, files.RemoveTree(dir)) })
-	path, err := Build(ctx, name, cacheDir)
-	check(t, err)
 	store, err := image.Open(filepath.Join(dir, "state"))
 	check(t, err)
 	_, err = store.Load(ctx, path, nil)
@@ -100,6 +107,7 @@ func start(t *testing.T, name string) *container {
 	check(t, err)
 	check(t, mountLayers(t, store, loaded, dir))
 	c := &container{t: t, runc: runcPath(t), root: filepath.Join(dir, "runc"), id: "labimage-" + filepath.Base(dir)}
+	c.rootfs = filepath.Join(dir, "rootfs")
 	check(t, writeSpec(dir, loaded))
 	command := exec.Command(c.runc, "--root", c.root, "run", "--detach", "--bundle", dir, c.id)
 	output, err := os.Create(filepath.Join(dir, "output"))
@@ -185,4 +193,41 @@ func TestRedisRuns(t *testing.T) {
 func TestNginxRuns(t *testing.T) {
 	c := start(t, "nginx")
 	c.answers("Welcome to nginx", "wget", "-q", "-O", "-", "http://127.0.0.1/")
+}
+
+func TestSQLiteRuns(t *testing.T) {
+	c := start(t, "sqlite")
+	c.answers("3", "sqlite3", ":memory:", "SELECT 1 + 2")
+}
+
+func TestImageOfProgram(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "program")
+	build := exec.Command("go", "build", "-o", program, "./testdata/program")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	dir := t.TempDir()
+	const bulk = bulkFileBytes + 5
+	path, err := OfProgram("mine", program, dir, bulk, 1)
+	check(t, err)
+	left, err := os.ReadDir(dir)
+	check(t, err)
+	if len(left) != 1 {
+		t.Errorf("beside the image there is something else: %v", left)
+	}
+	c := startArchive(t, "mine", path)
+	c.answers("what runs", ProgramPath, "answer")
+	for name, size := range map[string]int64{"bulk-0/0": bulkFileBytes, "bulk-0/1": 5, "bulk-1/0": 1} {
+		info, err := os.Stat(filepath.Join(c.rootfs, name))
+		if err != nil || info.Size() != size {
+			t.Errorf("%s: %+v, %v, want %d bytes", name, info, err, size)
+		}
+	}
+}
+
+func TestImageOfDynamicProgram(t *testing.T) {
+	if _, err := OfProgram("mine", "/bin/sh", t.TempDir()); err == nil || !strings.Contains(err.Error(), "dynamically") {
+		t.Errorf("a program that needs libraries: %v", err)
+	}
 }

@@ -1,0 +1,162 @@
+package bench
+
+import (
+	"slices"
+
+	"github.com/godwit/godwit/internal/lab/workload/tree"
+)
+
+// The ways of the suite files that other suites have not.
+const (
+	wayRsyncTwice = "rsync"            // by its own protocol, twice: the second time nothing is written
+	wayRsyncSSH   = "rsync over ssh"   // the same
+	wayVolume     = "podman volume"    // export | import, over ssh
+	waySave       = "podman save"      // save | load, over ssh
+	wayRestart    = "godwit restart"   // its processes start anew
+	wayStopped    = "godwit restart 0" // nothing is copied before they are stopped
+)
+
+// FilesWays lists the ways of the suite files.
+func FilesWays() []string {
+	return []string{wayRsyncTwice, wayRsyncSSH, wayVolume, waySave, wayCold, wayPreCopy, wayRestart, wayStopped}
+}
+
+// Metrics of the suite files. What is sent is counted on the link, in both directions, whoever sends it; but of Godwit's
+// parts it is the content of files that its report tells.
+const (
+	metricTree         = "tree_bytes"    // what there is to copy: in a quick run less than its name says
+	metricFirst        = "first_seconds" // the first copy
+	metricFirstSent    = "first_sent_bytes"
+	metricAgain        = "again_seconds"    // what is copied of it while nothing is written: for Godwit a part of the freeze
+	metricAgainSent    = "again_sent_bytes" // all after the first copy
+	metricLink         = "link_bytes"       // in all
+	metricChanged      = "changed_entries"  // that the last copy found
+	metricFileRounds   = "file_rounds"      // before the freeze
+	metricLayers       = "layers_bytes"     // of image layers
+	metricSourceMemory = "source_agent_bytes"
+	metricTargetMemory = "target_agent_bytes"
+)
+
+// The workloads of the suite files.
+const (
+	workloadOneFile  = "one file" // what the freeze of others is compared with
+	workloadLarge    = "1GiB in 10 files"
+	workloadMany     = "100,000 files" // 1 KiB each
+	workloadByte     = "1GiB file, 1 byte changed"
+	workloadThere    = "2GiB image, there"
+	workloadNotThere = "590MB image, not there"
+	workloadStore    = "400MB of messages, 1 MB/s written"
+)
+
+// Links of the suite files.
+const (
+	linkFar    = "1gbit/50ms"
+	linkStudyA = "15mbit/50ms"
+	linkStudyD = "20mbit/20ms"
+)
+
+// copying is a container with files that is moved over a link in some ways, or files that peers copy.
+type copying struct {
+	name  string
+	link  string
+	tree  tree.Config
+	image []int64 // bytes of the layers of its image, beside the program's
+	there bool    // the target has the image
+	flip  bool    // a byte is changed while it is copied for the first time
+	next  int     // files rewritten before peers copy again; Godwit's are rewritten all the time
+	ways  []string
+	runs  int // of each way
+	quick int // in a quick run; 0: none
+	part  int // in a quick run there is a so-manieth part of it; all if 0
+}
+
+// copyings are what the suite files measures.
+func copyings() []copying {
+	own, rsyncs := []string{wayCold, wayPreCopy}, []string{wayRsyncTwice, wayRsyncSSH}
+	with := func(ways []string, more ...string) []string { return append(more, ways...) }
+	small := tree.Config{Files: 100_000, Size: kibi, Rate: 200}
+	messages := tree.Config{Files: 40_000, Size: 10_000, Rate: 100, Replace: true}
+	bulk := func(layers int, size int64) []int64 {
+		all := make([]int64, layers)
+		for i := range all {
+			all[i] = size
+		}
+		return all
+	}
+	return []copying{
+		{
+			name: workloadOneFile, link: linkFast, tree: tree.Config{Files: 1, Size: kibi, Rate: 200}, there: true, ways: own,
+			runs: 7, quick: 3,
+		},
+		{
+			name: workloadLarge, link: linkFast, tree: tree.Config{Files: 10, Size: gibi / 10}, there: true,
+			ways: with(own, wayRsyncTwice, wayRsyncSSH, wayVolume), runs: 3, quick: 1, part: 8,
+		},
+		{
+			name: workloadMany, link: linkFast, tree: small, there: true, next: 10,
+			ways: with(own, wayRsyncTwice, wayRsyncSSH, wayVolume), runs: 3, quick: 1, part: 10,
+		},
+		{name: workloadMany, link: linkFar, tree: small, there: true, next: 10, ways: with([]string{wayPreCopy}, rsyncs...), runs: 3},
+		{
+			name: workloadByte, link: linkFast, tree: tree.Config{Files: 1, Size: gibi}, there: true, flip: true,
+			ways: with([]string{wayPreCopy}, rsyncs...), runs: 3, quick: 1, part: 8,
+		},
+		{
+			name: workloadThere, link: linkStudyA, tree: tree.Config{Files: 1, Size: kibi}, image: bulk(8, 256*mebi), there: true,
+			ways: with(own, wayRsyncTwice), runs: 3, quick: 1, part: 16,
+		},
+		{
+			name: workloadNotThere, link: linkFast, tree: tree.Config{Files: 1, Size: kibi}, image: bulk(5, 111e6),
+			ways: with(own, wayRsyncTwice, waySave), runs: 3, quick: 1, part: 8,
+		},
+		{
+			name: workloadStore, link: linkStudyD, tree: messages, there: true, runs: 1, quick: 1, part: 20,
+			ways: with([]string{wayPreCopy, wayRestart}, wayRsyncTwice, wayCold, wayStopped),
+		},
+	}
+}
+
+func (c *copying) turns() turns { return turns{c.name, &c.ways, &c.runs, c.quick} }
+
+// sized is what is measured: in a quick run less of it, that changes less.
+func (c copying) sized(quick bool) copying {
+	if !quick || c.part == 0 {
+		return c
+	}
+	if c.tree.Files > c.part*c.part {
+		c.tree.Files /= c.part
+	} else {
+		c.tree.Size /= int64(c.part)
+	}
+	if c.tree.Replace {
+		c.tree.Rate = max(1, c.tree.Rate/c.part)
+	}
+	image := make([]int64, len(c.image))
+	for i, size := range c.image {
+		image[i] = size / int64(c.part)
+	}
+	c.image = image
+	return c
+}
+
+// size is what there is to copy.
+func (c copying) size() float64 {
+	sum := float64(c.tree.Files) * float64(c.tree.Size)
+	if len(c.image) > 0 {
+		sum = 0
+		for _, size := range c.image {
+			sum += float64(size)
+		}
+	}
+	return sum
+}
+
+// FilesNames lists the workloads of the suite files.
+func FilesNames() []string {
+	return slices.Compact(namesOf(copyings(), func(c copying) string { return c.name }))
+}
+
+// selectedCopyings are what a configuration asks for, with the ways and numbers of runs of it.
+func (c Config) selectedCopyings() ([]copying, error) {
+	return selectTurns(c, copyings(), FilesWays(), (*copying).turns)
+}

@@ -1,0 +1,63 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+const (
+	diskImage = "/var/lib/godwit/bench.ext4" // on the node's own disk
+	diskBytes = 32 << 30                     // of which only what is written takes room
+)
+
+// freshDisks gives a directory of each node a new, empty ext4. On one from which many files were removed lately every new
+// file takes longer: the numbers of those are not given out again for a minute, and the kernel looks at all of them
+// (fs/ext4/ialloc.c, recently_deleted). A way would so pay for those that had their turn before.
+func (b *bed) freshDisks(ctx context.Context, dir string) error {
+	for _, node := range nodes {
+		if err := b.freshDisk(ctx, node, dir); err != nil {
+			return fmt.Errorf("a new file system for %s on node %s: %w", dir, node, err)
+		}
+	}
+	return nil
+}
+
+func (b *bed) freshDisk(ctx context.Context, node, dir string) error {
+	image, err := b.path(node, diskImage)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.Truncate(image, diskBytes); err != nil {
+		return err
+	}
+	return b.all(ctx, node,
+		[]string{"mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", diskImage},
+		[]string{"mkdir", "-p", dir},
+		// Nothing is to be made ready in the background while it is measured.
+		[]string{"mount", "-o", "loop,noinit_itable", diskImage, dir})
+}
+
+// dropDisks takes them away again, from nodes that have them.
+func (b *bed) dropDisks(ctx context.Context, dir string) error {
+	var failed error
+	for _, node := range nodes {
+		if !b.has(node, diskImage) {
+			continue
+		}
+		var err error
+		if b.mounted(node, dir) {
+			_, err = b.exec(ctx, node, "umount", dir)
+		}
+		image, pathErr := b.path(node, diskImage)
+		if pathErr == nil {
+			pathErr = os.Remove(image)
+		}
+		failed = errors.Join(failed, err, pathErr)
+	}
+	return failed
+}

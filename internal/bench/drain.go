@@ -1,0 +1,244 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// follower is a way to move a program whose memory may follow it.
+type follower interface {
+	name() string
+	// start makes the container on the first node, with its memory filled.
+	start(ctx context.Context) error
+	// dial connects to the program, on the node where it is.
+	dial(ctx context.Context) (net.Conn, error)
+	// keepsConnections tells that connections go with the container.
+	keepsConnections() bool
+	// move moves the container to the other node, calls atResume when it runs there or later, and returns when all of its
+	// memory is there, or nobody wants to wait any longer.
+	move(ctx context.Context, atResume func()) (moved, error)
+	stop(ctx context.Context) error
+}
+
+// moved is what a move took.
+type moved struct {
+	resumed  time.Time
+	came     float64 // bytes of its memory; all, unless…
+	partly   bool    // …it did not come in time
+	measured []measurement
+}
+
+// drained notes when all memory was there, of which so much came after the resume.
+func (m *moved) drained(at time.Time, size float64) {
+	took := at.Sub(m.resumed).Seconds()
+	m.measured = append(m.measured, measurement{metricDrain, took}, measurement{metricGoodput, size / took})
+}
+
+// unfinished notes that until now no more than this came.
+func (m *moved) unfinished(at time.Time, came float64) {
+	m.partly, m.came = true, came
+	m.measured = append(m.measured, measurement{metricCame, came}, measurement{metricGoodput, came / at.Sub(m.resumed).Seconds()})
+}
+
+// dialProgram connects to a program that may just be starting.
+func (b *bed) dialProgram(ctx context.Context, machine, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		conn, err := b.lab.Dial(ctx, machine, "tcp", address)
+		if err == nil {
+			return conn, nil
+		}
+		if pauseErr := pause(ctx, time.Millisecond); pauseErr != nil {
+			return nil, fmt.Errorf("the program at %s does not answer: %w", address, err)
+		}
+	}
+}
+
+// asking is how long one question may take: a program that waits for pages answers after that.
+const asking = 10 * time.Minute
+
+// ask asks the program one question over a connection of its own.
+func ask(ctx context.Context, f follower, question string, answer any) error {
+	conn, err := f.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := conn.SetDeadline(time.Now().Add(asking)); err != nil {
+		return err
+	}
+	return pages.NewAsker(conn).Ask(question, answer)
+}
+
+// followerOfGodwit is Godwit in one of its modes.
+type followerOfGodwit struct{ *godwitWay }
+
+func (g followerOfGodwit) keepsConnections() bool { return true }
+
+// dial connects from a client that is attached to the first node and stays there, or from the node itself.
+func (g followerOfGodwit) dial(ctx context.Context) (net.Conn, error) {
+	container, err := g.inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	server := net.JoinHostPort(container.Definition.Network.Address.String(), fmt.Sprint(g.workload.memory.Listen))
+	if g.hasClient {
+		return g.bed.dialProgram(ctx, g.clientMachine(), server)
+	}
+	return g.bed.dialProgram(ctx, g.at, server)
+}
+
+func (g followerOfGodwit) start(ctx context.Context) error {
+	if g.workload.client {
+		if err := g.bed.lab.Client(g.clientMachine(), nodes[0], lab.Link{}); err != nil {
+			return err
+		}
+		g.hasClient = true
+	}
+	return g.godwitWay.start(ctx)
+}
+
+func (g followerOfGodwit) stop(ctx context.Context) error {
+	err := g.removeContainer(ctx)
+	if g.hasClient {
+		err = errors.Join(err, g.bed.lab.RemoveClient(g.clientMachine()))
+		g.hasClient = false
+	}
+	return err
+}
+
+func (g followerOfGodwit) move(ctx context.Context, atResume func()) (moved, error) {
+	var report migration.Report
+	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", string(g.mode), "--json"); err != nil {
+		return moved{}, err
+	}
+	g.at = report.Target
+	result := moved{
+		resumed:  report.Started.Add(time.Duration(report.HandoffSeconds * float64(time.Second))),
+		measured: append(fromReport(report), fromDrain(report)...),
+	}
+	atResume()
+	return result, g.awaitFilled(ctx)
+}
+
+// fromDrain takes from a report what is about the pages that followed.
+func fromDrain(r migration.Report) []measurement {
+	d := r.Drain
+	if d == nil {
+		return nil // none did
+	}
+	followed := float64(d.LatePages) * float64(pageSize())
+	return []measurement{
+		{metricDrain, d.Seconds}, {metricGoodput, followed / d.Seconds}, {metricLate, followed},
+		{metricFaulted, float64(r.Bytes.MemoryFaulted)}, {metricPushed, float64(r.Bytes.MemoryPushed)},
+		{metricUrgent, float64(d.UrgentPages)}, {metricServed, float64(d.Faults)},
+		{metricServedMedian, d.FaultMedianSeconds}, {metricServedP99, d.FaultP99Seconds}, {metricServedLongest, d.FaultMaximumSeconds},
+		{metricShare, d.WaitingShare},
+	}
+}
+
+// fromAccessed takes from what the program has seen, while so many bytes came, what is compared.
+func fromAccessed(seen pages.Accessed, came float64) []measurement {
+	return []measurement{
+		{metricWaits, float64(seen.Waits)}, {metricFaultsPer, float64(seen.Waits) * gibi / came},
+		{metricWaitMedian, seen.MedianSeconds}, {metricWaitP99, seen.P99Seconds}, {metricWaitLongest, seen.LongestSeconds},
+		{metricWaitedInAll, seen.WaitedSeconds},
+	}
+}
+
+// service is a client that has the program look at all that is hot, and answer, ten times a second.
+type service struct {
+	conn    net.Conn
+	mu      sync.Mutex
+	answers []time.Time
+	end     context.CancelFunc
+	ended   chan error
+}
+
+const askEvery = 100 * time.Millisecond
+
+// startService begins to ask.
+func startService(ctx context.Context, f follower) (*service, error) {
+	conn, err := f.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, end := context.WithCancel(ctx)
+	s := &service{conn: conn, end: end, ended: make(chan error, 1)}
+	go func() { s.ended <- s.ask(ctx) }()
+	return s, nil
+}
+
+func (s *service) ask(ctx context.Context) error {
+	asker := pages.NewAsker(s.conn)
+	ticker := time.NewTicker(askEvery)
+	defer ticker.Stop()
+	for {
+		var seen pages.Accessed
+		if err := asker.Ask(pages.AskHot, &seen); err != nil {
+			if ctx.Err() != nil {
+				return nil // it was closed
+			}
+			return err
+		}
+		s.mu.Lock()
+		s.answers = append(s.answers, time.Now())
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// await waits until it has had an answer after an instant.
+func (s *service) await(ctx context.Context, after time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	for {
+		if _, _, has := s.seen(after); has {
+			return nil
+		}
+		select {
+		case err := <-s.ended:
+			s.ended <- err
+			return errors.Join(errors.New("the client of the program gets no answers any more"), err)
+		default:
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("the client of the program gets no answer: %w", err)
+		}
+	}
+}
+
+// seen is how long after an instant the next answer came, and the longest time between two.
+func (s *service) seen(after time.Time) (answered, gap time.Duration, has bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, at := range s.answers {
+		if i > 0 {
+			gap = max(gap, at.Sub(s.answers[i-1]))
+		}
+		if !has && at.After(after) {
+			answered, has = at.Sub(after), true
+		}
+	}
+	return answered, gap, has
+}
+
+func (s *service) close() error {
+	s.end()
+	_ = s.conn.Close() // it may be in the middle of an answer
+	return <-s.ended
+}

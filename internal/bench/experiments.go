@@ -1,0 +1,337 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pipeline"
+)
+
+// Metrics of the suite rounds.
+const (
+	metricStopped   = "stopped_seconds"          // the process did not run
+	metricAttach    = "attach_seconds"           // until its memory is registered
+	metricDetach    = "detach_seconds"           // until nothing is left in it
+	metricScan      = "scan_seconds"             // finding what was written, protecting it again, looking for zeros
+	metricFound     = "found_bytes"              // the pages of it
+	metricRead      = "read_seconds"             // copying it out of the process
+	metricPass      = "pipeline_seconds"         // what it is to the receiver, and putting that into frames; of which…
+	metricHash      = "hash_seconds"             // …the digests, measured alone
+	metricRate      = "rate_bytes_per_second"    // of all together, per second of a processor
+	metricRound     = "round_seconds"            // all together
+	metricFree      = "free_writes_per_second"   // of a writer that nobody looks at
+	metricTracked   = "copied_writes_per_second" // of the same while it is copied
+	metricSlowDown  = "slow_down_ratio"
+	metricWaited    = "processor_taken_ratio"      // of the time, by other processes: not counted above
+	metricPageCosts = "slow_down_per_page_seconds" // and round
+)
+
+const (
+	kibi    = 1 << 10
+	mebi    = 1 << 20
+	gibi    = 1 << 30
+	gigabit = 1e9 / 8 // bytes per second
+)
+
+// experiments are what the suite rounds measures. All are of 1 GiB of memory.
+func experiments() []experiment {
+	return []experiment{
+		{
+			name: "attach", way: wayTracking, memory: pages.Config{Size: gibi, Rate: 10e6},
+			samples: 50, quick: 10, needs: canTrack, measure: measureAttach,
+			asked: []demand{{what: "a process is stopped for less than 1 ms", metric: metricStopped, most: 0.001}},
+		},
+		{
+			name: "scan, 1 MB dirty", way: wayTracking, memory: pages.Config{Size: gibi, Rate: 10e6},
+			samples: 30, quick: 5, needs: canTrack, measure: measureScan,
+			asked: []demand{{what: "a scan of 1 GiB, little dirty, takes less than 3 ms", metric: metricScan, most: 0.003}},
+		},
+		{
+			name: "scan, all dirty", way: wayTracking, memory: pages.Config{Size: gibi, Pound: true},
+			samples: 15, quick: 3, needs: canTrack, measure: measureScanOfAll,
+			asked: []demand{{what: "a scan of 1 GiB, all dirty, takes less than 25 ms", metric: metricScan, most: 0.025}},
+		},
+		{
+			name: "round to frames", way: wayTracking, memory: pages.Config{Size: gibi},
+			samples: 7, quick: 2, measure: measurePipeline,
+			asked: []demand{{
+				what: "incompressible memory goes from process to frame at 1.5 GB/s on one core", metric: metricRate, least: 1.5e9,
+			}},
+		},
+		{
+			name: "pre-dump", way: wayPreDump, memory: pages.Config{Size: gibi, Rate: 10e6},
+			samples: 5, quick: 2, needs: canPreDump, measure: measurePreDump,
+		},
+		{
+			name: "writer beside rounds at 1 Gbit/s", way: wayTracking, memory: pages.Config{Size: gibi, Pound: true},
+			samples: 1, quick: 1, needs: canBeApart, measure: measureSlowDown,
+			asked: []demand{{what: "a writer that memory limits is slowed down by less than 10 %", metric: metricSlowDown, most: 0.1}},
+		},
+	}
+}
+
+const (
+	wayTracking = "godwit"
+	wayPreDump  = "criu pre-dump"
+)
+
+func measureAttach(_ context.Context, s *subject) ([]measurement, error) {
+	began := time.Now()
+	t, stopped, err := track(s)
+	if err != nil {
+		return nil, err
+	}
+	attached := time.Since(began)
+	began = time.Now()
+	if err := t.close(); err != nil {
+		return nil, err
+	}
+	return []measurement{
+		{metricStopped, stopped.Seconds()}, {metricAttach, attached.Seconds()}, {metricDetach, time.Since(began).Seconds()},
+	}, nil
+}
+
+func measureScan(ctx context.Context, s *subject) ([]measurement, error) {
+	return scanAfter(s, func() error { return pause(ctx, 100*time.Millisecond) })
+}
+
+// writesPerPage at random leave none of 262,144 pages unwritten.
+const writesPerPage = 20
+
+func measureScanOfAll(ctx context.Context, s *subject) ([]measurement, error) {
+	return scanAfter(s, func() error {
+		m := s.tracked.mapping
+		return s.awaitWrites(ctx, writesPerPage*(m.End-m.Start)/uint64(pageSize()))
+	})
+}
+
+// scanAfter looks for what was written meanwhile.
+func scanAfter(s *subject, meanwhile func() error) ([]measurement, error) {
+	if s.tracked == nil {
+		t, _, err := track(s)
+		if err != nil {
+			return nil, err
+		}
+		s.tracked = t
+		if _, _, err := t.scan(); err != nil { // from now on it is known what is written
+			return nil, err
+		}
+	}
+	if err := meanwhile(); err != nil {
+		return nil, err
+	}
+	took, found, err := s.tracked.scan()
+	if err != nil {
+		return nil, err
+	}
+	return []measurement{{metricScan, took.Seconds()}, {metricFound, float64(found) * float64(pageSize())}}, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func pageSize() int { return memory.PageSize() }
+
+// source is what a migration looks at the process with.
+func (s *subject) source() *memory.Source {
+	return memory.NewSource(memory.SourceConfig{Processes: func() ([]int, error) { return []int{s.pid()}, nil }})
+}
+
+// link is where frames go: at once to nowhere, or as fast as a link of a bandwidth would take them.
+type link struct {
+	ctx    context.Context
+	rate   float64 // bytes per second; 0: no limit
+	freeAt time.Time
+}
+
+// Send takes a frame of the pipeline.
+func (l *link) Send(frame []byte) error {
+	if l.rate == 0 {
+		return nil
+	}
+	now := time.Now()
+	if l.freeAt.Before(now) {
+		l.freeAt = now
+	}
+	l.freeAt = l.freeAt.Add(time.Duration(float64(len(frame)) / l.rate * 1e9))
+	return pause(l.ctx, l.freeAt.Sub(now))
+}
+
+// Push has nothing to do.
+func (l *link) Push() error { return nil }
+
+// newSender is the pipeline of a migration that sends to a link.
+func newSender(to *link) (*pipeline.Sender, error) {
+	key, err := pipeline.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	sender, err := pipeline.NewSender(pipeline.SenderConfig{Key: key})
+	if err != nil {
+		return nil, err
+	}
+	return sender, sender.AddLane(to)
+}
+
+// measurePipeline sends all of the memory to nowhere, on one core. No codec is between: that depends on the link.
+func measurePipeline(ctx context.Context, s *subject) (_ []measurement, err error) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	sender, err := newSender(&link{ctx: ctx})
+	if err != nil {
+		return nil, err
+	}
+	defer sender.Close()
+	source := s.source()
+	defer func() { err = errors.Join(err, source.Close()) }()
+	began, used := time.Now(), cpuTime()
+	stats, err := source.Round(ctx, sender)
+	if err == nil {
+		_, err = sender.Barrier(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, cpu := time.Since(began).Seconds(), cpuTime()-used
+	hash, err := hashing(stats.Pages)
+	return []measurement{
+		{metricRate, float64(stats.Bytes()) / cpu}, {metricRound, all},
+		{metricScan, stats.Scan.Seconds()}, {metricRead, stats.Read.Seconds()}, {metricPass, stats.Write.Seconds()}, {metricHash, hash},
+	}, err
+}
+
+// cpuTime is what this process has had of processors, in seconds: on a busy machine less than the clock's.
+func cpuTime() float64 {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		return math.NaN() // it cannot fail with these arguments (getrusage(2))
+	}
+	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9
+}
+
+// hashing is how long the digests of so many pages take.
+func hashing(pages uint64) (float64, error) {
+	key, err := pipeline.NewKey()
+	if err != nil {
+		return 0, err
+	}
+	hasher, err := pipeline.NewHasher(key)
+	if err != nil {
+		return 0, err
+	}
+	batch := make([]byte, mebi)
+	began := time.Now()
+	for i := range pages {
+		at := int(i) * pageSize() % len(batch)
+		hasher.Page(batch[at : at+pageSize()])
+	}
+	return time.Since(began).Seconds(), nil
+}
+
+const (
+	undisturbed = 2 * time.Second
+	rounds      = 2 // with all memory dirty: 8.6 s each
+)
+
+// measureSlowDown copies the memory of a process that has a processor of its own, in rounds, over a link of 1 Gbit/s.
+func measureSlowDown(ctx context.Context, s *subject) (_ []measurement, err error) {
+	together, err := apart(s.pid())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, together()) }()
+	began := time.Now()
+	if err := pause(ctx, undisturbed); err != nil {
+		return nil, err
+	}
+	copying := time.Now()
+	found, err := copyInRounds(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	copied := time.Now()
+	if err := pause(ctx, undisturbed); err != nil {
+		return nil, err
+	}
+	during, err := s.speed(copying, copied)
+	before, err2 := s.speed(began, copying)
+	after, err3 := s.speed(copied, time.Now())
+	if err := errors.Join(err, err2, err3); err != nil {
+		return nil, err
+	}
+	free := (before.perSecond + after.perSecond) / 2
+	slowDown := 1 - during.perSecond/free
+	return []measurement{
+		{metricSlowDown, slowDown}, {metricFree, free}, {metricTracked, during.perSecond},
+		{metricPageCosts, slowDown * copied.Sub(copying).Seconds() / float64(found)}, {metricWaited, during.waited},
+	}, nil
+}
+
+// copyInRounds returns how many pages it has found.
+func copyInRounds(ctx context.Context, s *subject) (found uint64, err error) {
+	sender, err := newSender(&link{ctx: ctx, rate: gigabit})
+	if err != nil {
+		return 0, err
+	}
+	defer sender.Close()
+	source := s.source()
+	defer func() { err = errors.Join(err, source.Close()) }()
+	for range rounds {
+		stats, err := source.Round(ctx, sender)
+		if err == nil {
+			_, err = sender.Barrier(ctx)
+		}
+		if err != nil {
+			return 0, err
+		}
+		found += stats.Pages
+	}
+	return found, nil
+}
+
+// canPreDump asks CRIU whether this kernel has what its pre-dump needs.
+func canPreDump(ctx context.Context) error {
+	tool, err := criu.Find()
+	if err != nil {
+		return err
+	}
+	if err := exec.CommandContext(ctx, tool.Path, "check", "--feature", "mem_dirty_track").Run(); err != nil {
+		return fmt.Errorf("criu check --feature mem_dirty_track: %w: the kernel has no soft-dirty", err)
+	}
+	return nil
+}
+
+// measurePreDump has CRIU do the same.
+func measurePreDump(ctx context.Context, s *subject) ([]measurement, error) {
+	tool, err := criu.Find()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "godwit-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	began := time.Now()
+	cmd := exec.CommandContext(ctx, tool.Path, "pre-dump", "--tree", fmt.Sprint(s.pid()), "--images-dir", dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("criu pre-dump: %w: %s", err, out[max(0, len(out)-maxErrorText):])
+	}
+	return []measurement{{metricRound, time.Since(began).Seconds()}}, nil
+}

@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab/workload/tree"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const (
+	suiteFiles = "files"
+	filesImage = "bench-files"
+	filesPort  = 7000
+)
+
+// Files measures how a container's files and image get to another node, and what of that is in the freeze, beside rsync and
+// Podman's own ways. When it returns nothing is left of it on the machine. If some ways failed the result has what was
+// measured; the error says which of Godwit's.
+func Files(ctx context.Context, config Config) (result Result, err error) {
+	chosen, err := config.selectedCopyings()
+	if err != nil {
+		return Result{}, err
+	}
+	return measureFiles(ctx, config, chosen)
+}
+
+// measureFiles measures what was chosen.
+func measureFiles(ctx context.Context, config Config, chosen []copying) (Result, error) {
+	return runInTurns(ctx, config, suiteFiles, func(ctx context.Context, s *suite) (err error) {
+		unmake, err := podmanMountPoint()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, unmake()) }()
+		return s.copyAll(ctx, chosen)
+	}, judgeCopying)
+}
+
+// copyAll measures all that was chosen.
+func (s *suite) copyAll(ctx context.Context, chosen []copying) (err error) {
+	var rsyncs rsyncDaemons
+	var sshs sshDaemons
+	defer func() { err = errors.Join(err, rsyncs.stop(), sshs.stop()) }()
+	if err := errors.Join(rsyncs.start(ctx, s.bed), sshs.start(ctx, s.bed)); err != nil {
+		return err
+	}
+	plain := ""
+	for _, c := range chosen {
+		c = c.sized(s.config.Quick)
+		archive := plain
+		if plain == "" || len(c.image) > 0 {
+			s.say("%s: the image is made", c.name)
+			if archive, err = s.programImage(filesImage, c.image...); err != nil {
+				return err
+			}
+		}
+		err := s.takeTurns(ctx, c.turns(), c.link, func(way string) ([]measurement, error) {
+			return s.copyOnce(ctx, c, s.newCopier(way, c, archive))
+		})
+		if err != nil {
+			return err
+		}
+		if len(c.image) == 0 {
+			plain = archive
+		} else if err := os.Remove(archive); err != nil { // there is only so much room
+			return err
+		}
+	}
+	return nil
+}
+
+// copier is a way to bring files to another node.
+type copier interface {
+	// home is the directory of a node in which the files are.
+	home() string
+	// start makes the files on the first node.
+	start(ctx context.Context) error
+	// copy brings them to the other node and tells what that took.
+	copy(ctx context.Context) ([]measurement, error)
+	// verify looks at all of them there.
+	verify(ctx context.Context) error
+	// stop removes them.
+	stop(ctx context.Context) error
+}
+
+func (s *suite) newCopier(way string, c copying, archive string) copier {
+	peer := peerFiles{bed: s.bed, what: c, archive: archive}
+	switch way {
+	case wayRsyncTwice:
+		return &rsyncFilesWay{peerFiles: peer}
+	case wayRsyncSSH:
+		return &rsyncFilesWay{peerFiles: peer, ssh: true}
+	case wayVolume:
+		return &podmanVolumeWay{peerFiles: peer}
+	case waySave:
+		return &podmanSaveWay{peerFiles: peer}
+	case wayStopped:
+		return newGodwitFiles(s.bed, migration.Restart, c, archive, "--checkpoints", "0")
+	}
+	for _, mode := range []migration.Mode{migration.Cold, migration.PreCopy, migration.Restart} {
+		if g := newGodwitFiles(s.bed, mode, c, archive); g.name() == way {
+			return g
+		}
+	}
+	return nil
+}
+
+// copyOnce copies the files once in some way, and makes sure that all of them are right.
+func (s *suite) copyOnce(ctx context.Context, c copying, way copier) (_ []measurement, err error) {
+	if err := s.setLink(linkFaster); err != nil {
+		return nil, err
+	}
+	defer func() {
+		ending := context.WithoutCancel(ctx)
+		err = errors.Join(err, s.setLink(linkFaster), way.stop(ending), s.bed.dropDisks(ending, way.home()))
+	}()
+	if err := s.bed.freshDisks(ctx, way.home()); err != nil {
+		return nil, err
+	}
+	if err := way.start(ctx); err != nil {
+		return nil, err
+	}
+	// What is measured is not how the files that were made get to the disk.
+	if _, err := s.bed.exec(ctx, nodes[0], "sync"); err != nil {
+		return nil, err
+	}
+	if err := s.setLink(c.link); err != nil {
+		return nil, err
+	}
+	measured, err := way.copy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	measured = append(measured, measurement{metricTree, c.size()})
+	return measured, way.verify(ctx)
+}
+
+// sent is what went over the link since the lab was made, in both directions.
+func (b *bed) sent() (float64, error) {
+	there, back, err := b.lab.LinkCounters(nodes[0], nodes[1])
+	return float64(there.Bytes) + float64(back.Bytes), err
+}
+
+// counted tells what went over the link while something was done.
+func (b *bed) counted(do func() error) (float64, error) {
+	before, err := b.sent()
+	if err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	after, err := b.sent()
+	return after - before, err
+}
+
+// askTree asks the keeper of files, who may just be making them.
+func (b *bed) askTree(ctx context.Context, node, address string, question byte) (tree.Result, error) {
+	conn, err := b.dialProgram(ctx, node, net.JoinHostPort(address, fmt.Sprint(filesPort)))
+	if err != nil {
+		return tree.Result{}, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := conn.SetDeadline(time.Now().Add(asking)); err != nil {
+		return tree.Result{}, err
+	}
+	result, err := tree.Ask(conn, question)
+	return result, errors.Join(err, judgeTree(result))
+}
+
+// judgeTree makes an error of what a keeper found.
+func judgeTree(result tree.Result) error {
+	if result.Bad > 0 {
+		return fmt.Errorf("%d of %d files are not what they must be, the first: %s", result.Bad, result.Files, result.Error)
+	}
+	return nil
+}
+
+// verifyTree looks at all files in a directory of a node.
+func (b *bed) verifyTree(ctx context.Context, node, dir string, of tree.Config) error {
+	of.Dir, of.Verify = dir, true
+	out, err := b.exec(ctx, node, append([]string{program}, of.Args()...)...)
+	if err != nil {
+		return err
+	}
+	var result tree.Result
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		return fmt.Errorf("what the keeper of files found, %.80q: %w", out, err)
+	}
+	return judgeTree(result)
+}

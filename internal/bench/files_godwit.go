@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab/image"
+	"github.com/godwit/godwit/internal/lab/workload/tree"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const (
+	filesVolume   = "bench-files"
+	godwitVolumes = "/var/lib/godwit/volumes"
+)
+
+// godwitFiles is Godwit with a container that has files in a volume.
+type godwitFiles struct {
+	*godwitWay
+	what    copying
+	flags   []string // of the migration
+	address string
+	before  tree.Result // the keeper has told this before the migration, so it must not be undone
+}
+
+func newGodwitFiles(b *bed, mode migration.Mode, c copying, archive string, flags ...string) *godwitFiles {
+	files := c.tree
+	files.Dir, files.Listen = "/data", filesPort
+	w := containerWorkload{image: filesImage, args: append([]string{image.ProgramPath}, files.Args()...)}
+	return &godwitFiles{godwitWay: newGodwitWay(b, mode, w, archive), what: c, flags: flags}
+}
+
+func (g *godwitFiles) home() string { return godwitVolumes }
+
+func (g *godwitFiles) start(ctx context.Context) error {
+	for _, node := range nodes {
+		if node != g.at && !g.what.there {
+			continue
+		}
+		if _, err := g.bed.exec(ctx, node, program, "image", "load", g.archive); err != nil {
+			return err
+		}
+	}
+	if err := g.run(ctx, "--volume", filesVolume+":/data"); err != nil {
+		return err
+	}
+	container, err := g.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	g.address = container.Definition.Network.Address.String()
+	g.before, err = g.bed.askTree(ctx, g.at, g.address, tree.AskTell)
+	return err
+}
+
+func (g *godwitFiles) copy(ctx context.Context) ([]measurement, error) {
+	for _, node := range nodes {
+		if err := g.bed.resetAgentMemory(node); err != nil {
+			return nil, err
+		}
+	}
+	flipped := make(chan error, 1)
+	if g.what.flip {
+		at, err := g.bed.sent()
+		if err != nil {
+			return nil, err
+		}
+		go func() { flipped <- g.flip(ctx, at+flipAfter*g.what.size()) }()
+	} else {
+		flipped <- nil
+	}
+	var report migration.Report
+	sent, err := g.bed.counted(func() error {
+		command := append([]string{"migrate", g.container(), other(g.at), "--mode", string(g.mode), "--json"}, g.flags...)
+		return g.ask(ctx, &report, command...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	from := g.at
+	g.at = report.Target
+	measured := append(fromReport(report), measurement{metricLayers, float64(report.Bytes.Layers)})
+	measured = append(append(measured, fromFiles(report)...), measurement{metricLink, sent})
+	for node, metric := range map[string]string{from: metricSourceMemory, g.at: metricTargetMemory} {
+		peak, err := g.bed.agentMemory(node)
+		if err != nil {
+			return nil, err
+		}
+		measured = append(measured, measurement{metric, peak})
+	}
+	return measured, <-flipped
+}
+
+// flipAfter is the part of a file of which the byte in the middle has certainly been read when so much has been sent.
+const flipAfter = 0.6
+
+// flip changes a byte when so much has gone over the link.
+func (g *godwitFiles) flip(ctx context.Context, at float64) error {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	for {
+		sent, err := g.bed.sent()
+		if err != nil {
+			return err
+		}
+		if sent > at {
+			_, err := g.bed.askTree(ctx, nodes[0], g.address, tree.AskFlip)
+			return err
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("half of the file has not been sent: %w", err)
+		}
+	}
+}
+
+func (g *godwitFiles) verify(ctx context.Context) error {
+	after, err := g.bed.askTree(ctx, g.at, g.address, tree.AskVerify)
+	if err == nil && after.Written < g.before.Written {
+		err = fmt.Errorf("%d files were written, and the copy has %d of them", g.before.Written, after.Written)
+	}
+	return err
+}
+
+func (g *godwitFiles) stop(ctx context.Context) error {
+	var failed error
+	for _, node := range nodes {
+		out, err := g.bed.exec(ctx, node, program, "ps", "--all")
+		if err == nil && strings.Contains(out, g.container()) {
+			_, err = g.bed.exec(ctx, node, program, "rm", "--force", g.container())
+		}
+		volume, pathErr := g.bed.path(node, filepath.Join(godwitVolumes, filesVolume))
+		if pathErr == nil {
+			pathErr = os.RemoveAll(volume)
+		}
+		failed = errors.Join(failed, err, pathErr, g.bed.forgetImage(ctx, node))
+	}
+	return failed
+}
+
+// forgetImage removes the image from a node that may have it.
+func (b *bed) forgetImage(ctx context.Context, node string) error {
+	out, err := b.exec(ctx, node, program, "image", "ls")
+	if err != nil || !strings.Contains(out, filesImage) {
+		return err
+	}
+	_, err = b.exec(ctx, node, program, "image", "rm", filesImage)
+	return err
+}
+
+// fromFiles takes from a report what is about files. All rounds but the first are what was copied again.
+func fromFiles(r migration.Report) []measurement {
+	var first, again, last migration.FileRound
+	rounds := 0.0
+	for i, round := range r.FileRounds {
+		if i == 0 {
+			first = round
+		} else {
+			again.SentBytes += round.SentBytes
+		}
+		if round.Final {
+			last.Seconds, last.ChangedEntries = last.Seconds+round.Seconds, last.ChangedEntries+round.ChangedEntries
+		} else {
+			rounds++
+		}
+	}
+	if first.Final { // there is no other
+		again.SentBytes = first.SentBytes
+	}
+	measured := []measurement{
+		{metricAgain, last.Seconds}, {metricAgainSent, float64(again.SentBytes)}, {metricChanged, float64(last.ChangedEntries)},
+		{metricFileRounds, rounds},
+	}
+	if rounds > 0 {
+		measured = append(measured, measurement{metricFirst, first.Seconds}, measurement{metricFirstSent, float64(first.SentBytes)})
+	}
+	return measured
+}
+
+// resetAgentMemory has the kernel forget how much memory an agent ever had (proc(5), on clear_refs).
+func (b *bed) resetAgentMemory(node string) error {
+	pid, err := b.lab.AgentPID(node)
+	if err == nil {
+		err = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("memory of the agent on node %s: %w", node, err)
+	}
+	return nil
+}
+
+// agentMemory is the most memory that an agent had since: with the pages of its program, without what the kernel caches of
+// files for it.
+func (b *bed) agentMemory(node string) (float64, error) {
+	var status []byte
+	pid, err := b.lab.AgentPID(node)
+	if err == nil {
+		status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	}
+	var peak int64
+	if err == nil {
+		peak, err = kibibytes(string(status), "VmHWM")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("memory of the agent on node %s: %w", node, err)
+	}
+	return float64(peak), nil
+}

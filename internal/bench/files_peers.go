@@ -1,0 +1,292 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab/workload/tree"
+)
+
+const (
+	// filesHome is where peers keep files, on a node's own disk, as Godwit does.
+	filesHome     = "/var/lib/godwit/bench"
+	filesSource   = filesHome + "/source"
+	filesIncoming = filesHome + "/incoming"
+	filesPodman   = filesHome + "/podman"
+	// godwitArchive is a copy of each layer that Godwit has beside its files.
+	godwitArchive = "layer.tar.zst"
+)
+
+// peerFiles is what the ways have in common that are not Godwit's: files that a keeper writes, outside of any container.
+type peerFiles struct {
+	bed     *bed
+	what    copying
+	archive string // the image
+	dir     string // of the files, on the first node
+	keeper  *exec.Cmd
+}
+
+func (p *peerFiles) home() string { return filesHome }
+
+// keep has the files made on the first node, in a directory that is there.
+func (p *peerFiles) keep(ctx context.Context, dir string) error {
+	p.dir = dir
+	config := p.what.tree
+	config.Dir, config.Listen = dir, filesPort
+	if p.what.next > 0 {
+		config.Rate = 0 // so many are rewritten between the copies
+	}
+	cmd, err := p.bed.command(ctx, nodes[0], append([]string{program}, config.Args()...))
+	if err != nil {
+		return err
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("keeper of the files: %w", err)
+	}
+	p.keeper = cmd
+	_, err = p.ask(ctx, tree.AskTell)
+	return err
+}
+
+func (p *peerFiles) ask(ctx context.Context, question byte) (tree.Result, error) {
+	return p.bed.askTree(ctx, nodes[0], "127.0.0.1", question)
+}
+
+// timed is a copy: how long it takes, in seconds.
+type timed func(ctx context.Context) (float64, error)
+
+// measure counts what a copy sends.
+func (p *peerFiles) measure(ctx context.Context, do timed) (seconds, sent float64, err error) {
+	sent, err = p.bed.counted(func() error {
+		seconds, err = do(ctx)
+		return err
+	})
+	return seconds, sent, err
+}
+
+// twice copies while the files are written, and once more when they are not.
+func (p *peerFiles) twice(ctx context.Context, do timed) ([]measurement, error) {
+	first, firstSent, err := p.measure(ctx, do)
+	if err != nil {
+		return nil, err
+	}
+	// rsync takes a file for unchanged if its size and the second of its time are.
+	if err := pause(ctx, time.Second); err != nil {
+		return nil, err
+	}
+	questions := slices.Repeat([]byte{tree.AskNext}, p.what.next)
+	if p.what.flip {
+		questions = append(questions, tree.AskFlip)
+	}
+	for _, question := range append(questions, tree.AskRest) {
+		if _, err := p.ask(ctx, question); err != nil {
+			return nil, err
+		}
+	}
+	again, againSent, err := p.measure(ctx, do)
+	if err != nil {
+		return nil, err
+	}
+	return []measurement{
+		{metricFirst, first}, {metricFirstSent, firstSent}, {metricAgain, again}, {metricAgainSent, againSent},
+		{metricDowntime, again}, {metricTotal, first + again}, {metricLink, firstSent + againSent},
+	}, nil
+}
+
+// once is for what does not change.
+func (p *peerFiles) once(ctx context.Context, do timed) ([]measurement, error) {
+	seconds, sent, err := p.measure(ctx, do)
+	return []measurement{{metricTotal, seconds}, {metricLink, sent}}, err
+}
+
+// end ends the keeper. The files go with their disk.
+func (p *peerFiles) end(ctx context.Context) error {
+	var failed error
+	if p.keeper != nil {
+		failed = endAll("the keeper of the files", []*exec.Cmd{p.keeper})
+		p.keeper = nil
+	}
+	for _, node := range nodes {
+		failed = errors.Join(failed, p.bed.forgetImage(ctx, node))
+	}
+	return failed
+}
+
+// rsyncFilesWay is that of studies B and C: rsync while the container runs, and again in the freeze. Of an image it copies the
+// layers as Godwit has them.
+type rsyncFilesWay struct {
+	peerFiles
+	ssh bool
+}
+
+func (r *rsyncFilesWay) start(ctx context.Context) error {
+	for _, node := range nodes {
+		if err := r.bed.empty(node, filesIncoming); err != nil {
+			return err
+		}
+	}
+	if len(r.what.image) == 0 {
+		if err := r.bed.empty(nodes[0], filesSource); err != nil {
+			return err
+		}
+		return r.keep(ctx, filesSource)
+	}
+	if _, err := r.bed.exec(ctx, nodes[0], program, "image", "load", r.archive); err != nil {
+		return err
+	}
+	r.dir = godwitLayers
+	if !r.what.there {
+		return nil
+	}
+	_, err := r.rsync(ctx) // so that they are there
+	return err
+}
+
+func (r *rsyncFilesWay) rsync(ctx context.Context) (float64, error) {
+	address, err := r.bed.lab.Address(nodes[1])
+	if err != nil {
+		return 0, err
+	}
+	command := []string{"rsync", "-aHAXS", "--numeric-ids", "--delete", "--exclude", godwitArchive}
+	to := fmt.Sprintf("rsync://%s:%d/%s/", address, rsyncPort, rsyncFiles)
+	if r.ssh {
+		command = append(command, "--rsh", strings.Join(ssh(), " "))
+		to = fmt.Sprintf("root@%s:%s/", address, filesIncoming)
+	}
+	return r.bed.time(ctx, nodes[0], append(command, r.dir+"/", to)...)
+}
+
+func (r *rsyncFilesWay) copy(ctx context.Context) ([]measurement, error) {
+	if len(r.what.image) > 0 {
+		return r.once(ctx, r.rsync)
+	}
+	return r.twice(ctx, r.rsync)
+}
+
+func (r *rsyncFilesWay) verify(ctx context.Context) error {
+	if len(r.what.image) > 0 {
+		return nil // rsync has compared their times and sizes, and there is nobody who knows what must be in them
+	}
+	return r.bed.verifyTree(ctx, nodes[1], filesIncoming, r.what.tree)
+}
+
+func (r *rsyncFilesWay) stop(ctx context.Context) error { return r.end(ctx) }
+
+// podmanStore makes a command line of a Podman that keeps all on the node's disk.
+func (b *bed) podmanStore(args ...string) []string {
+	all := b.podman("--root", filesPodman, "--runroot", benchDir+"/podman-run")
+	return append(all, args...)
+}
+
+// pipe runs a command on the first node and gives what it writes to one on the other, by ssh. It returns how long that takes.
+func (b *bed) pipe(ctx context.Context, from, to []string) (float64, error) {
+	address, err := b.lab.Address(nodes[1])
+	if err != nil {
+		return 0, err
+	}
+	left, err := b.command(ctx, nodes[0], from)
+	if err != nil {
+		return 0, err
+	}
+	right, err := b.command(ctx, nodes[0], append(append(ssh(), "root@"+address.String()), to...))
+	if err != nil {
+		return 0, err
+	}
+	var complaints [2]strings.Builder
+	left.Stderr, right.Stderr = &complaints[0], &complaints[1]
+	if right.Stdin, err = left.StdoutPipe(); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := left.Start(); err != nil {
+		return 0, err
+	}
+	err = right.Run()
+	if err != nil {
+		_, _ = io.Copy(io.Discard, right.Stdin) // so that the other can end
+	}
+	if err = errors.Join(err, left.Wait()); err != nil {
+		return 0, fmt.Errorf("%s | %s: %w: %s%s", strings.Join(from, " "), strings.Join(to, " "), err, &complaints[0], &complaints[1])
+	}
+	return time.Since(began).Seconds(), nil
+}
+
+// podmanVolumeWay is podman volume export | podman volume import: everything, each time.
+type podmanVolumeWay struct{ peerFiles }
+
+// data is where a volume's files are.
+func (podmanVolumeWay) data() string {
+	return filepath.Join(filesPodman, "volumes", filesVolume, "_data")
+}
+
+func (p *podmanVolumeWay) start(ctx context.Context) error {
+	for _, node := range nodes {
+		if err := p.bed.mountPodman(ctx, node); err != nil {
+			return err
+		}
+		if _, err := p.bed.exec(ctx, node, p.bed.podmanStore("volume", "create", filesVolume)...); err != nil {
+			return err
+		}
+	}
+	return p.keep(ctx, p.data())
+}
+
+func (p *podmanVolumeWay) copy(ctx context.Context) ([]measurement, error) {
+	return p.twice(ctx, func(ctx context.Context) (float64, error) {
+		return p.bed.pipe(ctx, p.bed.podmanStore("volume", "export", filesVolume), p.bed.podmanStore("volume", "import", filesVolume, "-"))
+	})
+}
+
+func (p *podmanVolumeWay) verify(ctx context.Context) error {
+	return p.bed.verifyTree(ctx, nodes[1], p.data(), p.what.tree)
+}
+
+func (p *podmanVolumeWay) stop(ctx context.Context) error { return p.stopPodman(ctx) }
+
+// stopPodman ends the keeper first: it is in what Podman keeps.
+func (p *peerFiles) stopPodman(ctx context.Context) error {
+	failed := p.end(ctx)
+	for _, node := range nodes {
+		if p.bed.podmanMounted(node) {
+			failed = errors.Join(failed, p.bed.unmountPodman(ctx, node))
+		}
+	}
+	return failed
+}
+
+// podmanSaveWay is podman save | podman load.
+type podmanSaveWay struct{ peerFiles }
+
+func (p *podmanSaveWay) start(ctx context.Context) error {
+	for _, node := range nodes {
+		if err := p.bed.mountPodman(ctx, node); err != nil {
+			return err
+		}
+	}
+	_, err := p.bed.exec(ctx, nodes[0], p.bed.podmanStore("load", "--quiet", "--input", p.archive)...)
+	return err
+}
+
+func (p *podmanSaveWay) image() string { return "localhost/" + filesImage + ":latest" }
+
+func (p *podmanSaveWay) copy(ctx context.Context) ([]measurement, error) {
+	return p.once(ctx, func(ctx context.Context) (float64, error) {
+		return p.bed.pipe(ctx, p.bed.podmanStore("save", "--quiet", p.image()), p.bed.podmanStore("load", "--quiet"))
+	})
+}
+
+func (p *podmanSaveWay) verify(ctx context.Context) error {
+	_, err := p.bed.exec(ctx, nodes[1], p.bed.podmanStore("image", "exists", p.image())...)
+	return err
+}
+
+func (p *podmanSaveWay) stop(ctx context.Context) error { return p.stopPodman(ctx) }

@@ -1,0 +1,149 @@
+package bench
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/lab/workload/tree"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// smallCopyings do all that others do, with few files.
+func smallCopyings() []copying {
+	return []copying{
+		{
+			name: "files", link: linkFast, tree: tree.Config{Files: 300, Size: 5 * kibi, Rate: 50}, there: true, next: 3, flip: true,
+			ways: []string{wayRsyncTwice, wayRsyncSSH, wayVolume, wayCold, wayPreCopy}, runs: 1,
+		},
+		{
+			name: "image", link: linkFast, tree: tree.Config{Files: 1, Size: 1}, image: []int64{3 * mebi}, runs: 1,
+			ways: []string{wayRsyncTwice, waySave, wayCold},
+		},
+	}
+}
+
+func TestFiles(t *testing.T) {
+	config := quickConfig(t, build(t))
+	result, err := measureFiles(t.Context(), config, smallCopyings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peers := []string{metricFirst, metricFirstSent, metricAgain, metricAgainSent, metricTotal, metricTree}
+	own := []string{metricDowntime, metricTotal, metricLink, metricSourceMemory, metricTargetMemory}
+	image := []string{metricTotal, metricLink}
+	for _, c := range []struct {
+		workload, way string
+		metrics       []string
+	}{
+		{"files", wayRsyncTwice, peers}, {"files", wayRsyncSSH, peers}, {"files", wayVolume, peers}, {"files", wayCold, own},
+		{"files", wayPreCopy, own}, {"image", wayRsyncTwice, image}, {"image", waySave, image},
+		{"image", wayCold, slices.Concat(own, []string{metricLayers})},
+	} {
+		for _, metric := range c.metrics {
+			if row := find(result.Rows, c.workload, linkFast, c.way, metric); row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
+				t.Errorf("%s, %s: %s is %+v, want one sample", c.workload, c.way, metric, row)
+			}
+		}
+	}
+	for _, row := range result.Rows {
+		if row.Note != "" {
+			t.Errorf("%s, %s: %s", row.Workload, row.Way, row.Note)
+		}
+	}
+	if found := left(t, config); len(found) > 0 {
+		t.Errorf("left on the machine: %q", found)
+	}
+}
+
+// What is written about the workloads is right.
+func TestCopyings(t *testing.T) {
+	for _, c := range copyings() {
+		if _, err := parseLink(c.link); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		for _, way := range c.ways {
+			s := suite{}
+			if made := s.newCopier(way, c, ""); !slices.Contains(FilesWays(), way) || made == nil {
+				t.Errorf("%s: no such way: %q", c.name, way)
+			}
+		}
+		if quick := c.sized(true); c.part > 0 && math.Abs(quick.size()*float64(c.part)/c.size()-1) > 0.01 {
+			t.Errorf("%s: a quick run has %v of %v bytes", c.name, quick.size(), c.size())
+		}
+		if c.runs == 0 {
+			t.Errorf("%s: no runs", c.name)
+		}
+	}
+}
+
+// exampleCopying is a result of which all that is judged is just met, with a factor on what was measured.
+func exampleCopying(factor float64) []Row {
+	return []Row{
+		measuredRow(workloadLarge, linkFast, wayPreCopy, metricFirst, 1.1*factor),
+		measuredRow(workloadLarge, linkFast, wayPreCopy, metricTree, 125e6),
+		measuredRow(workloadMany, linkFast, wayRsyncTwice, metricFirst, 3),
+		measuredRow(workloadMany, linkFast, wayPreCopy, metricFirst, factor),
+		measuredRow(workloadMany, linkFar, wayRsyncSSH, metricFirst, 10),
+		measuredRow(workloadMany, linkFar, wayPreCopy, metricFirst, factor),
+		measuredRow(workloadOneFile, linkFast, wayPreCopy, metricDowntime, 0.05),
+		measuredRow(workloadMany, linkFast, wayPreCopy, metricDowntime, 0.05+0.1*factor),
+		measuredRow(workloadByte, linkFast, wayPreCopy, metricDowntime, 0.05+0.1*factor),
+		measuredRow(workloadByte, linkFast, wayPreCopy, metricAgainSent, mebi*factor),
+		measuredRow(workloadThere, linkStudyA, wayCold, metricTotal, factor),
+		measuredRow(workloadThere, linkStudyA, wayCold, metricLayers, math.Max(0, factor-1)),
+		measuredRow(workloadNotThere, linkFast, wayCold, metricTotal, 1.3*factor),
+		measuredRow(workloadNotThere, linkFast, wayCold, metricLayers, 125e6),
+		measuredRow(workloadStore, linkStudyD, wayPreCopy, metricDowntime, factor),
+		measuredRow(workloadStore, linkStudyD, wayRestart, metricDowntime, 3*factor),
+		measuredRow(workloadStore, linkStudyD, wayRestart, metricTargetMemory, 64*mebi*factor),
+		measuredRow(workloadStore, linkStudyD, wayRestart, metricSourceMemory, mebi),
+	}
+}
+
+func TestJudgeCopying(t *testing.T) {
+	for factor, want := range map[float64]bool{0.999: true, 1.01: false} {
+		asked := judgeCopying(exampleCopying(factor))
+		if len(asked) != 12 {
+			t.Errorf("%d things are judged, want 12: %+v", len(asked), asked)
+		}
+		for _, a := range asked {
+			if a.Met != want || a.Limit > 0 && math.Abs(a.Value/a.Limit-1) > 0.02 {
+				t.Errorf("with a factor of %v: %+v, want that it is met: %t", factor, a, want)
+			}
+		}
+	}
+}
+
+func TestFilesText(t *testing.T) {
+	rows := exampleCopying(1)
+	rows = append(rows, (&series{workload: "late", link: linkFast, way: wayVolume, note: "it has gone\nfar away"}).rows()...)
+	var text strings.Builder
+	Result{Suite: suiteFiles, Rows: rows, Asked: judgeCopying(rows)}.WriteText(&text)
+	for _, want := range []string{"1GiB in 10 files, 1gbit/0.4ms (119.2 MiB)", "podman volume: it has gone\n", "1.10 s", "64.0 MiB", "met, "} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text has no %q:\n%s", want, text.String())
+		}
+	}
+}
+
+func TestFromFiles(t *testing.T) {
+	all := []migration.FileRound{
+		{SentBytes: 100, Seconds: 4, ChangedEntries: 9}, {SentBytes: 20, Seconds: 2}, {SentBytes: 3, Seconds: 0.5, Final: true, ChangedEntries: 4},
+		{Seconds: 0.25, Final: true, ChangedEntries: 1},
+	}
+	for _, c := range []struct {
+		rounds []migration.FileRound
+		want   []measurement
+	}{
+		{all, []measurement{
+			{metricAgain, 0.75}, {metricAgainSent, 23}, {metricChanged, 5}, {metricFileRounds, 2}, {metricFirst, 4}, {metricFirstSent, 100},
+		}},
+		{all[2:], []measurement{{metricAgain, 0.75}, {metricAgainSent, 3}, {metricChanged, 5}, {metricFileRounds, 0}}},
+	} {
+		if got := fromFiles(migration.Report{FileRounds: c.rounds}); !slices.Equal(got, c.want) {
+			t.Errorf("of %d rounds: %+v, want %+v", len(c.rounds), got, c.want)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"slices"
+
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+)
+
+// The ways of the suite postcopy that the suite switchover has not.
+const (
+	wayLazy     = "criu lazy"
+	wayPostCopy = "godwit post-copy"
+	wayHybrid   = "godwit hybrid"
+)
+
+// Metrics of the suite postcopy.
+const (
+	metricProgram = "program_bytes"            // of its memory: in a quick run less than its name says
+	metricConnect = "connect_seconds"          // CRIU's daemon, until a restore can begin
+	metricImages  = "images_bytes"             // what CRIU sends in the freeze
+	metricDrain   = "drain_seconds"            // from the resume until all memory is there
+	metricGoodput = "goodput_bytes_per_second" // of the memory that came in that time
+	metricCame    = "came_bytes"               // if not all of it came while somebody waited
+	metricLate    = "late_bytes"               // of memory that stayed at the source
+	metricFaulted = "faulted_bytes"            // sent because somebody waited for them
+	metricPushed  = "pushed_bytes"             // sent because they were missing
+	metricUrgent  = "urgent_pages"             // the former
+	// What Godwit's own pager has seen: of all pages, the program's stacks and tables among them.
+	metricServed        = "served_faults"
+	metricServedMedian  = "served_median_seconds"
+	metricServedP99     = "served_p99_seconds"
+	metricServedLongest = "served_longest_seconds"
+	metricShare         = "waiting_ratio" // of the drain's time, in which a thread waited
+	// What the program has seen.
+	metricWaits       = "waits"               // how often it had to wait for a page that it looked at
+	metricFaultsPer   = "faults_per_gibibyte" // the same, by the memory that came
+	metricWaitMedian  = "wait_median_seconds" // how long, as it sees it
+	metricWaitP99     = "wait_p99_seconds"
+	metricWaitLongest = "wait_longest_seconds"
+	metricWaitedInAll = "waited_seconds"
+	metricAnswered    = "answered_seconds" // from the resume until its client has an answer for which all that is hot was looked at
+)
+
+// The workloads of the suite postcopy: programs of so much memory that cannot be compressed.
+const (
+	workloadSmall        = "1MiB"
+	workload64           = "64MiB"
+	workload1024         = "1GiB"
+	workload1024Slow     = "1GiB, 10 MB/s written"
+	workload1024Fast     = "1GiB, 200 MB/s written"
+	workload4096         = "4GiB"
+	workloadRewritten    = "1GiB rewritten at 100 MB/s"
+	workloadLoaded       = "4 threads jump"
+	workloadScans        = "scans"
+	workloadJumps        = "jumps"
+	workloadFollowingFog = "fog"              // as in the suite switchover
+	workloadWhole        = "recogniser"       // the same; its pages are written as a whole
+	workloadPartly       = "recogniser, 64 B" // 64 bytes of each page that is written change
+)
+
+// linkLong has the delay of one across an ocean.
+const linkLong = "100mbit/100ms"
+
+// following is a program that is moved over a link in some ways.
+type following struct {
+	name   string
+	memory pages.Config
+	link   string
+	ways   []string
+	access string // what it does meanwhile: pages.Scan, pages.Jump or nothing
+	client bool   // it has a client that wants all that is hot ten times a second
+	runs   int    // of each way
+	quick  int    // in a quick run; 0: none
+	size   int64  // of its memory in a quick run; the same if 0
+}
+
+// followings are what the suite postcopy measures.
+func followings() []following {
+	lazy, both := []string{wayLazy, wayPostCopy}, []string{wayPreCopy, wayHybrid}
+	return []following{
+		{name: workloadSmall, memory: pages.Config{Size: mebi}, link: linkFaster, ways: lazy, runs: 7, quick: 2},
+		{name: workload64, memory: pages.Config{Size: 64 * mebi}, link: linkFaster, ways: lazy, runs: 5, quick: 1},
+		{name: workload1024, memory: pages.Config{Size: gibi}, link: linkFaster, ways: lazy, runs: 3},
+		{name: workload1024Slow, memory: pages.Config{Size: gibi, Rate: 10e6}, link: linkFaster, ways: lazy, runs: 3},
+		{name: workload1024Fast, memory: pages.Config{Size: gibi, Rate: 200e6}, link: linkFaster, ways: lazy, runs: 3, quick: 1},
+		{name: workload4096, memory: pages.Config{Size: 4 * gibi}, link: linkFaster, ways: lazy, runs: 3},
+		{
+			name: workloadRewritten, memory: pages.Config{Size: gibi, Rate: 100e6}, link: linkFast, ways: both,
+			runs: 3, quick: 1, size: 256 * mebi,
+		},
+		{
+			name: workloadLoaded, memory: pages.Config{Size: gibi, Threads: 4}, access: pages.Jump, link: linkFast, ways: lazy,
+			runs: 2, quick: 1, size: 256 * mebi,
+		},
+		{
+			name: workloadLoaded, memory: pages.Config{Size: 256 * mebi, Threads: 4}, access: pages.Jump, link: linkLong, ways: lazy,
+			runs: 1, quick: 1, size: 64 * mebi,
+		},
+		{
+			name: workloadJumps, memory: pages.Config{Size: 256 * mebi}, access: pages.Jump, link: linkMiddle, ways: lazy,
+			runs: 2, quick: 1, size: 64 * mebi,
+		},
+		{
+			name: workloadScans, memory: pages.Config{Size: gibi}, access: pages.Scan, link: linkFast, ways: lazy,
+			runs: 2, quick: 1, size: 256 * mebi,
+		},
+		{
+			name: workloadJumps, memory: pages.Config{Size: gibi}, access: pages.Jump, link: linkFast, ways: lazy,
+			runs: 2, quick: 1, size: 256 * mebi,
+		},
+		{
+			name: workloadFollowingFog, memory: pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}, link: linkMobility,
+			ways: []string{wayLazy, wayCold, wayPostCopy}, runs: 1, quick: 1, size: 8 * mebi,
+		},
+		recogniser(workloadWhole, 0), recogniser(workloadPartly, 64),
+	}
+}
+
+// recogniser is study A's OpenFace over its slowest link: 22 of its 140 MB are written again and again. How much of each
+// page that changes it does not say.
+func recogniser(name string, change int) following {
+	return following{
+		name: name, memory: pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle, Change: change}, link: linkSlow,
+		client: true, ways: []string{wayLazy, wayPostCopy, wayHybrid}, runs: 1,
+	}
+}
+
+// workload is the program, in a quick run with less memory.
+func (f following) workload(quick bool) containerWorkload {
+	memory := f.memory
+	if quick && f.size > 0 {
+		memory.Hot = int64(float64(memory.Hot) * float64(f.size) / float64(memory.Size))
+		memory.Size = f.size
+	}
+	memory.Listen = followingPort
+	w := ofPages(f.name, memory)
+	w.client = f.client
+	// Go's scheduler interrupts what runs for long by signals, also where it waits for a page, which then is asked for again.
+	w.env = []string{"GODEBUG=asyncpreemptoff=1"}
+	return w
+}
+
+const followingPort = 7000
+
+// FollowingNames lists the workloads of the suite postcopy.
+func FollowingNames() []string {
+	return slices.Compact(namesOf(followings(), func(f following) string { return f.name }))
+}
+
+// FollowingWays lists the ways of the suite postcopy.
+func FollowingWays() []string { return []string{wayLazy, wayCold, wayPreCopy, wayPostCopy, wayHybrid} }
+
+func (f *following) turns() turns { return turns{f.name, &f.ways, &f.runs, f.quick} }
+
+// selectedFollowings are what a configuration asks for, with the ways and numbers of runs of it.
+func (c Config) selectedFollowings() ([]following, error) {
+	return selectTurns(c, followings(), FollowingWays(), (*following).turns)
+}

@@ -1,0 +1,28 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+)
+
+// writeFollowing has a table for each workload and link of the suite postcopy.
+func (r Result) writeFollowing(w io.Writer) {
+	r.writeWays(w, wayTable{
+		columns: []column{
+			{"freeze", metricDowntime}, {"until all is there", metricDrain}, {"goodput", metricGoodput}, {"sent", metricSent},
+			{"faults per GiB", metricFaultsPer}, {"wait p50", metricWaitMedian}, {"p99", metricWaitP99}, {"longest", metricWaitLongest},
+			{"answers after", metricAnswered},
+		},
+		ways: FollowingWays(), size: metricProgram, remark: r.remarkCame,
+	})
+}
+
+// remarkCame corrects the line of a way whose transfer was given up.
+func (r Result) remarkCame(workload, link, way string, cells []string) string {
+	came := find(r.Rows, workload, link, way, metricCame)
+	if came == nil {
+		return ""
+	}
+	cells[1] = "not in time"
+	return fmt.Sprintf("%s: %s had come when nobody wanted to wait any longer", way, size(*came.Median))
+}

@@ -1,0 +1,290 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	lazyPort = 8731
+	// The patience with a peer that brings the memory, beyond the time that the link needs; what has come until then is told.
+	peerPatience  = time.Minute
+	quickPatience = 3 * time.Second
+	// peerEnds is how long what is at its end may take.
+	peerEnds = 10 * time.Second
+	// pipeSize is what CRIU makes its pipes as large as, into which it puts the pages that it serves. Where CAP_SYS_RESOURCE is
+	// missing that is allowed up to fs.pipe-max-size only, and CRIU then ends in the middle ("page-pipe: splice: -1: Bad
+	// file descriptor").
+	pipeSize = 4 << 20
+	// pipeLimit has that setting, which is the whole machine's.
+	pipeLimit = "/proc/sys/fs/pipe-max-size"
+)
+
+// allowPipes sees to it that CRIU can serve pages. The returned function puts back what was.
+func allowPipes() (func() error, error) {
+	text, err := os.ReadFile(pipeLimit)
+	if err != nil {
+		return nil, fmt.Errorf("limit of pipes: %w", err)
+	}
+	before, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("limit of pipes: %w", err)
+	}
+	if before >= pipeSize {
+		return func() error { return nil }, nil
+	}
+	set := func(size int) error {
+		if err := os.WriteFile(pipeLimit, []byte(strconv.Itoa(size)), 0o644); err != nil {
+			return fmt.Errorf("limit of pipes: %w", err)
+		}
+		return nil
+	}
+	return func() error { return set(before) }, set(pipeSize)
+}
+
+// lazyWay is CRIU's own lazy migration by way of runc: runc checkpoint --lazy-pages serves the memory of the frozen
+// processes, criu lazy-pages at the target fetches it while they run. What else there is goes by rsync, without compression.
+type lazyWay struct {
+	peer
+	container bundle
+	patience  time.Duration
+	leaving   *leaving // of the last move
+	fetching  *fetcher // the same; nil if it has ended
+}
+
+func newLazyWay(b *bed, w containerWorkload, model bundle, patience time.Duration) *lazyWay {
+	model.command = w.command()
+	return &lazyWay{peer: peer{bed: b, workload: w, plug: model.plug, at: nodes[0]}, container: model, patience: patience}
+}
+
+func (l *lazyWay) name() string { return wayLazy }
+
+func (l *lazyWay) start(ctx context.Context) error {
+	for _, node := range []string{other(l.at), l.at} {
+		if err := l.container.make(ctx, nodes[0], node); err != nil {
+			return err
+		}
+	}
+	// On both, so that both have the devices that runc makes.
+	if err := l.container.start(ctx, other(l.at)); err != nil {
+		return err
+	}
+	if err := l.container.kill(ctx, other(l.at)); err != nil {
+		return err
+	}
+	if err := l.container.start(ctx, l.at); err != nil {
+		return err
+	}
+	return l.connect(ctx, l.container.pid)
+}
+
+// dial connects to the program, on the node where it is.
+func (l *lazyWay) dial(ctx context.Context) (net.Conn, error) {
+	return l.bed.dialProgram(ctx, l.at, l.plug.server(l.workload.memory.Listen))
+}
+
+// keepsConnections tells that a connection from elsewhere does not go with the container: nobody moves its address.
+func (l *lazyWay) keepsConnections() bool { return false }
+
+// leaving is a runc checkpoint that serves pages.
+type leaving struct {
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+	end   context.CancelFunc
+}
+
+// leave begins the checkpoint and returns when the frozen processes' pages are served, with the seconds until then.
+func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
+	c := l.container
+	for _, dir := range []string{c.images(), c.work()} {
+		if err := l.bed.empty(l.at, dir); err != nil {
+			return nil, 0, err
+		}
+	}
+	args := append([]string{program, "bench", "time", "--ready", "--"}, c.runc(
+		"checkpoint", "--lazy-pages", "--page-server", net.JoinHostPort("0.0.0.0", strconv.Itoa(lazyPort)), "--status-fd", readyFD,
+		"--image-path", c.images(), "--work-path", c.work(), "--tcp-established", c.name)...)
+	ctx, cancel := context.WithCancel(ctx)
+	left := &leaving{end: cancel}
+	var err error
+	if left.cmd, err = l.bed.command(ctx, l.at, args); err != nil {
+		return left, 0, err
+	}
+	out, err := left.cmd.StdoutPipe()
+	if err == nil {
+		err = left.cmd.Start()
+	}
+	if err != nil {
+		return left, 0, fmt.Errorf("node %s: runc checkpoint: %w", l.at, err)
+	}
+	left.lines = bufio.NewScanner(out)
+	seconds, err := left.next()
+	return left, seconds, err
+}
+
+// next reads the next of the two times that it tells.
+func (l *leaving) next() (float64, error) {
+	if !l.lines.Scan() {
+		return 0, errors.Join(errors.New("runc checkpoint ends without a word"), l.lines.Err())
+	}
+	return parseTimed(l.lines.Text())
+}
+
+// close gives it time to end, and then ends it.
+func (l *leaving) close() {
+	defer l.end()
+	if l.cmd != nil && l.cmd.Process != nil {
+		defer time.AfterFunc(peerEnds, l.end).Stop()
+		_ = l.cmd.Wait() // it may have been killed
+	}
+}
+
+// fetcher is a criu lazy-pages.
+type fetcher struct {
+	end    context.CancelFunc
+	ended  chan struct{}
+	err    error  // when it has ended
+	log    string // as this program finds it
+	socket string
+}
+
+// fetch starts it and waits until a restore can begin.
+func (l *lazyWay) fetch(ctx context.Context, to string) (*fetcher, error) {
+	if err := l.bed.empty(to, l.container.work()); err != nil {
+		return nil, err
+	}
+	source, err := l.bed.lab.Address(l.at)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	f := &fetcher{end: cancel, ended: make(chan struct{})}
+	cmd, err := l.bed.command(ctx, to, []string{
+		l.bed.criu.Path, "lazy-pages", "--page-server", "--address", source.String(), "--port", strconv.Itoa(lazyPort),
+		"--images-dir", incoming, "--work-dir", l.container.work(), "--log-file", "lazy-pages.log", "--verbosity=1",
+	})
+	if err == nil {
+		f.log, err = l.bed.path(to, l.container.work()+"/lazy-pages.log")
+	}
+	if err == nil {
+		f.socket = l.container.work() + "/lazy-pages.socket"
+		err = cmd.Start()
+	}
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("node %s: criu lazy-pages: %w", to, err)
+	}
+	go func() {
+		f.err = cmd.Wait()
+		close(f.ended)
+	}()
+	for !l.bed.has(to, f.socket) {
+		select {
+		case <-f.ended:
+			cancel()
+			return nil, f.failed()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return f, nil
+}
+
+func (f *fetcher) failed() error {
+	return fmt.Errorf("criu lazy-pages has ended: %w%s", errors.Join(errors.New("it is needed until all memory is there"), f.err), tail(f.log))
+}
+
+// close ends it, if it has not ended.
+func (f *fetcher) close() {
+	f.end()
+	select {
+	case <-f.ended: // it may have been killed: how it ended says nothing
+	case <-time.After(peerEnds):
+	}
+}
+
+// move returns when all memory has come, or nobody wants to wait any longer.
+func (l *lazyWay) move(ctx context.Context, atResume func()) (moved, error) {
+	from, to := l.at, other(l.at)
+	if err := l.bed.plugIn(ctx, to, l.plug); err != nil {
+		return moved{}, err
+	}
+	left, ready, err := l.leave(ctx)
+	l.leaving = left
+	if err != nil {
+		return moved{}, err
+	}
+	size, err := l.bed.sizeOf(from, l.container.images())
+	if err != nil {
+		return moved{}, err
+	}
+	copied, err := l.bed.copy(ctx, from, l.container.images()+"/")
+	if err != nil {
+		return moved{}, err
+	}
+	began := time.Now()
+	if l.fetching, err = l.fetch(ctx, to); err != nil {
+		return moved{}, err
+	}
+	connected := time.Since(began).Seconds()
+	restore, err := l.container.restore(ctx, to, incoming, "--lazy-pages")
+	if err != nil {
+		return moved{}, fmt.Errorf("%w%s", err, tail(l.fetching.log))
+	}
+	result := moved{resumed: time.Now(), measured: []measurement{
+		{metricDowntime, ready + copied + connected + restore},
+		{metricCheckpoint, ready}, {metricCopy, copied}, {metricConnect, connected}, {metricRestore, restore}, {metricImages, size},
+	}}
+	l.at = to
+	atResume()
+	err = l.await(ctx, &result)
+	return result, err
+}
+
+// await waits for the rest of the memory.
+func (l *lazyWay) await(ctx context.Context, result *moved) error {
+	size := float64(l.workload.memory.Size)
+	needed := time.Duration(size / l.bed.bandwidth * float64(time.Second))
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.fetching.ended:
+		if l.fetching.err != nil {
+			return l.fetching.failed()
+		}
+		result.drained(time.Now(), size)
+		_, err := l.leaving.next()
+		return err
+	case <-time.After(needed + l.patience):
+	}
+	pid, err := l.container.pid(ctx, l.at)
+	if err != nil {
+		return err
+	}
+	came, err := l.bed.memoryOf(l.at, pid)
+	if err != nil {
+		return err
+	}
+	result.unfinished(time.Now(), came)
+	return nil
+}
+
+// stop ends the daemon first: CRIU at the source then ends its tasks by itself. While it traces them nobody else can.
+func (l *lazyWay) stop(ctx context.Context) error {
+	if l.fetching != nil {
+		l.fetching.close()
+		l.fetching = nil
+	}
+	if l.leaving != nil {
+		l.leaving.close()
+		l.leaving = nil
+	}
+	return errors.Join(l.disconnect(), l.container.remove(ctx, nodes[0]), l.container.remove(ctx, nodes[1]))
+}

@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const suitePostCopy = "postcopy"
+
+// wayModel is the container that those of the peers are made after. It is not moved.
+const wayModel migration.Mode = "model"
+
+// PostCopy measures what a container's memory that follows it costs: how long it stands still, how long its program waits
+// for its pages, how well the link is used; beside CRIU's own lazy migration. When it returns nothing is left of it on the
+// machine. If some ways failed the result has what was measured; the error says which of Godwit's.
+func PostCopy(ctx context.Context, config Config) (Result, error) {
+	chosen, err := config.selectedFollowings()
+	if err != nil {
+		return Result{}, err
+	}
+	return postCopy(ctx, config, chosen)
+}
+
+// postCopy measures what was chosen.
+func postCopy(ctx context.Context, config Config, chosen []following) (Result, error) {
+	return runInTurns(ctx, config, suitePostCopy, func(ctx context.Context, s *suite) (err error) {
+		forbid, err := allowPipes()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, forbid()) }()
+		return s.follow(ctx, chosen)
+	}, judgeFollowing)
+}
+
+// follow measures all that was chosen.
+func (s *suite) follow(ctx context.Context, chosen []following) (err error) {
+	var daemons rsyncDaemons
+	defer func() { err = errors.Join(err, daemons.stop()) }()
+	if err := daemons.start(ctx, s.bed); err != nil {
+		return err
+	}
+	model := following{name: "model", memory: pages.Config{Size: mebi}}.workload(false)
+	archive, err := s.buildImage(ctx, model)
+	if err != nil {
+		return err
+	}
+	first := newGodwitWay(s.bed, wayModel, model, archive)
+	if err := first.start(ctx); err != nil {
+		return err
+	}
+	container, err := first.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	bundle := newBundle(s.bed, plug{name: "lazy", number: 4}, container)
+	for _, f := range chosen {
+		if err := s.followOne(ctx, f, archive, bundle); err != nil {
+			return err
+		}
+	}
+	_, err = s.bed.exec(ctx, first.at, program, "rm", "--force", first.container())
+	return err
+}
+
+// newFollower makes a way.
+func (s *suite) newFollower(name string, w containerWorkload, archive string, model bundle) follower {
+	if name == wayLazy {
+		patience := peerPatience
+		if s.config.Quick {
+			patience = quickPatience
+		}
+		return newLazyWay(s.bed, w, model, patience)
+	}
+	for _, mode := range migration.Modes() {
+		if g := newGodwitWay(s.bed, mode, w, archive); g.name() == name {
+			return followerOfGodwit{g}
+		}
+	}
+	return nil
+}
+
+// followOne measures a workload in all ways. Each run has a container of its own.
+func (s *suite) followOne(ctx context.Context, f following, archive string, model bundle) error {
+	w := f.workload(s.config.Quick)
+	return s.takeTurns(ctx, f.turns(), f.link, func(way string) ([]measurement, error) {
+		return s.followOnce(ctx, f, s.newFollower(way, w, archive, model), w)
+	})
+}
+
+// followOnce moves a program once, with what it does meanwhile.
+func (s *suite) followOnce(ctx context.Context, f following, way follower, w containerWorkload) (_ []measurement, err error) {
+	if err := s.setLink(linkFaster); err != nil {
+		return nil, err
+	}
+	defer func() {
+		stopErr := way.stop(context.WithoutCancel(ctx))
+		if stopErr != nil && way.name() == wayLazy {
+			s.say("%s: %v", way.name(), stopErr) // it does not change what was measured
+			stopErr = nil
+		}
+		err = errors.Join(err, stopErr)
+	}()
+	if err := way.start(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.setLink(f.link); err != nil {
+		return nil, err
+	}
+	var seen pages.Accessed
+	if f.access != "" {
+		if err := ask(ctx, way, f.access, &seen); err != nil {
+			return nil, err
+		}
+	}
+	move, answered, err := s.moveServed(ctx, f, way)
+	if err != nil {
+		return nil, err
+	}
+	if err := ask(ctx, way, pages.AskRest, &seen); err != nil {
+		return nil, err
+	}
+	if seen.Bad > 0 {
+		return nil, fmt.Errorf("the memory was not what it had to be: %d pages", seen.Bad)
+	}
+	if !move.partly {
+		move.came = float64(w.memory.Size)
+	}
+	measured := slices.Concat(move.measured, answered, []measurement{{metricProgram, float64(w.memory.Size)}})
+	if f.access != "" || f.client {
+		measured = append(measured, fromAccessed(seen, move.came)...)
+	}
+	if move.partly {
+		return measured, nil // to look at all of it would take for ever
+	}
+	return measured, verifyAsked(ctx, way)
+}
+
+// verifyAsked has the program look at all of its memory.
+func verifyAsked(ctx context.Context, way follower) error {
+	var result pages.Result
+	if err := ask(ctx, way, pages.AskCheck, &result); err != nil {
+		return err
+	}
+	if result.Bad > 0 || result.Checked < result.Pages {
+		return fmt.Errorf("the memory was not what it had to be: %+v", result)
+	}
+	return nil
+}
+
+// moveServed moves a program that may have a client.
+func (s *suite) moveServed(ctx context.Context, f following, way follower) (_ moved, _ []measurement, err error) {
+	if !f.client {
+		result, err := way.move(ctx, func() {})
+		return result, nil, err
+	}
+	var client *service
+	defer func() {
+		if client != nil {
+			err = errors.Join(err, client.close())
+		}
+	}()
+	begin := func() error {
+		client, err = startService(ctx, way)
+		return err
+	}
+	if way.keepsConnections() {
+		if err := begin(); err != nil {
+			return moved{}, nil, err
+		}
+		if err := client.await(ctx, s.began); err != nil {
+			return moved{}, nil, err
+		}
+	}
+	var failed error
+	result, err := way.move(ctx, func() {
+		if client == nil {
+			failed = begin()
+		}
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return result, nil, err
+	}
+	if err := client.await(ctx, result.resumed); err != nil {
+		return result, nil, err
+	}
+	answered, gap, _ := client.seen(result.resumed)
+	measured := []measurement{{metricAnswered, answered.Seconds()}}
+	if way.keepsConnections() {
+		measured = append(measured, measurement{metricGap, gap.Seconds()})
+	}
+	return result, measured, nil
+}

@@ -1,0 +1,189 @@
+package bench
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+)
+
+// smallFollowing does all that others do, with little memory.
+func smallFollowing() following {
+	return following{
+		name: "small", memory: pages.Config{Size: 16 * mebi, Hot: 2 * mebi, Threads: 2}, link: linkFast, access: pages.Jump, client: true,
+		ways: []string{wayLazy, wayPostCopy, wayHybrid}, runs: 1,
+	}
+}
+
+func TestPostCopy(t *testing.T) {
+	config := quickConfig(t, build(t))
+	result, err := postCopy(t.Context(), config, []following{smallFollowing()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for way, metrics := range map[string][]string{
+		wayLazy:     {metricDowntime, metricGoodput, metricWaits, metricWaitP99, metricAnswered},
+		wayPostCopy: {metricDowntime, metricGoodput, metricWaits, metricWaitP99, metricAnswered, metricGap, metricLate, metricServed},
+		wayHybrid:   {metricDowntime, metricAnswered, metricGap},
+	} {
+		for _, metric := range metrics {
+			if row := find(result.Rows, "small", linkFast, way, metric); row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
+				t.Errorf("%s: %s is %+v, want one sample", way, metric, row)
+			}
+		}
+	}
+	for _, row := range result.Rows {
+		if row.Note != "" {
+			t.Errorf("%s: %s", row.Way, row.Note)
+		}
+	}
+	if found := left(t, config); len(found) > 0 {
+		t.Errorf("left on the machine: %q", found)
+	}
+}
+
+// What is written about the workloads is right.
+func TestFollowings(t *testing.T) {
+	for _, f := range followings() {
+		if _, err := parseLink(f.link); err != nil {
+			t.Errorf("%s: %v", f.name, err)
+		}
+		for _, way := range f.ways {
+			if !slices.Contains(FollowingWays(), way) {
+				t.Errorf("%s: no such way: %q", f.name, way)
+			}
+			s := suite{}
+			if made := s.newFollower(way, f.workload(true), "", bundle{}); made == nil || made.name() != way {
+				t.Errorf("%s: the way %s is made as %v", f.name, way, made)
+			}
+		}
+		if f.runs == 0 || f.quick == 0 && f.size > 0 {
+			t.Errorf("%s: %d runs, %d quick ones of %d bytes", f.name, f.runs, f.quick, f.size)
+		}
+	}
+}
+
+func TestQuickWorkloadIsSmaller(t *testing.T) {
+	f := following{memory: pages.Config{Size: 100 * mebi, Hot: 10 * mebi, Rate: 7}, size: 20 * mebi}
+	if got := *f.workload(true).memory; got.Size != 20*mebi || got.Hot != 2*mebi || got.Rate != 7 {
+		t.Errorf("a quick run has %+v", got)
+	}
+	if got := *f.workload(false).memory; got.Size != 100*mebi || got.Hot != 10*mebi {
+		t.Errorf("a whole run has %+v", got)
+	}
+}
+
+func TestSelectedFollowings(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{Workloads: []string{"64"}, Runs: 4}, "64MiB by criu lazy, godwit post-copy: 4"},
+		{Config{Workloads: []string{"fog"}, Ways: []string{"godwit"}, Quick: true}, "fog by godwit cold, godwit post-copy: 1"},
+		{
+			Config{Workloads: []string{"64", "recogniser"}, Ways: []string{"criu", "godwit cold"}},
+			"64MiB by criu lazy: 5recogniser by criu lazy: 1recogniser, 64 B by criu lazy: 1",
+		},
+		{
+			Config{Workloads: []string{"4GiB"}, Quick: true},
+			"nothing to measure: these workloads are not moved in these ways, or not in a quick run",
+		},
+		{Config{Ways: []string{"on foot"}}, `no such way: "on foot"; there are criu lazy, godwit cold, godwit pre-copy, godwit post-copy, godwit hybrid`},
+		{Config{Workloads: []string{"doom"}}, `no such workload: "doom"; there are ` + strings.Join(FollowingNames(), ", ")},
+	} {
+		got := ""
+		chosen, err := c.config.selectedFollowings()
+		if err != nil {
+			got = err.Error()
+		}
+		for _, f := range chosen {
+			got += f.name + " by " + strings.Join(f.ways, ", ") + ": " + string(rune('0'+f.runs))
+		}
+		if got != c.want {
+			t.Errorf("%+v chooses\n%s, want\n%s", c.config, got, c.want)
+		}
+	}
+}
+
+// exampleFollowing is a result of which all that is judged is just met, with a factor on what was measured.
+func exampleFollowing(factor float64) []Row {
+	rows := []Row{
+		measuredRow(workloadSmall, linkFaster, wayPostCopy, metricDowntime, 0.05),
+		measuredRow(workload4096, linkFaster, wayPostCopy, metricDowntime, 0.23*factor),
+		measuredRow(workloadRewritten, linkFast, wayHybrid, metricDowntime, 0.2*factor),
+		measuredRow(workloadRewritten, linkFast, wayHybrid, metricSent, 110*factor),
+		measuredRow(workloadRewritten, linkFast, wayPreCopy, metricSent, 100),
+		measuredRow(workloadLoaded, linkFast, wayPostCopy, metricGoodput, 0.8*125e6/factor),
+		measuredRow(workloadJumps, linkMiddle, wayPostCopy, metricWaitP99, 0.025*factor),
+		measuredRow(workloadScans, linkFast, wayPostCopy, metricFaultsPer, 26214*factor),
+		measuredRow(workloadFollowingFog, linkMobility, wayPostCopy, metricTotal, 110*factor),
+		measuredRow(workloadFollowingFog, linkMobility, wayCold, metricTotal, 100),
+		measuredRow(workloadPartly, linkSlow, wayHybrid, metricAnswered, 3*factor),
+	}
+	return rows
+}
+
+func TestJudgeFollowing(t *testing.T) {
+	for factor, want := range map[float64]bool{0.999: true, 1.01: false} {
+		asked := judgeFollowing(exampleFollowing(factor))
+		if len(asked) != 8 {
+			t.Errorf("%d things are judged, want 8: %+v", len(asked), asked)
+		}
+		for _, a := range asked {
+			if a.Met != want || math.Abs(a.Value/a.Limit-1) > 0.02 {
+				t.Errorf("with a factor of %v: %+v, want that it is met: %t", factor, a, want)
+			}
+		}
+	}
+}
+
+func TestFollowingText(t *testing.T) {
+	rows := exampleFollowing(1)
+	rows = append(rows, measuredRow("late", linkFast, wayLazy, metricProgram, 7*mebi), measuredRow("late", linkFast, wayLazy, metricDowntime, 0.5), measuredRow("late", linkFast, wayLazy, metricCame, 5*mebi))
+	rows = append(rows, (&series{workload: "late", link: linkFast, way: wayHybrid, note: "it has gone\nfar away"}).rows()...)
+	var text strings.Builder
+	Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}.WriteText(&text)
+	for _, want := range []string{
+		"late, 1gbit/0.4ms (7.0 MiB)", "not in time", "criu lazy: 5.0 MiB had come", "godwit hybrid: it has gone\n", "100.0 MB/s", "26214", "met, ",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text has no %q:\n%s", want, text.String())
+		}
+	}
+}
+
+func TestService(t *testing.T) {
+	began := time.Now()
+	s := &service{}
+	for _, after := range []time.Duration{0, 100, 500, 600} {
+		s.answers = append(s.answers, began.Add(after*time.Millisecond))
+	}
+	answered, gap, has := s.seen(began.Add(450 * time.Millisecond))
+	if answered != 50*time.Millisecond || gap != 400*time.Millisecond || !has {
+		t.Errorf("seen: %v, %v, %t", answered, gap, has)
+	}
+	if _, _, has := s.seen(began.Add(time.Second)); has {
+		t.Error("an answer of before counts")
+	}
+}
+
+func TestTimeReady(t *testing.T) {
+	for _, c := range []struct {
+		script string
+		times  int
+		fails  bool
+	}{{"printf x >&3", 2, false}, {"printf x >&3; exit 3", 2, true}, {"exit 0", 1, false}} {
+		var out strings.Builder
+		if err := TimeReady(t.Context(), []string{"sh", "-c", c.script}, &out); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		_, err := parseTimed(lines[len(lines)-1])
+		if len(lines) != c.times || (err != nil) != c.fails {
+			t.Errorf("%q tells %q, error %v", c.script, lines, err)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+)
+
+const suiteRounds = "rounds"
+
+// RoundsConfig says what to measure.
+type RoundsConfig struct {
+	Program     string   // the godwit program, which is also the workload; this program if empty
+	Quick       bool     // fewer samples
+	Experiments []string // all if empty
+	Progress    func(string)
+}
+
+// experiment is one thing that is measured of a process of this machine. There is one row for each of its metrics.
+type experiment struct {
+	name    string
+	way     string
+	memory  pages.Config
+	samples int // of a whole run, without the one before them that does not count
+	quick   int // of a quick one
+	asked   []demand
+	needs   func(context.Context) error // why it cannot be measured on this machine, which is no failure; nil: it always can
+	measure func(context.Context, *subject) ([]measurement, error)
+}
+
+// ExperimentNames lists what Rounds measures.
+func ExperimentNames() []string { return namesOf(experiments(), experiment.title) }
+
+func (e experiment) title() string { return e.name }
+
+// Rounds measures what the parts of a pre-copy cost, on processes of this machine that are no containers.
+func Rounds(ctx context.Context, config RoundsConfig) (Result, error) {
+	chosen, err := choose("experiment", experiments(), experiment.title, config.Experiments)
+	if err != nil {
+		return Result{}, err
+	}
+	if os.Geteuid() != 0 {
+		return Result{}, errors.New("a benchmark must run as root: it looks at the memory of other processes")
+	}
+	if config.Program == "" {
+		if config.Program, err = os.Executable(); err != nil {
+			return Result{}, fmt.Errorf("find this program: %w", err)
+		}
+	}
+	r := roundsSuite{config: config, began: time.Now()}
+	return r.all(ctx, chosen)
+}
+
+// roundsSuite is one run of the suite.
+type roundsSuite struct {
+	config RoundsConfig
+	began  time.Time
+}
+
+// all makes all experiments. If some failed the result has what was measured, and the error says which.
+func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (Result, error) {
+	result := Result{Suite: suiteRounds, Started: r.began.UTC(), Rows: []Row{}, Asked: []Asked{}}
+	tool, err := criu.Find()
+	if err != nil {
+		r.say("%v", err) // it is needed by one experiment only, which will say so
+	}
+	if result.Host, err = thisHost(tool); err != nil {
+		return result, err
+	}
+	var failed error
+	for _, e := range chosen {
+		one, failure := r.run(ctx, e)
+		if ctx.Err() != nil {
+			return result, ctx.Err()
+		}
+		result.Rows = append(result.Rows, one.rows()...)
+		result.Asked = append(result.Asked, e.judge(result.Rows)...)
+		failed = errors.Join(failed, failure)
+	}
+	return result, failed
+}
+
+// run makes one experiment. What was measured before a failure is told all the same.
+func (r *roundsSuite) run(ctx context.Context, e experiment) (one *series, failure error) {
+	one = &series{workload: e.name, way: e.way}
+	if e.needs != nil {
+		if err := e.needs(ctx); err != nil {
+			one.note = fmt.Sprintf("not on this machine: %v", err)
+			r.say("%s: %s", e.name, one.note)
+			return one, nil
+		}
+	}
+	defer func() {
+		if failure != nil {
+			one.note = failure.Error()
+			failure = fmt.Errorf("%s: %w", e.name, failure)
+			r.say("%v", failure)
+		}
+	}()
+	r.say("%s", e.name)
+	s, err := startSubject(ctx, r.config.Program, e.memory)
+	if err != nil {
+		return one, err
+	}
+	defer func() { failure = errors.Join(failure, s.stop()) }()
+	samples := e.samples
+	if r.config.Quick {
+		samples = e.quick
+	}
+	if samples > 1 { // the first one pays for what is only once
+		if _, err := e.measure(ctx, s); err != nil {
+			return one, err
+		}
+	}
+	for range samples {
+		measured, err := e.measure(ctx, s)
+		if err != nil {
+			return one, err
+		}
+		one.add(measured)
+	}
+	return one, nil
+}
+
+func (r *roundsSuite) say(format string, args ...any) {
+	if r.config.Progress != nil {
+		r.config.Progress(fmt.Sprintf("%7.1f s  %s", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...)))
+	}
+}

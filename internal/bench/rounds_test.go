@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Every experiment works, of little memory: what it measures is nothing that a test could judge.
+func TestExperiments(t *testing.T) {
+	suite := roundsSuite{config: RoundsConfig{Program: build(t), Quick: true, Progress: func(line string) { t.Log(line) }}, began: time.Now()}
+	small := experiments()
+	for i := range small {
+		small[i].memory.Size, small[i].quick = 32<<20, 1
+	}
+	result, err := suite.all(t.Context(), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for _, e := range small {
+		rows := slices.DeleteFunc(slices.Clone(result.Rows), func(r Row) bool { return r.Workload != e.name })
+		if len(rows) == 1 && rows[0].Note != "" && e.name == "pre-dump" {
+			continue // the kernel has not what it needs
+		}
+		if len(rows) == 0 || slices.ContainsFunc(rows, func(r Row) bool { return len(r.Samples) != 1 || unit(r.Metric) == "" }) {
+			t.Errorf("%s: rows %+v, want one sample of each metric, whose unit is known", e.name, rows)
+		}
+		asked += len(e.asked)
+	}
+	if len(result.Asked) != asked {
+		t.Errorf("%d things are judged, want %d: %+v", len(result.Asked), asked, result.Asked)
+	}
+}
+
+func TestInterruptedRounds(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if _, err := Rounds(ctx, RoundsConfig{Program: build(t), Quick: true}); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted rounds end with %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestDemands(t *testing.T) {
+	rows := []Row{measuredRow("x", "", "w", "a_seconds", 2), measuredRow("x", "", "w", "b_bytes_per_second", 3e9)}
+	e := experiment{name: "x", way: "w", asked: []demand{
+		{what: "quick", metric: "a_seconds", most: 1}, {what: "much", metric: "b_bytes_per_second", least: 1e9}, {what: "else", metric: "c_ratio"},
+	}}
+	want := []Asked{
+		{What: "quick", Unit: "seconds", Limit: 1, Value: 2},
+		{What: "much", Unit: "bytes_per_second", Least: true, Limit: 1e9, Value: 3e9, Met: true},
+	}
+	got := e.judge(rows)
+	if !slices.Equal(got, want) {
+		t.Errorf("judged %+v, want %+v", got, want)
+	}
+	var text strings.Builder
+	Result{Suite: suiteRounds, Rows: rows, Asked: got}.WriteText(&text)
+	for _, want := range []string{"3.00 GB/s", "met, 2.00 GB/s to spare", "NOT met: 1.00 s too much (100%)"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text has no %q:\n%s", want, text.String())
+		}
+	}
+}
+
+func TestBadExperiment(t *testing.T) {
+	if _, err := Rounds(t.Context(), RoundsConfig{Experiments: []string{"doom"}}); err == nil {
+		t.Error("an unknown experiment is accepted")
+	}
+}

@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// turns is how ways take turns at a workload.
+type turns struct {
+	title string
+	ways  *[]string
+	runs  *int // of each way
+	quick int  // in a quick run; 0: none
+}
+
+// selectTurns takes of all workloads what a configuration asks for, with the ways and numbers of runs of it.
+func selectTurns[T any](c Config, all []T, ways []string, of func(*T) turns) ([]T, error) {
+	if c.Runs < 0 {
+		return nil, fmt.Errorf("%d runs: must not be negative", c.Runs)
+	}
+	chosen, err := choose("workload", all, func(one T) string { return of(&one).title }, c.Workloads)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := choose("way", ways, itself, c.Ways); err != nil {
+		return nil, err
+	}
+	selected := []T{}
+	for _, one := range chosen {
+		t := of(&one)
+		// Of the ways that are asked for not all may be its.
+		*t.ways = slices.DeleteFunc(slices.Clone(*t.ways), func(way string) bool {
+			return len(c.Ways) > 0 && !slices.ContainsFunc(c.Ways, func(asked string) bool { return strings.HasPrefix(way, asked) })
+		})
+		if c.Quick {
+			*t.runs = t.quick
+		}
+		if c.Runs > 0 && *t.runs > 0 {
+			*t.runs = c.Runs
+		}
+		if *t.runs > 0 && len(*t.ways) > 0 {
+			selected = append(selected, one)
+		}
+	}
+	if len(selected) == 0 {
+		return nil, errors.New("nothing to measure: these workloads are not moved in these ways, or not in a quick run")
+	}
+	return selected, nil
+}
+
+// takeTurns measures a workload in all ways, in turn.
+func (s *suite) takeTurns(ctx context.Context, of turns, link string, measure func(way string) ([]measurement, error)) error {
+	all := make([]*series, len(*of.ways))
+	for i, way := range *of.ways {
+		all[i] = &series{workload: of.title, link: link, way: way}
+	}
+	s.series = append(s.series, all...)
+	for run := range *of.runs {
+		for _, one := range all {
+			if one.note != "" {
+				continue // it is out
+			}
+			s.say("%s, %s, %s: run %d of %d", of.title, link, one.way, run+1, *of.runs)
+			measured, err := measure(one.way)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				s.giveUp(one, err)
+				continue
+			}
+			one.add(measured)
+		}
+	}
+	return nil
+}
+
+// giveUp takes a way out. That a peer cannot do something is a result as others are.
+func (s *suite) giveUp(one *series, err error) {
+	one.note = err.Error()
+	err = fmt.Errorf("%s, %s, %s: %w", one.workload, one.link, one.way, err)
+	s.say("%v", err)
+	if isGodwit(one.way) {
+		s.failed = append(s.failed, err)
+	}
+}
+
+func isGodwit(way string) bool { return strings.HasPrefix(way, "godwit") }
+
+// runInTurns is a suite in which ways take turns: it makes the lab, measures and judges.
+func runInTurns(
+	ctx context.Context, config Config, name string, measure func(context.Context, *suite) error, judge func([]Row) []Asked,
+) (result Result, err error) {
+	if os.Geteuid() != 0 {
+		return Result{}, errors.New("a benchmark must run as root: it makes namespaces, mounts and routes")
+	}
+	s := &suite{config: config, began: time.Now()}
+	result = Result{Suite: name, Started: s.began.UTC(), Rows: []Row{}, Asked: []Asked{}}
+	if result.Host, err = s.prepare(); err != nil {
+		return result, err
+	}
+	err = s.inLab(ctx, func(ctx context.Context) error { return measure(ctx, s) })
+	for _, one := range s.series {
+		result.Rows = append(result.Rows, one.rows()...)
+	}
+	result.Asked = judge(result.Rows)
+	return result, err
+}

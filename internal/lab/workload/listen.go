@@ -1,0 +1,31 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"net"
+)
+
+// Listen serves each connection to a TCP port until the returned function is called; no port is 0. It is for programs that
+// are carried to another machine with their connections.
+func Listen(port int, serve func(net.Conn)) (end func(), err error) {
+	if port == 0 {
+		return func() {}, nil
+	}
+	config := net.ListenConfig{}
+	config.SetMultipathTCP(false) // such sockets cannot be carried by CRIU
+	listener, err := config.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			go serve(conn)
+		}
+	}()
+	return func() { _ = listener.Close() }, nil
+}

@@ -1,0 +1,134 @@
+package pages
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+)
+
+// Command is the hidden command of this program that runs the workload; Config.Args follow it.
+const Command = "lab-pages"
+
+// Kinds of memory, and orders in which it is written.
+const (
+	Private = "private" // anonymous
+	Shared  = "shared"  // anonymous, shared: what children and CRIU see as shared memory
+	Random  = "random"
+	Cycle   = "cycle" // one page after the other, again and again
+)
+
+// maxPort is the highest there is.
+const maxPort = 1<<16 - 1
+
+// Config says what memory there is and how it changes. Sizes are in bytes.
+type Config struct {
+	Size      int64  // of the memory
+	Kind      string // Private if empty
+	Hot       int64  // how much of it is written, from its beginning on; 0: all
+	Rate      int64  // bytes of pages written per second; 0: none
+	Order     string // Random if empty
+	Change    int    // how much of a page each write changes; 0: all of it
+	Half      bool   // a compressor makes half of it; otherwise it cannot be compressed
+	Threads   int    // that share the memory and the rate among themselves; 0: one
+	Check     int64  // bytes of pages checked per second, apart from those that are written
+	Processes int    // that share the memory copy-on-write; all but the first sleep. 0: one
+	Pound     bool   // write as fast as possible, a word at a time, and tell how often; nothing is checked
+	Listen    int    // TCP port at which it can be asked (see Ask); 0: none. Its threads note how long they wait for pages
+}
+
+// flags binds a Config to the flags of its command.
+func (c *Config) flags() *flag.FlagSet {
+	f := flag.NewFlagSet(Command, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.Int64Var(&c.Size, "size", c.Size, "")
+	f.StringVar(&c.Kind, "kind", c.Kind, "")
+	f.Int64Var(&c.Hot, "hot", c.Hot, "")
+	f.Int64Var(&c.Rate, "rate", c.Rate, "")
+	f.StringVar(&c.Order, "order", c.Order, "")
+	f.IntVar(&c.Change, "change", c.Change, "")
+	f.BoolVar(&c.Half, "half", c.Half, "")
+	f.IntVar(&c.Threads, "threads", c.Threads, "")
+	f.Int64Var(&c.Check, "check", c.Check, "")
+	f.IntVar(&c.Processes, "processes", c.Processes, "")
+	f.BoolVar(&c.Pound, "pound", c.Pound, "")
+	f.IntVar(&c.Listen, "listen", c.Listen, "")
+	return f
+}
+
+// Args are the arguments with which this program becomes the workload.
+func (c Config) Args() []string {
+	args := []string{Command}
+	c.flags().VisitAll(func(f *flag.Flag) {
+		if value := f.Value.String(); value != "" {
+			args = append(args, "-"+f.Name+"="+value)
+		}
+	})
+	return args
+}
+
+// parse reads what Args has made, without the command.
+func parse(args []string) (Config, error) {
+	var c Config
+	f := c.flags()
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	if f.NArg() > 0 {
+		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	c.fillIn()
+	return c, c.check()
+}
+
+func (c *Config) fillIn() {
+	if c.Kind == "" {
+		c.Kind = Private
+	}
+	if c.Order == "" {
+		c.Order = Random
+	}
+	if c.Hot == 0 {
+		c.Hot = c.Size
+	}
+	if c.Change == 0 {
+		c.Change = pageSize()
+	}
+	c.Threads, c.Processes = max(c.Threads, 1), max(c.Processes, 1)
+}
+
+func (c *Config) check() error {
+	page := int64(pageSize())
+	perThread := page * int64(c.Threads)
+	switch {
+	case c.Size <= 0 || c.Size%perThread != 0:
+		return fmt.Errorf("size %d: must be a multiple of %d", c.Size, perThread)
+	case c.Hot < perThread || c.Hot > c.Size:
+		return fmt.Errorf("hot %d: must be from %d to the size", c.Hot, perThread)
+	case c.Change < leastChange || pageSize()%c.Change != 0:
+		return fmt.Errorf("change %d: must divide a page and be at least %d", c.Change, leastChange)
+	case c.Kind != Private && c.Kind != Shared:
+		return errors.New("kind: must be " + Private + " or " + Shared)
+	case c.Order != Random && c.Order != Cycle:
+		return errors.New("order: must be " + Random + " or " + Cycle)
+	case c.Rate < 0 || c.Check < 0:
+		return errors.New("rate and check: must not be negative")
+	case c.Threads > maxThreads || c.Processes > maxProcesses:
+		return errors.New("threads, processes: at most " + strconv.Itoa(maxThreads) + ", " + strconv.Itoa(maxProcesses))
+	case c.Listen < 0 || c.Listen > maxPort:
+		return fmt.Errorf("listen %d: must be a port", c.Listen)
+	case c.Pound && c.Size&(c.Size-1) != 0:
+		return fmt.Errorf("size %d: must be a power of two", c.Size)
+	}
+	return nil
+}
+
+const (
+	leastChange  = 64
+	maxThreads   = 64
+	maxProcesses = 64
+)
+
+func pageSize() int { return os.Getpagesize() }

@@ -1,0 +1,63 @@
+package torture
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+)
+
+// Command is the hidden command of this program that runs the workload; Config.Args follow it.
+const Command = "lab-torture"
+
+// Config says what is done.
+type Config struct {
+	Dir       string // absolute; it may have anything in it
+	Seed      uint64
+	Processes int
+	Rate      int  // operations per second in each process; 0: as many as it can
+	Tell      int  // a dot is printed when so many operations are done, again and again; 0: never
+	Locks     bool // also immutable and append-only files, which not every file system has
+	Reserve   bool // also space that is never written
+	Long      bool // also names as long as there may be, which CRIU cannot restore for files that are open and deleted
+}
+
+// flags binds a Config to the flags of its command.
+func (c *Config) flags() *flag.FlagSet {
+	f := flag.NewFlagSet(Command, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&c.Dir, "dir", c.Dir, "")
+	f.Uint64Var(&c.Seed, "seed", c.Seed, "")
+	f.IntVar(&c.Processes, "processes", c.Processes, "")
+	f.IntVar(&c.Rate, "rate", c.Rate, "")
+	f.IntVar(&c.Tell, "tell", c.Tell, "")
+	f.BoolVar(&c.Locks, "locks", c.Locks, "")
+	f.BoolVar(&c.Reserve, "reserve", c.Reserve, "")
+	f.BoolVar(&c.Long, "long", c.Long, "")
+	return f
+}
+
+// Args is what follows the command so that it runs this.
+func (c Config) Args() []string {
+	var args []string
+	c.flags().VisitAll(func(f *flag.Flag) { args = append(args, fmt.Sprintf("--%s=%s", f.Name, f.Value)) })
+	return args
+}
+
+func parse(args []string) (Config, error) {
+	c := Config{Processes: 1}
+	f := c.flags()
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return c, fmt.Errorf("unexpected %q", f.Arg(0))
+	case !filepath.IsAbs(c.Dir):
+		return c, errors.New("--dir must be absolute")
+	case c.Processes < 1 || c.Processes > 100 || c.Rate < 0 || c.Tell < 0:
+		return c, errors.New("--processes is 1 to 100, --rate and --tell are not negative")
+	}
+	return c, nil
+}

@@ -1,0 +1,79 @@
+package tree
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+)
+
+// Command is the hidden command of this program that runs the workload; Config.Args follow it.
+const Command = "lab-tree"
+
+// Config says what files there are and how they change.
+type Config struct {
+	Dir     string // absolute; what is in it from an earlier run of the same files is taken on
+	Files   int
+	Size    int64 // of each, in bytes
+	Rate    int   // files rewritten per second; 0: none
+	Replace bool  // a file that is rewritten is a new one, which takes the old one's name
+	Listen  int   // TCP port at which it can be asked (see Ask); 0: none
+	Verify  bool  // only look at all files once, tell and end
+}
+
+const (
+	maxFiles = 10_000_000
+	maxRate  = 100_000
+	maxPort  = 1<<16 - 1
+)
+
+// flags binds a Config to the flags of its command.
+func (c *Config) flags() *flag.FlagSet {
+	f := flag.NewFlagSet(Command, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&c.Dir, "dir", c.Dir, "")
+	f.IntVar(&c.Files, "files", c.Files, "")
+	f.Int64Var(&c.Size, "size", c.Size, "")
+	f.IntVar(&c.Rate, "rate", c.Rate, "")
+	f.BoolVar(&c.Replace, "replace", c.Replace, "")
+	f.IntVar(&c.Listen, "listen", c.Listen, "")
+	f.BoolVar(&c.Verify, "verify", c.Verify, "")
+	return f
+}
+
+// Args are the arguments with which this program becomes the workload.
+func (c Config) Args() []string {
+	args := []string{Command}
+	c.flags().VisitAll(func(f *flag.Flag) { args = append(args, "-"+f.Name+"="+f.Value.String()) })
+	return args
+}
+
+// parse reads what Args has made, without the command.
+func parse(args []string) (Config, error) {
+	var c Config
+	f := c.flags()
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	if f.NArg() > 0 {
+		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	return c, c.check()
+}
+
+func (c Config) check() error {
+	switch {
+	case !filepath.IsAbs(c.Dir):
+		return fmt.Errorf("directory %q: must be an absolute path", c.Dir)
+	case c.Files < 1 || c.Files > maxFiles:
+		return fmt.Errorf("%d files: must be from 1 to %d", c.Files, maxFiles)
+	case c.Size < 1:
+		return errors.New("size: must be positive")
+	case c.Rate < 0 || c.Rate > maxRate:
+		return fmt.Errorf("rate %d: must be from 0 to %d", c.Rate, maxRate)
+	case c.Listen < 0 || c.Listen > maxPort:
+		return fmt.Errorf("listen %d: must be a port", c.Listen)
+	}
+	return nil
+}
