@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	runtimedebug "runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ is upgraded, and migrations that were under way are finished or undone when it i
 func newAgentCommand() *cobra.Command {
 	config := agent.Config{Version: version}
 	var debug bool
+	limit := &parsed[int64]{kind: "size", parse: parseBytes}
 	cmd := &cobra.Command{
 		Use:     "agent",
 		Short:   "Run the daemon of this node",
@@ -32,11 +34,13 @@ func newAgentCommand() *cobra.Command {
 			if config.PeerTimeout < agent.MinPeerTimeout {
 				return &codedError{exitUsage, fmt.Errorf("--peer-timeout %s: must be at least %s", config.PeerTimeout, agent.MinPeerTimeout)}
 			}
+			config.FootprintLimit = limit.value
 			level := slog.LevelInfo
 			if debug {
 				level = slog.LevelDebug
 			}
 			config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			runtimedebug.SetGCPercent(50) // its buffers are reused, so little is collected; the memory is for containers
 			return agent.Run(cmd.Context(), config)
 		},
 	}
@@ -48,6 +52,8 @@ func newAgentCommand() *cobra.Command {
 	flags.BoolVar(&debug, "debug", false, "log more")
 	flags.DurationVar(&config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,
 		"how long another node may be silent in a migration before it counts as lost")
+	flags.Var(limit, "footprint-limit",
+		"memory for what is kept of containers that have left (--keep-footprint), such as 2g (default: a quarter of what is available)")
 	flags.BoolVar(&config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
 	if err := flags.MarkHidden("faults"); err != nil {
 		panic(err) // The flag was defined a line above.

@@ -25,18 +25,23 @@ its output is shown until it ends, and its exit code is godwit's.
 
 No ports are published: clients connect to the container's address. Nodes reach it by themselves, other machines with a
 route for the pool's network (10.88.0.0/16) by way of any node. A container that has ended is not started again: run
-another one. A volume is made when it is first used, and stays when its container is removed.`
+another one.
+
+A volume is made when it is first used, and stays when its container is removed ("godwit volume"). A host directory must be
+there. A tmpfs is memory, gone with the container. What becomes of them in a migration: see "godwit migrate --help".`
 
 const runExample = `  godwit run -d --name cache redis
   godwit run --memory 64m --cpus 0.5 busybox sh -c 'echo hello'
   godwit run -d -v data:/data -e MODE=fast busybox httpd -f -h /data
+  godwit run -d -v /srv/www:/www:ro --tmpfs /cache:size=64m busybox httpd -f -h /www
+  godwit run -d --name web --stage-to b,c web:2   # b and c get the image's layers
   godwit run --read-only -u nobody --entrypoint /bin/id busybox`
 
 func newRunCommand() *cobra.Command {
 	request := &api.RunRequest{}
 	var detach bool
 	var memory string
-	var volumes []string
+	var volumes, memories []string
 	cmd := &cobra.Command{
 		Use:     "run [flags] IMAGE [COMMAND [ARG...]]",
 		Short:   "Run a container",
@@ -45,7 +50,7 @@ func newRunCommand() *cobra.Command {
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Image, request.Args = args[0], args[1:]
-			if err := parseRun(request, memory, volumes); err != nil {
+			if err := parseRun(request, memory, volumes, memories); err != nil {
 				return &codedError{exitUsage, err}
 			}
 			return withAgent(cmd, func(agent api.AgentClient) error { return run(cmd, agent, request, detach) })
@@ -57,7 +62,8 @@ func newRunCommand() *cobra.Command {
 	flags.BoolVarP(&request.Tty, "tty", "t", false, "give it a terminal")
 	flags.StringVar(&request.Name, "name", "", "its name (default: made up)")
 	flags.StringArrayVarP(&request.Env, "env", "e", nil, "environment, NAME=VALUE; NAME alone takes it from here")
-	flags.StringArrayVarP(&volumes, "volume", "v", nil, "named volume, NAME:/PATH[:ro]")
+	flags.StringArrayVarP(&volumes, "volume", "v", nil, "named volume or host directory, NAME:/PATH[:ro] or /DIRECTORY:/PATH[:ro]")
+	flags.StringArrayVar(&memories, "tmpfs", nil, "directory in memory, /PATH[:size=64m] (default size: half of the node's memory)")
 	flags.StringVar(&memory, "memory", "", "memory limit: 64m, 1g")
 	flags.Float64Var(&request.Cpus, "cpus", 0, "CPU limit: 0.5 is half of one CPU")
 	flags.Int64Var(&request.Pids, "pids", 0, "limit of the number of processes and threads")
@@ -65,13 +71,41 @@ func newRunCommand() *cobra.Command {
 	flags.StringVarP(&request.User, "user", "u", "", "user, NAME or UID[:GID]")
 	flags.StringVar(&request.Hostname, "hostname", "", "host name (default: its name)")
 	flags.StringVar(&request.Entrypoint, "entrypoint", "", "program in place of the image's entrypoint")
+	flags.StringSliceVar(&request.StageTo, "stage-to", nil, "nodes that get the image's layers as soon as it runs, so that it can move there quickly")
 	flags.BoolVar(&request.ReadOnly, "read-only", false, "make its root file system read-only")
 	flags.StringArrayVarP(&request.Labels, "label", "l", nil, "label, NAME=VALUE")
+	addLifeFlags(cmd, request)
 	return cmd
 }
 
+// addLifeFlags adds how the container is stopped, and when one that was started counts as healthy.
+func addLifeFlags(cmd *cobra.Command, request *api.RunRequest) {
+	flags := cmd.Flags()
+	flags.StringVar(&request.StopSignal, "stop-signal", "", "signal that asks it to end (default: the image's, or SIGTERM)")
+	secondsVar(cmd, &request.StopTimeoutSeconds, "stop-timeout", "how long it has to end before it is killed (default 10s)")
+	flags.StringVar(&request.HealthCommand, "health-cmd", "",
+		"shell command that succeeds if the container is healthy, in place of the image's; none: there is no such check")
+	secondsVar(cmd, &request.HealthIntervalSeconds, "health-interval", "time between health checks (default: the image's, or 30s)")
+	secondsVar(cmd, &request.HealthTimeoutSeconds, "health-timeout", "how long a health check may take (default: the image's, or 30s)")
+	flags.Int32Var(&request.HealthRetries, "health-retries", 0, "health checks in a row that have to fail (default: the image's, or 3)")
+	secondsVar(cmd, &request.StartTimeoutSeconds, "start-timeout",
+		"how long it may take to become healthy when a migration has started it (default: start period and retries of its health check, or 1m)")
+}
+
+// secondsVar is a flag for a time that is more than 0, kept in seconds.
+func secondsVar(cmd *cobra.Command, value *float64, name, usage string) {
+	cmd.Flags().Var(&parsed[float64]{kind: "duration", parse: func(text string) (float64, error) {
+		d, err := time.ParseDuration(text)
+		if err == nil && (d <= 0 || d > engine.MaxLifeTimeout) {
+			err = fmt.Errorf("must be more than 0 and at most %s", engine.MaxLifeTimeout)
+		}
+		*value = d.Seconds()
+		return *value, err
+	}}, name, usage)
+}
+
 // parseRun fills a request from flags that need more than their value.
-func parseRun(request *api.RunRequest, memory string, volumes []string) error {
+func parseRun(request *api.RunRequest, memory string, volumes, memories []string) error {
 	if memory != "" {
 		bytes, err := parseBytes(memory)
 		if err != nil {
@@ -91,15 +125,14 @@ func parseRun(request *api.RunRequest, memory string, volumes []string) error {
 		}
 		request.Volumes = append(request.Volumes, volume)
 	}
-	return nil
-}
-
-func parseVolume(text string) (*api.Volume, error) {
-	parts := strings.Split(text, ":")
-	if len(parts) < 2 || len(parts) > 3 || len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
-		return nil, fmt.Errorf("--volume %q: want NAME:/PATH or NAME:/PATH:ro", text)
+	for _, text := range memories {
+		volume, err := parseTmpfs(text)
+		if err != nil {
+			return err
+		}
+		request.Volumes = append(request.Volumes, volume)
 	}
-	return &api.Volume{Name: parts[0], Path: parts[1], ReadOnly: len(parts) == 3 && parts[2] == "ro"}, nil
+	return nil
 }
 
 func run(cmd *cobra.Command, agent api.AgentClient, request *api.RunRequest, detach bool) error {
@@ -266,21 +299,24 @@ func newStopCommand() *cobra.Command {
 	var grace time.Duration
 	cmd := &cobra.Command{
 		Use:   "stop CONTAINER...",
-		Short: "Stop containers: SIGTERM, and SIGKILL when the grace is over",
-		Long: "Stop ends containers: SIGTERM to the first process, and SIGKILL when the grace is over. A container that has\n" +
-			"ended cannot be started again; its output can be read and its volumes used until they are removed.",
+		Short: "Stop containers: their stop signal, and SIGKILL when the grace is over",
+		Long: "Stop ends containers: their stop signal (SIGTERM, unless the image or run --stop-signal says otherwise) to the first\n" +
+			"process, and SIGKILL when the grace is over. A container that has ended cannot be started again; its output can be\n" +
+			"read and its volumes used until they are removed.",
 		Example: "  godwit stop --time 30s cache",
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				return eachContainer(cmd, args, func(reference string) error {
-					_, err := agent.Stop(cmd.Context(), &api.StopRequest{Reference: reference, GraceSeconds: grace.Seconds()})
+					_, err := agent.Stop(cmd.Context(), &api.StopRequest{
+						Reference: reference, GraceSeconds: grace.Seconds(), OwnGrace: !cmd.Flags().Changed("time"),
+					})
 					return err
 				})
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&grace, "time", 10*time.Second, "grace before SIGKILL")
+	cmd.Flags().DurationVar(&grace, "time", 0, "grace before SIGKILL (default: that of run --stop-timeout, or 10s)")
 	return cmd
 }
 

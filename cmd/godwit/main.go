@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"google.golang.org/grpc/codes"
@@ -18,6 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/memory/pager"
 )
 
 // version is stamped by the Makefile.
@@ -47,6 +49,10 @@ func (e *codedError) Error() string {
 func (e *codedError) Unwrap() error { return e.err }
 
 func main() {
+	// The first thread, on which this begins, is kept for this goroutine. Others end with a goroutine that has changed them
+	// (namespaces, tracing), but this one cannot (runtime/proc.go, mexit): it would stay in a container's namespaces and keep
+	// them as long as the agent lives, and /proc/self would show them.
+	runtime.LockOSThread()
 	becomeHelper()
 	os.Exit(runCommand())
 }
@@ -73,6 +79,9 @@ func becomeHelper() {
 	if len(os.Args) > 1 && os.Args[1] == embedded.MonitorCommand {
 		os.Exit(embedded.Monitor(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == pager.Command {
+		os.Exit(pager.Main(os.Args[2:]))
+	}
 }
 
 // exitCode prints an error as a user should see it and says how the process ends.
@@ -83,6 +92,9 @@ func exitCode(err error) int {
 	var coded *codedError
 	if !errors.As(err, &coded) {
 		fmt.Fprintln(os.Stderr, "godwit:", plainError(err))
+		if status.Code(err) == codes.InvalidArgument { // what the agent says of a value that was given
+			return exitUsage
+		}
 		return exitError
 	}
 	if coded.err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,14 +14,46 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 const migrateLong = `Migrate moves a running container from this node to another: memory, processes, open files, its file system and
 volumes, its address and its TCP connections. Its users notice a pause.
 
+Modes:
+  cold       it is frozen while its memory travels.
+  pre-copy   its memory travels while it runs, in rounds, each with what was written during the one before; it is frozen for
+             what it wrote in the last instants. If it writes faster than the link carries, see --on-no-convergence.
+  post-copy  it is frozen for its execution state alone and runs on at the other node at once; its memory follows, first what
+             it waits for.
+  hybrid     rounds as in pre-copy as long as they help; what it has written since then follows as in post-copy.
+  restart    its processes do not move: they are asked to end, and new ones start at the other node, from the same files. For
+             containers that cannot be checkpointed. See below.
+
+Volumes, by --volumes, for all or for single ones (by name, or by path in the container):
+  move    it comes with the container and goes from here, host directories too (but those that the container can only read
+          stay here as well). What both nodes mount is recognised and not copied: one node writes a random token there, which
+          the other must find and answer in place. What is there at the other node already is never overwritten.
+  shared  both nodes must mount it: it is refused if that cannot be proven.
+  skip    the container has there what is there, or an empty volume; what is here stays here.
+The content of a tmpfs comes with the container, or is left behind by skip.
+
 Until the container runs at the other node, any failure leaves it running here. It never runs twice. If contact is lost
 at the very moment of the handover, the container stays frozen here until the other node can be asked ("in doubt").
+
+After the handover of a post-copy or hybrid the container's state is split over two nodes until its memory has followed
+(seconds to minutes: phase drain). If the link breaks then, the container waits for pages that it lacks, and goes on when the
+link is back. If this node is lost for good in that time, so is what has not followed; if the other is lost, what it did since the
+handover is. In modes cold, pre-copy and restart there is no such time.
+
+In mode restart the files are copied while the container runs, as often as helps or --checkpoints says. Then it gets its stop signal,
+and its grace (run --stop-signal, --stop-timeout, or the image's); what has changed last is copied, and it is started at the other
+node. Its connections end as with any stop; clients that connect meanwhile wait. It has to become healthy there: its health check
+succeeds (run --health-cmd, or the image's); or, if it has none, it waits on all the ports on which it had waited, or, if it has
+no ports, it runs for 3 seconds. If that has not happened in time (run --start-timeout), it is killed there, what it has written
+there is thrown away, and it is started again here, where its files are as it had left them. Its memory, and what is in
+/dev/shm, is lost as with any stop.
 
 Exit codes: 0 it moved; 1 it did not, and runs here as before; 3 in doubt, or this node's agent ended meanwhile; 130 you
 pressed ^C, and the migration goes on.`
@@ -30,12 +61,20 @@ pressed ^C, and the migration goes on.`
 const migrateExample = `  godwit migrate web b
   godwit migrate web b --dry-run          # would it work, and what would move
   godwit migrate web b --json | jq .downtime_seconds
+  godwit migrate web b --mode pre-copy --downtime-target 50ms
+  godwit migrate web b --mode post-copy                     # shortest pause, whatever it holds and writes
+  godwit migrate web b --mode pre-copy --on-no-convergence hybrid
+  godwit migrate web b --mode pre-copy --keep-footprint 2h   # what is the same when it returns is not sent again
+  godwit migrate web b --mode restart --checkpoints 3        # its processes start anew
+  godwit migrate web b --volumes data=shared,/cache=skip    # the others move
   godwit migrate --detach web b           # prints an id for "godwit migration watch"`
 
 func newMigrateCommand() *cobra.Command {
 	request := &api.MigrateRequest{}
 	var asJSON, dryRun, detach bool
-	var timeout time.Duration
+	var timeout, downtime, footprint time.Duration
+	var checkpoints int32
+	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
 	cmd := &cobra.Command{
 		Use:     "migrate CONTAINER NODE",
 		Short:   "Move a running container to another node",
@@ -44,6 +83,14 @@ func newMigrateCommand() *cobra.Command {
 		Args:    usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Container, request.Node, request.TimeoutSeconds = args[0], args[1], timeout.Seconds()
+			request.DowntimeTargetSeconds, request.KeepFootprintSeconds = downtime.Seconds(), footprint.Seconds()
+			request.BandwidthLimitBitsPerSecond = float64(limit.value)
+			if err := errors.Join(checkDowntime(cmd, downtime), checkModeFlags(cmd, request.Mode), checkCheckpoints(checkpoints)); err != nil {
+				return err
+			}
+			if request.Checkpoints = checkpoints; checkpoints == 0 && cmd.Flags().Changed("checkpoints") {
+				request.Checkpoints = migration.NoCheckpoints
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				if dryRun {
 					return plan(cmd, agent, request, asJSON)
@@ -53,12 +100,46 @@ func newMigrateCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.Mode, "mode", string(migration.Cold), "how: cold")
+	flags.StringVar(&request.Mode, "mode", string(migration.Cold), "how: cold, pre-copy, post-copy, hybrid, restart")
+	completeValues(cmd, "mode", string(migration.Cold), string(migration.PreCopy), string(migration.PostCopy), string(migration.Hybrid),
+		string(migration.Restart))
+	flags.Int32Var(&checkpoints, "checkpoints", 0,
+		"mode restart: how often its files are copied while it runs; 0: not at all (default: until the rest is small, or does not get less)")
+	addRoundFlags(cmd, &downtime, &request.MaxRounds, &request.OnNoConvergence, limit)
+	flags.DurationVar(&footprint, "keep-footprint", 0,
+		"how long this node keeps in memory what the container held, in case that it comes back by a pre-copy (default: it does not)")
+	addVolumesFlag(cmd, &request.Volumes)
 	flags.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	flags.BoolVar(&dryRun, "dry-run", false, "only tell whether it would work and what would move")
 	flags.BoolVarP(&detach, "detach", "d", false, "print the migration's id and return")
+	flags.BoolVar(&request.Wait, "wait", false, "if its last migration is not over yet, wait for that (default: refuse)")
 	flags.DurationVar(&timeout, "timeout", 0, "undo it if the container has not been handed over by then (default: none)")
 	return cmd
+}
+
+// checkModeFlags refuses what would have no effect in a mode.
+func checkModeFlags(cmd *cobra.Command, mode string) error {
+	useless := map[migration.Mode][]string{
+		migration.Cold:     {"downtime-target", "max-rounds", "on-no-convergence", "checkpoints"},
+		migration.PreCopy:  {"checkpoints"},
+		migration.PostCopy: {"on-no-convergence", "checkpoints"},
+		migration.Hybrid:   {"checkpoints"},
+		migration.Restart:  {"max-rounds", "on-no-convergence", "keep-footprint"},
+	}
+	for _, flag := range useless[migration.Mode(mode)] {
+		if cmd.Flags().Changed(flag) {
+			return &codedError{exitUsage, fmt.Errorf("--%s means nothing in mode %s", flag, mode)}
+		}
+	}
+	return nil
+}
+
+// checkCheckpoints refuses a number that makes no sense: it is a matter of usage.
+func checkCheckpoints(n int32) error {
+	if n >= 0 && n <= migration.MaxMaxRounds {
+		return nil
+	}
+	return &codedError{exitUsage, fmt.Errorf("--checkpoints %d: must be from 0 to %d", n, migration.MaxMaxRounds)}
 }
 
 func migrate(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateRequest, asJSON, detach bool) error {
@@ -137,161 +218,6 @@ func errorOf(report migration.Report) string {
 	return plainText(*report.Error)
 }
 
-func newMigrationCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "migration",
-		Short: "Look at migrations, under way and past, and decide about them",
-	}
-	cmd.AddCommand(newMigrationListCommand(), newMigrationShowCommand(), newMigrationWatchCommand(),
-		newMigrationCancelCommand(), newMigrationResolveCommand())
-	return cmd
-}
-
-func newMigrationListCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "ls",
-		Short:   "List the migrations from and to this node",
-		Example: "  godwit migration ls --json | jq '.[].downtime_seconds'",
-		Args:    usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withAgent(cmd, func(agent api.AgentClient) error {
-				reports, err := reports(cmd, agent)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return printJSON(cmd.OutOrStdout(), reports)
-				}
-				return printReports(cmd.OutOrStdout(), reports)
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-func reports(cmd *cobra.Command, agent api.AgentClient) ([]migration.Report, error) {
-	reply, err := agent.Migrations(cmd.Context(), &api.MigrationsRequest{})
-	if err != nil {
-		return nil, err
-	}
-	list := make([]migration.Report, len(reply.ReportsJson))
-	for i, document := range reply.ReportsJson {
-		if err := json.Unmarshal(document, &list[i]); err != nil {
-			return nil, fmt.Errorf("answer of the agent: %w", err)
-		}
-	}
-	return list, nil
-}
-
-func printReports(w io.Writer, list []migration.Report) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "MIGRATION\tCONTAINER\tFROM\tTO\tMODE\tRESULT\tFROZEN\tTOTAL\tAGO")
-	for _, r := range list {
-		downtime, total := "-", "-"
-		if r.Result == migration.Moved {
-			downtime, total = formatSeconds(r.DowntimeSeconds), formatSeconds(r.TotalSeconds)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Migration, r.Container, r.Source, r.Target, r.Mode,
-			r.Result, downtime, total, formatAge(time.Since(r.Started)))
-	}
-	return table.Flush()
-}
-
-func newMigrationShowCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "show MIGRATION",
-		Short:   "Show the report of a migration",
-		Example: "  godwit migration show 3f2a81c09b7d5e60 --json",
-		Args:    usageArgs(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgent(cmd, func(agent api.AgentClient) error {
-				list, err := reports(cmd, agent)
-				if err != nil {
-					return err
-				}
-				for _, report := range list {
-					if report.Migration == args[0] {
-						if asJSON {
-							return printJSON(cmd.OutOrStdout(), report)
-						}
-						printReport(cmd.OutOrStdout(), report)
-						printReason(cmd.OutOrStdout(), report)
-						return nil
-					}
-				}
-				return fmt.Errorf("no migration %s on this node; \"godwit migration ls\" lists them", args[0])
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-func newMigrationWatchCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "watch MIGRATION",
-		Short:   "Follow a migration until it has ended",
-		Example: "  godwit migration watch 3f2a81c09b7d5e60",
-		Args:    usageArgs(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgent(cmd, func(agent api.AgentClient) error { return watch(cmd, agent, args[0], asJSON) })
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
-	return cmd
-}
-
-func newMigrationCancelCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "cancel MIGRATION",
-		Short: "Stop a migration; the container runs on where it is",
-		Long: "Cancel undoes a migration that is under way. Once the container has been handed over it is too late, and you\n" +
-			"are told so.",
-		Example: "  godwit migration cancel 3f2a81c09b7d5e60",
-		Args:    usageArgs(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgent(cmd, func(agent api.AgentClient) error {
-				_, err := agent.Cancel(cmd.Context(), &api.MigrationRequest{Migration: args[0]})
-				return err
-			})
-		},
-	}
-}
-
-const resolveLong = `Resolve decides where a container runs when its two nodes cannot find out, because one of them is gone for good.
-
-A migration is in doubt when contact was lost while the container was handed over: it may run at the target, or not. The
-source keeps it frozen and asks the target until it gets an answer, so there is nothing to decide as long as the target
-may come back. If you know that the target is lost, run "resolve --runs-at source" on the source. If you know that the container
-runs at the target, "--runs-at target" removes the frozen copy here. A wrong answer makes two copies, or none.`
-
-func newMigrationResolveCommand() *cobra.Command {
-	request := &api.ResolveRequest{}
-	cmd := &cobra.Command{
-		Use:     "resolve MIGRATION --runs-at source|target",
-		Short:   "Decide a migration that is in doubt",
-		Long:    resolveLong,
-		Example: "  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source",
-		Args:    usageArgs(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Migration = args[0]
-			if request.RunsAt != string(migration.Source) && request.RunsAt != string(migration.Target) {
-				return &codedError{exitUsage, errors.New("say where it runs: --runs-at source or --runs-at target")}
-			}
-			return withAgent(cmd, func(agent api.AgentClient) error {
-				_, err := agent.Resolve(cmd.Context(), request)
-				return err
-			})
-		},
-	}
-	cmd.Flags().StringVar(&request.RunsAt, "runs-at", "", "source or target")
-	return cmd
-}
-
 // display shows how far a migration is: one line that changes on a terminal, a line per phase elsewhere.
 type display struct {
 	out   io.Writer
@@ -310,20 +236,27 @@ func (d *display) update(document []byte) error {
 	if err := json.Unmarshal(document, &p); err != nil {
 		return fmt.Errorf("answer of the agent: %w", err)
 	}
-	if d.terminal() {
-		fmt.Fprintf(d.out, "\r\033[K%s", progressLine(p))
-		d.shown = true
-		return nil
-	}
-	if d.phase == "" {
-		fmt.Fprintln(d.out, "migration", d.id)
-	}
-	if p.Phase != d.phase {
-		d.phase = p.Phase
+	if !d.terminal() {
+		if d.phase == "" {
+			fmt.Fprintln(d.out, "migration", d.id)
+		}
 		p.Rate, p.LeftTime = 0, 0 // Little has been seen of a phase that just began.
-		fmt.Fprintln(d.out, progressLine(p))
 	}
+	d.line(p.Phase, progressLine(p))
 	return nil
+}
+
+// line shows a line in place of the last one, or, where it is not a terminal, that of a phase that has just begun.
+func (d *display) line(phase, text string) {
+	if d.terminal() {
+		fmt.Fprintf(d.out, "\r\033[K%s", text)
+		d.shown = true
+		return
+	}
+	if phase != d.phase {
+		d.phase = phase
+		fmt.Fprintln(d.out, text)
+	}
 }
 
 func (d *display) clear() {

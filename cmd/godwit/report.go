@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,9 +15,16 @@ import (
 // progressLine tells in one line how far a migration is.
 func progressLine(p migration.Progress) string {
 	parts := []string{fmt.Sprintf("%6.1f s  %-9s", p.Seconds, p.Phase)}
-	sending := p.Phase == string(migration.StepStage) || p.Phase == string(migration.StepDump) || p.Phase == string(migration.StepSend)
-	if p.DoneBytes > 0 {
-		parts = append(parts, fmt.Sprintf("%s sent", formatBytes(p.DoneBytes)))
+	draining := p.Phase == string(migration.StepDrain)
+	if p.Rounds > 0 && !draining {
+		parts = append(parts, fmt.Sprintf("round %d", p.Rounds+1))
+	}
+	if p.Phase == string(migration.StepRounds) && p.Rounds == 0 && p.FileRounds > 0 {
+		parts = append(parts, fmt.Sprintf("files, round %d", p.FileRounds+1))
+	}
+	sending := p.Phase == string(migration.StepStage) || p.Phase == string(migration.StepRounds) || p.Phase == string(migration.StepDump) || p.Phase == string(migration.StepSend)
+	if p.DoneBytes > 0 && !draining {
+		parts = append(parts, fmt.Sprintf("%s done", formatBytes(p.DoneBytes))) // Before compression, so not what the link carried.
 		if sending && p.TotalBytes > p.DoneBytes {
 			parts = append(parts, fmt.Sprintf("of at most %s", formatBytes(p.TotalBytes)))
 		}
@@ -26,39 +35,178 @@ func progressLine(p migration.Progress) string {
 	if sending && p.LeftTime > 0 {
 		parts = append(parts, fmt.Sprintf("%s left", max(time.Second, time.Duration(p.LeftTime*float64(time.Second)).Round(time.Second))))
 	}
+	if p.Phase == string(migration.StepRounds) && p.Rounds == 0 && p.ExpectedFilesSeconds > 0 {
+		parts = append(parts, fmt.Sprintf("what changes takes %s then", formatSeconds(p.ExpectedFilesSeconds)))
+	}
+	if p.Phase == string(migration.StepRounds) && p.Rounds > 0 {
+		if p.DirtyingRate > 0 { // It is not known before the second round has looked.
+			parts = append(parts, fmt.Sprintf("writes %s/s", formatBytes(int64(p.DirtyingRate))))
+		}
+		parts = append(parts, fmt.Sprintf("freeze now: %s", formatSeconds(p.ExpectedDowntimeSeconds)))
+	}
+	if draining && p.Drain != nil {
+		parts = append(parts, drainProgress(*p.Drain))
+	}
 	if p.State == migration.InDoubt {
 		parts = append(parts, "in doubt: asking the target")
 	}
 	return strings.TrimRight(strings.Join(parts, "  "), " ")
 }
 
+// drainProgress tells how far the memory is that follows.
+func drainProgress(d migration.Drain) string {
+	text := fmt.Sprintf("%d of %d pages left", d.LeftPages, d.LatePages)
+	if d.Faults > 0 {
+		text += fmt.Sprintf("  %d faults, half within %s, 99 %% within %s", d.Faults, formatSeconds(d.FaultMedianSeconds), formatSeconds(d.FaultP99Seconds))
+	}
+	if d.Connections > 1 {
+		text += fmt.Sprintf("  connected %d times", d.Connections)
+	}
+	return text
+}
+
+// printDrain tells what became of the memory that followed.
+func printDrain(w io.Writer, d *migration.Drain, bytes migration.Bytes) {
+	if d == nil {
+		return
+	}
+	fmt.Fprintf(w, "  followed        %d of %d pages", d.LatePages-d.LeftPages-d.LostPages, d.LatePages)
+	if d.Seconds > 0 {
+		fmt.Fprintf(w, " in %s", formatSeconds(d.Seconds))
+	}
+	if d.UrgentPages+d.PushedPages > 0 { // An agent knows only what it has sent itself.
+		fmt.Fprintf(w, ": %d wanted (%s), %d pushed (%s)", d.UrgentPages, formatBytes(bytes.MemoryFaulted), d.PushedPages, formatBytes(bytes.MemoryPushed))
+	}
+	fmt.Fprintln(w)
+	if d.Faults > 0 {
+		fmt.Fprintf(w, "  faults          %d; half took %s, 99 %% %s, the longest %s; threads waited %s in all\n", d.Faults,
+			formatSeconds(d.FaultMedianSeconds), formatSeconds(d.FaultP99Seconds), formatSeconds(d.FaultMaximumSeconds), formatSeconds(d.WaitedSeconds))
+	}
+	if d.LostPages > 0 {
+		fmt.Fprintf(w, "  lost            %d pages: each access to one fails\n", d.LostPages)
+	}
+}
+
+// still is what a container was that did not run.
+func still(r migration.Report) string {
+	if r.Mode == migration.Restart {
+		return "stopped"
+	}
+	return "frozen"
+}
+
+// printSwitchover tells what is known of how it was handed over: an agent that was started after that knows little.
+func printSwitchover(w io.Writer, r migration.Report) {
+	if r.DowntimeSeconds > 0 {
+		fmt.Fprintf(w, "  %-14s  %s\n", still(r)+" for", formatSeconds(r.DowntimeSeconds))
+	} else {
+		fmt.Fprintf(w, "  %-14s  (not known here)\n", still(r)+" for")
+	}
+	if r.HandoffSeconds > 0 {
+		fmt.Fprintf(w, "  handed over in  %s\n", formatSeconds(r.HandoffSeconds))
+	}
+	fmt.Fprintf(w, "  whole           %s\n", formatSeconds(r.TotalSeconds))
+	printSent(w, r)
+	if r.Link.BandwidthBitsPerSecond > 0 {
+		fmt.Fprintf(w, "  link            %s, %s\n", formatBits(r.Link.BandwidthBitsPerSecond), formatSeconds(r.Link.RTTSeconds))
+	}
+}
+
+// printSent tells what was sent, and what it was.
+func printSent(w io.Writer, r migration.Report) {
+	files, layers := formatBytes(r.Bytes.FilesPrecopy+r.Bytes.FilesFinal), formatBytes(r.Bytes.Layers)
+	if r.Mode == migration.Restart {
+		fmt.Fprintf(w, "  sent            %s files, %s layers\n", files, layers)
+	} else if r.Bytes.MemoryRaw > 0 {
+		late := int64(0)
+		if r.Drain != nil {
+			late = r.Drain.LatePages * int64(os.Getpagesize()) // both nodes have pages of the same size
+		}
+		fmt.Fprintf(w, "  sent            %s memory and state (%s before compression), %s files, %s layers\n",
+			formatBytes(r.Bytes.MemoryPrecopy+r.Bytes.MemoryFinal+r.Bytes.MemoryFaulted+r.Bytes.MemoryPushed),
+			formatBytes(r.Bytes.MemoryRaw+late), files, layers)
+	}
+}
+
 // printReport tells a person how a migration went.
 func printReport(w io.Writer, r migration.Report) {
 	fmt.Fprintf(w, "%s: %s -> %s, %s: %s\n", r.Container, r.Source, r.Target, r.Mode, r.Result)
 	printProblems(w, r.Problems)
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "  note: %s\n", plainText(note))
+	}
 	if r.Result != migration.Moved {
+		if r.Mode == migration.Restart && r.Result == migration.RolledBack && r.DowntimeSeconds > 0 {
+			fmt.Fprintf(w, "  stopped for     %s, until it ran again at %s\n", formatSeconds(r.DowntimeSeconds), r.Source)
+		}
+		printDrain(w, r.Drain, r.Bytes)
+		printFileRounds(w, r)
+		printRounds(w, r.Rounds)
+		printThrottles(w, r.Throttles)
 		return
 	}
-	fmt.Fprintf(w, "  frozen for      %s\n", formatSeconds(r.DowntimeSeconds))
-	fmt.Fprintf(w, "  handed over in  %s\n", formatSeconds(r.HandoffSeconds))
-	fmt.Fprintf(w, "  whole           %s\n", formatSeconds(r.TotalSeconds))
-	fmt.Fprintf(w, "  sent            %s memory and state (%s before compression), %s files, %s layers\n",
-		formatBytes(r.Bytes.MemoryFinal), formatBytes(r.Bytes.MemoryRaw), formatBytes(r.Bytes.FilesFinal), formatBytes(r.Bytes.Layers))
-	fmt.Fprintf(w, "  link            %s, %s\n", formatBits(r.Link.BandwidthBitsPerSecond), formatSeconds(r.Link.RTTSeconds))
+	printSwitchover(w, r)
 	if r.Held.Packets > 0 {
-		fmt.Fprintf(w, "  packets held    %d, forwarded in order, %d lost\n", r.Held.Packets, r.Held.Dropped)
+		fmt.Fprintf(w, "  packets held    %d, forwarded in order, %d lost; the longest waited %s\n", r.Held.Packets, r.Held.Dropped,
+			formatSeconds(r.Held.LongestSeconds))
 	}
+	printDrain(w, r.Drain, r.Bytes)
+	printVolumes(w, r.Volumes)
+	printFileRounds(w, r)
+	printRounds(w, r.Rounds)
+	printThrottles(w, r.Throttles)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(table, "\tphase\tnode\tbegan at\ttook\t\n")
 	for _, phase := range r.Phases {
 		frozen := ""
 		if phase.Downtime {
-			frozen = "  frozen"
+			frozen = "  " + still(r)
 		}
 		fmt.Fprintf(table, "\t%s\t%s\t%s\t%s\t%s\n", phase.Name, phase.Node, formatSeconds(phase.StartSeconds),
 			formatSeconds(phase.Seconds), frozen)
 	}
 	_ = table.Flush() // As with Fprintf: nobody to tell.
+}
+
+// printFileRounds lists the rounds of files in which something moved ahead.
+func printFileRounds(w io.Writer, r migration.Report) {
+	if !slices.ContainsFunc(r.FileRounds, func(f migration.FileRound) bool { return !f.Final && f.SentBytes > 0 }) {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(table, "\tfiles\tthere are\tchanged\tsent\ttook\t\n")
+	for i, f := range r.FileRounds {
+		after := ""
+		if f.Final {
+			after = "  " + still(r)
+		}
+		fmt.Fprintf(table, "\t%d\t%d\t%d\t%s\t%s\t%s\n", i+1, f.Entries, f.ChangedEntries, formatBytes(f.SentBytes), formatSeconds(f.Seconds), after)
+	}
+	_ = table.Flush() // As with Fprintf: nobody to tell.
+}
+
+// printRounds lists the rounds of a pre-copy.
+func printRounds(w io.Writer, rounds []migration.Round) {
+	if !slices.ContainsFunc(rounds, func(r migration.Round) bool { return r.Pages > 0 }) {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(table, "\tround\tpages\tsent\ttook\tfreeze then\t\n")
+	for i, r := range rounds {
+		after := "frozen"
+		if !r.Final {
+			after = formatSeconds(r.ExpectedDowntimeSeconds)
+		}
+		fmt.Fprintf(table, "\t%d\t%d\t%s\t%s\t%s\t\n", i+1, r.Pages, formatBytes(r.SentBytes), formatSeconds(r.Seconds), after)
+	}
+	_ = table.Flush() // As with Fprintf: nobody to tell.
+}
+
+// printThrottles tells what processor time was taken from a container, and for how long.
+func printThrottles(w io.Writer, throttles []migration.ThrottleStep) {
+	for _, t := range throttles {
+		fmt.Fprintf(w, "  throttled       to %.2f processors after round %d, for %s\n", t.CPUs, t.AfterRounds, formatSeconds(t.Seconds))
+	}
 }
 
 // printReason tells why a migration did not move its container, where no error that follows says so.
@@ -92,7 +240,10 @@ func printPlan(w io.Writer, p migration.Plan) {
 	for _, warning := range p.Warnings {
 		fmt.Fprintf(w, "  note: %s\n", warning)
 	}
-	fmt.Fprintf(w, "  memory  %s at most, before compression\n", formatBytes(p.MemoryBytes))
+	if p.Mode != migration.Restart {
+		fmt.Fprintf(w, "  memory  %s at most, before compression\n", formatBytes(p.MemoryBytes))
+	}
 	fmt.Fprintf(w, "  files   %s\n", formatBytes(p.FilesBytes))
+	printVolumes(w, p.Volumes)
 	fmt.Fprintf(w, "  layers  %d that %s has not\n", len(p.MissingLayers), p.Target)
 }

@@ -32,17 +32,18 @@ func newRootCommand() *cobra.Command {
 		&cobra.Group{ID: "node", Title: "Nodes:"},
 		&cobra.Group{ID: "try", Title: "Try, measure, check:"},
 	)
-	addGroup(root, "move", newMigrateCommand(), newMigrationCommand())
+	addGroup(root, "move", newMigrateCommand(), newMigrationCommand(), newStageCommand())
 	addGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newLogsCommand(),
-		newExecCommand(), newStopCommand(), newRmCommand(), newWaitCommand())
+		newExecCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
 	addGroup(root, "node", newAgentCommand(), withTokenCommand(newNodeCommand()), newNodesCommand())
 	addGroup(root, "try", newLabCommand(), newDemoCommand(), newBenchCommand(), newDoctorCommand())
 	root.AddCommand(newVersionCommand(), newManCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	// A group of commands can only be asked for help: its usage is the one with a command.
+	// A group of commands can only be asked for help, unless it has arguments itself: its usage is the one with a command.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
-		"{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+		"{{if and .Runnable (or (not .HasAvailableSubCommands) (ne .Use .Name))}}", 1))
+	completeNames(root)
 	refuseUnknown(root)
 	return root
 }

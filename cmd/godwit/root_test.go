@@ -3,8 +3,11 @@ package main
 import (
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/godwit/godwit/internal/migration"
 )
 
 func TestUnknownCommandIsUsageError(t *testing.T) {
@@ -28,6 +31,58 @@ func TestGroupsShowHelp(t *testing.T) {
 		root.SetOut(&out)
 		if err := root.Execute(); err != nil || !strings.Contains(out.String(), "Usage:") {
 			t.Errorf("godwit %s: %v, output %q, want help", line, err, out.String())
+		}
+	}
+}
+
+func TestPlaceholders(t *testing.T) {
+	for use, want := range map[string][]string{
+		"ps": {"", ""}, "migrate CONTAINER NODE": {"CONTAINER", "NODE", ""}, "rm CONTAINER...": {"CONTAINER", "CONTAINER"},
+		"exec [flags] CONTAINER COMMAND [ARG...]":   {"CONTAINER", "COMMAND", "ARG", "ARG"},
+		"resolve MIGRATION --runs-at source|target": {"MIGRATION", ""},
+		"join ADDRESS TOKEN --address HOST[:PORT]":  {"ADDRESS", "TOKEN", ""},
+		"run [flags] IMAGE [COMMAND [ARG...]]":      {"IMAGE", "COMMAND", "ARG", "ARG"},
+	} {
+		for position, placeholder := range want {
+			if got := placeholderAt(placeholders(use), position); got != placeholder {
+				t.Errorf("argument %d of %q is %q, want %q", position, use, got, placeholder)
+			}
+		}
+	}
+}
+
+// TestCompletionWithoutAgent offers nothing, and above all no files, where names are wanted.
+func TestCompletionWithoutAgent(t *testing.T) {
+	for line, want := range map[string]string{
+		"migrate": ":4", "stage web": ":4", "migration show": ":4", "ps": ":4", "image load": ":0", "lab exec": ":0",
+	} {
+		root := newRootCommand()
+		root.SetArgs(append(append([]string{"__complete", "--socket", "/nonexistent"}, strings.Fields(line)...), ""))
+		var out strings.Builder
+		root.SetOut(&out)
+		root.SetErr(io.Discard)
+		if err := root.Execute(); err != nil || !strings.Contains(out.String(), "\n"+want) && !strings.HasPrefix(out.String(), want) {
+			t.Errorf("godwit %s: %v, %q, want %s", line, err, out.String(), want)
+		}
+	}
+}
+
+// What has ended is offered where it can be looked at, and not where it would be changed.
+func TestMigrationNames(t *testing.T) {
+	list := []migration.Report{
+		{Migration: "first", Container: "web", Source: "a", Target: "b", Result: migration.Moved}, {Migration: "second", Result: migration.ResultDoubt},
+		{Migration: "third", Result: migration.RolledBack}, {Migration: "fourth", Result: migration.ResultRuns},
+	}
+	for command, want := range map[string][]string{
+		"show": {"fourth", "third", "second", "first"}, "cancel": {"fourth", "second"}, "resolve": {"fourth", "second"},
+	} {
+		var got []string
+		for _, name := range migrationNames(list, command) {
+			id, _, _ := strings.Cut(name, "\t")
+			got = append(got, id)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is offered %q, want %q", command, got, want)
 		}
 	}
 }

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// completionPatience is how long somebody who presses Tab waits for an agent.
+const completionPatience = time.Second
+
+// completeNames makes the shell offer names where the usage of a command wants some that the agent knows, and no files where
+// it wants nothing more. The nodes of labs are not the agent's.
+func completeNames(cmd *cobra.Command) {
+	if cmd.Name() == "lab" {
+		return
+	}
+	for _, child := range cmd.Commands() {
+		completeNames(child)
+	}
+	wanted := placeholders(cmd.Use)
+	if !cmd.Runnable() || cmd.ValidArgsFunction != nil || len(cmd.ValidArgs) > 0 {
+		return
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		known := namesOf(placeholderAt(wanted, len(args)), cmd.Name())
+		if known == nil {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+		defer cancel()
+		var names []string
+		err := withAgent(cmd, func(agent api.AgentClient) (err error) {
+			names, err = known(ctx, agent)
+			return err
+		})
+		if err != nil { // Nobody reads errors here.
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		given := func(name string) bool {
+			name, _, _ = strings.Cut(name, "\t")
+			return slices.Contains(args, name)
+		}
+		return slices.DeleteFunc(names, given), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// placeholders are the arguments in a usage such as "exec [flags] CONTAINER COMMAND [ARG...]", up to its first flag.
+func placeholders(use string) []string {
+	var found []string
+	for _, word := range strings.Fields(use)[1:] {
+		if strings.HasPrefix(word, "-") {
+			break
+		}
+		if word != "[flags]" {
+			found = append(found, strings.Trim(word, "[]"))
+		}
+	}
+	return found
+}
+
+// placeholderAt is the placeholder of an argument; the last one may stand for many. "" means that no more is wanted.
+func placeholderAt(wanted []string, position int) string {
+	if last := len(wanted) - 1; position > last && last >= 0 && strings.HasSuffix(wanted[last], "...") {
+		position = last
+	}
+	if position >= len(wanted) {
+		return ""
+	}
+	return strings.TrimSuffix(wanted[position], "...")
+}
+
+// namesOf lists what can stand for a placeholder of a command; nil if that is nothing that an agent knows.
+func namesOf(placeholder, command string) func(context.Context, api.AgentClient) ([]string, error) {
+	switch placeholder {
+	case "":
+		return func(context.Context, api.AgentClient) ([]string, error) { return nil, nil }
+	case "CONTAINER":
+		return containerNames
+	case "VOLUME":
+		return volumeNames
+	case "NODE":
+		return nodeNames
+	case "MIGRATION":
+		return func(ctx context.Context, agent api.AgentClient) ([]string, error) {
+			list, err := reports(ctx, agent)
+			return migrationNames(list, command), err
+		}
+	}
+	return nil
+}
+
+func containerNames(ctx context.Context, agent api.AgentClient) ([]string, error) {
+	reply, err := agent.List(ctx, &api.ListRequest{All: true})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, document := range reply.ContainersJson {
+		var c engine.Container
+		if err := json.Unmarshal(document, &c); err != nil {
+			return nil, err
+		}
+		names = append(names, c.Definition.Name+"\t"+string(c.State))
+	}
+	return names, nil
+}
+
+func nodeNames(ctx context.Context, agent api.AgentClient) ([]string, error) {
+	reply, err := agent.Nodes(ctx, &api.NodesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, node := range reply.Nodes {
+		if !node.Self {
+			names = append(names, node.Name)
+		}
+	}
+	return names, nil
+}
+
+// migrationNames are the migrations that a command may be about, the latest first. Nothing can be changed of one that has
+// ended.
+func migrationNames(list []migration.Report, command string) []string {
+	ended := func(r migration.Report) bool {
+		return r.Result != migration.ResultRuns && r.Result != migration.ResultDoubt
+	}
+	var names []string
+	for _, r := range slices.Backward(list) {
+		if ended(r) && slices.Contains([]string{"set", "cancel", "switch", "resolve"}, command) {
+			continue
+		}
+		names = append(names, r.Migration+"\t"+r.Container+": "+r.Source+" -> "+r.Target+", "+string(r.Result))
+	}
+	return names
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+func newMigrationCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migration",
+		Short: "Look at migrations, under way and past, and decide about them",
+		Long: "Look at migrations, under way and past, and decide about them. A migration is named by its id, or by as much of the id's\n" +
+			"beginning as no other has.",
+	}
+	cmd.AddCommand(newMigrationListCommand(), newMigrationShowCommand(), newMigrationWatchCommand(),
+		newMigrationSetCommand(), newMigrationSwitchCommand(), newMigrationCancelCommand(), newMigrationResolveCommand())
+	return cmd
+}
+
+func newMigrationListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Short:   "List the migrations from and to this node, the latest first",
+		Example: "  godwit migration ls --json | jq '.[].downtime_seconds'",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				reports, err := reports(cmd.Context(), agent)
+				if err != nil {
+					return err
+				}
+				slices.Reverse(reports) // the latest first
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), reports)
+				}
+				return printReports(cmd.OutOrStdout(), reports)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func reports(ctx context.Context, agent api.AgentClient) ([]migration.Report, error) {
+	reply, err := agent.Migrations(ctx, &api.MigrationsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]migration.Report, len(reply.ReportsJson))
+	for i, document := range reply.ReportsJson {
+		if err := json.Unmarshal(document, &list[i]); err != nil {
+			return nil, fmt.Errorf("answer of the agent: %w", err)
+		}
+	}
+	return list, nil
+}
+
+func printReports(w io.Writer, list []migration.Report) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "MIGRATION\tCONTAINER\tFROM\tTO\tMODE\tRESULT\tFROZEN\tTOTAL\tAGO")
+	for _, r := range list {
+		downtime, total := "-", "-"
+		if r.Result == migration.Moved {
+			downtime, total = formatSeconds(r.DowntimeSeconds), formatSeconds(r.TotalSeconds)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Migration, r.Container, r.Source, r.Target, r.Mode,
+			r.Result, downtime, total, formatAge(time.Since(r.Started)))
+	}
+	return table.Flush()
+}
+
+func newMigrationShowCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "show MIGRATION",
+		Short:   "Show the report of a migration",
+		Example: "  godwit migration show 3f2a81c09b7d5e60 --json",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				list, err := reports(cmd.Context(), agent)
+				if err != nil {
+					return err
+				}
+				report, err := named(list, args[0])
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), report)
+				}
+				printReport(cmd.OutOrStdout(), report)
+				printReason(cmd.OutOrStdout(), report)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// named finds a report by the migration's id or the beginning of it.
+func named(list []migration.Report, id string) (migration.Report, error) {
+	var alike []migration.Report
+	for _, report := range list {
+		if report.Migration == id {
+			return report, nil
+		}
+		if id != "" && strings.HasPrefix(report.Migration, id) {
+			alike = append(alike, report)
+		}
+	}
+	switch len(alike) {
+	case 0:
+		return migration.Report{}, fmt.Errorf("no migration %s on this node; \"godwit migration ls\" lists them", id)
+	case 1:
+		return alike[0], nil
+	}
+	return migration.Report{}, fmt.Errorf("%d migrations begin with %s: give more of its id", len(alike), id)
+}
+
+func newMigrationWatchCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "watch MIGRATION",
+		Short:   "Follow a migration until it has ended",
+		Example: "  godwit migration watch 3f2a81c09b7d5e60",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error { return watch(cmd, agent, args[0], asJSON) })
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	return cmd
+}
+
+const setLong = `Set changes how a migration from this node goes on. It takes effect at once, or with the next round.`
+
+func newMigrationSetCommand() *cobra.Command {
+	var downtime time.Duration
+	var rounds int32
+	var choice string
+	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
+	cmd := &cobra.Command{
+		Use:   "set MIGRATION",
+		Short: "Change the settings of a migration under way",
+		Long:  setLong,
+		Example: `  godwit migration set 3f2a81c09b7d5e60 --bandwidth-limit 50mbit
+  godwit migration set 3f2a81c09b7d5e60 --bandwidth-limit unlimited --downtime-target 500ms
+  godwit migration set 3f2a81c09b7d5e60 --max-rounds 1      # freeze it when this round is over`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := &api.SetRequest{Migration: args[0]}
+			flags := cmd.Flags()
+			if flags.NFlag() == 0 {
+				return &codedError{exitUsage, errors.New("say what to change, for example --bandwidth-limit 50mbit")}
+			}
+			if err := checkDowntime(cmd, downtime); err != nil {
+				return err
+			}
+			if flags.Changed("downtime-target") {
+				request.DowntimeTargetSeconds = new(downtime.Seconds())
+			}
+			if flags.Changed("max-rounds") {
+				request.MaxRounds = &rounds
+			}
+			if limit.wasSet {
+				request.BandwidthLimitBitsPerSecond = new(float64(limit.value))
+			}
+			if flags.Changed("on-no-convergence") {
+				request.OnNoConvergence = &choice
+			}
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				_, err := agent.Set(cmd.Context(), request)
+				return err
+			})
+		},
+	}
+	addRoundFlags(cmd, &downtime, &rounds, &choice, limit)
+	return cmd
+}
+
+// addRoundFlags adds the flags that bound the rounds of a pre-copy.
+func addRoundFlags(cmd *cobra.Command, downtime *time.Duration, rounds *int32, choice *string, limit *parsed[int64]) {
+	flags := cmd.Flags()
+	flags.DurationVar(downtime, "downtime-target", migration.DefaultDowntimeTarget, "pre-copy, hybrid: freeze when it will take no longer than this")
+	flags.Int32Var(rounds, "max-rounds", 0, "pre-copy, hybrid: freeze after so many rounds (default: as many as help)")
+	flags.StringVar(choice, "on-no-convergence", "",
+		"pre-copy: what to do when the downtime target cannot be met: stop-and-copy, throttle, hybrid, give-up (default: stop-and-copy)")
+	completeValues(cmd, "on-no-convergence", string(migration.StopAndCopy), string(migration.Throttle), string(migration.TurnHybrid),
+		string(migration.GiveUp))
+	flags.Var(limit, "bandwidth-limit", "how much of the link it may take, for example 50mbit (default: all)")
+}
+
+// completeValues makes the shell offer the values of a flag instead of files.
+func completeValues(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // Only where there is no such flag.
+	}
+}
+
+// checkDowntime refuses a target of 0, which to the agent means that none was given.
+func checkDowntime(cmd *cobra.Command, downtime time.Duration) error {
+	if cmd.Flags().Changed("downtime-target") && downtime <= 0 {
+		return &codedError{exitUsage, fmt.Errorf("--downtime-target %s: must be more than 0, for example 50ms", downtime)}
+	}
+	return nil
+}
+
+func newMigrationCancelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel MIGRATION",
+		Short: "Stop a migration; the container runs on where it is",
+		Long: "Cancel undoes a migration that is under way. Once the container has been handed over it is too late, and you\n" +
+			"are told so.",
+		Example: "  godwit migration cancel 3f2a81c09b7d5e60",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				_, err := agent.Cancel(cmd.Context(), &api.MigrationRequest{Migration: args[0]})
+				return err
+			})
+		},
+	}
+}
+
+func newMigrationSwitchCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "switch MIGRATION",
+		Short: "Hand the container over now; the rest of its memory follows",
+		Long: `Switch ends the rounds of a migration in mode pre-copy or hybrid, also the one under way: the container is frozen for its
+execution state, runs on at the other node, and what has not been sent follows, as in mode post-copy. "godwit migrate --help"
+says what that risks. It is for the node from which the container comes.`,
+		Example: "  godwit migration switch 3f2a81c09b7d5e60",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				_, err := agent.Switch(cmd.Context(), &api.MigrationRequest{Migration: args[0]})
+				return err
+			})
+		},
+	}
+}
+
+const resolveLong = `Resolve decides where a container runs when its two nodes cannot find out, because one of them is gone for good.
+
+A migration is in doubt when contact was lost while the container was handed over: it may run at the target, or not. The
+source keeps it frozen and asks the target until it gets an answer, so there is nothing to decide as long as the target
+may come back. If you know that the target is lost, run "resolve --runs-at source" on the source. If you know that the container
+runs at the target, "--runs-at target" removes the frozen copy here. A wrong answer makes two copies, or none.
+
+After the handover of a post-copy or hybrid, memory of the container may be at the source alone. If that node is lost for good,
+run "resolve --runs-at target" on the target and say what becomes of the container without that memory: with "--missing-pages
+fail" it runs on, and each access to a missing page fails (SIGBUS); with "--missing-pages kill" it is ended. If the target is lost
+for good, "resolve --runs-at source" on the source lets the container go on as it was when it was frozen.`
+
+func newMigrationResolveCommand() *cobra.Command {
+	request := &api.ResolveRequest{}
+	cmd := &cobra.Command{
+		Use:   "resolve MIGRATION --runs-at source|target",
+		Short: "Decide a migration that is in doubt",
+		Long:  resolveLong,
+		Example: "  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source\n" +
+			"  godwit migration resolve 3f2a81c09b7d5e60 --runs-at target --missing-pages kill",
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Migration = args[0]
+			if request.RunsAt != string(migration.Source) && request.RunsAt != string(migration.Target) {
+				return &codedError{exitUsage, errors.New("say where it runs: --runs-at source or --runs-at target")}
+			}
+			if how := request.MissingPages; how != "" && how != "fail" && how != "kill" {
+				return &codedError{exitUsage, fmt.Errorf("--missing-pages %s: say fail or kill", how)}
+			}
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				_, err := agent.Resolve(cmd.Context(), request)
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&request.RunsAt, "runs-at", "", "source or target")
+	cmd.Flags().StringVar(&request.MissingPages, "missing-pages", "", "what becomes of the container if memory of it is lost with the source: fail or kill")
+	completeValues(cmd, "runs-at", string(migration.Source), string(migration.Target))
+	completeValues(cmd, "missing-pages", "fail", "kill")
+	return cmd
+}

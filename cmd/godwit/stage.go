@@ -1,0 +1,206 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const stageLong = `Stage brings to another node, before a migration is asked for, what it will need: the image layers that are missing
+there, and a copy of the container's memory. The container runs on and notices next to nothing. "godwit migrate CONTAINER
+NODE --mode pre-copy" then sends only what was written since.
+
+With --keep-fresh the copy is brought up to date again and again, with a tenth of the link's time at most and never
+beside a migration. Staging the same container at the same node again brings it up to date once.
+
+A copy is in the other node's memory, in no file on its disk, and takes as much room there as the container. A container can be
+staged at one node at a time. The copy is gone when its time is over (--keep, --keep-fresh), when it is removed, when the
+container ends or moves, and when the agent of either node ends, or the link between them is lost. A migration that goes on
+from a copy uses it up, also if it fails then.
+
+Layers come from wherever they are nearest to the other node: nodes that have them, the registry that the image was pulled from, or
+this node. They stay there on the disk, for this and all other containers, until the image is removed. With --layers-only there
+is no copy of the memory, any number of nodes can have the layers, and "godwit run --stage-to" does it as soon as a container runs.
+
+A container whose name is "ls" or "rm" is named by its id here.`
+
+const stageExample = `  godwit stage web b                        # one copy, for an hour
+  godwit stage web b --keep-fresh 8h --bandwidth-limit 20mbit
+  godwit migrate web b --mode pre-copy      # sends what was written since
+  godwit stage web c --layers-only          # the image, no memory
+  godwit stage ls
+  godwit stage rm web b`
+
+func newStageCommand() *cobra.Command {
+	request := &api.StageRequest{}
+	var keep, fresh time.Duration
+	var asJSON, detach bool
+	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
+	cmd := &cobra.Command{
+		Use:     "stage CONTAINER NODE",
+		Short:   "Bring layers and a copy of a container's memory to a node ahead of a migration",
+		Long:    stageLong,
+		Example: stageExample,
+		Args:    usageArgs(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Container, request.Node = args[0], args[1]
+			request.KeepSeconds, request.KeepFreshSeconds = keep.Seconds(), fresh.Seconds()
+			request.BandwidthLimitBitsPerSecond = float64(limit.value)
+			return withAgent(cmd, func(agent api.AgentClient) error { return stage(cmd, agent, request, asJSON, detach) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&keep, "keep", migration.DefaultKeep, "how long the copy stays")
+	flags.DurationVar(&fresh, "keep-fresh", 0, "how long the copy is kept up to date; it stays at least as long (default: it is not)")
+	flags.Var(limit, "bandwidth-limit", "how much of the link it may take, for example 5mbit (default: all)")
+	flags.BoolVar(&request.LayersOnly, "layers-only", false, "bring the image's layers, and no memory")
+	cmd.MarkFlagsMutuallyExclusive("layers-only", "keep")
+	cmd.MarkFlagsMutuallyExclusive("layers-only", "keep-fresh")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.BoolVarP(&detach, "detach", "d", false, "return when it has begun")
+	cmd.AddCommand(newStageListCommand(), newStageRemoveCommand())
+	return cmd
+}
+
+// stage follows a copy until a round of it is whole.
+func stage(cmd *cobra.Command, agent api.AgentClient, request *api.StageRequest, asJSON, detach bool) error {
+	stream, err := agent.Stage(cmd.Context(), request)
+	if err != nil {
+		return err
+	}
+	show := &display{out: cmd.ErrOrStderr()}
+	var told migration.Stage
+	for first := true; ; first = false {
+		update, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			show.clear()
+			return unstaged(cmd, request, err)
+		}
+		if err := json.Unmarshal(update.StageJson, &told); err != nil {
+			return fmt.Errorf("answer of the agent: %w", err)
+		}
+		if first && detach {
+			break
+		}
+		show.line(string(told.State), stageLine(told))
+	}
+	show.clear()
+	switch {
+	case asJSON:
+		err = printJSON(cmd.OutOrStdout(), told)
+	case told.State != migration.StageReady:
+	case told.Kind == migration.LayersCopy:
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has all layers of its image, %s of them from here\n", told.Container, told.Target, formatBytes(told.SentBytes))
+	default:
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of memory staged at %s, %s sent, until %s\n", told.Container, formatBytes(told.MemoryBytes),
+			told.Target, formatBytes(told.SentBytes), told.Until.Local().Format(time.DateTime))
+	}
+	if err == nil && told.State == migration.StageEnded {
+		return &codedError{exitError, fmt.Errorf("%s is not staged at %s: %s", told.Container, told.Target, plainText(told.Error))}
+	}
+	return err
+}
+
+// unstaged tells what becomes of a copy that can no longer be watched.
+func unstaged(cmd *cobra.Command, request *api.StageRequest, err error) error {
+	switch {
+	case cmd.Context().Err() != nil:
+		return &codedError{exitSignal, fmt.Errorf("no longer watching; staging goes on: see \"godwit stage ls\", "+
+			"or stop it with \"godwit stage rm %s %s\"", request.Container, request.Node)}
+	case status.Code(err) == codes.Unavailable:
+		return &codedError{exitError, errors.New("the agent of this node ended, and nothing is staged any more; the container runs on")}
+	}
+	return err
+}
+
+// stageLine tells in one line how far a copy is.
+func stageLine(s migration.Stage) string {
+	parts := []string{fmt.Sprintf("%6.1f s  %-10s", time.Since(s.Started).Seconds(), s.State)}
+	if s.SentBytes > 0 {
+		parts = append(parts, formatBytes(s.SentBytes)+" sent")
+	}
+	if s.State == migration.StageMemory && s.ExpectedBytes > 0 {
+		parts = append(parts, fmt.Sprintf("of at most %s", formatBytes(s.ExpectedBytes)))
+	}
+	return strings.Join(parts, "  ")
+}
+
+func newStageListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Short:   "List the copies that this node has made elsewhere or keeps for others",
+		Example: "  godwit stage ls --json | jq '.[] | select(.state == \"ready\")'",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				reply, err := agent.Stages(cmd.Context(), &api.StagesRequest{})
+				if err != nil {
+					return err
+				}
+				list := make([]migration.Stage, len(reply.StagesJson))
+				for i, document := range reply.StagesJson {
+					if err := json.Unmarshal(document, &list[i]); err != nil {
+						return fmt.Errorf("answer of the agent: %w", err)
+					}
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), list)
+				}
+				return printStages(cmd.OutOrStdout(), list)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printStages(w io.Writer, list []migration.Stage) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CONTAINER\tKIND\tOF\tAT\tSTATE\tMEMORY\tSENT\tROUNDS\tAS OF\tUNTIL\tWHY")
+	for _, s := range list {
+		asOf, until := "-", "-"
+		if !s.Fresh.IsZero() {
+			asOf = formatAge(time.Since(s.Fresh)) + " ago"
+		}
+		if !s.Until.IsZero() && s.State != migration.StageEnded {
+			until = s.Until.Local().Format(time.DateTime)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.Container, s.Kind, s.Source, s.Target, s.State,
+			formatBytes(s.MemoryBytes), formatBytes(s.SentBytes), s.Rounds, asOf, until, cmp.Or(plainText(s.Error), "-"))
+	}
+	return table.Flush()
+}
+
+func newStageRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm CONTAINER NODE",
+		Short: "Remove a copy; the container runs on",
+		Long: "Remove ends a copy and gives its memory back. NODE is the other node: where the copy is, or, on the node that has it,\n" +
+			"where the container is.",
+		Example: "  godwit stage rm web b",
+		Args:    usageArgs(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				_, err := agent.Unstage(cmd.Context(), &api.UnstageRequest{Container: args[0], Node: args[1]})
+				return err
+			})
+		},
+	}
+}
