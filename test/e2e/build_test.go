@@ -34,7 +34,12 @@ func buildAll(ctx context.Context, directory string) error {
 	} else if err := os.Symlink(program, filepath.Join(directory, "godwit")); err != nil {
 		return err
 	}
-	if err := goBuild(ctx, filepath.Join(directory, "listen"), "./workloads/listen"); err != nil {
+	for _, name := range []string{"listen", "serve"} {
+		if err := goBuild(ctx, filepath.Join(directory, name), "./workloads/"+name); err != nil {
+			return err
+		}
+	}
+	if err := goBuild(ctx, filepath.Join(directory, "chaos"), "../../internal/memory/pager/testdata/chaos"); err != nil {
 		return err
 	}
 	if err := buildWorkloads(ctx, filepath.Join(directory, "state")); err != nil {
@@ -139,6 +144,7 @@ func baseLayer(dir string) ([]entry, error) {
 	entries = append(entries, directory("tmp", 0o1777))
 	for name, from := range map[string]string{
 		"busybox": "/bin/busybox", "state": filepath.Join(dir, "state"), "listen": filepath.Join(dir, "listen"),
+		"serve": filepath.Join(dir, "serve"), "chaos": filepath.Join(dir, "chaos"),
 	} {
 		content, err := os.ReadFile(from)
 		if errors.Is(err, fs.ErrNotExist) {

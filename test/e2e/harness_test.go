@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/migration"
 )
 
 // patience is how long a condition may take to come true on a machine that is busy with other things.
@@ -25,6 +27,7 @@ type container struct {
 	name string
 	id   string
 	node string // where it should be
+	turn int    // which of the modes its next migration is in
 
 	volumes []string
 }
@@ -69,6 +72,11 @@ func must(t *testing.T, node string, args ...string) string {
 // run starts a container on node a, with flags of `godwit run` and a command, and waits until it says that it is ready.
 func run(t *testing.T, flags []string, args ...string) *container {
 	t.Helper()
+	return runImage(t, image, flags, args...)
+}
+
+func runImage(t *testing.T, image string, flags []string, args ...string) *container {
+	t.Helper()
 	clean := func(r rune) rune {
 		if (r >= 'a' && r <= 'z') || (r >= '0' && r <= '9') || r == '-' {
 			return r
@@ -76,18 +84,25 @@ func run(t *testing.T, flags []string, args ...string) *container {
 		return '-'
 	}
 	name := strings.Trim(strings.Map(clean, strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))), "-")
-	c := &container{t: t, name: name, node: "a"}
-	for i, flag := range flags {
-		if flag == "-v" {
-			volume, _, _ := strings.Cut(flags[i+1], ":")
-			c.volumes = append(c.volumes, volume)
-		}
-	}
+	// So that all modes have their turn with something.
+	c := &container{t: t, name: name, node: "a", turn: len(t.Name()), volumes: volumesOf(flags)}
 	t.Cleanup(c.remove)
 	command := append(append([]string{"run", "-d", "--name", name}, flags...), image)
 	c.id = strings.TrimSpace(must(t, "a", append(command, args...)...))
 	c.awaitLog("ready")
 	return c
+}
+
+// volumesOf are the named volumes among the flags of a container.
+func volumesOf(flags []string) (volumes []string) {
+	for i, flag := range flags {
+		if flag == "-v" {
+			if volume, _, _ := strings.Cut(flags[i+1], ":"); !strings.HasPrefix(volume, "/") {
+				volumes = append(volumes, volume)
+			}
+		}
+	}
+	return volumes
 }
 
 // state starts a container with a workload.
@@ -253,29 +268,67 @@ func (c *container) other() string {
 	return "a"
 }
 
+// The modes of migrations.
+const (
+	cold     = "cold"
+	preCopy  = "pre-copy"
+	postCopy = "post-copy"
+	hybrid   = "hybrid"
+	restart  = "restart"
+)
+
+// modes are those that migrate takes in turn.
+func modes() []string { return []string{preCopy, cold, postCopy} }
+
 // report is what the tests need of a migration's report.
 type report struct {
-	Result string  `json:"result"`
-	Error  *string `json:"error"`
+	Migration string  `json:"migration"`
+	Mode      string  `json:"mode"`
+	Result    string  `json:"result"`
+	Error     *string `json:"error"`
+	Rounds    []struct {
+		Pages int `json:"pages"`
+	} `json:"rounds"`
+	Drain           *migration.Drain `json:"drain"`
+	DowntimeSeconds float64          `json:"downtime_seconds"`
+	TotalSeconds    float64          `json:"total_seconds"`
 }
 
-// migrate moves the container to the other node and checks that nothing of it is left where it was.
+// migrate moves the container to the other node in the modes in turn.
 func (c *container) migrate() {
 	c.t.Helper()
+	c.migrateBy(modes()[c.turn%len(modes())])
+	c.turn++
+}
+
+// migrateBy moves the container to the other node and checks that nothing of it is left where it was.
+func (c *container) migrateBy(mode string) report {
+	c.t.Helper()
 	from := c.node
-	out, err := godwit(c.t.Context(), from, "migrate", c.name, c.other(), "--json")
+	flags := []string{"--mode", mode, "--json", "--wait"}
+	if mode == hybrid { // that nothing fits, so that something follows
+		flags = append(flags, "--downtime-target", "1ms", "--max-rounds", "2")
+	}
+	out, err := godwit(c.t.Context(), from, append([]string{"migrate", c.name, c.other()}, flags...)...)
 	if err != nil || out.code != 0 {
 		c.t.Fatalf("migrate from %s: %v, exit code %d: %s%s", from, err, out.code, out.stdout, out.stderr)
 	}
 	var r report
-	if err := json.Unmarshal([]byte(out.stdout), &r); err != nil || r.Result != "moved" || r.Error != nil {
+	if err := json.Unmarshal([]byte(out.stdout), &r); err != nil || r.Result != "moved" || r.Error != nil || r.Mode != mode {
 		c.t.Errorf("report: %v: %s", err, out.stdout)
+	}
+	if (mode == preCopy || mode == hybrid) && (len(r.Rounds) < 2 || r.Rounds[0].Pages == 0) {
+		c.t.Errorf("rounds of a pre-copy: %+v", r.Rounds)
+	}
+	if d := r.Drain; mode == postCopy && (d == nil || d.LatePages == 0) || d != nil && (d.LeftPages > 0 || d.LostPages > 0) {
+		c.t.Errorf("memory that followed in mode %s: %+v", mode, d)
 	}
 	c.node = c.other()
 	c.gone(from)
 	if i := c.inspect(); i.State != "running" || i.Definition.ID != c.id {
 		c.t.Errorf("after the move it is %+v", i)
 	}
+	return r
 }
 
 // survives moves the container there and back, and lets the workload check itself before, between and after.

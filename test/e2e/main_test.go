@@ -18,7 +18,7 @@ import (
 )
 
 // upTimeout bounds the building of programs and the start of the lab.
-const upTimeout = 3 * time.Minute
+const upTimeout = 6 * time.Minute
 
 // programs is where programs are built: nodes of a lab see it, but have a /tmp of their own.
 const programs = "/var/tmp"
@@ -78,7 +78,8 @@ func bringUp(ctx context.Context) error {
 	}
 	world.lab, err = lab.Up(ctx, lab.Config{
 		Name: labPrefix + strconv.Itoa(os.Getpid()), Nodes: 2, NoCheck: true, Program: inWorld("godwit"),
-		Link: lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},
+		Link:      lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},
+		AgentArgs: []string{"--faults"},
 	})
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ func bringUp(ctx context.Context) error {
 		return err
 	}
 	for _, node := range nodes() {
-		if err := loadImage(ctx, node); err != nil {
+		if err := loadImage(ctx, node, inWorld("image.tar")); err != nil {
 			return err
 		}
 	}
@@ -149,10 +150,10 @@ func nodes() []string { return []string{"a", "b"} }
 // inWorld is the path of a file that the tests have made.
 func inWorld(name string) string { return filepath.Join(world.directory, name) }
 
-// loadImage loads the tests' image by the command line. The lab's nodes have directories of their own for temporary
+// loadImage loads an image by the command line. The lab's nodes have directories of their own for temporary
 // files, so the archive goes in by standard input.
-func loadImage(ctx context.Context, node string) error {
-	archive, err := os.Open(inWorld("image.tar"))
+func loadImage(ctx context.Context, node, path string) error {
+	archive, err := os.Open(path)
 	if err != nil {
 		return err
 	}
@@ -168,10 +169,11 @@ func loadImage(ctx context.Context, node string) error {
 	return nil
 }
 
-// showAgentLogs prints the ends of the agents' logs, which are gone with the lab.
+// showAgentLogs prints the ends of the agents' logs, which are gone with the lab, and how they crashed if they did.
 func showAgentLogs() {
 	for _, node := range nodes() {
 		out, err := exec.Command("tail", "-n", "30", world.lab.AgentLog(node)).CombinedOutput()
-		fmt.Fprintf(os.Stderr, "e2e: end of the log of agent %s (%v):\n%s\n", node, err, out)
+		crash, _ := exec.Command("grep", "-n", "-m", "3", "-A", "30", "-E", "^(SIG|panic:|fatal error:)", world.lab.AgentLog(node)).Output()
+		fmt.Fprintf(os.Stderr, "e2e: end of the log of agent %s (%v):\n%s\n%s\n", node, err, crash, out)
 	}
 }

@@ -33,22 +33,27 @@ func TestRefused(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			c := odd(t, nil, kind)
-			c.refused(words...)
+			c.refused(append(words, "--mode restart")...)
 			c.exec("/bin/state", "ask", "check")
 		})
 	}
 }
 
 // TestRefusedRing has an io_uring. The default seccomp profile does not let a container make one, so the filter is
-// suspended for a moment, as a debugger can.
+// suspended for a moment, as a debugger can. In mode restart it can move, and its processes start anew.
 func TestRefusedRing(t *testing.T) {
 	t.Parallel()
-	c := odd(t, nil, "nothing")
+	c := odd(t, []string{"--stop-signal", "KILL"}, "nothing")
 	helper := helperAt(t, "a", "unconfined", "unconfine", strconv.Itoa(c.inspect().PID))
 	c.ok("ring")
 	helper.end()
-	c.refused("process 1 (state)", "descriptor 77", "io_uring")
+	c.refused("process 1 (state)", "descriptor 77", "io_uring", "--mode restart")
 	c.ok("check")
+	c.migrateBy(restart)
+	c.migrateBy(cold) // what stood against it is gone
+	if ready := strings.Count(c.logs().stdout, "ready"); ready != 2 {
+		t.Errorf("it was started %d times", ready)
+	}
 }
 
 // TestRefusedOutsider has a unix socket that is connected to a process outside of the container. When the connection is
@@ -196,4 +201,41 @@ func TestRefusedRequests(t *testing.T) {
 		}
 	}
 	c.migrate()
+}
+
+// TestWrongValues wants exit code 2 for values that make no sense whatever there is, and 1 for those that do not as things are.
+func TestWrongValues(t *testing.T) {
+	t.Parallel()
+	c := run(t, nil, "/bin/sh", "-c", "echo ready; while :; do sleep 0.05; done")
+	r := c.migrateBy(cold)
+	for line, code := range map[string]int{
+		"migrate NAME a --mode precopy":                    2,
+		"migrate NAME a --max-rounds -1":                   2,
+		"migrate NAME a --on-no-convergence abort":         2,
+		"migrate NAME a --timeout -3s":                     2,
+		"migrate NAME a --bandwidth-limit 0":               2,
+		"stage NAME a --keep -1h":                          2,
+		"migrate NAME b":                                   1, // where it is
+		"migrate NAME nowhere":                             1,
+		"migrate nobody a":                                 1,
+		"migration cancel " + r.Migration:                  1,
+		"migration set " + r.Migration + " --max-rounds 3": 1,
+		"migration show 0123456789abcdef":                  1,
+		"migration show " + r.Migration[:12]:               0,
+		"migration watch " + r.Migration[:12]:              0,
+	} {
+		args := strings.Fields(strings.ReplaceAll(line, "NAME", c.name))
+		out, err := godwit(t.Context(), c.node, args...)
+		if err != nil || out.code != code || strings.Contains(out.stderr, "invalid request") {
+			t.Errorf("godwit %s: %v, exit code %d, want %d: %s", strings.Join(args, " "), err, out.code, code, out.stderr)
+		}
+	}
+	for line, want := range map[string]string{
+		"migrate ": c.name + "\trunning", "migrate NAME ": "a", "migration show ": r.Migration + "\t",
+	} {
+		args := append(strings.Fields("__complete "+strings.ReplaceAll(line, "NAME", c.name)), "")
+		c.eventually(line+"offers "+want, func() bool { // completion does not wait long for a busy agent
+			return strings.Contains("\n"+must(t, c.node, args...), "\n"+want)
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +21,15 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// agentArgs let the agents fail on purpose, and notice soon that a link is broken.
-var agentArgs = []string{"--debug", "--faults", "--peer-timeout", "2s"}
+// agentArgs let the agents fail on purpose.
+var agentArgs = []string{"--debug", "--faults"}
+
+// What --peer-timeout is. Agents that are to notice a broken link do it soon. Others are patient: on a machine that is
+// busy an agent may not get to say anything for seconds, and what went wrong then would be that.
+const (
+	soon    = "2s"
+	patient = "30s"
+)
 
 // nodes of every world.
 var nodes = []string{"a", "b"}
@@ -95,6 +103,10 @@ func (w *world) killAgent(t *testing.T, node string) {
 	}
 }
 
+func (w *world) agentArgs() []string {
+	return append(slices.Clone(agentArgs), "--peer-timeout", w.peerTimeout)
+}
+
 func (w *world) stopAgent(t *testing.T, node string) {
 	t.Helper()
 	if err := w.lab.StopAgent(t.Context(), node); err != nil {
@@ -104,7 +116,7 @@ func (w *world) stopAgent(t *testing.T, node string) {
 
 func (w *world) startAgent(t *testing.T, node string, env ...string) {
 	t.Helper()
-	if err := w.lab.StartAgentWith(t.Context(), node, env, agentArgs...); err != nil {
+	if err := w.lab.StartAgentWith(t.Context(), node, env, w.agentArgs()...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -206,7 +218,11 @@ func (w *world) begin(t *testing.T, from, to string) string {
 
 func (w *world) beginOf(t *testing.T, name, from, to string) string {
 	t.Helper()
-	reply, err := w.agents[from].Migrate(t.Context(), &api.MigrateRequest{Container: name, Node: to, Mode: "cold"})
+	request := &api.MigrateRequest{Container: name, Node: to, Mode: string(w.mode)}
+	if w.mode == migration.Hybrid { // that nothing fits, so that something follows
+		request.DowntimeTargetSeconds, request.MaxRounds = 0.001, 2
+	}
+	reply, err := w.agents[from].Migrate(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}

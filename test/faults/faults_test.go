@@ -13,6 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/agent"
 	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/migration"
 )
 
 func TestMain(m *testing.M) {
@@ -46,13 +47,14 @@ const (
 	stepFails  kind = "fail"
 	userStops  kind = "cancel"
 	agentEnds  kind = "stop" // the agent whose step it is is told to end
+	turnsSick  kind = "sick" // what is about to be started at the target will end at once
 )
 
 // The steps at which something can go wrong, in order, by side.
 var (
 	sourceSteps = []string{"examine", "stage", "prepare", "hold", "freeze", "dump", "send"}
 	targetSteps = []string{"reserve", "arrive", "receive", "restore"}
-	afterSteps  = []string{"forward", "destroy", "cleanup"}
+	afterSteps  = []string{"forward", "drain", "destroy", "cleanup"}
 )
 
 // faults lists all combinations. Steps after the commit are not undone, but repeated until they succeed; nobody can
@@ -70,7 +72,7 @@ func faults() []fault {
 	add("target", "before", targetSteps, killSource, killTarget, linkBlinks, linkLoses, stepFails, userStops)
 	add("source", "after", []string{"send"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
 	add("target", "after", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
-	add("source", "before", afterSteps, killSource, killTarget, linkBlinks, linkLoses, stepFails)
+	add("source", "before", []string{"forward", "destroy", "cleanup"}, killSource, killTarget, linkBlinks, linkLoses, stepFails)
 	add("target", "before", []string{"settle"}, killSource, killTarget, linkBlinks, stepFails)
 	add("source", "before", []string{"stage", "send"}, agentEnds)
 	add("target", "before", []string{"arrive", "restore"}, agentEnds)
@@ -83,7 +85,7 @@ func faults() []fault {
 // undone tells whether the fault hits an undo, which needs something to go wrong before.
 func (f fault) undone() bool {
 	switch f.step {
-	case "thaw", "unhold", "close", "discard", "release":
+	case "thaw", "unhold", "close", "untrack", "revive", "discard", "release":
 		return true
 	}
 	return false
@@ -103,9 +105,12 @@ func (f fault) moves() (moves, sure bool) {
 		return false, false // meanwhile the target goes on
 	case agent.Fault{Side: "target", Step: "receive", When: "after"}:
 		return false, f.kind == stepFails || f.kind == killTarget || f.kind == killBoth
-	case agent.Fault{Side: "target", Step: "restore", When: "before"}: // all has come, so the source is not needed
+	case agent.Fault{Side: "target", Step: "restore", When: "before"},
+		agent.Fault{Side: "target", Step: "start", When: "before"},
+		agent.Fault{Side: "target", Step: "healthy", When: "before"}: // all has come, so the source is not needed
 		return f.kind == killSource || f.kind == linkBlinks, f.kind != userStops
-	case agent.Fault{Side: "target", Step: "restore", When: "after"}: // it runs there
+	case agent.Fault{Side: "target", Step: "restore", When: "after"},
+		agent.Fault{Side: "target", Step: "start", When: "after"}: // it runs there
 		return true, true
 	}
 	after := slices.Contains(afterSteps, f.step) || f.step == "settle"
@@ -122,26 +127,36 @@ func (f fault) words() []string {
 	case agentEnds:
 		return []string{"was told to end"}
 	case linkBlinks, linkLoses:
-		return []string{"nothing was heard"}
+		return []string{"nothing was heard", "which volumes it shares"}
+	case turnsSick:
+		return []string{"did not become healthy"}
 	default:
 		return []string{"restarted", "lost", "failed"}
 	}
 }
 
-// TestFaults runs every combination, one after the other, with one container that moves to and fro. With -short it runs
-// every fifth.
-func TestFaults(t *testing.T) {
-	w := newWorld(t)
-	w.learnOrder(t)
-	for i, f := range faults() {
-		if testing.Short() && i%5 != 0 {
-			continue
-		}
-		if !t.Run(f.String(), func(t *testing.T) { w.suffer(t, f) }) && w.broken {
-			t.Fatal("the world cannot be used any more")
-		}
+// TestFaults runs every combination in a cold migration.
+func TestFaults(t *testing.T) { runFaults(t, migration.Cold, faults(), 3) }
+
+// runFaults runs combinations one after the other, with one container that moves to and fro; those of broken links with
+// agents that notice it soon, all others with patient ones. With -short it runs one of so many.
+func runFaults(t *testing.T, mode migration.Mode, all []fault, oneOf int) {
+	for name, peerTimeout := range map[string]string{"patient": patient, "soon": soon} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldOf(t, mode, peerTimeout)
+			w.learnOrder(t)
+			w.slowDown(t)
+			for i, f := range all {
+				if testing.Short() && i%oneOf != 0 || (f.kind == linkBlinks) != (peerTimeout == soon) {
+					continue
+				}
+				if !t.Run(f.String(), func(t *testing.T) { w.suffer(t, f) }) && w.broken {
+					t.Fatal("the world cannot be used any more")
+				}
+			}
+			w.clientIsHappy(t)
+		})
 	}
-	w.clientIsHappy(t)
 }
 
 // suffer migrates while a fault happens, and checks what must hold then.
@@ -159,7 +174,11 @@ func (w *world) suffer(t *testing.T, f fault) {
 		w.set(t, node, f.point(), agent.FaultPause)
 	}
 	if f.undone() {
-		w.set(t, from, agent.Fault{Side: "source", Step: "dump", When: "after"}, agent.FaultFail)
+		failing := "dump"
+		if w.mode == migration.Restart {
+			failing = "stop"
+		}
+		w.set(t, from, agent.Fault{Side: "source", Step: failing, When: "after"}, agent.FaultFail)
 	}
 	id := w.begin(t, from, to)
 	if f.kind != stepFails {
@@ -171,6 +190,7 @@ func (w *world) suffer(t *testing.T, f fault) {
 	w.unset(t)
 	w.reportsTell(t, f, from, to, id)
 	w.clientGoesOn(t)
+	w.memoryIsRight(t)
 	w.broken = false
 }
 
@@ -195,6 +215,8 @@ func (w *world) happen(t *testing.T, f fault, from, to, id string) {
 		w.stopAgent(t, node)
 	case linkBlinks, linkLoses:
 		w.linkDown(t)
+	case turnsSick:
+		w.infect(t, to)
 	case stepFails:
 	}
 	w.goOn(t, node, f.point())

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -30,20 +32,15 @@ import (
 
 // hostilePeer bothers node a with the certificate of a node of the cluster.
 func (w *world) hostilePeer(t *testing.T) {
-	root, err := w.lab.Root(stranger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := identity.Load(filepath.Join(root, "var/lib/godwit"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := w.identity(t, stranger)
 	peer := w.peer(t, id)
 	t.Run("offers", func(t *testing.T) { w.badOffers(t, peer) })
+	t.Run("proofs", func(t *testing.T) { w.badProofs(t, peer) })
 	t.Run("silence", func(t *testing.T) { w.silence(t, peer) })
 	t.Run("too many", func(t *testing.T) { w.tooMany(t, peer) })
 	t.Run("others' migrations", func(t *testing.T) { w.othersMigrations(t, peer) })
 	t.Run("data", func(t *testing.T) { w.badData(t, id) })
+	t.Run("layers", func(t *testing.T) { w.badLayers(t, id, peer) })
 }
 
 // secured makes a connection to node a with a certificate.
@@ -99,7 +96,7 @@ func (w *world) offer(t *testing.T, number int) (*api.Offer, engine.Definition) 
 	definition.Network.Address = netip.AddrFrom4([4]byte{10, 88, 3, host})
 	definition.Network.MAC = fmt.Sprintf("0a:58:0a:58:03:%02x", host)
 	return &api.Offer{
-		Protocol: 1, Migration: fmt.Sprintf("%016x", number), Mode: "cold", DefinitionJson: encode(t, definition),
+		Protocol: 3, Migration: fmt.Sprintf("%016x", number), Mode: "cold", DefinitionJson: encode(t, definition),
 		PlatformJson: platform, MemoryBytes: 1 << 20, TreesBytes: 1 << 20, StartedUnixNanoseconds: time.Now().UnixNano(),
 	}, definition
 }
@@ -141,25 +138,36 @@ func (w *world) badOffers(t *testing.T, peer api.PeerClient) {
 	}
 	tried := 0
 	for name, change := range map[string]func(*api.Offer, engine.Definition){
-		"no definition":         func(o *api.Offer, _ engine.Definition) { o.DefinitionJson = nil },
-		"garbage definition":    func(o *api.Offer, _ engine.Definition) { o.DefinitionJson = []byte("{{{") },
-		"garbage platform":      func(o *api.Offer, _ engine.Definition) { o.PlatformJson = []byte("]") },
-		"another architecture":  func(o *api.Offer, _ engine.Definition) { o.PlatformJson = []byte(`{"architecture":"s390x"}`) },
-		"another version":       func(o *api.Offer, _ engine.Definition) { o.Protocol = 99 },
-		"unknown mode":          func(o *api.Offer, _ engine.Definition) { o.Mode = "warp" },
-		"a path as migration":   func(o *api.Offer, _ engine.Definition) { o.Migration = "../../../../x" },
-		"negative memory":       func(o *api.Offer, _ engine.Definition) { o.MemoryBytes = -1 },
-		"endless memory":        func(o *api.Offer, _ engine.Definition) { o.MemoryBytes = 1<<63 - 1 },
-		"endless files":         func(o *api.Offer, _ engine.Definition) { o.TreesBytes = 1<<63 - 1 },
-		"a path as container":   define(func(d *engine.Definition) { d.ID = "../../" + strings.Repeat("0", 58) }),
-		"a path as name":        define(func(d *engine.Definition) { d.Name = "../x" }),
-		"a path as layer":       define(func(d *engine.Definition) { d.Layers = []string{"sha256:../../../etc"} }),
-		"a volume outside":      define(func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "../../etc", Path: "/x"}} }),
-		"a container of a":      define(func(d *engine.Definition) { d.ID = w.id }),
-		"a name of a":           define(func(d *engine.Definition) { d.Name = container }),
-		"an address of a":       define(func(d *engine.Definition) { d.Network.Address = netip.AddrFrom4([4]byte{10, 88, 1, 2}) }),
-		"an address of nobody":  define(func(d *engine.Definition) { d.Network.Address = netip.AddrFrom4([4]byte{192, 0, 2, 1}) }),
-		"engine's own nonsense": define(func(d *engine.Definition) { d.Engine = []byte(`{"stdio":["/etc/shadow"]}`) }),
+		"no definition":        func(o *api.Offer, _ engine.Definition) { o.DefinitionJson = nil },
+		"garbage definition":   func(o *api.Offer, _ engine.Definition) { o.DefinitionJson = []byte("{{{") },
+		"garbage platform":     func(o *api.Offer, _ engine.Definition) { o.PlatformJson = []byte("]") },
+		"another architecture": func(o *api.Offer, _ engine.Definition) { o.PlatformJson = []byte(`{"architecture":"s390x"}`) },
+		"another version":      func(o *api.Offer, _ engine.Definition) { o.Protocol = 99 },
+		"unknown mode":         func(o *api.Offer, _ engine.Definition) { o.Mode = "warp" },
+		"a path as migration":  func(o *api.Offer, _ engine.Definition) { o.Migration = "../../../../x" },
+		"negative memory":      func(o *api.Offer, _ engine.Definition) { o.MemoryBytes = -1 },
+		"endless memory":       func(o *api.Offer, _ engine.Definition) { o.MemoryBytes = 1<<63 - 1 },
+		"endless files":        func(o *api.Offer, _ engine.Definition) { o.TreesBytes = 1<<63 - 1 },
+		"a path as container":  define(func(d *engine.Definition) { d.ID = "../../" + strings.Repeat("0", 58) }),
+		"a path as name":       define(func(d *engine.Definition) { d.Name = "../x" }),
+		"a path as layer":      define(func(d *engine.Definition) { d.Layers = []string{"sha256:../../../etc"} }),
+		"a volume outside":     define(func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "../../etc", Path: "/x"}} }),
+		"a part of the machine": define(func(d *engine.Definition) {
+			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/etc/godwit-none", Path: "/x"}}
+		}),
+		"the agent's files": define(func(d *engine.Definition) {
+			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/var/lib/godwit/volumes/none", Path: "/x", Stays: true}}
+		}),
+		"a volume that sticks out": define(func(d *engine.Definition) {
+			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/tmp/../etc", Path: "/x", Stays: true}}
+		}),
+		"a volume of less than nothing": func(o *api.Offer, _ engine.Definition) { o.VolumesJson = []byte(`[{"volume":"x","bytes":-1}]`) },
+		"garbage volumes":               func(o *api.Offer, _ engine.Definition) { o.VolumesJson = []byte("{") },
+		"a container of a":              define(func(d *engine.Definition) { d.ID = w.id }),
+		"a name of a":                   define(func(d *engine.Definition) { d.Name = container }),
+		"an address of a":               define(func(d *engine.Definition) { d.Network.Address = netip.AddrFrom4([4]byte{10, 88, 1, 2}) }),
+		"an address of nobody":          define(func(d *engine.Definition) { d.Network.Address = netip.AddrFrom4([4]byte{192, 0, 2, 1}) }),
+		"engine's own nonsense":         define(func(d *engine.Definition) { d.Engine = []byte(`{"stdio":["/etc/shadow"]}`) }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.unchanged(t, func() {
@@ -176,6 +184,42 @@ func (w *world) badOffers(t *testing.T, peer api.PeerClient) {
 				t.Log(err, answer.GetMessage().GetError(), string(answer.GetMessage().GetProblemsJson()))
 			})
 		})
+	}
+}
+
+// badProofs asks for tokens where nobody may look, or where a file would be changed that is none.
+func (w *world) badProofs(t *testing.T, peer api.PeerClient) {
+	root, err := w.lab.Root("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = ".godwit-proof-00000000000000000000000000000000"
+	precious := filepath.Join(root, "tmp/proofs", name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(precious), 0o755), os.WriteFile(precious, []byte("precious"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w.unchanged(t, func() {
+		bind := func(source string) *api.Volume { return &api.Volume{Kind: "bind", Source: source, Path: "/x"} }
+		request := &api.ProveRequest{Proofs: []*api.Proof{
+			{}, {Volume: bind("/tmp/proofs"), File: name}, {Volume: bind("/tmp"), File: "proofs/" + name}, {Volume: bind("/etc"), File: "passwd"},
+			{Volume: bind("/tmp/proofs"), File: "../proofs/" + name}, {Volume: bind("/var/lib/godwit"), File: name},
+			{Volume: &api.Volume{Name: "../../../../tmp/proofs", Path: "/x"}, File: name}, {Volume: bind("/tmp/none"), File: name},
+		}}
+		reply, err := peer.Prove(t.Context(), request)
+		if err != nil || len(reply.Proven) != len(request.Proofs) {
+			t.Fatalf("%v, %+v", err, reply)
+		}
+		for i, one := range reply.Proven {
+			if one.Token != "" || one.Reply != "" {
+				t.Errorf("%+v is answered: %+v", request.Proofs[i], one)
+			}
+		}
+		if _, err := peer.Prove(t.Context(), &api.ProveRequest{Proofs: make([]*api.Proof, 1<<11)}); err == nil {
+			t.Error("as many as one likes are looked for")
+		}
+	})
+	if now, err := os.ReadFile(precious); err != nil || string(now) != "precious" {
+		t.Errorf("a file that is no token was changed: %q, %v", now, err)
 	}
 }
 

@@ -17,13 +17,7 @@ import (
 func TestReboot(t *testing.T) {
 	w := newNodes(t, lab.Config{})
 	w.loadRedis(t, "a")
-	for _, c := range []struct {
-		point  agent.Fault
-		node   string // which goes down: source or target
-		at     string // who has the container then
-		state  engine.State
-		result migration.Result
-	}{
+	w.rebootEach(t, []rebooted{
 		{agent.Fault{Side: "source", Step: "stage", When: "before"}, "source", "source", engine.Exited, migration.RolledBack},
 		{agent.Fault{Side: "source", Step: "dump", When: "before"}, "source", "source", engine.Exited, migration.RolledBack},
 		{agent.Fault{Side: "target", Step: "arrive", When: "after"}, "target", "source", engine.Running, migration.RolledBack},
@@ -31,33 +25,64 @@ func TestReboot(t *testing.T) {
 		{beforeRestore, "source", "target", engine.Running, migration.Moved},
 		{agent.Fault{Side: "target", Step: "restore", When: "after"}, "target", "target", engine.Exited, migration.Moved},
 		{agent.Fault{Side: "source", Step: "destroy", When: "before"}, "source", "target", engine.Running, migration.Moved},
-	} {
-		ok := t.Run(c.node+" at "+c.point.Side+" "+c.point.Step+" "+c.point.When, func(t *testing.T) {
-			w.meet(t)
-			const from, to = "a", "b"
-			side := map[string]string{"source": from, "target": to}
-			w.must(t, from, "run", "-d", "--name", container, "redis")
-			w.id = w.find(t, from, container).Definition.ID
-			w.set(t, side[c.point.Side], c.point, agent.FaultPause)
-			id := w.begin(t, from, to)
-			w.reach(t, side[c.point.Side], c.point)
-			w.reboot(t, side[c.node])
-			if c.node != c.point.Side {
-				w.goOn(t, side[c.point.Side], c.point)
-			}
-			w.reviveAgents(t)
-			w.ended(t, id, c.result)
-			w.expectState(t, side[c.at], c.state)
-			w.unset(t)
-			nowhere := other(side[c.at])
-			w.nothingOf(t, nowhere)
-			w.must(t, side[c.at], "rm", "--force", container)
-			w.nothingOf(t, side[c.at])
-		})
+	})
+}
+
+// TestRestartReboot does so in mode restart. What was stopped for it is started again, also after that; what ran, and was not to
+// be stopped, has ended as with any reboot.
+func TestRestartReboot(t *testing.T) {
+	w := newNodes(t, lab.Config{})
+	w.mode = migration.Restart
+	w.loadRedis(t, "a")
+	healthy := agent.Fault{Side: "target", Step: "healthy", When: "before"}
+	w.rebootEach(t, []rebooted{
+		{agent.Fault{Side: "source", Step: "stop", When: "after"}, "source", "source", engine.Running, migration.RolledBack},
+		{agent.Fault{Side: "source", Step: "stop", When: "before"}, "source", "source", engine.Exited, migration.RolledBack},
+		{healthy, "target", "source", engine.Running, migration.RolledBack},
+		{healthy, "source", "target", engine.Running, migration.Moved},
+		{agent.Fault{Side: "target", Step: "start", When: "after"}, "target", "target", engine.Exited, migration.Moved},
+	})
+}
+
+// rebooted is a node that goes down at a point of a migration.
+type rebooted struct {
+	point  agent.Fault
+	node   string // which goes down: source or target
+	at     string // who has the container then
+	state  engine.State
+	result migration.Result
+}
+
+func (w *world) rebootEach(t *testing.T, all []rebooted) {
+	for _, c := range all {
+		ok := t.Run(c.node+" at "+c.point.Side+" "+c.point.Step+" "+c.point.When, func(t *testing.T) { w.rebootAt(t, c) })
 		if !ok {
 			break
 		}
 	}
+}
+
+func (w *world) rebootAt(t *testing.T, c rebooted) {
+	w.meet(t)
+	const from, to = "a", "b"
+	side := map[string]string{"source": from, "target": to}
+	w.must(t, from, "run", "-d", "--name", container, "redis")
+	w.id = w.find(t, from, container).Definition.ID
+	w.set(t, side[c.point.Side], c.point, agent.FaultPause)
+	id := w.begin(t, from, to)
+	w.reach(t, side[c.point.Side], c.point)
+	w.reboot(t, side[c.node])
+	if c.node != c.point.Side {
+		w.goOn(t, side[c.point.Side], c.point)
+	}
+	w.reviveAgents(t)
+	w.ended(t, id, c.result)
+	w.expectState(t, side[c.at], c.state)
+	w.unset(t)
+	nowhere := other(side[c.at])
+	w.nothingOf(t, nowhere)
+	w.must(t, side[c.at], "rm", "--force", container)
+	w.nothingOf(t, side[c.at])
 }
 
 // ended waits until a migration has ended on both nodes, and checks what they say. The target may know nothing of it.

@@ -20,6 +20,7 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/lab/workload"
+	"github.com/godwit/godwit/internal/migration"
 )
 
 // world is a lab with two nodes, one Redis in a container, and a client with one connection to it.
@@ -30,17 +31,29 @@ type world struct {
 	id      string       // of the container
 	at      string       // the node on which it runs
 	counter *workload.RedisCounter
+	again   *workload.RedisAgain // in mode restart, in place of counter
 	stop    context.CancelFunc
 	order   map[string]snapshot // of a node, while the container is at a node; see learnOrder
 	lost    uint64              // packets on the link, so far
 	broken  bool
+
+	mode        migration.Mode
+	peerTimeout string // of the agents
+	content     string // of the container's memory, in short
 }
 
 const container = "redis"
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := newNodes(t, lab.Config{})
+	return newWorldOf(t, migration.Cold, soon)
+}
+
+// newWorldOf makes a world with a container, in which migrations are of one mode.
+func newWorldOf(t *testing.T, mode migration.Mode, peerTimeout string) *world {
+	t.Helper()
+	w := newNodesOf(t, lab.Config{}, peerTimeout)
+	w.mode = mode
 	w.startRedis(t)
 	return w
 }
@@ -48,10 +61,18 @@ func newWorld(t *testing.T) *world {
 // newNodes makes a world without a container.
 func newNodes(t *testing.T, config lab.Config) *world {
 	t.Helper()
-	w := &world{at: "a", cleanup: t.Cleanup, agents: map[string]api.AgentClient{}, order: map[string]snapshot{}}
+	return newNodesOf(t, config, soon)
+}
+
+func newNodesOf(t *testing.T, config lab.Config, peerTimeout string) *world {
+	t.Helper()
+	w := &world{
+		at: "a", cleanup: t.Cleanup, agents: map[string]api.AgentClient{}, order: map[string]snapshot{},
+		mode: migration.Cold, peerTimeout: peerTimeout,
+	}
 	config.Name = labName(t)
 	config.Nodes = max(config.Nodes, len(nodes))
-	config.Program, config.NoCheck, config.AgentArgs = build(t), true, agentArgs
+	config.Program, config.NoCheck, config.AgentArgs = build(t), true, w.agentArgs()
 	config.Link = lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond}
 	up, err := lab.Up(t.Context(), config)
 	if err != nil {
@@ -143,6 +164,10 @@ func (w *world) loadRedis(t *testing.T, node string) {
 func (w *world) startRedis(t *testing.T) {
 	t.Helper()
 	w.loadRedis(t, "a")
+	if w.mode == migration.Restart {
+		w.startDurableRedis(t)
+		return
+	}
 	w.id = strings.TrimSpace(w.must(t, "a", "run", "-d", "--name", container, "redis"))
 	if err := w.lab.Client("client", "a", lab.Link{}); err != nil {
 		t.Fatal(err)
@@ -158,6 +183,12 @@ func (w *world) startRedis(t *testing.T) {
 		return err
 	})
 	w.counter = workload.NewRedisCounter(conn)
+	if w.mode != migration.Cold {
+		if err := w.counter.Fill(preCopied); err != nil {
+			t.Fatal(err)
+		}
+		w.content = w.hashContent(t)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop = stop
 	t.Cleanup(stop)
@@ -167,6 +198,10 @@ func (w *world) startRedis(t *testing.T) {
 // clientGoesOn checks that the client gets answers again, and that they are right.
 func (w *world) clientGoesOn(t *testing.T) {
 	t.Helper()
+	if w.again != nil {
+		w.clientsGoOn(t)
+		return
+	}
 	until := w.counter.Answers() + 10
 	eventually(t, "the client to get answers", func() error {
 		if have := w.counter.Answers(); have < until {
@@ -183,6 +218,10 @@ func (w *world) clientGoesOn(t *testing.T) {
 func (w *world) clientIsHappy(t *testing.T) {
 	t.Helper()
 	w.stop()
+	if w.again != nil {
+		w.lostNothing(t, w.again.Wait())
+		return
+	}
 	counted, err := w.counter.Result(30 * time.Second)
 	if err != nil || counted.Errors+counted.Lost+counted.Doubled > 0 || !counted.SameConnection {
 		t.Errorf("the client saw %+v, error %v", counted, err)

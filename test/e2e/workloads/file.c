@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -43,6 +44,7 @@ enum { size = 40000, high_number = 900 };
 
 static int at_offset, appending, copy, path_only, directory, in_layer, on_shm, with_flags, write_only, in_volume = -1;
 static int beyond_end, of_proc;
+static uint8_t *volume_map;
 static struct helper sharer;
 static off_t directory_at;
 static char next_entry[NAME_MAX + 1];
@@ -96,10 +98,32 @@ static void set_up_open(int argc, char **argv)
 	if (access("/data", F_OK) == 0) {
 		in_volume = make_file("/data/file", O_RDWR, size, 7);
 		must(lseek(in_volume, 77, SEEK_SET));
+		int fd = make_file("/data/mapped", O_RDWR, size, 8);
+		volume_map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (volume_map == MAP_FAILED)
+			die("mmap");
+		must(close(fd));
+		memset(volume_map, 1, size);
 	}
 	read_half_of_directory();
 	sharer = helper_start(NULL, check_sharer);
 	must(lseek(at_offset, 12345, SEEK_SET));
+}
+
+// check_map writes by way of a mapping of a file and leaves it to the kernel when that gets to the file.
+static void check_map(void)
+{
+	uint8_t data[size], mapped = volume_map[0];
+	int fd = must(open("/data/mapped", O_RDONLY));
+	want_equal(must(read(fd, data, size)), size);
+	must(close(fd));
+	want_equal(memcmp(data, volume_map, size), 0);
+	for (int i = 0; i < size; i++)
+		if (data[i] != mapped) {
+			bad("byte %d of the mapped file is %d, not %d", i, data[i], mapped);
+			return;
+		}
+	memset(volume_map, mapped + 1, size);
 }
 
 static void check_flags(int fd, int expected)
@@ -140,6 +164,7 @@ static void check_open(void)
 	if (in_volume >= 0) {
 		want(holds(in_volume, size, 7));
 		want_equal(lseek(in_volume, 0, SEEK_CUR), 77);
+		check_map();
 	}
 	want_equal(pread(of_proc, text, 5, 0), 5);
 	want(strcmp(text, "Name:") == 0);

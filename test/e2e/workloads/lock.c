@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static int exclusive, shared_lock, records, description, leased;
-static int volume_lock = -1;
+static int volume_lock = -1, volume_records = -1;
 
 static struct flock record(short type, off_t from, off_t size)
 {
@@ -47,6 +47,8 @@ static void set_up(int argc, char **argv)
 	if (access("/data", F_OK) == 0) {
 		volume_lock = open_sized("/data/locked");
 		must(flock(volume_lock, LOCK_EX));
+		volume_records = open_sized("/data/records");
+		must(fcntl(volume_records, F_SETLK, &write_lock));
 	}
 }
 
@@ -71,6 +73,9 @@ static int try_all(pid_t owner)
 	if (volume_lock >= 0) {
 		fd = open("/data/locked", O_RDWR);
 		wrong |= flock(fd, LOCK_SH | LOCK_NB) == 0 ? 64 : 0;
+		fd = open("/data/records", O_RDWR);
+		l = record(F_RDLCK, 0, 110);
+		wrong |= fcntl(fd, F_GETLK, &l) != 0 || l.l_type != F_WRLCK || l.l_start != 100 || l.l_pid != owner ? 128 : 0;
 	}
 	return wrong;
 }

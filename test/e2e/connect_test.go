@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/lab"
+)
+
+// TestConnect has clients that connect, ask and close all the time, hundreds in a second, while the container moves to
+// and fro: whatever a connection was doing when the container was frozen, it is answered, once.
+func TestConnect(t *testing.T) {
+	t.Parallel()
+	for _, rtt := range []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond} {
+		t.Run(rtt.String(), func(t *testing.T) { connectAll(t, rtt) })
+	}
+}
+
+func connectAll(t *testing.T, rtt time.Duration) {
+	c := run(t, nil, "/bin/serve")
+	client := "far"
+	if err := world.lab.Client(client, "a", lab.Link{RTT: rtt}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := world.lab.RemoveClient(client); err != nil {
+			t.Error(err)
+		}
+	})
+	asking := &askers{t: t, at: c.address() + ":7000"}
+	asking.start(client, 8+int(rtt/time.Millisecond))
+	defer asking.end()
+	for _, mode := range []string{cold, preCopy, postCopy, hybrid} {
+		before := asking.answered.Load()
+		report := c.migrateBy(mode)
+		t.Logf("%s: %s: stopped %.1f ms of %.1f ms", mode, c.node, report.DowntimeSeconds*1000, report.TotalSeconds*1000)
+		c.eventually("answers from "+c.node, func() bool { return asking.answered.Load() > before+50 })
+	}
+	asking.end()
+	asking.check()
+}
+
+// askers are clients that each connect again and again.
+type askers struct {
+	t        *testing.T
+	at       string
+	stopped  atomic.Bool
+	working  sync.WaitGroup
+	asked    atomic.Uint64
+	answered atomic.Uint64
+}
+
+// start so many clients in a machine of the lab. Some want more than is sent at once, and some are slow to ask.
+func (a *askers) start(machine string, clients int) {
+	for number := range clients {
+		size, think := uint64(0), time.Duration(0)
+		switch number % 4 {
+		case 1:
+			size = 100_000
+		case 2:
+			think = 3 * time.Millisecond
+		}
+		a.working.Go(func() {
+			err := world.lab.InNetwork(machine, func() error {
+				for !a.stopped.Load() {
+					a.one(size, think)
+				}
+				return nil
+			})
+			if err != nil {
+				a.t.Error(err)
+			}
+		})
+	}
+}
+
+// end stops them; those that have asked get their answer.
+func (a *askers) end() {
+	a.stopped.Store(true)
+	a.working.Wait()
+}
+
+// one connects, asks and closes.
+func (a *askers) one(size uint64, think time.Duration) {
+	who, began := a.asked.Add(1), time.Now()
+	doing, err := ask(a.at, who, size, think)
+	if err != nil {
+		a.t.Errorf("client %d, %s, %.1f ms after it began, at %s: %v", who, doing, time.Since(began).Seconds()*1000, time.Now().Format("05.000"), err)
+		return
+	}
+	a.answered.Add(1)
+}
+
+// ask one question over a connection of its own. What it was doing is for the error.
+func ask(at string, who, size uint64, think time.Duration) (doing string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
+	if err != nil {
+		return "connecting", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "connected", err
+	}
+	time.Sleep(think) // so that it asks when its connection is known to be open; not a synchronisation
+	if _, err := conn.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, who), size)); err != nil {
+		return "asking", err
+	}
+	want := append(binary.BigEndian.AppendUint64(nil, who), bytes.Repeat([]byte{byte(who)}, int(size))...)
+	got, err := io.ReadAll(conn)
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("a wrong answer of %d bytes", len(got))
+	}
+	return fmt.Sprintf("after %d bytes of the answer", len(got)), err
+}
+
+// check wants the container to have answered all that asked, once.
+func (a *askers) check() {
+	a.t.Helper()
+	var counts [3]uint64
+	err := world.lab.InNetwork("client", func() error {
+		conn, err := net.DialTimeout("tcp", a.at, patience)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if _, err := conn.Write(make([]byte, 16)); err != nil {
+			return err
+		}
+		return binary.Read(conn, binary.BigEndian, &counts)
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Logf("%d asked, %d got an answer, %d were answered, %d more than once; %d connections ended before", a.asked.Load(), a.answered.Load(), counts[0], counts[1], counts[2])
+	if counts[0] != a.asked.Load() || counts[1] != 0 || counts[2] != 0 {
+		a.t.Error("that is wrong")
+	}
+}
+
+// TestConnectNobody moves a container while connections are on their way in that never get there: nobody is behind some, and
+// others it does not accept. The move goes on without them, connections that it has stay, and new ones are accepted.
+func TestConnectNobody(t *testing.T) {
+	t.Parallel()
+	c := state(t, nil, "tcp")
+	kept := c.dial("client", "kept")
+	for move, mode := range []string{cold, preCopy} {
+		knock(t, c.address(), 7000)
+		unaccepted, err := world.lab.Dial(t.Context(), "client", "tcp", c.address()+":7000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unaccepted.Close()
+		r := c.migrateBy(mode)
+		t.Logf("%s: stopped %.1f ms of %.1f ms", mode, r.DowntimeSeconds*1000, r.TotalSeconds*1000)
+		p := c.dial("client", fmt.Sprintf("new-%d", move))
+		for _, p := range []*peer{kept, p} {
+			p.write(1000)
+			c.ok(fmt.Sprintf("drain %[1]s %[2]d;send %[1]s %[3]d", p.name, p.sent, p.received+1000))
+			p.read(1000)
+		}
+	}
+}
+
+// knock begins handshakes in the name of addresses in the client's network that nobody has.
+func knock(t *testing.T, address string, port uint16) {
+	t.Helper()
+	to := netip.MustParseAddr(address).As4()
+	client, err := world.lab.Address("client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = world.lab.InNetwork("client", func() error {
+		socket, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(socket)
+		for number := range byte(20) {
+			from := client.As4()
+			from[3] = 100 + number
+			if err := unix.Sendto(socket, synPacket(from, to, port), 0, &unix.SockaddrInet4{Addr: to}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// synPacket is an IPv4 packet, whose length and checksum the kernel fills in, with TCP's SYN (RFC 9293).
+func synPacket(from, to [4]byte, port uint16) []byte {
+	const tcpHeader, syn = 20, 0x02
+	pseudo := append(append(append([]byte{}, from[:]...), to[:]...), 0, unix.IPPROTO_TCP, 0, tcpHeader)
+	segment := make([]byte, tcpHeader)
+	binary.BigEndian.PutUint16(segment, 40000)
+	binary.BigEndian.PutUint16(segment[2:], port)
+	segment[12], segment[13] = tcpHeader/4<<4, syn
+	binary.BigEndian.PutUint16(segment[14:], 65535)
+	var sum uint32
+	for all := append(pseudo, segment...); len(all) > 0; all = all[2:] {
+		sum += uint32(binary.BigEndian.Uint16(all))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(segment[16:], ^uint16(sum+sum>>16))
+	packet := make([]byte, 20, 40)
+	packet[0], packet[8], packet[9] = 0x45, 64, unix.IPPROTO_TCP
+	copy(packet[12:], from[:])
+	copy(packet[16:], to[:])
+	return append(packet, segment...)
+}

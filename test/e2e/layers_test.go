@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	labimage "github.com/godwit/godwit/internal/lab/image"
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// layersImage has layers that no other image has.
+const layersImage = "localhost/layers"
+
+// hasLayersImage tells whether a node has the whole image.
+func hasLayersImage(t *testing.T, node string) bool {
+	t.Helper()
+	return strings.Contains(must(t, node, "image", "ls"), layersImage)
+}
+
+// layersReport moves the container and tells what became of layers.
+func (c *container) layersReport() (layers *migration.Layers, sent int64) {
+	c.t.Helper()
+	var r struct {
+		Result string            `json:"result"`
+		Layers *migration.Layers `json:"layers"`
+		Bytes  migration.Bytes   `json:"bytes"`
+	}
+	out := must(c.t, c.node, "migrate", c.name, c.other(), "--mode", cold, "--json")
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Result != "moved" {
+		c.t.Fatalf("%v: %s", err, out)
+	}
+	c.node = c.other()
+	return r.Layers, r.Bytes.Layers
+}
+
+// TestLayers: layers are brought when a container starts, when a user wants it, or when it moves; those that are there are not.
+func TestLayers(t *testing.T) {
+	const bulk = 1 << 20
+	archive, err := labimage.OfProgram("layers", inWorld("godwit"), world.directory, bulk, bulk/2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := loadImage(t.Context(), "a", archive); err != nil {
+		t.Fatal(err)
+	}
+	config := pages.Config{Size: 1 << 20, Hot: 1 << 20, Rate: 1 << 20, Check: 1 << 20}
+	args := append([]string{labimage.ProgramPath}, config.Args()...)
+	refused, err := godwit(t.Context(), "a", append([]string{"run", "-d", "--name", "nowhere", "--stage-to", "b,z", layersImage}, args...)...)
+	if err != nil || refused.code != 1 || !strings.Contains(refused.stderr, "no such node") {
+		t.Errorf("%v, exit code %d: %s", err, refused.code, refused.stderr)
+	}
+	c := runImage(t, layersImage, []string{"--stage-to", "b"}, args...)
+	c.eventually("the image at b", func() bool { return hasLayersImage(t, "b") })
+	if staged := c.stages("a"); len(staged) != 1 || staged[0].Kind != "layers" || staged[0].State == "ended" || staged[0].Target != "b" {
+		t.Errorf("staged: %+v", staged)
+	}
+	if layers, sent := c.layersReport(); layers != nil || sent != 0 {
+		t.Errorf("%d bytes of layers were sent that were there: %v", sent, layers)
+	}
+	c.layersReport()
+	must(t, "b", "image", "rm", layersImage)
+	var s staged
+	if err := json.Unmarshal([]byte(must(t, "a", "stage", c.name, "b", "--layers-only", "--json")), &s); err != nil || s.State != "ready" || s.SentBytes < bulk {
+		t.Errorf("staged: %v: %+v", err, s)
+	}
+	if !hasLayersImage(t, "b") {
+		t.Error("b has not the image although it was staged")
+	}
+	must(t, "b", "image", "rm", layersImage)
+	layers, sent := c.layersReport()
+	if layers == nil || layers.Count != 3 || len(layers.Taken) != 1 || layers.Taken[0].Kind != "source" || layers.Taken[0].Error != "" ||
+		layers.Here+layers.Taken[0].Layers != 3 || layers.Taken[0].Bytes < bulk || sent < bulk {
+		t.Errorf("%d bytes of layers: %+v", sent, layers)
+	}
+}
