@@ -51,6 +51,33 @@ build-all: ## build/godwit-linux-amd64 and build/godwit-linux-arm64
 test: setup ## all tests, for real: needs root, CRIU and the kernel; fails rather than skips
 	scripts/test.sh
 
+.PHONY: test-long
+test-long: setup ## the same, with all faults at all steps and more of what is random (half an hour and more)
+	scripts/test.sh --long
+
+.PHONY: test-kernels
+test-kernels: ## memory tracking on Debian's kernels in QEMU, without acceleration (minutes; not part of test)
+	scripts/test-kernels.sh
+
+MIGRATIONS ?= 200
+
+.PHONY: soak
+soak: setup ## MIGRATIONS (default 200) migrations in a row, in all modes that are live, of programs that check all of their memory
+	GODWIT_E2E_MIGRATIONS=$(MIGRATIONS) go test -count=1 -timeout 4h -run '^TestMemory$$' -v ./test/e2e
+
+DRAINS ?= 20
+
+.PHONY: soak-drain
+soak-drain: setup ## DRAINS (default 20) link cuts and DRAINS kills of both agents while memory follows; memory that follows over the worst links
+	GODWIT_FAULTS_DRAINS=$(DRAINS) go test -count=1 -timeout 2h -run '^TestDrainBreaks$$' -v ./test/faults
+	GODWIT_E2E_MIGRATIONS=$(DRAINS) go test -count=1 -timeout 1h -run '^TestDrainLinks$$' -v ./test/e2e
+
+SEEDS ?= 100
+
+.PHONY: soak-files
+soak-files: ## SEEDS (default 100) directories copied in rounds while processes do all sorts of things in them, and compared
+	GODWIT_FILES_SEEDS=$(SEEDS) go test -count=1 -timeout 2h -run '^(TestTorture|TestAsManyNamesAsThereMayBe)$$' -v ./internal/files
+
 .PHONY: lint
 lint: ## gofmt, golangci-lint with the import rules of the design, shellcheck
 	scripts/lint.sh
@@ -60,11 +87,35 @@ demo: setup ## two nodes, a link, a Redis that moves while a client counts; leav
 	build/godwit demo --json build/demo.json
 
 .PHONY: bench
-bench: bench-switchover ## all benchmarks
+bench: bench-rounds bench-switchover bench-postcopy bench-files ## all benchmarks
+
+.PHONY: bench-rounds
+bench-rounds: setup ## what the parts of a pre-copy cost; leaves build/bench-rounds.json
+	build/godwit bench rounds --json build/bench-rounds.json
 
 .PHONY: bench-switchover
 bench-switchover: setup ## how long a switchover takes, beside other ways to move a container; leaves build/bench-switchover.json
 	build/godwit bench switchover --json build/bench-switchover.json
+
+# What is asked of the pre-copy, without what takes long for other modes.
+PRE_COPY_WORKLOADS := tiny idle busy shared forked fog recogniser
+
+.PHONY: bench-pre-copy
+bench-pre-copy: setup ## bench-rounds, and of bench-switchover what is about the pre-copy; leaves build/bench-pre-copy.json
+	build/godwit bench rounds --json build/bench-rounds.json
+	build/godwit bench switchover $(PRE_COPY_WORKLOADS:%=--workload %) --json build/bench-pre-copy.json
+
+.PHONY: bench-postcopy
+bench-postcopy: setup ## what memory costs that follows its container, beside CRIU's lazy migration; leaves build/bench-postcopy.json
+	build/godwit bench postcopy --json build/bench-postcopy.json
+
+.PHONY: bench-files
+bench-files: setup ## how files, volumes and images move, beside rsync and Podman; leaves build/bench-files.json
+	build/godwit bench files --json build/bench-files.json
+
+.PHONY: bench-files-quick
+bench-files-quick: setup ## the same with much less of everything, in two minutes; leaves build/bench-files-quick.json
+	build/godwit bench files --quick --json build/bench-files-quick.json
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZTIME each (default 10s)

@@ -16,8 +16,9 @@ set -euo pipefail
 prefix=${1:-/opt/godwit}
 suite=${GODWIT_DEBIAN_SUITE:-forky}
 architecture=${GODWIT_ARCH:-$(dpkg --print-architecture)}
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 programs=(criu runc)
+# shellcheck source=scripts/private-apt.sh
+source "$(dirname "$0")/private-apt.sh"
 
 fail() {
   echo "install-criu: $*" >&2
@@ -33,16 +34,6 @@ check_tools() {
   ((EUID == 0)) || fail "must be run as root, to write $prefix"
 }
 
-# The address of the Debian mirror that this machine's apt uses for the main archive.
-mirror() {
-  if [[ -n ${GODWIT_DEBIAN_MIRROR:-} ]]; then
-    echo "$GODWIT_DEBIAN_MIRROR"
-    return
-  fi
-  # shellcheck disable=SC2016 # apt replaces $(REPO_URI), not the shell
-  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep --max-count 1 '/debian/*$' || true
-}
-
 no_mirror() {
   cat >&2 <<TEXT
 install-criu: apt on this machine has no Debian mirror, so Debian's CRIU cannot be fetched. What you can do instead:
@@ -52,42 +43,6 @@ install-criu: apt on this machine has no Debian mirror, so Debian's CRIU cannot 
 Then run: godwit doctor
 TEXT
   exit 1
-}
-
-# A private apt: its own sources, state and cache, nothing of the system's but the keyring and the network settings.
-write_apt_configuration() { # WORK MIRROR
-  local work=$1
-  mkdir -p "$work"/{state/lists/partial,cache/archives/partial,etc/preferences.d}
-  : >"$work/status"
-  echo "deb [arch=$architecture signed-by=$keyring] $2 $suite main" >"$work/etc/sources.list"
-  cat >"$work/apt.conf" <<CONF
-Dir::State "$work/state";
-Dir::State::status "$work/status";
-Dir::Cache "$work/cache";
-Dir::Etc::sourcelist "$work/etc/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferences "/dev/null";
-Dir::Etc::preferencesparts "$work/etc/preferences.d";
-APT::Architecture "$architecture";
-APT::Architectures { "$architecture"; };
-APT::Install-Recommends "false";
-APT::Sandbox::User "root";
-Acquire::Languages "none";
-Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
-CONF
-}
-
-# A mirror's index has a date until which it is valid. A mirror that is a snapshot, or a clock that is ahead, is past it:
-# then the signature still is checked, and a person is told.
-update_index() { # WORK
-  local log=$1/update.log
-  ! apt-get update -qq --error-on=any >"$log" 2>&1 || return 0
-  if ! grep --quiet -E 'expired|not valid' "$log"; then
-    cat "$log" >&2
-    fail "apt cannot read the suite $suite of the Debian mirror"
-  fi
-  echo "install-criu: the mirror's index of $suite is out of date; using it all the same, its signature is checked" >&2
-  apt-get update -qq -o Acquire::Check-Valid-Until=false -o Acquire::Check-Date=false
 }
 
 fetch() { # WORK: packages unpacked in WORK/root
@@ -160,7 +115,7 @@ main() {
   work=$(mktemp --directory)
   trap 'rm -rf "$work"' EXIT
   chmod 755 "$work"
-  write_apt_configuration "$work" "$source"
+  write_apt_configuration "$work" "$source" "$suite" "$architecture"
   fetch "$work"
   assemble "$work"
   put_in_place "$work"

@@ -15,8 +15,11 @@ packages=(
   gcc libc6-dev  # workloads of the tests that are written in C
   busybox-static # the smallest root file system of the tests
   redis-server   # the demo's workload, packed into a lab image
+  sshfs openssh-sftp-server # storage that both nodes mount, in tests
   rsync          # benchmark: checkpoint, copy, restore by hand
   podman netavark conmon # benchmark: the way of Podman
+  e2fsprogs      # benchmark: an empty file system for each run
+  openssh-client openssh-server # benchmark: rsync and podman by way of ssh
   patchelf       # gives CRIU its own loader and libraries (install-criu.sh)
   debian-archive-keyring # checks the signatures of what install-criu.sh fetches
   shellcheck     # make lint
@@ -39,10 +42,16 @@ forbid_services() {
   chmod 755 "$policy"
 }
 
-# A package that was installed quietly must not start at the next boot either.
-disable_redis() {
+# What was installed quietly must not start at the next boot either.
+disable_services() { # PACKAGE...
+  local package
   command -v systemctl >/dev/null || return 0
-  systemctl disable --quiet redis-server.service 2>/dev/null || true
+  for package in "$@"; do
+    case $package in
+      redis-server) systemctl disable --quiet redis-server.service 2>/dev/null || true ;;
+      openssh-server) systemctl disable --quiet ssh.service ssh.socket 2>/dev/null || true ;;
+    esac
+  done
 }
 
 main() {
@@ -65,7 +74,7 @@ main() {
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   apt-get install -qq -y --no-install-recommends "${wanted[@]}" >/dev/null
-  [[ " ${wanted[*]} " != *" redis-server "* ]] || disable_redis
+  disable_services "${wanted[@]}"
 }
 
 main

@@ -2,13 +2,20 @@
 # Runs all Go tests. Packages run one after the other: many of them make network namespaces, cgroups and containers, and
 # measure. Nothing is taken from the test cache, because what is tested is this machine's kernel and CRIU too.
 #
-#   test.sh [PACKAGE...]        default: all
+#   test.sh [--long] [PACKAGE...]        default: all packages
+#
+# Without --long the lists of faults are thinned out, and what is random is tried less often.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if ((EUID != 0)); then
   echo "test: the tests make containers, namespaces and cgroups; run them as root" >&2
   exit 1
+fi
+limit=19m package_limit=10m length=(-short)
+if [[ ${1:-} == --long ]]; then
+  limit=2h package_limit=90m length=()
+  shift
 fi
 packages=("${@:-./...}")
 mkdir -p build
@@ -19,7 +26,7 @@ go vet "${packages[@]}"
 
 start=$SECONDS
 status=0
-timeout --foreground 19m go test -count=1 -p 1 -timeout 10m "${packages[@]}" </dev/null 2>&1 | tee "$log" || status=$?
+timeout --foreground "$limit" go test -count=1 -p 1 -timeout "$package_limit" "${length[@]}" "${packages[@]}" </dev/null 2>&1 | tee "$log" || status=$?
 
 count() { # PATTERN
   grep --count -E "$1" "$log" || true
@@ -28,7 +35,7 @@ echo
 echo "test: $(count '^ok ') packages passed, $(count '^FAIL[[:space:]]+[^[:space:]]') failed, $(count 'no test files') without tests, in $((SECONDS - start)) s (log: $log)"
 if ((status != 0)); then
   grep -E '^(--- FAIL|FAIL[[:space:]]+[^[:space:]]|panic:)' "$log" | sed 's/^/test:   /' || true
-  ((status != 124)) || echo "test:   stopped: the tests took longer than 19 minutes"
+  ((status != 124)) || echo "test:   stopped: the tests took longer than $limit"
   echo "test: FAILED"
   exit 1
 fi
