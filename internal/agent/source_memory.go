@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -34,13 +35,6 @@ type memorySource struct {
 	mode     migration.Mode
 	fault    func(ctx context.Context, step, when string) error // nil: nothing goes wrong
 }
-
-// overhead is how long a container is frozen for all but its memory, beside the round trip: expected, until there is a
-// measurement of this very container.
-const overhead = 40 * time.Millisecond
-
-// switchoverTime is kept of a migration's time limit for what comes after the rounds.
-const switchoverTime = time.Second
 
 // errNotConverging is told when the user wants that rather than a longer downtime.
 var errNotConverging = errors.New("the container writes its memory faster than it can be sent")
@@ -121,13 +115,10 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 	return true, nil
 }
 
-// catchUpRounds bounds the rounds after all else is prepared.
-const catchUpRounds = 5
-
 // catchUp sends what was written while the freeze was prepared. If that took long, on a busy disk for example, one round
 // may not bring what is left down to what it was.
 func (m *memorySource) catchUp(ctx context.Context) error {
-	for range catchUpRounds {
+	for range predict.CatchUpRounds {
 		if _, err := m.round(ctx, m.pages.Round); err != nil {
 			return err
 		}
@@ -192,17 +183,11 @@ func (m *memorySource) wireBytes() uint64 { return m.sent().Sent[kindPages].Wire
 // decide tells what comes after the rounds so far.
 func (m *memorySource) decide() memory.Decision {
 	link := m.tracker.linkSeen()
-	frozen := overhead + m.files() + time.Duration(link.RTTSeconds*float64(time.Second))
-	settings := m.settings.get()
-	policy := memory.Policy{
-		Budget: max(settings.DowntimeTarget-frozen, settings.DowntimeTarget/4), Overhead: frozen, MaxRounds: settings.MaxRounds,
-		Since: m.since, Patience: m.throttle.patience(),
-	}
-	if m.mode == migration.Hybrid {
-		policy.Patience = 1 // what is left follows; more rounds only send it again
-	}
-	if settings.Timeout > 0 {
-		policy.Timeout = max(settings.Timeout-switchoverTime, settings.Timeout/2)
+	frozen := predict.Overhead + m.files() + time.Duration(link.RTTSeconds*float64(time.Second))
+	policy := predict.RoundsPolicy(m.mode, m.settings.get(), frozen)
+	policy.Since = m.since
+	if patience := m.throttle.patience(); patience > 0 {
+		policy.Patience = patience
 	}
 	return memory.Decide(m.history, m.carries(), policy)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/predict"
 )
 
 // throttle slows a container down that writes its memory faster than it can be sent.
@@ -20,13 +21,6 @@ type throttle struct {
 	at   time.Time
 }
 
-const (
-	// leastThrottle is with how little a container is left, in processors. If that does not help, nothing does.
-	leastThrottle = 0.01
-	// throttleStep is the least by which each step slows it down.
-	throttleStep = 0.7
-)
-
 // watch begins to look at how much processor time the container uses.
 func (t *throttle) watch(ctx context.Context) {
 	if used, err := t.engine.CPUTime(ctx, t.container); err == nil { // if not, slower tells
@@ -38,7 +32,7 @@ func (t *throttle) watch(ctx context.Context) {
 // if it writes in proportion. Many programs write the same pages again and again, so several steps may be needed. False:
 // it has the least already.
 func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bool, error) {
-	if t.cpus > 0 && t.cpus <= leastThrottle {
+	if t.cpus > 0 && t.cpus <= predict.LeastThrottle {
 		return false, nil
 	}
 	used, err := t.engine.CPUTime(ctx, t.container)
@@ -50,11 +44,11 @@ func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bo
 	if t.cpus > 0 {
 		cpus = min(cpus, t.cpus)
 	}
-	before, share := cpus, throttleStep
+	before, share := cpus, predict.ThrottleStep
 	if dirtying > 0 {
 		share = min(share, throughput/2/dirtying)
 	}
-	cpus = max(leastThrottle, before*share)
+	cpus = max(predict.LeastThrottle, before*share)
 	if err := t.engine.Throttle(ctx, t.container, cpus); err != nil {
 		t.tracker.decided(fmt.Sprintf("not throttled: %s", err))
 		return false, err

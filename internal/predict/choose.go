@@ -1,0 +1,152 @@
+package predict
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// Choice is a mode, and why it is the one.
+type Choice struct {
+	Mode migration.Mode `json:"mode"`
+	Why  []string       `json:"why"` // with numbers
+	// Unmet are the demands that no mode is expected to meet.
+	Unmet []string `json:"unmet,omitempty"`
+}
+
+const (
+	// What differs by less is as good: the prediction is not more exact, and a client does not notice.
+	sameFactor = 1.15
+	sameSlack  = 0.015 // seconds
+	// What splits the state has to be better by more than that.
+	clearlyFactor = 1.2
+	clearlySlack  = 0.020 // seconds
+)
+
+// Choose takes the mode with the least downtime, and among those that are as good the one with the least total time, of those
+// that meet the demands. Modes that have the state on two nodes for a while are taken only if they are clearly better: the
+// others exceed the wanted downtime, and theirs is much less. A restart is never chosen: it loses what is in memory.
+//
+// A deadline or downtime that no mode is expected to meet is given up, and told. What the user forbids is not.
+func Choose(all []Prediction, demands Demands) (Choice, error) {
+	var can []Prediction
+	for _, p := range all {
+		if p.Possible && p.Mode != migration.Restart {
+			can = append(can, p)
+		}
+	}
+	if len(can) == 0 {
+		return Choice{}, fmt.Errorf("no mode is possible: %s", reasons(all))
+	}
+	var choice Choice
+	can = choice.punctual(can, demands.Deadline)
+	if can = choice.affordable(can, demands.MaxBytes); len(can) == 0 {
+		return Choice{}, fmt.Errorf("%s may be sent at most, and all modes need more: %s", Size(float64(demands.MaxBytes)), costs(all))
+	}
+	choice.take(can, demands)
+	return choice, nil
+}
+
+// take chooses among the modes that meet the demands.
+func (c *Choice) take(can []Prediction, demands Demands) {
+	splitting := slices.DeleteFunc(slices.Clone(can), func(p Prediction) bool { return !splits(p.Mode) })
+	whole := slices.DeleteFunc(slices.Clone(can), func(p Prediction) bool { return splits(p.Mode) })
+	target := demands.Settings.DowntimeTarget.Seconds()
+	if len(whole) == 0 {
+		whole, splitting = splitting, nil
+	}
+	chosen := best(whole)
+	if len(splitting) > 0 {
+		other := best(splitting)
+		if now, then := chosen.Downtime.Expected, other.Downtime.Expected; now > target && now > clearlyFactor*then+clearlySlack {
+			c.Why = append(c.Why, fmt.Sprintf("its state is on two nodes for about %s, because that is clearly better: downtime %s, in mode %s %s",
+				Seconds(other.Split.Expected), Seconds(then), chosen.Mode, Seconds(now)))
+			chosen = other
+		}
+	}
+	c.Mode = chosen.Mode
+	c.explain(chosen, can)
+	if target > 0 && chosen.Downtime.Expected > target {
+		c.Unmet = append(c.Unmet, fmt.Sprintf("a downtime of %s: %s are expected", demands.Settings.DowntimeTarget, Seconds(chosen.Downtime.Expected)))
+	}
+}
+
+// affordable leaves the modes that send no more than they may.
+func (c *Choice) affordable(can []Prediction, most int64) []Prediction {
+	if most <= 0 {
+		return can
+	}
+	return slices.DeleteFunc(slices.Clone(can), func(p Prediction) bool {
+		if p.Bytes.Expected <= float64(most) {
+			return false
+		}
+		c.Why = append(c.Why, fmt.Sprintf("not %s: %s may be sent at most, %s are expected", p.Mode, Size(float64(most)), Size(p.Bytes.Expected)))
+		return true
+	})
+}
+
+// costs lists what each possible mode would send.
+func costs(all []Prediction) string {
+	text := ""
+	for _, p := range all {
+		if p.Possible && p.Mode != migration.Restart {
+			text += fmt.Sprintf("%s %s, ", p.Mode, Size(p.Bytes.Expected))
+		}
+	}
+	return strings.TrimSuffix(text, ", ")
+}
+
+// punctual leaves the modes that are over in time, or, if none is, the fastest.
+func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction {
+	if deadline <= 0 {
+		return can
+	}
+	late := func(p Prediction) bool { return p.Handoff.Expected > deadline.Seconds() }
+	left := slices.DeleteFunc(slices.Clone(can), late)
+	if len(left) == 0 {
+		fastest := slices.MinFunc(can, func(a, b Prediction) int { return cmp.Compare(a.Handoff.Expected, b.Handoff.Expected) })
+		c.Unmet = append(c.Unmet, fmt.Sprintf("to run there within %s: %s are expected in mode %s, more in all others", deadline,
+			Seconds(fastest.Handoff.Expected), fastest.Mode))
+		return []Prediction{fastest}
+	}
+	for _, p := range can {
+		if late(p) {
+			c.Why = append(c.Why, fmt.Sprintf("not %s: it has to run there within %s, %s are expected", p.Mode, deadline, Seconds(p.Handoff.Expected)))
+		}
+	}
+	return left
+}
+
+// best has the least downtime, or one that is as good and the least total time.
+func best(all []Prediction) Prediction {
+	least := slices.MinFunc(all, func(a, b Prediction) int { return cmp.Compare(a.Downtime.Expected, b.Downtime.Expected) })
+	same := slices.DeleteFunc(slices.Clone(all), func(p Prediction) bool {
+		return p.Downtime.Expected > sameFactor*least.Downtime.Expected+sameSlack
+	})
+	return slices.MinFunc(same, func(a, b Prediction) int { return cmp.Compare(a.Total.Expected, b.Total.Expected) })
+}
+
+// explain says what was chosen, and what the others would have cost.
+func (c *Choice) explain(chosen Prediction, can []Prediction) {
+	c.Why = append([]string{fmt.Sprintf("mode %s: downtime %s (%s to %s), total %s, %s to send are expected", chosen.Mode, Seconds(chosen.Downtime.Expected),
+		Seconds(chosen.Downtime.Low), Seconds(chosen.Downtime.High), Seconds(chosen.Total.Expected), Size(chosen.Bytes.Expected))}, c.Why...)
+	for _, p := range can {
+		if p.Mode != chosen.Mode {
+			c.Why = append(c.Why, fmt.Sprintf("mode %s: downtime %s, total %s, %s", p.Mode, Seconds(p.Downtime.Expected),
+				Seconds(p.Total.Expected), Size(p.Bytes.Expected)))
+		}
+	}
+}
+
+func reasons(all []Prediction) string {
+	for _, p := range all {
+		if !p.Possible {
+			return p.Why
+		}
+	}
+	return "none was asked for"
+}

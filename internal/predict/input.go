@@ -1,0 +1,164 @@
+package predict
+
+import (
+	"time"
+
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// Container is what was measured of a container.
+type Container struct {
+	PrivateBytes int64 `json:"private_bytes"` // anonymous memory of its processes
+	SharedBytes  int64 `json:"shared_bytes"`  // that they share without a file
+	FileBytes    int64 `json:"file_bytes"`    // of files that they have mapped: these do not travel
+	ChangedBytes int64 `json:"changed_bytes"` // pages of files that they have changed for themselves: these are in the execution state
+	SwapBytes    int64 `json:"swap_bytes"`    // of the first two, that are swapped out
+
+	Curve Curve `json:"dirtying_curve"`
+	// What its pages hold, of a sample of them.
+	ZeroShare      float64 `json:"zero_share"`
+	DuplicateShare float64 `json:"duplicate_share"` // that have the content of another one, and are not zero
+	Ratio          float64 `json:"compressed_ratio"`
+	// DeltaRatio is what of a page that is written again has to be sent. 0: not known, all of it.
+	DeltaRatio   float64 `json:"delta_ratio"`
+	SampledPages int     `json:"sampled_pages"` // 0: nothing is known of them
+
+	Processes   int     `json:"processes"`
+	Threads     int     `json:"threads"`
+	Descriptors int     `json:"descriptors"`
+	Mappings    int     `json:"mappings"`
+	Connections int     `json:"connections"`
+	CPUs        float64 `json:"cpus"` // that it uses
+
+	FileTreeBytes          int64   `json:"file_tree_bytes"` // writable layer and volumes
+	FileTreeEntries        int64   `json:"file_tree_entries"`
+	FilesChangedPerSecond  float64 `json:"files_changed_bytes_per_second"`
+	MissingLayerBytes      int64   `json:"missing_layer_bytes"` // of the image, that the target has not
+	StagedAge              float64 `json:"staged_age_seconds"`  // of the copy of the memory at the target; 0: there is none
+	StopSeconds            float64 `json:"stop_seconds"`        // that it takes to end in mode restart; 0: not known
+	StartSeconds           float64 `json:"start_seconds"`       // until it is healthy
+	CheckpointImpossible   string  `json:"checkpoint_impossible,omitempty"`
+	RestartImpossible      string  `json:"restart_impossible,omitempty"`
+	SharesCopyOnWriteBytes int64   `json:"shares_copy_on_write_bytes"`
+}
+
+// memory is what travels of it.
+func (c Container) memory() float64 { return float64(c.PrivateBytes + c.SharedBytes) }
+
+// Link is the way to the target.
+type Link struct {
+	RTTSeconds             float64 `json:"rtt_seconds"`
+	JitterSeconds          float64 `json:"jitter_seconds"`
+	BandwidthBitsPerSecond float64 `json:"bandwidth_bits_per_second"` // to the target; 0: not known
+	BackBitsPerSecond      float64 `json:"back_bits_per_second"`      // from the target; 0: not known
+	Loss                   float64 `json:"loss"`                      // share of what had to be sent again
+	Seen                   float64 `json:"seen_seconds_ago"`          // when the bandwidth was measured last
+}
+
+// Machine is what a node takes for the work.
+type Machine struct {
+	Cores               int     `json:"cores"`
+	PageBytesPerSecond  float64 `json:"page_bytes_per_second"`     // read, digest, copy and encrypt, on one core
+	CompressBytesPerSec float64 `json:"compress_bytes_per_second"` // by the fastest level of zstd, on one core
+	// Slowness is how much longer it took than Costs say, the last times. 0: not known, as long.
+	Slowness float64 `json:"slowness"`
+}
+
+// Costs are what does not depend on the link, in seconds, of a container of one process; and what of the link it takes anyway.
+type Costs struct {
+	Examine, Reserve, Arrive float64 // the steps of these names
+	Rounds                   float64 // of files, and to open what pages go over
+	Prepare                  float64 // CRIU is started, and all is made ready
+	Settle                   float64 // from the end of the last round until nothing runs
+	Dump, Restore            float64 // the freeze
+	End                      float64 // from the resume until the source has nothing left
+
+	// Round trips of the link.
+	TripsBegin, TripsRounds, TripsPrepare, TripsDrain, TripsEnd float64
+
+	// More of dump and restore together, for each beyond the first.
+	Process, Thread, Mapping, Descriptor, Connection float64
+	Tables                                           float64 // for a byte of memory that was sent ahead or follows
+	DumpByte, RestoreByte                            float64 // for a byte of memory that goes with the state
+	StateBytes, StateProcess                         float64 // of execution state on the link: of one process, of each more
+	StateRatio                                       float64 // of changed pages of files, which are in it: what compression leaves
+	Entry                                            float64 // for an entry of the file trees, in the freeze
+	Scan                                             float64 // for a byte of memory, in each round
+	Kill                                             float64 // for a byte of memory, when the source's copy goes
+}
+
+// Measured are the costs on the project's virtual machine with two cores of an AMD EPYC and Linux 6.18, CRIU 4.1: medians of
+// "godwit bench predict" and, for a byte, the differences between containers of 64 MiB and 4 GiB of "bench switchover" and "bench
+// postcopy". What differs on another machine is learned: Machine.Slowness.
+func Measured() Costs {
+	return Costs{
+		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Settle: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
+		TripsBegin: 4.3, TripsRounds: 5.5, TripsPrepare: 5.5, TripsDrain: 6, TripsEnd: 1.7,
+		Process: 2e-3, Thread: 0.15e-3, Mapping: 15e-6, Descriptor: 60e-6, Connection: 0.4e-3, Tables: 12e-3 / (1 << 30),
+		DumpByte: 0.35 / (1 << 30), RestoreByte: 0.9 / (1 << 30), StateBytes: 17e3, StateProcess: 4e3, StateRatio: 0.13,
+		Entry: 0.5e-6, Scan: 1.5e-3 / (1 << 30), Kill: 0.1 / (1 << 30),
+	}
+}
+
+// Demands are what the user wants of a migration.
+type Demands struct {
+	Settings   migration.Settings `json:"-"`
+	Deadline   time.Duration      `json:"-"` // it has to run at the target by then; 0: none
+	MaxBytes   int64              `json:"-"` // on the link; 0: any number
+	NoPostCopy bool               `json:"-"` // its state is never to be on two nodes
+}
+
+// Input is all that a prediction is made from.
+type Input struct {
+	Container Container `json:"container"`
+	Link      Link      `json:"link"`
+	Source    Machine   `json:"source"`
+	Target    Machine   `json:"target"`
+	Demands   Demands   `json:"-"`
+	Costs     Costs     `json:"-"` // zero: Measured
+}
+
+// sane is the input with what cannot be as if it were not known: it comes from other nodes too, and from files of the kernel that
+// are read while processes end.
+func (in Input) sane() Input {
+	c, l := &in.Container, &in.Link
+	for _, n := range []*int64{
+		&c.PrivateBytes, &c.SharedBytes, &c.FileBytes, &c.ChangedBytes, &c.SwapBytes, &c.FileTreeBytes, &c.FileTreeEntries, &c.MissingLayerBytes,
+	} {
+		*n = min(max(*n, 0), mostBytes)
+	}
+	for _, n := range []*int{&c.Processes, &c.Threads, &c.Descriptors, &c.Mappings, &c.Connections, &c.SampledPages} {
+		*n = min(max(*n, 0), mostThings)
+	}
+	for _, x := range []*float64{&c.ZeroShare, &c.DuplicateShare, &c.Ratio, &c.DeltaRatio, &l.Loss} {
+		*x = within(*x, 1)
+	}
+	for _, x := range []*float64{
+		&c.CPUs, &c.StagedAge, &c.StopSeconds, &c.StartSeconds, &l.RTTSeconds, &l.JitterSeconds, &in.Source.Slowness, &in.Target.Slowness,
+	} {
+		*x = within(*x, mostSeconds)
+	}
+	l.BandwidthBitsPerSecond, l.BackBitsPerSecond = within(l.BandwidthBitsPerSecond, 1e13), within(l.BackBitsPerSecond, 1e13)
+	if l.BandwidthBitsPerSecond < leastBandwidth {
+		l.BandwidthBitsPerSecond = 0
+	}
+	c.FilesChangedPerSecond = within(c.FilesChangedPerSecond, 1e12)
+	in.Source.PageBytesPerSecond = within(in.Source.PageBytesPerSecond, 1e13)
+	in.Source.CompressBytesPerSec = within(in.Source.CompressBytesPerSec, 1e13)
+	return in
+}
+
+const (
+	mostBytes      = 1 << 50
+	mostThings     = 1 << 24
+	mostSeconds    = 30 * 24 * 3600
+	leastBandwidth = 1e3 // bits per second
+)
+
+// within is x if it is a number from 0 to most.
+func within(x, most float64) float64 {
+	if !(x > 0) {
+		return 0
+	}
+	return min(x, most)
+}

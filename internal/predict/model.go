@@ -1,0 +1,277 @@
+package predict
+
+import (
+	"time"
+
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// leaning says how what is uncertain is taken: each is a factor on what was measured.
+type leaning struct{ bandwidth, dirtying, costs, content float64 }
+
+// model is an input taken in one way.
+type model struct {
+	in        Input
+	costs     Costs
+	bandwidth float64 // bytes per second
+	rtt       float64
+	lean      leaning
+	codec     stream.Choice
+	wire      float64 // bytes on the link for a byte of memory, the first time
+	again     float64 // the same, of pages that the target has as they were
+	perByte   float64 // seconds of the processor for a byte of memory
+}
+
+// outcome is what a model says of a mode.
+type outcome struct {
+	downtime, handoff, total    float64 // seconds
+	bytes, frozen               float64 // on the link; of these memory and state in the freeze
+	sourceCPU, targetCPU        float64 // seconds of processor time
+	targetMemory                float64 // bytes beyond what the container takes
+	split, waiting              float64 // seconds
+	rounds                      int
+	converges                   bool
+	cpus                        float64 // that the container was left with; 0: all that it had
+	late                        float64 // bytes that follow
+	memorySeconds, filesSeconds float64
+}
+
+// pageShare is what of the time a page takes is the target's.
+const pageShare = 0.6
+
+func newModel(in Input, lean leaning) *model {
+	m := &model{in: in, lean: lean, costs: in.Costs, rtt: in.Link.RTTSeconds}
+	if m.costs == (Costs{}) {
+		m.costs = Measured()
+	}
+	bits := in.Link.BandwidthBitsPerSecond
+	if bits <= 0 {
+		bits = unknownBandwidth
+	}
+	bits *= lean.bandwidth
+	if limit := in.Demands.Settings.BandwidthLimit; limit > 0 {
+		bits = min(bits, limit)
+	}
+	m.bandwidth = bits / 8 * carried
+	m.codec = stream.Choose(bits, max(in.Source.Cores, 1))
+	m.wire = m.onWire()
+	m.again = m.wire
+	if in.Container.DeltaRatio > 0 {
+		m.again = min(m.wire, max(in.Container.DeltaRatio, referenceShare))
+	}
+	m.perByte = m.processor()
+	return m
+}
+
+const (
+	// unknownBandwidth is that of a usual link, where nothing is known.
+	unknownBandwidth = 100e6
+	// carried is what pages get of what a probe saw: frames, records of TLS, segments.
+	carried = 0.95
+	// referenceShare is what a page takes that is zero, or has the content of another: 16 bytes or so of 4096.
+	referenceShare = 0.005
+)
+
+// onWire is how many bytes a byte of memory is on the link.
+func (m *model) onWire() float64 {
+	c := m.in.Container
+	if c.SampledPages == 0 {
+		return min(1, usualContent*m.lean.content)
+	}
+	rest := max(0, 1-c.ZeroShare-c.DuplicateShare)
+	ratio := min(1, m.codecRatio(c.Ratio)*m.lean.content)
+	return rest*ratio + (1-rest)*referenceShare
+}
+
+// usualContent is what compression and references leave of memory of which nothing is known.
+const usualContent = 0.5
+
+// codecRatio is what the codec leaves of content of which zstd's fastest level leaves ratio.
+func (m *model) codecRatio(ratio float64) float64 {
+	switch {
+	case m.codec.Codec == stream.None, ratio > 15.0/16: // what cannot be compressed is sent as it is
+		return 1
+	case m.codec.Codec == stream.S2:
+		return min(1, ratio*1.15) // of the half-compressible memory of package stream: 0.60 beside 0.52
+	case m.codec.Codec >= stream.ZstdDefault:
+		return ratio * 0.95
+	}
+	return ratio
+}
+
+// processor is the source's seconds for a byte, of all the cores that the pipeline gets together.
+func (m *model) processor() float64 {
+	source := m.in.Source
+	speed := source.PageBytesPerSecond
+	if speed <= 0 {
+		speed = 1e9
+	}
+	seconds := 1 / speed
+	if rest := 1 - m.in.Container.ZeroShare - m.in.Container.DuplicateShare; m.codec.Codec != stream.None && m.in.Container.Ratio < 15.0/16 {
+		compress := source.CompressBytesPerSec
+		if compress <= 0 {
+			compress = 0.5e9
+		}
+		workers := float64(min(max(source.Cores/2, 1), 4))
+		seconds = max(seconds, max(rest, 0)/(compress*codecSpeed(m.codec.Codec)*workers))
+	}
+	return seconds * m.slowness()
+}
+
+// codecSpeed is how much faster a codec is than zstd's fastest level, by the table in package stream.
+func codecSpeed(codec stream.Codec) float64 {
+	switch codec {
+	case stream.S2:
+		return 3.8
+	case stream.ZstdDefault:
+		return 0.44
+	case stream.ZstdBetter:
+		return 0.22
+	}
+	return 1
+}
+
+func (m *model) slowness() float64 {
+	slow := m.in.Source.Slowness
+	if slow <= 0 {
+		slow = 1
+	}
+	return slow * m.lean.costs
+}
+
+// send is how long so many bytes of memory take.
+func (m *model) send(raw, wire float64) float64 { return max(raw*wire/m.bandwidth, raw*m.perByte) }
+
+// written is how many bytes of pages are written within a time, by a container that has share of its processor time.
+func (m *model) written(seconds, share float64) float64 {
+	c := m.in.Container
+	return min(c.Curve.Within(seconds*share, c.memory())*m.lean.dirtying, c.memory())
+}
+
+// more is what dump and restore take beyond a small container's.
+func (m *model) more() float64 {
+	c, k := m.in.Container, m.costs
+	return k.Process*beyondFirst(c.Processes, 1) + k.Thread*beyondFirst(c.Threads, 1) + k.Mapping*beyondFirst(c.Mappings, 20) +
+		k.Descriptor*beyondFirst(c.Descriptors, 5) + k.Connection*float64(c.Connections)
+}
+
+func beyondFirst(n, first int) float64 { return float64(max(0, n-first)) }
+
+// state is the bytes of the execution state on the link.
+func (m *model) state() float64 {
+	c, k := m.in.Container, m.costs
+	return k.StateBytes + k.StateProcess*beyondFirst(c.Processes, 1) + k.StateRatio*float64(c.ChangedBytes)
+}
+
+// warm is how long it takes to open the window of a connection and to measure the link: stream.Session.Warm has 300 ms or
+// eight round trips, and ends sooner on short links.
+func (m *model) warm() float64 { return min(max(0.3, 8*m.rtt), 0.015+10*m.rtt) }
+
+// begin is from the request until the target is ready for files and memory.
+func (m *model) begin() float64 {
+	k, c := m.costs, m.in.Container
+	layers := float64(c.MissingLayerBytes) / m.bandwidth
+	if layers > 0 {
+		layers += 3 * m.rtt
+	}
+	return (k.Examine+k.Reserve+k.Arrive+k.Entry*float64(c.FileTreeEntries))*m.slowness() + k.TripsBegin*m.rtt + layers
+}
+
+// copyFiles is how long the files take while the container runs, and how many bytes are left for the freeze.
+func (m *model) copyFiles(out *outcome) (left float64) {
+	c := m.in.Container
+	bytes := float64(c.FileTreeBytes)
+	first := bytes/m.bandwidth + float64(c.FileTreeEntries)*fileEntry*m.slowness()
+	changed := min(c.FilesChangedPerSecond*max(first, 0.1), bytes)
+	out.filesSeconds = first + changed/m.bandwidth
+	out.bytes += bytes + changed
+	left = min(c.FilesChangedPerSecond*(changed/m.bandwidth+m.costs.Prepare+2*m.rtt), bytes)
+	return left
+}
+
+// fileEntry is the seconds that a file takes in the first copy: 100,000 files of 1 KiB in 3.6 s ("bench files").
+const fileEntry = 30e-6
+
+// roundsSoFar is what the model knows of rounds while they go on.
+type roundsSoFar struct {
+	history []memory.RoundStats
+	share   float64 // of the processor time that the container had
+	since   int
+	raw     float64 // of the next round
+	wire    float64
+	seconds float64
+}
+
+// mostRounds ends what would never end.
+const mostRounds = 2000
+
+// rounds goes through the rounds of a mode, as memory.Decide ends them.
+func (m *model) rounds(out *outcome, mode migration.Mode, frozen float64) *roundsSoFar {
+	r := &roundsSoFar{share: 1, raw: m.in.Container.memory(), wire: m.wire}
+	if age := m.in.Container.StagedAge; age > 0 {
+		r.raw, r.wire = m.written(age, 1), m.again
+	}
+	for interval := 0.0; len(r.history) < mostRounds; {
+		took := m.round(out, r, interval)
+		interval = took
+		decision := memory.Decide(r.history, m.bandwidth, m.policy(mode, frozen, r))
+		r.raw, r.wire = m.written(interval, r.share), m.again
+		if decision.Verdict == memory.Continue {
+			continue
+		}
+		out.converges = decision.Verdict == memory.Switch
+		if decision.Verdict == memory.Switch || decision.Bounded || !m.slower(out, r, decision) {
+			break
+		}
+	}
+	out.rounds = len(r.history)
+	return r
+}
+
+// round is one round of so many bytes.
+func (m *model) round(out *outcome, r *roundsSoFar, interval float64) (took float64) {
+	took = m.send(r.raw, r.wire) + m.rtt + m.costs.Scan*m.in.Container.memory()
+	out.bytes += r.raw * r.wire
+	out.sourceCPU += r.raw * m.perByte
+	r.seconds += took
+	r.history = append(r.history, memory.RoundStats{
+		Number: len(r.history), Pages: uint64(r.raw) / uint64(memory.PageSize()), SentBytes: uint64(r.raw * r.wire),
+		Duration: duration(took), Interval: duration(interval),
+	})
+	return took
+}
+
+// slower has the container write less, as the agent does, if the user wants that rather than a longer freeze.
+func (m *model) slower(out *outcome, r *roundsSoFar, decision memory.Decision) bool {
+	if m.in.Demands.Settings.OnNoConvergence != migration.Throttle || r.share*m.cpus() <= LeastThrottle {
+		return false
+	}
+	share := ThrottleStep
+	if decision.DirtyingRateBytesPerSecond > 0 {
+		share = min(share, m.bandwidth/r.wire/2/decision.DirtyingRateBytesPerSecond)
+	}
+	r.share = max(LeastThrottle/m.cpus(), r.share*share)
+	r.since = len(r.history)
+	out.cpus = r.share * m.cpus()
+	return true
+}
+
+func (m *model) cpus() float64 {
+	if m.in.Container.CPUs > 0 {
+		return m.in.Container.CPUs
+	}
+	return 1
+}
+
+func (m *model) policy(mode migration.Mode, frozen float64, r *roundsSoFar) memory.Policy {
+	policy := RoundsPolicy(mode, m.in.Demands.Settings, duration(frozen))
+	policy.Since = r.since
+	if r.share < 1 {
+		policy.Patience = 1
+	}
+	return policy
+}
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

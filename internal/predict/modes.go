@@ -1,0 +1,186 @@
+package predict
+
+import (
+	"math"
+
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const (
+	// usualStop and usualStart are those of a program that holds little: it notices the signal at once, and listens soon.
+	usualStop, usualStart = 0.1, 1.0
+	// Pages that the restore and the first instructions after it touch leave in the freeze, for as long at most, or so many.
+	touchedBytes = 64 << 10
+	touchedTime  = 0.020 // seconds of the link
+	leastTouched = 16 * 4096
+)
+
+// of tells what a mode costs.
+func (m *model) of(mode migration.Mode) outcome {
+	var out outcome
+	switch mode {
+	case migration.Cold:
+		m.cold(&out)
+	case migration.Restart:
+		m.restart(&out)
+	default:
+		m.live(&out, mode)
+	}
+	out.targetCPU = out.sourceCPU * pageShare
+	out.total = out.handoff + m.costs.End*m.slowness() + m.costs.TripsEnd*m.rtt + m.costs.Kill*m.in.Container.memory()
+	if out.late > 0 {
+		m.follow(&out)
+	}
+	return out
+}
+
+// anyway is how long a container is frozen for all but its memory.
+func (m *model) anyway() float64 {
+	return (m.costs.Dump+m.costs.Restore+m.more()+m.costs.Entry*float64(m.in.Container.FileTreeEntries))*m.slowness() + m.rtt/2 + m.state()/m.bandwidth
+}
+
+// cold sends everything in the freeze.
+func (m *model) cold(out *outcome) {
+	c, k := m.in.Container, m.costs
+	raw, slow := c.memory(), m.slowness()
+	out.frozen = raw*m.wire + m.state() + float64(c.FileTreeBytes)
+	out.bytes = out.frozen + float64(c.MissingLayerBytes)
+	out.sourceCPU = raw * (m.perByte + k.DumpByte)
+	out.targetMemory = raw
+	files := float64(c.FileTreeBytes)/m.bandwidth + float64(c.FileTreeEntries)*fileEntry*slow
+	out.memorySeconds = max(raw*k.DumpByte*slow, m.send(raw, m.wire))
+	out.downtime = m.anyway() + out.memorySeconds + raw*k.RestoreByte*slow + files
+	out.handoff = m.begin() + (k.Prepare+k.Settle)*slow + m.warm() + out.downtime
+	out.converges = true
+}
+
+// restart stops it and starts it again.
+func (m *model) restart(out *outcome) {
+	c, k := m.in.Container, m.costs
+	left := m.copyFiles(out)
+	stop, start := c.StopSeconds, c.StartSeconds
+	if stop == 0 {
+		stop = usualStop
+	}
+	if start == 0 {
+		start = usualStart * m.slowness()
+	}
+	out.frozen = left
+	out.bytes += left + float64(c.MissingLayerBytes)
+	out.downtime = stop + left/m.bandwidth + m.rtt/2 + start + k.Entry*float64(c.FileTreeEntries)*m.slowness()
+	out.handoff = m.begin() + m.warm() + out.filesSeconds + (k.Prepare+k.Settle)*m.slowness() + k.TripsPrepare*m.rtt + out.downtime
+	out.converges = true
+}
+
+// live sends memory ahead, or has it follow.
+func (m *model) live(out *outcome, mode migration.Mode) {
+	c, k, slow := m.in.Container, m.costs, m.slowness()
+	filesLeft := m.copyFiles(out)
+	files := filesLeft / m.bandwidth
+	leaving, r := mode == migration.PostCopy, &roundsSoFar{share: 1, raw: float64(c.PrivateBytes), wire: m.wire}
+	last := 0.0
+	if leaving {
+		m.sharedAhead(out, r)
+		out.late = float64(c.PrivateBytes)
+	} else {
+		r = m.rounds(out, mode, Overhead.Seconds()+files+m.rtt)
+		last = r.history[len(r.history)-1].Duration.Seconds()
+		leaving = !out.converges && m.turnsHybrid(mode)
+	}
+	before := k.Rounds*slow + k.TripsRounds*m.rtt + r.seconds
+	prepare := k.Prepare*slow + k.TripsPrepare*m.rtt
+	if leaving {
+		prepare += k.TripsDrain * m.rtt
+	}
+	var left float64
+	if leaving {
+		if mode != migration.PostCopy {
+			out.late = m.written(last+prepare+k.Settle*slow, r.share)
+		}
+		left = min(touchedBytes, max(leastTouched, touchedTime*m.bandwidth), out.late)
+	} else {
+		var caught float64
+		caught, left = m.catchUp(out, mode, r, last+prepare, files)
+		prepare += caught
+	}
+	out.memorySeconds = m.send(left, m.again)
+	out.frozen = left*m.again + m.state() + filesLeft
+	out.bytes += out.frozen + float64(c.MissingLayerBytes)
+	out.targetMemory = c.memory() - out.late
+	dump := m.costs.Dump * slow
+	out.downtime = m.anyway() + max(0, out.memorySeconds-dump/2) + k.Tables*c.memory()*slow + files
+	out.handoff = m.begin() + m.warm() + out.filesSeconds + before + prepare + k.Settle*slow + out.downtime
+}
+
+// sharedAhead is the round of a post-copy: memory that processes share cannot follow.
+func (m *model) sharedAhead(out *outcome, r *roundsSoFar) {
+	shared := float64(m.in.Container.SharedBytes)
+	r.seconds = m.send(shared, m.wire) + m.rtt
+	out.bytes += shared * m.wire
+	out.rounds = 1
+	out.sourceCPU += shared * m.perByte
+	out.converges = true
+}
+
+// turnsHybrid tells whether what does not converge is handed over.
+func (m *model) turnsHybrid(mode migration.Mode) bool {
+	return mode == migration.Hybrid || m.in.Demands.Settings.OnNoConvergence == migration.TurnHybrid
+}
+
+// catchUp sends what was written while the freeze was prepared, and tells how long that takes and what is left then.
+func (m *model) catchUp(out *outcome, mode migration.Mode, r *roundsSoFar, interval, files float64) (took, left float64) {
+	for range CatchUpRounds {
+		r.raw = m.written(interval, r.share)
+		one := m.round(out, r, interval)
+		took += one
+		interval = one
+		frozen := Overhead.Seconds() + files + m.rtt
+		if !out.converges || memory.Decide(r.history, m.bandwidth, m.policy(mode, frozen, r)).Verdict != memory.Continue {
+			break
+		}
+	}
+	return took, m.written(interval+m.costs.Settle*m.slowness(), r.share)
+}
+
+// follow is what comes after the handover.
+func (m *model) follow(out *outcome) {
+	wire := m.again
+	if out.rounds <= 1 {
+		wire = m.wire
+	}
+	out.split = m.send(out.late, wire)/drainShare + m.rtt
+	out.bytes += out.late * wire
+	out.sourceCPU += out.late * m.perByte
+	out.waiting = m.waits(out.split, out.late)
+	out.total += out.split
+}
+
+// drainShare of the link is what pages that follow get beside those that are wanted: 0.82 to 0.92 ("bench postcopy").
+const drainShare = 0.9
+
+// waits is how long the container's threads wait for pages in all while late bytes follow within seconds.
+func (m *model) waits(seconds, late float64) float64 {
+	threads := float64(max(1, m.in.Container.Threads))
+	pageBytes := float64(memory.PageSize())
+	fault := m.rtt + pageBytes/m.bandwidth + faultWork*m.slowness()
+	share := late / math.Max(m.in.Container.memory(), late)
+	low, high := 0.0, seconds // of work that gets done in that time
+	for range 40 {
+		work := (low + high) / 2
+		faults := m.written(work, 1) * share / 2 / pageBytes / perFault
+		if work+faults*fault/threads > seconds {
+			high = work
+		} else {
+			low = work
+		}
+	}
+	return (seconds - low) * threads
+}
+
+const (
+	// faultWork is what both nodes take for a page that is wanted, beside the link: 1.5 ms in the median of "bench postcopy".
+	faultWork = 1.5e-3
+	// perFault is how many pages come for each that was waited for: those around it leave with it.
+	perFault = 8.0
+)

@@ -1,0 +1,36 @@
+package predict
+
+import (
+	"time"
+
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// How a container is slowed down that writes faster than it can be sent.
+const (
+	// LeastThrottle is with how little it is left, in processors. If that does not help, nothing does.
+	LeastThrottle = 0.01
+	// ThrottleStep is the least by which each step slows it down.
+	ThrottleStep = 0.7
+)
+
+// CatchUpRounds bounds the rounds after all else is prepared.
+const CatchUpRounds = 5
+
+// SwitchoverTime is kept of a migration's time limit for what comes after the rounds.
+const SwitchoverTime = time.Second
+
+// RoundsPolicy is how the rounds of a mode end when a container is frozen for all but its memory for so long.
+func RoundsPolicy(mode migration.Mode, settings migration.Settings, frozen time.Duration) memory.Policy {
+	policy := memory.Policy{
+		Budget: max(settings.DowntimeTarget-frozen, settings.DowntimeTarget/4), Overhead: frozen, MaxRounds: settings.MaxRounds,
+	}
+	if mode == migration.Hybrid {
+		policy.Patience = 1 // what is left follows; more rounds only send it again
+	}
+	if settings.Timeout > 0 {
+		policy.Timeout = max(settings.Timeout-SwitchoverTime, settings.Timeout/2)
+	}
+	return policy
+}

@@ -1,0 +1,149 @@
+package predict
+
+import (
+	"math"
+	"time"
+
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// Overhead is how long a container is frozen for all but its memory and the round trip, as the rounds take it.
+const Overhead = 40 * time.Millisecond
+
+// Interval is what is expected, and what is possible: nine of ten are between Low and High.
+type Interval struct {
+	Low      float64 `json:"low"`
+	Expected float64 `json:"expected"`
+	High     float64 `json:"high"`
+}
+
+// Prediction is what a migration would cost in a mode.
+type Prediction struct {
+	Mode     migration.Mode `json:"mode"`
+	Possible bool           `json:"possible"`
+	Why      string         `json:"why,omitempty"` // it is not
+
+	Downtime     Interval `json:"downtime_seconds"`
+	Interruption Interval `json:"interruption_seconds"` // as a client sees it
+	Handoff      Interval `json:"handoff_seconds"`
+	Total        Interval `json:"total_seconds"`
+	Bytes        Interval `json:"bytes"`
+	FrozenBytes  Interval `json:"frozen_bytes"` // of these, in the freeze
+
+	SourceCPU    Interval `json:"source_cpu_seconds"`
+	TargetCPU    Interval `json:"target_cpu_seconds"`
+	TargetMemory Interval `json:"target_memory_bytes"` // at most, beside the container itself
+	Split        Interval `json:"split_seconds"`       // its state is on two nodes
+	Waiting      Interval `json:"waiting_seconds"`     // its threads wait for pages after the handover, together
+
+	Converges bool   `json:"converges"`
+	Risk      string `json:"risk"`
+	Use       Use    `json:"use"`
+}
+
+// Use are the settings that it would use.
+type Use struct {
+	Rounds  int     `json:"rounds"`
+	Codec   string  `json:"codec"`
+	Streams int     `json:"streams"`
+	CPUs    float64 `json:"throttled_to_cpus"` // 0: it is not
+}
+
+// Of predicts one mode.
+func Of(in Input, mode migration.Mode) Prediction {
+	in = in.sane()
+	expected := newModel(in, leaning{1, 1, 1, 1})
+	better, worse := leanings(in)
+	low, high, middle := newModel(in, better).of(mode), newModel(in, worse).of(mode), expected.of(mode)
+	interval := func(of func(outcome) float64) Interval {
+		a, b, c := of(low), of(middle), of(high)
+		return Interval{Low: min(a, b, c), Expected: b, High: max(a, b, c)}
+	}
+	p := Prediction{Mode: mode, Possible: true, Converges: middle.converges}
+	p.Downtime = interval(func(o outcome) float64 { return o.downtime })
+	p.Interruption = interval(func(o outcome) float64 { return o.downtime + in.Link.RTTSeconds })
+	p.Interruption.High += in.Link.RTTSeconds/2 + in.Link.JitterSeconds
+	p.Handoff = interval(func(o outcome) float64 { return o.handoff })
+	p.Total = interval(func(o outcome) float64 { return o.total })
+	p.Bytes = interval(func(o outcome) float64 { return o.bytes })
+	p.FrozenBytes = interval(func(o outcome) float64 { return o.frozen })
+	p.SourceCPU = interval(func(o outcome) float64 { return o.sourceCPU })
+	p.TargetCPU = interval(func(o outcome) float64 { return o.targetCPU })
+	p.TargetMemory = interval(func(o outcome) float64 { return o.targetMemory })
+	p.Split = interval(func(o outcome) float64 { return o.split })
+	p.Waiting = interval(func(o outcome) float64 { return o.waiting })
+	p.Waiting.Low, p.Waiting.High = p.Waiting.Low/3, min(p.Waiting.High*4, p.Split.High*float64(max(1, in.Container.Threads)))
+	p.Waiting.High = max(p.Waiting.High, p.Waiting.Expected)
+	p.Use = Use{Rounds: middle.rounds, Codec: expected.codec.Codec.String(), Streams: streams(in), CPUs: middle.cpus}
+	p.Risk = risk(p)
+	if why := impossible(in, mode); why != "" {
+		p.Possible, p.Why = false, why
+	}
+	return p
+}
+
+// impossible says why a mode cannot be, or must not.
+func impossible(in Input, mode migration.Mode) string {
+	switch {
+	case mode == migration.Restart:
+		return in.Container.RestartImpossible
+	case in.Container.CheckpointImpossible != "":
+		return in.Container.CheckpointImpossible
+	case in.Demands.NoPostCopy && splits(mode):
+		return "its state would be on two nodes for a while"
+	}
+	return ""
+}
+
+func splits(mode migration.Mode) bool { return mode == migration.PostCopy || mode == migration.Hybrid }
+
+// Modes lists what is predicted.
+func Modes() []migration.Mode {
+	return []migration.Mode{migration.Cold, migration.PreCopy, migration.Hybrid, migration.PostCopy, migration.Restart}
+}
+
+// All predicts every mode.
+func All(in Input) []Prediction {
+	all := make([]Prediction, 0, len(Modes()))
+	for _, mode := range Modes() {
+		all = append(all, Of(in, mode))
+	}
+	return all
+}
+
+// windowBytes is what one connection has under way at most: the window of the receiver (wire.Sysctls).
+const windowBytes = 6 << 20
+
+// streams is how many connections are of use.
+func streams(in Input) int {
+	underWay := in.Link.BandwidthBitsPerSecond / 8 * in.Link.RTTSeconds
+	return int(min(8, max(1, math.Ceil(underWay/windowBytes))))
+}
+
+// leanings take what is uncertain at its better and at its worse end.
+func leanings(in Input) (better, worse leaning) {
+	bandwidth := 0.12 + min(0.3, 5*in.Link.Loss)
+	if rtt := in.Link.RTTSeconds; rtt > 0 {
+		bandwidth += min(0.3, in.Link.JitterSeconds/rtt/2)
+	}
+	switch {
+	case in.Link.BandwidthBitsPerSecond <= 0:
+		bandwidth = 4
+	case in.Link.Seen > 600:
+		bandwidth += 0.3
+	}
+	dirtying := 1.0
+	switch watched := in.Container.Curve.Longest(); {
+	case watched >= 10:
+		dirtying = 0.35
+	case watched >= 1:
+		dirtying = 0.5
+	}
+	content := 0.6
+	if in.Container.SampledPages > 0 {
+		content = 0.02 + 0.5/math.Sqrt(float64(in.Container.SampledPages))
+	}
+	better = leaning{bandwidth: 1 + bandwidth, dirtying: 1 - dirtying, costs: 0.6, content: 1 - content}
+	worse = leaning{bandwidth: 1 / (1 + bandwidth), dirtying: 1 + 1.5*dirtying, costs: 2.5, content: 1 + content}
+	return better, worse
+}

@@ -1,0 +1,182 @@
+package predict
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// programs are those of the grid, of so many pages each.
+func programs(pages float64) map[string]program {
+	n := int(pages)
+	return map[string]program{
+		"idle":      groups{},
+		"trickle":   groups{{n, 50 / pages}},
+		"hot tenth": groups{{n / 10, 20}, {n - n/10, 0.001}},
+		"uniform":   groups{{n, 0.2}},
+		"all":       groups{{n, 5}},
+		"cycle":     cycle{pages / 6, pages / 12},
+		"two":       groups{{n / 50, 10}, {n / 5, 0.1}, {n / 2, 0.005}},
+		"bursts":    bursts{groups{{n / 20, 3}}},
+	}
+}
+
+// TestAgainstSimulation compares what is predicted with what happens to pages in a simulation, over a grid of programs, links,
+// sizes, contents and modes. What is off by less than 30 ms does not count, as nobody notices.
+func TestAgainstSimulation(t *testing.T) {
+	var downtime, total []float64
+	covered, all := 0, 0
+	seed := uint64(0)
+	for _, pages := range []float64{2000, 16000} {
+		for name, p := range programs(pages) {
+			for _, link := range [][2]float64{{5e6, 0.05}, {20e6, 0.1}, {100e6, 0.02}, {1e9, 0.0004}, {10e9, 0.0001}} {
+				for _, ratio := range []float64{1, 0.4} {
+					for _, watched := range []float64{1, 10} {
+						seed++
+						s := simulated(p, pages, link[0], link[1], ratio, watched, seed)
+						for _, mode := range []migration.Mode{migration.Cold, migration.PreCopy, migration.Hybrid, migration.PostCopy} {
+							s.stats = nil
+							predicted := Of(s.in, mode)
+							d, all4 := s.run(mode)
+							e1, e2 := off(predicted.Downtime.Expected, d), off(predicted.Total.Expected, all4)
+							if e1 > 1 || e2 > 1 {
+								t.Logf("%s, %.0f pages, %.0f Mbit/s, ratio %.1f, watched %.0f s, %s: downtime %.3f, was %.3f; total %.2f, was %.2f",
+									name, pages, link[0]/1e6, ratio, watched, mode, predicted.Downtime.Expected, d, predicted.Total.Expected, all4)
+							}
+							downtime, total = append(downtime, e1), append(total, e2)
+							if all++; d >= predicted.Downtime.Low && d <= predicted.Downtime.High {
+								covered++
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	for what, errors := range map[string][]float64{"downtime": downtime, "total time": total} {
+		slices.Sort(errors)
+		median, p90 := errors[len(errors)/2], errors[len(errors)*9/10]
+		t.Logf("%s: %d runs, off by %.1f %% in the median, by %.1f %% in nine of ten", what, len(errors), median*100, p90*100)
+		if median > 0.2 || p90 > 0.5 {
+			t.Errorf("%s: off by %.0f %% in the median, by %.0f %% in nine of ten; want at most 20 and 50", what, median*100, p90*100)
+		}
+	}
+	if share := float64(covered) / float64(all); share < 0.9 {
+		t.Errorf("%.0f %% of the downtimes are in their interval, want 90", share*100)
+	}
+}
+
+// off is by how much a prediction is wrong, as a share of what was measured.
+func off(predicted, measured float64) float64 {
+	difference := math.Abs(predicted - measured)
+	if difference <= 0.03 {
+		return 0
+	}
+	return difference / measured
+}
+
+func TestCurve(t *testing.T) {
+	c := Curve{{0.1, 1000}, {1, 10000}, {10, 40000}}
+	for _, one := range []struct{ seconds, want float64 }{
+		{0, 0}, {0.01, 100}, {0.1, 1000}, {0.5, 5000}, {1, 10000}, {10, 40000},
+	} {
+		if got := c.Within(one.seconds, 1e9); math.Abs(got-one.want) > 1e-6*one.want {
+			t.Errorf("within %g s: %g, want %g", one.seconds, got, one.want)
+		}
+	}
+	before := 0.0
+	for seconds := 0.001; seconds < 1e4; seconds *= 1.1 {
+		now := c.Within(seconds, 70000)
+		if now < before || now > 70000 {
+			t.Fatalf("within %g s: %g after %g", seconds, now, before)
+		}
+		before = now
+	}
+	for _, odd := range []Curve{nil, {{0, 5}}, {{1, math.NaN()}}, {{1, 0}, {10, 0}}, {{math.NaN(), 1}, {-1, 3}}} {
+		if got := odd.Within(5, 100); got != 0 {
+			t.Errorf("%v: %g, want none", odd, got)
+		}
+	}
+}
+
+// TestChoice tells what is chosen for some containers, in words.
+func TestChoice(t *testing.T) {
+	const pages = 16000
+	all := programs(pages)
+	for _, one := range []struct {
+		name    string
+		program program
+		bits    float64
+		rtt     float64
+		change  func(*Input)
+		want    migration.Mode
+	}{
+		{"idle", all["idle"], 100e6, 0.02, nil, migration.PreCopy},
+		{"tiny", groups{}, 1e9, 0.0004, func(in *Input) { in.Container.PrivateBytes = 300e3 }, migration.Cold},
+		{"writes all faster than the link", all["all"], 20e6, 0.05, nil, migration.PostCopy},
+		{"the same, never split", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.NoPostCopy = true }, migration.Cold},
+		{"the same, a long freeze is allowed", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.Settings.DowntimeTarget = 1000e9 }, migration.Cold},
+		{"few bytes", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.MaxBytes = 67e6; in.Demands.NoPostCopy = true }, migration.Cold},
+		{"soon", all["idle"], 20e6, 0.05, func(in *Input) { in.Demands.Deadline = 8e9 }, migration.PostCopy},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			in := simulated(one.program, pages, one.bits, one.rtt, 1, 10, 1).in
+			if one.change != nil {
+				one.change(&in)
+			}
+			choice, err := Choose(All(in), in.Demands)
+			if err != nil || choice.Mode != one.want {
+				t.Errorf("chosen: %s (%v), want %s; %q", choice.Mode, err, one.want, choice.Why)
+			}
+			if len(choice.Why) == 0 {
+				t.Error("nobody says why")
+			}
+		})
+	}
+}
+
+func TestNothingIsPossible(t *testing.T) {
+	in := simulated(groups{}, 16000, 20e6, 0.05, 1, 10, 1).in
+	in.Demands.MaxBytes = 1e6
+	if choice, err := Choose(All(in), in.Demands); err == nil {
+		t.Errorf("%s was chosen to send 64 MB in 1", choice.Mode)
+	}
+	in.Demands.MaxBytes, in.Container.CheckpointImpossible = 0, "io_uring"
+	if choice, err := Choose(All(in), in.Demands); err == nil {
+		t.Errorf("%s was chosen for what cannot be dumped: a restart is for its user to decide", choice.Mode)
+	}
+}
+
+func TestBetter(t *testing.T) {
+	in := simulated(groups{}, 16000, 20e6, 0.05, 1, 10, 1).in
+	in.Container.MissingLayerBytes = 50e6
+	got := Better(in, Of(in, migration.PreCopy))
+	if len(got) != 2 || got[0][:11] != "stage ahead" {
+		t.Errorf("what would make it better: %q, want staging of all and of the layers", got)
+	}
+}
+
+// FuzzPredict: whatever is measured, what is predicted is finite, not negative and in order.
+func FuzzPredict(f *testing.F) {
+	f.Add(int64(1<<30), 1e6, 1e8, 0.02, 0.5, 0.1)
+	f.Add(int64(0), 0.0, 0.0, 0.0, 0.0, 0.0)
+	f.Add(int64(-5), math.NaN(), math.Inf(1), -1.0, 7.0, -3.0)
+	f.Fuzz(func(t *testing.T, bytes int64, dirtied, bits, rtt, ratio, zero float64) {
+		in := Input{
+			Container: Container{PrivateBytes: bytes, Curve: Curve{{0.1, dirtied}, {1, dirtied * 2}}, Ratio: ratio, ZeroShare: zero, SampledPages: 10},
+			Link:      Link{BandwidthBitsPerSecond: bits, RTTSeconds: rtt},
+		}
+		for _, p := range All(in) {
+			for i, one := range []Interval{p.Downtime, p.Interruption, p.Handoff, p.Total, p.Bytes, p.Split, p.Waiting, p.SourceCPU} {
+				if !(one.Low >= 0 && one.Low <= one.Expected && one.Expected <= one.High) || math.IsInf(one.High, 0) {
+					t.Errorf("%s: metric %d: %+v", p.Mode, i, one)
+				}
+			}
+		}
+		_, _ = Choose(All(in), in.Demands)
+		_ = fmt.Sprint(Better(in, Of(in, migration.PreCopy)))
+	})
+}
