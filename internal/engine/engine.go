@@ -174,7 +174,7 @@ type Engine interface {
 	// not stay, a missing feature, and so on.
 	Reserve(ctx context.Context, definition Definition) ([]Problem, error)
 	// Arrive prepares a container that will be restored here: all that can be done before its state is here is done
-	// when it returns. The image's layers must be here, and netns must be the path of its network namespace.
+	// when it returns. netns must be the path of its network namespace. The image's layers may come later, but before Restore.
 	Arrive(ctx context.Context, definition Definition, netns string) (Arrival, error)
 	// Arrived tells what became of an arrival, also after the agent crashed. It ends an arrival whose agent is gone
 	// before it answers, so that NeverRan is final.

@@ -136,11 +136,9 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := a.makeImages(); err != nil {
 		return err
 	}
-	// runc makes mount points in the root file system now. The writable directory that they would be made in must stay
-	// empty, for what is to come: so it gets another one here, and CRIU gets the real one at last.
-	scratch := a.files.scratch()
-	err = a.engine.mountRoot(a.definition, filepath.Join(scratch, "upper"), filepath.Join(scratch, "work"))
-	if err != nil {
+	// runc makes mount points in the root file system now, which come with the writable directory. So it gets an empty one,
+	// and CRIU gets the real one at last: until then nothing needs the image's layers.
+	if err := mountScratch(a.files.rootfs()); err != nil {
 		return err
 	}
 	if a.gate, err = criu.ListenGate(a.files.gate()); err != nil {
@@ -311,7 +309,7 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	if err := checkPrivate(a.files); err != nil {
 		return fail(err)
 	}
-	if err := a.engine.mountRoot(a.definition, a.files.upper(), a.files.work()); err != nil {
+	if err := a.engine.mountRoot(a.definition); err != nil {
 		return fail(err)
 	}
 	resumed, err := a.goOn(ctx, beforeResume)

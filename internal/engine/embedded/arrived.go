@@ -10,7 +10,6 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -116,7 +115,7 @@ func (e *Engine) discard(ctx context.Context, place container) error {
 func (e *Engine) settleArrival(ctx context.Context, place container) error {
 	err := awaitRecord(ctx, place)
 	if err == nil {
-		err = errors.Join(unmount(place.images()), files.RemoveTree(place.scratch()))
+		err = unmount(place.images())
 	}
 	if err == nil {
 		err = kernel.RemoveDurable(place.arrival())

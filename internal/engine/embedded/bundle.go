@@ -87,8 +87,9 @@ func (e *Engine) resolvConf() (string, error) {
 	return kept.String(), scanner.Err()
 }
 
-// mountRoot mounts a container's root file system with the given writable directory.
-func (e *Engine) mountRoot(d engine.Definition, upper, work string) error {
+// mountRoot mounts a container's root file system.
+func (e *Engine) mountRoot(d engine.Definition) error {
+	place := e.paths.of(d.ID)
 	layers := make([]string, len(d.Layers))
 	for i, id := range d.Layers {
 		path, err := e.config.Images.LayerPath(id)
@@ -97,7 +98,7 @@ func (e *Engine) mountRoot(d engine.Definition, upper, work string) error {
 		}
 		layers[i] = path
 	}
-	return overlay{layers: layers, upper: upper, work: work, target: e.paths.of(d.ID).rootfs()}.mount()
+	return overlay{layers: layers, upper: place.upper(), work: place.work(), target: place.rootfs()}.mount()
 }
 
 // saveSpec writes a container's OCI specification.

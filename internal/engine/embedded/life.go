@@ -95,7 +95,7 @@ func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definiti
 	steps := []func() error{
 		func() error { return removeIfThere(place.lost()) },
 		func() error { return freshDev(place) },
-		func() error { return e.mountRoot(d, place.upper(), place.work()) },
+		func() error { return e.mountRoot(d) },
 		func() error { return mountMemories(place, d) },
 		func() error { return e.refreshSpec(d) },
 		func() error { return e.launch(ctx, place, job{Terminal: d.TTY, Attended: attended}) },

@@ -138,3 +138,28 @@ func TestMoveReserve(t *testing.T) {
 	move(t, b, a, d.ID)
 	stillGood(t, a, d.ID)
 }
+
+// TestArriveBeforeLayers: an arrival waits for its image like for its state, and is not resumed without it.
+func TestArriveBeforeLayers(t *testing.T) {
+	n := newTestNode(t)
+	const absent = "sha256:00000000000000000000000000000000000000000000000000000000000000bb"
+	d := definition(t, "/bin/sh")
+	d.Layers = append(d.Layers, absent)
+	arrival, err := n.Arrive(t.Context(), d, newNetns(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arrival.Close()
+	for _, name := range privateMounts() { // as if the source's had come
+		if err := os.WriteFile(n.paths.of(d.ID).private()+"/"+name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	never := func() error { t.Error("it was about to be resumed"); return nil }
+	if _, err := arrival.Restore(t.Context(), never); err == nil || !strings.Contains(err.Error(), absent) {
+		t.Errorf("restored without a layer: %v", err)
+	}
+	if err := n.Discard(t.Context(), d.ID); err != nil {
+		t.Error(err)
+	}
+}

@@ -127,3 +127,15 @@ func mountMemory(path string) error {
 	}
 	return nil
 }
+
+// mountScratch makes an empty directory in memory in which another program may make a few names.
+func mountScratch(path string) error {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return fmt.Errorf("make directory %s: %w", path, err)
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", path, "tmpfs", flags, "mode=0755,size=1m,nr_inodes=16k"); err != nil {
+		return fmt.Errorf("mount memory at %s: %w", path, err)
+	}
+	return nil
+}

@@ -41,7 +41,6 @@ func (c container) record() string     { return filepath.Join(c.dir(), "record.j
 func (c container) spec() string       { return filepath.Join(c.dir(), "config.json") }
 func (c container) upper() string      { return filepath.Join(c.dir(), "upper") }
 func (c container) work() string       { return filepath.Join(c.dir(), "work") }
-func (c container) scratch() string    { return filepath.Join(c.dir(), "scratch") }
 func (c container) private() string    { return filepath.Join(c.dir(), "private") }
 func (c container) log() string        { return filepath.Join(c.private(), "log") }
 func (c container) arrival() string    { return filepath.Join(c.dir(), "arrival.json") }
