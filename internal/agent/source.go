@@ -53,7 +53,7 @@ type source struct {
 	aimable    *network.Hold   // that the target may have aimed at itself; nil: none
 	early      chan *wire.Conn // to the target, made while it is asked; nil: dialSession makes one
 	unmeasured bool            // data: that is left to the prepare
-	layers     *transfer       // of image layers; nil: the target had all
+	layers     *comingLayers   // of the image; nil: the target had all
 }
 
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node, settings migration.Settings) *source {
@@ -85,10 +85,7 @@ func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, er
 	case migration.StepStage:
 		return time.Time{}, s.stage(ctx)
 	case migration.StepRounds:
-		if s.restarts() {
-			return time.Time{}, s.checkpoints(ctx)
-		}
-		return time.Time{}, s.rounds(ctx)
+		return time.Time{}, s.besideLayers(ctx, s.rounds)
 	case migration.StepPrepare:
 		return time.Time{}, s.prepare(ctx)
 	case migration.StepHold:
@@ -216,6 +213,7 @@ func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error)
 }
 
 func (s *source) ended(result migration.Finish) {
+	s.endLayers()
 	s.mu.Lock()
 	data := s.data
 	s.mu.Unlock()

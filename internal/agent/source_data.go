@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// stage opens the data connection, measures it, and has the target get the layers that it has not.
+// stage opens the data connection, measures it, and has the target begin to get the layers that it has not.
 func (s *source) stage(ctx context.Context) error {
 	if err := s.openData(ctx); err != nil {
 		return err
@@ -24,9 +24,7 @@ func (s *source) stage(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.bringImage(ctx); err != nil {
-		return fmt.Errorf("bring the image: %w", err)
-	}
+	s.beginLayers()
 	if err := s.stageBase(ctx); err != nil {
 		return fmt.Errorf("take over what was staged: %w", err)
 	}
@@ -118,34 +116,6 @@ func (s *source) warm(ctx context.Context) error {
 	if err == nil {
 		s.move.tracker.clock(link.Clock)
 	}
-	return err
-}
-
-// lacksImage tells whether the target has not all of the image.
-func (s *source) lacksImage() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reservation.GetMissingImage() || len(s.reservation.GetMissingLayers()) > 0
-}
-
-// bringImage has the target get what it has not of the image, from whomever it is nearest.
-func (s *source) bringImage(ctx context.Context) error {
-	if !s.lacksImage() {
-		return nil
-	}
-	link := s.move.tracker.linkSeen().BandwidthBitsPerSecond
-	if limit := s.settings.get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
-		link = limit
-	}
-	outgoing := &transfer{id: s.id(), node: s.target.Name, limiter: &s.limiter, sent: s.move.tracker.transferred}
-	s.mu.Lock()
-	s.layers = outgoing
-	s.mu.Unlock()
-	layers, err := s.agent.bringImage(ctx, bringing{
-		node: s.target, image: s.definition.ImageID, layers: s.definition.Layers, transfer: outgoing, bandwidth: link,
-		progress: s.move.tracker.broughtLayers,
-	})
-	s.move.tracker.broughtLayers(layers)
 	return err
 }
 

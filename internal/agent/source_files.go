@@ -55,9 +55,9 @@ func (s *source) makeFiles(ctx context.Context) error {
 // filesDir is for what is known of files that were sent: it may be much, and is of no use to another agent.
 func (s *source) filesDir() string { return s.agent.moves.dir(s.id()) }
 
-// openFiles opens the connection for rounds.
+// openFiles opens the connection for rounds, if there is none.
 func (s *source) openFiles(ctx context.Context) error {
-	if err := s.makeFiles(ctx); err != nil {
+	if err := s.makeFiles(ctx); err != nil || s.files.data != nil {
 		return err
 	}
 	data, err := s.dialData(ctx, purposeFiles, s.agent.cores)

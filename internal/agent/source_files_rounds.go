@@ -22,7 +22,7 @@ func (s *source) copyFiles(ctx context.Context) error {
 	if err := s.openFiles(ctx); err != nil {
 		return fmt.Errorf("open a connection for files to %s: %w", s.target.Name, err)
 	}
-	began, useless, before := time.Now(), 0, time.Duration(0)
+	began, useless, before, ahead := time.Now(), 0, time.Duration(0), len(s.files.history)
 	for {
 		if _, err := s.files.round(ctx); err != nil {
 			return err
@@ -42,7 +42,7 @@ func (s *source) copyFiles(ctx context.Context) error {
 			return nil
 		case useless >= fileRoundsPatience:
 			why = "more rounds do not make it less"
-		case settings.MaxRounds > 0 && rounds >= settings.MaxRounds:
+		case settings.MaxRounds > 0 && rounds-ahead >= settings.MaxRounds:
 			why = "that many were allowed"
 		case settings.Timeout > 0 && time.Since(began) > settings.Timeout/2:
 			why = "half of the time that is allowed is over"

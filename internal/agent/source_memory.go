@@ -23,6 +23,7 @@ type memorySource struct {
 	tracker  *tracker
 	throttle *throttle
 	since    int  // the first round since the container was throttled last
+	ahead    int  // rounds that were done while layers came, on which nothing is decided
 	fits     bool // the rounds ended because what was left fitted the downtime that is wanted
 	history  []memory.RoundStats
 	sent     func() stream.Counters
@@ -42,21 +43,21 @@ var errNotConverging = errors.New("the container writes its memory faster than i
 // rounds sends the memory while the container runs, again and again what was written meanwhile, until the rest fits the
 // downtime that is wanted.
 func (s *source) rounds(ctx context.Context) error {
-	defer s.guard(ctx)()
+	if s.restarts() {
+		return s.checkpoints(ctx)
+	}
+	defer s.turn.may(nil)
+	if err := s.copyAhead(ctx); err != nil {
+		return err
+	}
 	if err := s.copyFiles(ctx); err != nil {
 		return err
 	}
-	if err := s.openPages(ctx); err != nil {
+	if err := s.openMemory(ctx); err != nil {
 		return err
 	}
-	m := s.newMemorySource()
-	s.memory = m
+	m := s.memory
 	m.throttle.watch(ctx)
-	if s.move.tracker.spec.Mode == migration.PostCopy {
-		m.pages.Leave() // only what cannot follow is sent
-	}
-	s.turn.may(m.pages)
-	defer s.turn.may(nil)
 	for {
 		stats, err := m.round(ctx, m.pages.Round)
 		if err == nil {
@@ -77,6 +78,22 @@ func (s *source) rounds(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// openMemory begins to look at the container's memory, if that has not begun.
+func (s *source) openMemory(ctx context.Context) error {
+	if s.memory != nil {
+		return nil
+	}
+	if err := s.openPages(ctx); err != nil {
+		return err
+	}
+	s.memory = s.newMemorySource()
+	if s.move.tracker.spec.Mode == migration.PostCopy {
+		s.memory.pages.Leave() // only what cannot follow is sent
+	}
+	s.turn.may(s.memory.pages)
+	return nil
 }
 
 // act does what a decision says, and tells whether the rounds are over.
@@ -182,22 +199,23 @@ func (m *memorySource) wireBytes() uint64 { return m.sent().Sent[kindPages].Wire
 
 // decide tells what comes after the rounds so far.
 func (m *memorySource) decide() memory.Decision {
+	ahead := min(m.ahead, len(m.history)-1)
 	link := m.tracker.linkSeen()
 	frozen := predict.Overhead + m.files() + time.Duration(link.RTTSeconds*float64(time.Second))
 	policy := predict.RoundsPolicy(m.mode, m.settings.get(), frozen)
-	policy.Since = m.since
+	policy.Since = max(m.since-ahead, 0)
 	if patience := m.throttle.patience(); patience > 0 {
 		policy.Patience = patience
 	}
-	return memory.Decide(m.history, m.carries(), policy)
+	return memory.Decide(m.history[ahead:], m.carries(), policy)
 }
 
 // bytesPerSecond is how much gets through: what the link took when it was the limit, or what it was measured to carry if it
-// never was.
+// never was. What it took beside layers may be a part of that: they are there before the freeze.
 func (s *source) bytesPerSecond() float64 {
 	bits := s.linkSeen()
-	if bits == 0 {
-		bits = s.move.tracker.linkSeen().BandwidthBitsPerSecond
+	if measured := s.move.tracker.linkSeen().BandwidthBitsPerSecond; bits == 0 || s.layers != nil {
+		bits = max(bits, measured)
 	}
 	if limit := s.settings.get().BandwidthLimit; limit > 0 {
 		bits = min(bits, limit)

@@ -62,18 +62,25 @@ func (a *Agent) restartRemedy(ctx context.Context, id string, problems []engine.
 
 // checkpoints copies the files while the container runs: as often as was asked for, or as helps.
 func (s *source) checkpoints(ctx context.Context) error {
-	defer s.guard(ctx)()
 	wanted := s.settings.get().Checkpoints
 	switch {
 	case wanted == migration.NoCheckpoints:
 		return s.makeFiles(ctx)
 	case wanted == 0:
+		if err := s.copyAhead(ctx); err != nil {
+			return err
+		}
 		return s.copyFiles(ctx)
 	}
 	if err := s.openFiles(ctx); err != nil {
 		return fmt.Errorf("open a connection for files to %s: %w", s.target.Name, err)
 	}
 	for n := range wanted {
+		if n == wanted-1 { // it stops soon after the last of them
+			if err := s.awaitLayers(ctx); err != nil {
+				return err
+			}
+		}
 		if _, err := s.files.round(ctx); err != nil {
 			return err
 		}

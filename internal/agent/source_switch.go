@@ -15,6 +15,9 @@ import (
 
 // prepare does all that a dump needs and that takes time.
 func (s *source) prepare(ctx context.Context) error {
+	if err := s.awaitLayers(ctx); err != nil {
+		return err
+	}
 	if s.restarts() {
 		return s.prepareStop(ctx)
 	}

@@ -61,6 +61,13 @@ func (t *tracker) expect(bytes int64) {
 	t.total = bytes
 }
 
+// expectMore notes that more bytes may travel than were expected.
+func (t *tracker) expectMore(bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.total += bytes
+}
+
 // volumes notes what becomes of the container's volumes.
 func (t *tracker) volumes(moved []migration.VolumeMoved) {
 	t.mu.Lock()

@@ -1,0 +1,189 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// comingLayers are the layers of the image on their way to the target, beside all else that comes before the freeze. Nothing at the
+// target needs them before the restore.
+type comingLayers struct {
+	transfer *transfer
+	cancel   context.CancelFunc
+	done     chan struct{} // closed when they are there, or cannot be brought
+	err      error         // why not, when done
+}
+
+// faultLayers can happen while layers come: there is no step of this name.
+const faultLayers = "layers"
+
+// lacksImage tells whether the target has not all of the image.
+func (s *source) lacksImage() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reservation.GetMissingImage() || len(s.reservation.GetMissingLayers()) > 0
+}
+
+// beginLayers has the target get what it has not of the image, from whomever it is nearest, and does not wait for it.
+func (s *source) beginLayers() {
+	if !s.lacksImage() {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.agent.ctx)
+	coming := &comingLayers{
+		transfer: &transfer{id: s.id(), node: s.target.Name, limiter: &s.limiter, sent: s.move.tracker.transferred},
+		cancel:   cancel, done: make(chan struct{}),
+	}
+	s.mu.Lock()
+	s.layers = coming
+	s.mu.Unlock()
+	s.move.tracker.expectMore(s.lackedBytes())
+	go func() {
+		defer close(coming.done)
+		if err := s.bringLayers(ctx, coming.transfer); err != nil {
+			coming.err = fmt.Errorf("bring the image: %w", err)
+		}
+	}()
+}
+
+// lackedBytes is what the target lacks of the image, as it is sent.
+func (s *source) lackedBytes() (bytes int64) {
+	for _, layer := range s.agent.layersHere(s.definition.Layers) {
+		if slices.Contains(s.reservation.GetMissingLayers(), layer.DiffId) {
+			bytes += layer.StoredBytes
+		}
+	}
+	return bytes
+}
+
+func (s *source) bringLayers(ctx context.Context, outgoing *transfer) error {
+	if err := s.move.fault(ctx, faultLayers, "before"); err != nil {
+		return err
+	}
+	link := s.move.tracker.linkSeen().BandwidthBitsPerSecond
+	if limit := s.settings.get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
+		link = limit
+	}
+	layers, err := s.agent.bringImage(ctx, bringing{
+		node: s.target, image: s.definition.ImageID, layers: s.definition.Layers, transfer: outgoing, bandwidth: link,
+		progress: s.move.tracker.broughtLayers,
+	})
+	s.move.tracker.broughtLayers(layers)
+	return err
+}
+
+// endLayers gives up what is still on its way. What has come stays there: it is whole.
+func (s *source) endLayers() {
+	if s.layers != nil {
+		s.layers.cancel()
+	}
+}
+
+// layersCome tells whether layers are still on their way.
+func (s *source) layersCome() bool {
+	if s.layers == nil {
+		return false
+	}
+	select {
+	case <-s.layers.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// awaitLayers waits until the target has all of the image.
+func (s *source) awaitLayers(ctx context.Context) error {
+	if s.layers == nil {
+		return nil
+	}
+	began := time.Now()
+	if err := waitFor(ctx, s.layers.done); err != nil {
+		return err
+	}
+	if waited := time.Since(began); waited > waitWorthTelling {
+		s.move.tracker.decided(fmt.Sprintf("waited %s for layers of the image, and all else that comes before was done", waited.Round(waitWorthTelling)))
+	}
+	return s.layers.err
+}
+
+const waitWorthTelling = 100 * time.Millisecond
+
+// besideLayers does what can be done while layers come, and gives it up if they cannot be brought.
+func (s *source) besideLayers(ctx context.Context, do func(context.Context) error) error {
+	defer s.guard(ctx)()
+	if s.layers == nil {
+		return do(ctx)
+	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	go func() {
+		if waitFor(ctx, s.layers.done) == nil && s.layers.err != nil {
+			giveUp(s.layers.err)
+		}
+	}()
+	defer context.AfterFunc(ctx, func() { // whoever waits for the target, or for the link, waits no longer
+		s.closePages(context.Cause(ctx))
+		s.closeFiles()
+	})()
+	err := do(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// copyAhead brings files, and memory if it moves, to the target while layers come, and keeps them up to date there. It decides
+// nothing: what it sees of the link, it shares with the layers. Afterwards less is left for the rounds that count.
+func (s *source) copyAhead(ctx context.Context) error {
+	if !s.layersCome() {
+		return nil
+	}
+	if err := s.openFiles(ctx); err != nil {
+		return err
+	}
+	for pace := (pacer{}); s.layersCome(); {
+		began := time.Now()
+		if _, err := s.files.round(ctx); err != nil {
+			return err
+		}
+		if !s.restarts() && s.layersCome() {
+			if err := s.memoryAhead(ctx); err != nil {
+				return err
+			}
+		}
+		pace.did(began, time.Now())
+		if err := s.awaitTurn(ctx, pace); err != nil {
+			return err
+		}
+	}
+	if s.memory != nil {
+		s.memory.ahead = len(s.memory.history)
+	}
+	return s.awaitLayers(ctx)
+}
+
+// memoryAhead does a round of memory while layers come.
+func (s *source) memoryAhead(ctx context.Context) error {
+	if err := s.openMemory(ctx); err != nil {
+		return err
+	}
+	_, err := s.memory.round(ctx, s.memory.pages.Round)
+	return err
+}
+
+// awaitTurn waits until the next round beside layers is due, or they are there.
+func (s *source) awaitTurn(ctx context.Context, pace pacer) error {
+	due := time.NewTimer(time.Until(pace.next))
+	defer due.Stop()
+	select {
+	case <-due.C:
+		return nil
+	case <-s.layers.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
