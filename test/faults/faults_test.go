@@ -168,6 +168,9 @@ func (w *world) suffer(t *testing.T, f fault) {
 		node = to
 	}
 	w.meet(t)
+	if f.lacksImage() {
+		w.forgetImage(t, to)
+	}
 	if f.kind == stepFails {
 		w.set(t, node, f.point(), agent.FaultFail)
 	} else {
@@ -186,6 +189,9 @@ func (w *world) suffer(t *testing.T, f fault) {
 		w.happen(t, f, from, to, id)
 	}
 	w.settle(t, id)
+	if f.lacksImage() {
+		w.loadRedis(t, to) // as it was
+	}
 	w.inOrder(t)
 	w.unset(t)
 	w.reportsTell(t, f, from, to, id)
