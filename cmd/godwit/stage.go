@@ -191,9 +191,10 @@ func printStages(w io.Writer, list []migration.Stage) error {
 func newStageRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm CONTAINER NODE",
-		Short: "Remove a copy; the container runs on",
+		Short: "Remove a copy, or end the staging of one; the container runs on",
 		Long: "Remove ends a copy and gives its memory back. NODE is the other node: where the copy is, or, on the node that has it,\n" +
-			"where the container is.",
+			"where the container is. Layers that are on their way there (stage --layers-only, run --stage-to) come no more; those that\n" +
+			"are there stay until the image is removed.",
 		Example: "  godwit stage rm web b",
 		Args:    usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,7 +20,10 @@ type layerStage struct {
 	node       identity.Node
 	limiter    stream.Limiter
 	rate       float64
-	done       chan struct{}
+
+	ctx    context.Context //nolint:containedctx // Its own life: it outlives the call that begins it.
+	cancel context.CancelCauseFunc
+	done   chan struct{}
 
 	mu     sync.Mutex
 	told   migration.Stage
@@ -39,6 +42,7 @@ func (s *stages) beginLayers(definition engine.Definition, node identity.Node, r
 			Target: node.Name, State: migration.StageLayers, Started: time.Now().UTC(),
 		},
 	}
+	l.ctx, l.cancel = context.WithCancelCause(s.agent.ctx)
 	l.limiter.SetRate(rate)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +56,11 @@ func (s *stages) beginLayers(definition engine.Definition, node identity.Node, r
 
 func (l *layerStage) run() {
 	defer close(l.done)
-	err := l.work(l.agent.ctx)
+	err := l.work(l.ctx)
+	if cause := context.Cause(l.ctx); err != nil && cause != nil {
+		err = cause
+	}
+	l.cancel(nil)
 	l.mu.Lock()
 	l.told.State, l.told.Error = migration.StageReady, ""
 	if err != nil {
@@ -115,6 +123,29 @@ func (s *stages) layersStaged() []migration.Stage {
 		list = append(list, l.describe())
 	}
 	return list
+}
+
+// dropLayers ends those of a container at a node that are under way, and tells whether there were any. Layers that are whole stay.
+func (s *stages) dropLayers(ctx context.Context, container, node string, why error) (dropped bool, err error) {
+	for _, l := range s.layersOf(container, node) {
+		l.cancel(why)
+		if err := waitFor(ctx, l.done); err != nil {
+			return true, err
+		}
+		dropped = true
+	}
+	return dropped, nil
+}
+
+func (s *stages) layersOf(container, node string) (found []*layerStage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.layers {
+		if l.node.Name == node && called(container, l.definition.ID, l.definition.Name) {
+			found = append(found, l)
+		}
+	}
+	return found
 }
 
 // candidates finds the nodes that a user named as ones to which a container may go.

@@ -101,12 +101,19 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	return reply, nil
 }
 
-// Unstage removes a copy at the node where the container is, or at the one where the copy is.
+// Unstage removes a copy at the node where the container is, or at the one where the copy is. Layers that are on their way come no more.
 func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest) (*api.UnstageReply, error) {
+	dropped, err := s.agent.stages.dropLayers(ctx, request.Container, request.Node, errStageRemoved)
+	if err != nil {
+		return nil, wireError(err)
+	}
 	g, err := s.agent.stages.find(request.Container, request.Node)
 	if err == nil {
 		g.cancel(errStageRemoved)
 		return &api.UnstageReply{}, wireError(waitFor(ctx, g.done))
+	}
+	if dropped {
+		return &api.UnstageReply{}, nil
 	}
 	for _, b := range s.agent.bases.list() {
 		if b.from == request.Node && called(request.Container, b.definition.ID, b.definition.Name) {

@@ -35,6 +35,24 @@ func (c *container) layersReport() (layers *migration.Layers, sent int64) {
 	return r.Layers, r.Bytes.Layers
 }
 
+// layersCancelled has layers be brought so slowly that there is time to end that.
+func (c *container) layersCancelled() {
+	c.t.Helper()
+	must(c.t, c.node, "stage", c.name, c.other(), "--layers-only", "--bandwidth-limit", "100kbit", "--detach")
+	must(c.t, c.node, "stage", "rm", c.name, c.other())
+	staged := c.stages(c.node)
+	if last := staged[len(staged)-1]; last.State != "ended" || !strings.Contains(last.Error, "removed by a user") {
+		c.t.Errorf("layers that a user wanted no more: %+v", last)
+	}
+	if hasLayersImage(c.t, c.other()) {
+		c.t.Error("the image is there although nobody waited for it")
+	}
+	again, err := godwit(c.t.Context(), c.node, "stage", "rm", c.name, c.other())
+	if err != nil || again.code == 0 {
+		c.t.Errorf("ended twice: %v, %+v", err, again)
+	}
+}
+
 // TestLayers: layers are brought when a container starts, when a user wants it, or when it moves; those that are there are not.
 func TestLayers(t *testing.T) {
 	const bulk = 1 << 20
@@ -61,6 +79,7 @@ func TestLayers(t *testing.T) {
 	}
 	c.layersReport()
 	must(t, "b", "image", "rm", layersImage)
+	c.layersCancelled()
 	var s staged
 	if err := json.Unmarshal([]byte(must(t, "a", "stage", c.name, "b", "--layers-only", "--json")), &s); err != nil || s.State != "ready" || s.SentBytes < bulk {
 		t.Errorf("staged: %v: %+v", err, s)
