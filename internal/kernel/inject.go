@@ -205,6 +205,11 @@ func (t *tracee) stop() error {
 	if err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err != nil {
 		return fmt.Errorf("interrupt thread %d: %w", t.tid, err)
 	}
+	return t.awaitStop()
+}
+
+// awaitStop waits for a thread that was interrupted.
+func (t *tracee) awaitStop() error {
 	status, err := t.wait()
 	t.since = time.Now()
 	for err == nil && status>>16 != eventStop {

@@ -59,7 +59,7 @@ func (d *departure) freezeTaken(ctx context.Context) (time.Time, error) {
 		for d.untaken() && end.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
-		at, err := d.group.Freeze(ctx)
+		at, err := d.group.FreezeToMove(ctx)
 		if err != nil {
 			return at, err
 		}

@@ -1,0 +1,260 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A thread reads clocks without entering the kernel, by code that the kernel has mapped into its process (vdso(7)). That code
+// reads the machine's clock first and adds the offset of the time namespace then (Linux, lib/vdso/gettimeofday.c,
+// do_hres_timens). CRIU gives what it restores a time namespace with an offset that makes up for the other machine's clock. A
+// thread that was frozen between the two would add the new offset to the old machine's clock: one reading would be wrong by as
+// much as the clocks differ, and on the same machine it would go back by the length of the freeze. And on a machine with
+// another kernel that code is not there any more. So no thread may be taken along from the middle of it.
+//
+// What is left is a thread that is frozen in a handler of a signal that came in the middle of a reading.
+
+const (
+	// finishPatience is how long threads may take to come to the end of a reading. It takes less than a microsecond, of a
+	// processor that other processes may have.
+	finishPatience = 30 * time.Second
+	// refreezePatience is how long a group may take to be frozen in which threads are held. One that calls execve may wait for
+	// a thread that is held.
+	refreezePatience = time.Second
+	// A held thread runs for so long before it is looked at again.
+	shortestRun, longestRun = 50 * time.Microsecond, 5 * time.Millisecond
+)
+
+var errAlwaysReading = fmt.Errorf("in %s there was no moment at which none of its threads was in the middle of reading a clock", finishPatience)
+
+// vdsoName is how the kernel calls its code in a process's mappings.
+const vdsoName = "[vdso]"
+
+// FreezeToMove freezes the group as Freeze does, at a moment at which none of its threads is in the middle of a reading of a
+// clock, so that they can go on on another machine.
+func (c *Cgroup) FreezeToMove(ctx context.Context) (time.Time, error) {
+	at, err := c.Freeze(ctx)
+	if err != nil {
+		return at, err
+	}
+	reading, err := c.reading(nil)
+	if err == nil && len(reading) == 0 {
+		return at, nil
+	}
+	if err == nil {
+		f := &finish{group: c, held: map[int]*tracee{}}
+		asTracer(func() bool {
+			at, err = f.run(ctx, reading)
+			return f.release()
+		})
+	}
+	if err != nil {
+		return time.Time{}, errors.Join(fmt.Errorf("freeze cgroup %s: %w", c.freeze.dir, err), c.Thaw())
+	}
+	return at, nil
+}
+
+// finish holds threads of a group where they are not reading a clock, until none is.
+type finish struct {
+	group *Cgroup
+	held  map[int]*tracee
+}
+
+// run lets those that are reading finish, while the group is thawed, and freezes it again. Each that was found reading is held
+// from then on, so there are fewer each time.
+func (f *finish) run(ctx context.Context, reading []thread) (time.Time, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, finishPatience, errAlwaysReading)
+	defer cancel()
+	for {
+		if err := f.group.Thaw(); err != nil {
+			return time.Time{}, err
+		}
+		if err := f.hold(ctx, reading); err != nil {
+			return time.Time{}, err
+		}
+		at, err := f.freeze(ctx)
+		if err != nil {
+			return at, err
+		}
+		if reading, err = f.group.reading(f.held); err != nil {
+			return at, err
+		}
+		if len(reading) == 0 && f.release() {
+			return f.group.Freeze(ctx) // the held ones are on their way, within the kernel
+		}
+	}
+}
+
+// freeze freezes the group with the held threads in it, or, if those keep it from that, without.
+func (f *finish) freeze(ctx context.Context) (time.Time, error) {
+	limited, cancel := context.WithTimeout(ctx, refreezePatience)
+	defer cancel()
+	at, err := f.group.Freeze(limited)
+	if err == nil || ctx.Err() != nil || !f.release() {
+		return at, err
+	}
+	return f.group.Freeze(ctx)
+}
+
+// hold stops threads where they are not reading.
+func (f *finish) hold(ctx context.Context, reading []thread) error {
+	reading = slices.DeleteFunc(slices.Clone(reading), func(one thread) bool { return !f.seize(one) })
+	for pause := shortestRun; ; pause = min(pause*2, longestRun) {
+		if err := f.halt(reading); err != nil {
+			return err
+		}
+		reading = slices.DeleteFunc(reading, func(one thread) bool { return f.held[one.tid] == nil || !one.inside() })
+		if len(reading) == 0 {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: thread %d (process %d)", context.Cause(ctx), reading[0].tid, reading[0].pid)
+		}
+		for _, one := range reading {
+			_ = f.held[one.tid].ptrace(unix.PTRACE_CONT, 0, 0) // if it is gone, awaitStop notices
+		}
+		time.Sleep(pause)
+	}
+}
+
+// seize takes a thread. One that has ended, or that somebody else traces, which CRIU would not dump either, is left out.
+func (f *finish) seize(one thread) bool {
+	t := &tracee{pid: one.pid, tid: one.tid}
+	t.seized = t.ptrace(unix.PTRACE_SEIZE, 0, 0) == nil
+	if t.seized {
+		f.held[one.tid] = t
+	}
+	return t.seized
+}
+
+// halt stops threads that run. All are told before it waits for one of them: what takes time is that they get a processor.
+func (f *finish) halt(reading []thread) error {
+	for _, one := range reading {
+		_ = f.held[one.tid].ptrace(unix.PTRACE_INTERRUPT, 0, 0) // as above
+	}
+	for _, one := range reading {
+		err := f.held[one.tid].awaitStop()
+		if errors.Is(err, fs.ErrNotExist) {
+			delete(f.held, one.tid)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release lets go of all held threads and tells whether it could. In a group that is frozen they do not run.
+func (f *finish) release() bool {
+	for tid, t := range f.held {
+		if err := t.release(); err == nil {
+			delete(f.held, tid)
+		}
+	}
+	return len(f.held) == 0
+}
+
+// thread is one that was frozen in the kernel's code.
+type thread struct {
+	pid, tid int
+	code     PageRange
+}
+
+// reading finds the threads of a frozen group that are in the middle of reading a clock, but for those that are held.
+func (c *Cgroup) reading(held map[int]*tracee) ([]thread, error) {
+	pids, err := c.Procs()
+	if err != nil {
+		return nil, err
+	}
+	var found []thread
+	for _, pid := range pids {
+		threads, err := readingIn(pid)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, one := range threads {
+			if held[one.tid] == nil {
+				found = append(found, one)
+			}
+		}
+	}
+	return found, nil
+}
+
+// readingIn finds those of one process. Its mappings are looked at only if a thread was computing when it was frozen.
+func readingIn(pid int) ([]thread, error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, err
+	}
+	var code PageRange
+	var found []thread
+	for _, e := range entries {
+		tid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		at, computing := instructionOf(pid, tid)
+		if !computing {
+			continue
+		}
+		if code.End == 0 {
+			if code, err = vdsoOf(pid); err != nil {
+				return nil, err
+			}
+		}
+		if at >= code.Start && at < code.End {
+			found = append(found, thread{pid: pid, tid: tid, code: code})
+		}
+	}
+	return found, nil
+}
+
+// inside tells whether a stopped thread is in the kernel's code.
+func (t thread) inside() bool {
+	at, computing := instructionOf(t.pid, t.tid)
+	return computing && at >= t.code.Start && at < t.code.End
+}
+
+// instructionOf tells where a stopped thread is, if it is not in a system call (proc_pid_syscall(5)). A system call gives what
+// it has read as a whole.
+func instructionOf(pid, tid int) (at uint64, computing bool) {
+	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(tid), "syscall"))
+	if err != nil {
+		return 0, false // it has ended
+	}
+	fields := strings.Fields(string(line))
+	if len(fields) != 3 || fields[0] != "-1" {
+		return 0, false
+	}
+	at, err = strconv.ParseUint(fields[2], 0, 64)
+	return at, err == nil
+}
+
+// vdsoOf finds the kernel's code in a process. A process need not have it.
+func vdsoOf(pid int) (PageRange, error) {
+	space, err := OpenAddressSpace(pid)
+	if err != nil {
+		return PageRange{}, err
+	}
+	defer space.Close()
+	all, err := space.Mappings()
+	if err != nil {
+		return PageRange{}, err
+	}
+	for _, m := range all {
+		if m.Name == vdsoName {
+			return PageRange{Start: m.Start, End: m.End}, nil
+		}
+	}
+	return PageRange{Start: 0, End: 1}, nil // nothing is there
+}
