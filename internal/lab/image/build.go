@@ -120,7 +120,12 @@ func (b *builder) layer(ctx context.Context, recipes []layerRecipe, installed []
 	if err != nil {
 		return layer{}, err
 	}
-	return makeLayer(ctx, base, recipe, debs)
+	more, err := b.prepare(ctx, recipe)
+	defer more.close()
+	if err != nil {
+		return layer{}, err
+	}
+	return makeLayer(ctx, base, recipe, debs, more)
 }
 
 // replace writes a file so that it is there whole or not at all.

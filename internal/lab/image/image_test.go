@@ -12,7 +12,7 @@ import (
 
 func TestUnknownName(t *testing.T) {
 	_, err := Build(context.Background(), "../redis", t.TempDir())
-	if err == nil || !strings.Contains(err.Error(), "busybox, nginx, redis, sqlite") {
+	if err == nil || !strings.Contains(err.Error(), "blank, broker, busybox, coap, nginx, recogniser, redis, sqlite, system, video") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -58,7 +58,7 @@ func TestParseDebName(t *testing.T) {
 func TestBuild(t *testing.T) {
 	dir := cacheDir
 	var group sync.WaitGroup
-	for _, name := range slices.Concat(Names(), Names()) {
+	for _, name := range slices.Concat(Small(), Small()) {
 		group.Go(func() {
 			if _, err := Build(context.Background(), name, dir); err != nil {
 				t.Error(err)
@@ -67,8 +67,8 @@ func TestBuild(t *testing.T) {
 	}
 	group.Wait()
 	layers, err := filepath.Glob(filepath.Join(dir, "layer-*.json"))
-	if err != nil || len(layers) != 5 {
-		t.Errorf("%d layers, want 5: two shared ones and one each of redis, nginx and sqlite (%v)", len(layers), err)
+	if err != nil || len(layers) != 6 {
+		t.Errorf("%d layers, want 6: two shared ones and one each of redis, nginx, sqlite and system (%v)", len(layers), err)
 	}
 	path, err := Build(context.Background(), "busybox", dir)
 	if err != nil {

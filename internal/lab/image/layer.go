@@ -42,8 +42,8 @@ func readLayer(base string) (layer, error) {
 }
 
 // makeLayer puts a layer into the cache: the archive first, what is known of it then.
-func makeLayer(ctx context.Context, base string, recipe layerRecipe, debs []deb) (layer, error) {
-	made, err := hashLayer(base+".tar", func(out io.Writer) error { return writeLayer(ctx, out, recipe, debs) })
+func makeLayer(ctx context.Context, base string, recipe layerRecipe, debs []deb, more prepared) (layer, error) {
+	made, err := hashLayer(base+".tar", func(out io.Writer) error { return writeLayer(ctx, out, recipe, debs, more) })
 	if err != nil {
 		return layer{}, err
 	}
@@ -80,14 +80,24 @@ type layerWriter struct {
 // madeAt is the time of what no package contains. It is fixed, so that the same recipe gives the same layer.
 func madeAt() time.Time { return time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-func writeLayer(ctx context.Context, out io.Writer, recipe layerRecipe, debs []deb) error {
+func writeLayer(ctx context.Context, out io.Writer, recipe layerRecipe, debs []deb, more prepared) error {
 	w := &layerWriter{Writer: tar.NewWriter(out), seen: make(map[string]bool)}
 	if err := w.own(recipe); err != nil {
 		return err
 	}
+	for _, name := range slices.Sorted(maps.Keys(more.files)) {
+		if err := w.file(name, more.files[name]); err != nil {
+			return err
+		}
+	}
 	for _, d := range debs {
 		if err := w.deb(ctx, d); err != nil {
 			return fmt.Errorf("unpack %s: %w", d.Name, err)
+		}
+	}
+	if recipe.Bulk > 0 {
+		if err := w.bulk(0, recipe.Bulk); err != nil {
+			return err
 		}
 	}
 	if recipe.Applets {
@@ -118,6 +128,20 @@ func (w *layerWriter) own(recipe layerRecipe) error {
 		}
 	}
 	return nil
+}
+
+// file copies a file of this machine.
+func (w *layerWriter) file(name, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return w.entry(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: info.Size(), ModTime: madeAt()}, file)
 }
 
 func (w *layerWriter) link(name, target string) error {

@@ -56,6 +56,11 @@ const bulkFileBytes = 1 << 20
 // writeBulkLayer writes a layer that no other number has.
 func writeBulkLayer(out io.Writer, number int, size int64) error {
 	w := &layerWriter{Writer: tar.NewWriter(out), seen: make(map[string]bool)}
+	return errors.Join(w.bulk(number, size), w.Close())
+}
+
+// bulk writes files into a directory of their own.
+func (w *layerWriter) bulk(number int, size int64) error {
 	dir := fmt.Sprintf("bulk-%d", number)
 	if err := w.own(layerRecipe{Dirs: map[string]int64{dir: 0o755}}); err != nil {
 		return err
@@ -71,7 +76,7 @@ func writeBulkLayer(out io.Writer, number int, size int64) error {
 		}
 		size -= part
 	}
-	return w.Close()
+	return nil
 }
 
 func writeProgramLayer(out io.Writer, recipe layerRecipe, program string) error {

@@ -15,6 +15,7 @@ import (
 type recipe struct {
 	Layers []layerRecipe
 	Config config
+	heavy  bool // it takes hundreds of megabytes, or minutes
 }
 
 // layerRecipe says what is in a layer, on top of the layers before it.
@@ -25,6 +26,10 @@ type layerRecipe struct {
 	Links    map[string]string
 	Dirs     map[string]int64 // with their modes
 	Files    map[string]string
+
+	Downloads map[string]download `json:",omitempty"` // files from elsewhere, by their paths
+	Made      []making            `json:",omitempty"` // files that programs make
+	Bulk      int64               `json:",omitempty"` // bytes of files that cannot be compressed
 }
 
 // config is the part of an image's configuration that says how to run it (OCI image specification).
@@ -51,7 +56,17 @@ func find(name string) (recipe, error) {
 }
 
 func recipes() map[string]recipe {
-	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	all := small()
+	maps.Copy(all, studies())
+	return all
+}
+
+// searchPath is where all images have their programs.
+const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// small are images of a few megabytes.
+func small() map[string]recipe {
+	env := []string{searchPath}
 	return map[string]recipe{
 		"busybox": {
 			Layers: []layerRecipe{tools()},
@@ -70,17 +85,7 @@ func recipes() map[string]recipe {
 			Layers: []layerRecipe{tools(), libraries(), {Name: "sqlite", Packages: []string{"sqlite3"}, Dirs: map[string]int64{"data": 0o755}}},
 			Config: config{Env: env, WorkingDir: "/data", Cmd: []string{"sleep", "1000000"}}, // it serves nobody: what uses it is run in it
 		},
-		"nginx": {
-			Layers: []layerRecipe{tools(), libraries(), {
-				Name: "nginx", Packages: []string{"nginx"},
-				Dirs:  map[string]int64{"var/lib/nginx": 0o755, "var/log/nginx": 0o755},
-				Files: map[string]string{"etc/nginx/nginx.conf": nginxConfig},
-			}},
-			Config: config{
-				Env: env, StopSignal: "SIGQUIT", ExposedPorts: map[string]struct{}{"80/tcp": {}},
-				Cmd: []string{"nginx", "-g", "daemon off;"},
-			},
-		},
+		"nginx": {Layers: []layerRecipe{tools(), libraries(), nginxLayer()}, Config: nginxRun()},
 	}
 }
 
@@ -110,6 +115,21 @@ func tools() layerRecipe {
 // libraries is what most programs of Debian need.
 func libraries() layerRecipe {
 	return layerRecipe{Name: "libraries", Packages: []string{"libc6", "libcrypt1", "libssl3", "zlib1g"}}
+}
+
+func nginxLayer() layerRecipe {
+	return layerRecipe{
+		Name: "nginx", Packages: []string{"nginx"},
+		Dirs:  map[string]int64{"var/lib/nginx": 0o755, "var/log/nginx": 0o755},
+		Files: map[string]string{"etc/nginx/nginx.conf": nginxConfig},
+	}
+}
+
+func nginxRun() config {
+	return config{
+		Env: []string{searchPath}, StopSignal: "SIGQUIT", ExposedPorts: ports("80/tcp"),
+		Cmd: []string{"nginx", "-g", "daemon off;"},
+	}
 }
 
 const nginxConfig = `user www-data;
