@@ -1,0 +1,158 @@
+// Package face is a client of the lab image "recogniser", in the role of the mobile phone in study A (Ma et al., IEEE TMC
+// 2019): it sends pictures of a camera and wants to be told whose face is in them.
+//
+// The pictures are drawn, so it knows what the answers must be.
+package face
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab/workload"
+)
+
+// Port is the server's.
+const Port = 7001
+
+// Client is one camera.
+type Client struct {
+	conn    net.Conn
+	reader  *bufio.Reader
+	album   []shot
+	answers workload.Answers
+	end     context.CancelFunc
+	work    sync.WaitGroup
+	asking  sync.Mutex // one question at a time
+
+	mu     sync.Mutex
+	failed error
+}
+
+// shot is a picture, and who is in it.
+type shot struct {
+	name string
+	jpeg []byte
+}
+
+// New begins to use a connection, which is closed with the client.
+func New(conn net.Conn) *Client {
+	return &Client{conn: conn, reader: bufio.NewReader(conn), end: func() {}}
+}
+
+// Teach has the server learn the faces of all people. Afterwards it is asked about other pictures of the same people.
+func (c *Client) Teach(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Now()) })()
+	chance := rand.New(rand.NewPCG(1, 1))
+	for _, who := range people() {
+		const pictures = 3
+		for range pictures {
+			if err := c.learn(who.name, photograph(who, chance)); err != nil {
+				return err
+			}
+		}
+	}
+	answer, err := c.ask("TRAIN\n", nil)
+	if err != nil || !strings.HasPrefix(answer, "ok ") {
+		return fmt.Errorf("answer %q to TRAIN: %w", answer, err)
+	}
+	for _, who := range people() {
+		c.album = append(c.album, shot{who.name, photograph(who, chance)})
+	}
+	return nil
+}
+
+func (c *Client) learn(name string, jpeg []byte) error {
+	answer, err := c.ask(fmt.Sprintf("LEARN %s %d\n", name, len(jpeg)), jpeg)
+	if err != nil || answer != "ok" {
+		return fmt.Errorf("answer %q to LEARN %s: %w", answer, name, err)
+	}
+	return nil
+}
+
+func (c *Client) ask(line string, jpeg []byte) (string, error) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	if _, err := c.conn.Write(append([]byte(line), jpeg...)); err != nil {
+		return "", err
+	}
+	answer, err := c.reader.ReadString('\n')
+	return strings.TrimSpace(answer), err
+}
+
+// Start sends a picture, waits for the name, and sends the next one as soon as it is time.
+func (c *Client) Start(ctx context.Context, perSecond int) {
+	ctx, c.end = context.WithCancel(ctx)
+	c.work.Go(func() {
+		ticker := time.NewTicker(time.Second / time.Duration(perSecond))
+		defer ticker.Stop()
+		for i := 0; ; i++ {
+			asked := time.Now()
+			if err := c.recognise(c.album[i%len(c.album)]); err != nil {
+				c.fail(ctx, err)
+				return
+			}
+			c.answers.Add(asked)
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+}
+
+func (c *Client) recognise(s shot) error {
+	answer, err := c.ask(fmt.Sprintf("WHO %d\n", len(s.jpeg)), s.jpeg)
+	if err != nil {
+		return err
+	}
+	if name, _, _ := strings.Cut(answer, " "); name != s.name {
+		return fmt.Errorf("the face of %s was taken for %q", s.name, answer)
+	}
+	return nil
+}
+
+func (c *Client) fail(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // it was closed
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = err
+}
+
+// Answers are those that were right.
+func (c *Client) Answers() *workload.Answers { return &c.answers }
+
+// Err tells what went wrong.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+// Check asks about all people.
+func (c *Client) Check(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Now()) })()
+	for _, s := range c.album {
+		if err := c.recognise(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends the client and tells what went wrong.
+func (c *Client) Close() error {
+	c.end()
+	err := c.conn.Close()
+	c.work.Wait()
+	return errors.Join(c.Err(), err)
+}

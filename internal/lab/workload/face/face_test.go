@@ -1,0 +1,68 @@
+package face
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// serve knows pictures by their bytes: what was said when a person's first picture was learnt is said of all that follow.
+func serve(t *testing.T, who func(picture []byte) string) net.Conn {
+	t.Helper()
+	client, server := net.Pipe()
+	t.Cleanup(func() { client.Close(); server.Close() })
+	go func() {
+		reader := bufio.NewReader(server)
+		for {
+			line, err := reader.ReadString('\n')
+			if err != nil {
+				return
+			}
+			words, answer := strings.Fields(line), "ok 1"
+			if len(words) > 1 {
+				var length int
+				_, _ = fmt.Sscan(words[len(words)-1], &length)
+				picture := make([]byte, length)
+				_, _ = io.ReadFull(reader, picture)
+				if answer = "ok"; words[0] == "WHO" {
+					answer = who(picture)
+				}
+			}
+			_, _ = fmt.Fprintln(server, answer)
+		}
+	}()
+	return client
+}
+
+func TestClientWantsTheRightName(t *testing.T) {
+	right := New(nil)
+	c := New(serve(t, func(picture []byte) string {
+		for _, s := range right.album {
+			if string(s.jpeg) == string(picture) {
+				return s.name + " 12.5"
+			}
+		}
+		return "nobody"
+	}))
+	if err := c.Teach(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Check(t.Context()); err == nil {
+		t.Error("a wrong answer was taken for right")
+	}
+	right.album = c.album
+	if err := c.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.Start(t.Context(), 100)
+	for c.Answers().Count() < 10 && c.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
