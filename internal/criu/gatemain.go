@@ -90,10 +90,11 @@ type gateProcess struct {
 	real    *session
 	agent   *gateConn
 	workDir string
-	pid     int  // of the restored first process
-	allowed bool // the record was made, or may have been
-	freed   bool // CRIU was told so
-	refused bool // CRIU answered that it failed: it has killed what it made before any of it ran
+	pid     int                         // of the restored first process
+	locks   map[int][]kernel.RecordLock // of all processes: see retakeLocks
+	allowed bool                        // the record was made, or may have been
+	freed   bool                        // CRIU was told so
+	refused bool                        // CRIU answered that it failed: it has killed what it made before any of it ran
 }
 
 // run goes through the whole life of the gate. fd is the connection to runc.
@@ -250,7 +251,25 @@ func (g *gateProcess) waitForGo(request *rpc.CriuReq) error {
 	if m.Lazy {
 		request.Opts.LazyPages = proto.Bool(true)
 	}
+	if err := g.expectLocks(request.GetOpts()); err != nil {
+		return err
+	}
 	return g.inherit(request.GetOpts(), m.Files)
+}
+
+// expectLocks looks whether there are locks that may have to be taken anew. Then CRIU must not trace the first process, which
+// it does to hear of its end if it makes it as its own sibling, as runc wants it. As a child of CRIU it passes to this process
+// when CRIU ends.
+func (g *gateProcess) expectLocks(o *rpc.CriuOpts) error {
+	var err error
+	if g.locks, err = dumpedLocks(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())); err != nil || len(g.locks) == 0 {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("take over the container's first process: %w", err)
+	}
+	o.RstSibling = nil
+	return nil
 }
 
 // forRunc are the notifications for which runc has work to do. It does nothing on the others, which are answered here.
@@ -282,6 +301,11 @@ func (g *gateProcess) notified(m *rpc.CriuResp, rights []byte) error {
 	switch {
 	case script == "post-restore":
 		g.pid = int(m.GetNotify().GetPid())
+		if len(g.locks) > 0 {
+			if err := retakeLocks(g.pid, g.locks); err != nil {
+				return fmt.Errorf("take the locks on files anew: %w", err)
+			}
+		}
 		if err := g.askBoth(m, rights); err != nil {
 			return err
 		}

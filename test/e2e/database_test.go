@@ -75,8 +75,11 @@ while :; do
   sleep 0.002
 done | sqlite3 -bail -cmd '.timeout 10000' /data/db`
 
-// TestSQLite moves a database in WAL mode while it is written. It is whole, and every row that was acknowledged is there. It is
-// not opened by others meanwhile: CRIU loses the locks on files that are mapped, by which these would know that it is in use.
+// sqliteLocks counts the processes that have the lock by which those that open the database see that it is in use.
+const sqliteLocks = `grep -l 'POSIX.* READ .* 128 128$' /proc/[0-9]*/fdinfo/* | cut -d/ -f3 | sort -u | wc -l`
+
+// TestSQLite moves a database in WAL mode while it is written. It is whole, and every row that was acknowledged is there. Others
+// open it after each move: if locks were lost they would begin the index anew, under those who have it mapped.
 func TestSQLite(t *testing.T) {
 	flags := []string{"-v", "rows:/data"}
 	loadLabImage(t, "sqlite")
@@ -98,6 +101,13 @@ func TestSQLite(t *testing.T) {
 		before := acknowledged()
 		c.eventually("rows", func() bool { return acknowledged() > before+20 })
 		c.migrateBy(preCopy)
+		if locks := c.exec("sh", "-c", sqliteLocks); locks.stdout != "2\n" {
+			t.Errorf("after a move %q processes have their lock on the index: %s", locks.stdout, locks.stderr)
+		}
+		other := c.exec("sqlite3", "-cmd", ".timeout 10000", "/data/db", "CREATE TABLE IF NOT EXISTS others(n); INSERT INTO others VALUES(1); PRAGMA quick_check")
+		if other.code != 0 || other.stdout != "ok\n" {
+			t.Errorf("another that opens the database: exit code %d: %s%s", other.code, other.stdout, other.stderr)
+		}
 	}
 	before := acknowledged()
 	c.eventually("rows after the moves", func() bool { return acknowledged() > before+20 })

@@ -7,10 +7,12 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static int exclusive, shared_lock, records, description, leased;
+static pid_t other;
 static int volume_lock = -1, volume_records = -1;
 
 static struct flock record(short type, off_t from, off_t size)
@@ -23,6 +25,39 @@ static int open_sized(const char *path)
 	int fd = must(open(path, O_RDWR | O_CREAT, 0600));
 	must(ftruncate(fd, 4096));
 	return fd;
+}
+
+// map maps a file, as databases do with files that they lock.
+static void map(int fd)
+{
+	volatile char *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		die("mmap");
+	at[0] = 1;
+}
+
+// hold_another is a process that has a lock of its own on the file of records, and maps it, too.
+static void hold_another(int ready)
+{
+	int fd = must(open("/tmp/locks/records", O_RDWR));
+	struct flock l = record(F_WRLCK, 300, 10);
+	must(fcntl(fd, F_SETLK, &l));
+	map(fd);
+	must(write(ready, "", 1));
+	for (;;)
+		pause();
+}
+
+static void start_another(void)
+{
+	int ready[2];
+	char byte;
+	must(pipe(ready));
+	if ((other = must(fork())) == 0)
+		hold_another(ready[1]);
+	must(read(ready[0], &byte, 1));
+	close(ready[0]);
+	close(ready[1]);
 }
 
 static void set_up(int argc, char **argv)
@@ -49,7 +84,12 @@ static void set_up(int argc, char **argv)
 		must(flock(volume_lock, LOCK_EX));
 		volume_records = open_sized("/data/records");
 		must(fcntl(volume_records, F_SETLK, &write_lock));
+		map(volume_records);
 	}
+	map(exclusive);
+	map(records);
+	map(description);
+	start_another();
 }
 
 // try_all runs in another process: what it may not lock is locked by the first.
@@ -67,6 +107,8 @@ static int try_all(pid_t owner)
 	wrong |= fcntl(fd, F_GETLK, &l) != 0 || l.l_type != F_RDLCK || l.l_start != 1000 || l.l_len != 0 ? 8 : 0;
 	l = record(F_WRLCK, 0, 100);
 	wrong |= fcntl(fd, F_SETLK, &l) != 0 ? 16 : 0;
+	l = record(F_RDLCK, 290, 30);
+	wrong |= fcntl(fd, F_GETLK, &l) != 0 || l.l_type != F_WRLCK || l.l_start != 300 || l.l_len != 10 || l.l_pid != other ? 4 : 0;
 	fd = open("/tmp/locks/description", O_RDWR);
 	l = record(F_WRLCK, 70, 1);
 	wrong |= fcntl(fd, F_OFD_GETLK, &l) != 0 || l.l_type != F_WRLCK || l.l_start != 7 || l.l_len != 70 ? 32 : 0;
