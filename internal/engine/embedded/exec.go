@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -40,7 +41,8 @@ func (e *Engine) runExec(ctx context.Context, id string, session execSession, pr
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = process.Stdin, writerOrNull(process.Stdout), writerOrNull(process.Stderr)
 	cmd.WaitDelay = execWaitDelay
 	cmd.Cancel = func() error {
-		// Killing runc alone would leave the process in the container.
+		// Killing runc alone would leave the process in the container. runc tells its pid when it runs already.
+		awaitExec(cmd.Process, pidFile)
 		return errors.Join(killByFile(pidFile), cmd.Process.Kill())
 	}
 	err := cmd.Run()
@@ -129,6 +131,18 @@ func mergeEnvironment(base, over []string) []string {
 		}
 	}
 	return append(merged, over...)
+}
+
+// execPatience is how long runc may take to start a process before it is killed in the middle of that.
+const execPatience = 10 * time.Second
+
+// awaitExec waits until runc has written the pid of what it has started, or has ended.
+func awaitExec(runc *os.Process, pidFile string) {
+	for deadline := time.Now().Add(execPatience); time.Now().Before(deadline) && !exists(pidFile); time.Sleep(time.Millisecond) {
+		if errors.Is(runc.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+			return
+		}
+	}
 }
 
 // killByFile kills the process whose pid runc wrote to a file, if it has.
