@@ -297,6 +297,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case <-ctx.Done():
 		a.log.Info("agent ends")
 		a.moves.wind(a.ctx)
+		stopHeard(peerServer)
 	case err = <-failed:
 	}
 	a.stages.close()
@@ -305,6 +306,17 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	peerServer.Stop()
 	all.Wait()
 	return err
+}
+
+// lastWordsAtMost bounds how long the end of an agent waits for its peers to have heard how migrations have ended.
+const lastWordsAtMost = 2 * time.Second
+
+// stopHeard stops a server when what was said on its streams has left. A stream that is cut loses it, and the peer would tell
+// its user of a lost connection.
+func stopHeard(server *grpc.Server) {
+	cut := time.AfterFunc(lastWordsAtMost, server.Stop)
+	defer cut.Stop()
+	server.GracefulStop()
 }
 
 func (a *Agent) close() {
