@@ -175,7 +175,8 @@ func (c *lateClient) Next(ctx context.Context) (memory.Want, error) {
 	}
 }
 
-// Put hands pages over. That one was refused is told by a later Put, or by Next.
+// Put hands pages over. That one was refused is told by a later Put, or by Next. When nothing is missing any more, because
+// others brought it or nobody needs it, it is of no use and no error.
 func (c *lateClient) Put(run memory.Run, data []byte) error {
 	c.writing.Lock()
 	err := c.encoder.Put(run, data)
@@ -186,16 +187,24 @@ func (c *lateClient) Put(run memory.Run, data []byte) error {
 	if err == nil || errors.Is(err, memory.ErrMalformed) {
 		return err
 	}
-	return c.broken(err)
+	if err = c.broken(err); errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
-// broken says why nothing can be written: the other end may have said.
+// lastWordsPatience is how long the other end's last words may take to be read when nothing can be written to it any more:
+// they have arrived by then.
+const lastWordsPatience = 5 * time.Second
+
+// broken says why nothing can be written: the other end may have said. io.EOF: because nothing is missing.
 func (c *lateClient) broken(err error) error {
-	_ = c.conn.Close() // so that the reading ends, too, when it has read what there was
+	_ = c.conn.SetReadDeadline(time.Now().Add(lastWordsPatience)) // fails on a closed connection, on which reading ends, too
 	<-c.over
+	_ = c.conn.Close() // it is of no use any more
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.end != nil && !errors.Is(c.end, io.EOF) {
+	if c.end != nil {
 		return c.end
 	}
 	return fmt.Errorf("late pages: %w", err)
