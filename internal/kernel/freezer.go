@@ -137,7 +137,7 @@ func frozenBelow(dir string) (bool, error) {
 }
 
 // noneRuns looks at each thread of a group's own processes. All were woken to be frozen before, so one that sleeps is. One
-// that is just going to sleep, finds that it must not and runs on is taken for frozen if the second look finds the same.
+// that is just going to sleep finds that it must not, and runs on.
 func noneRuns(dir string) (bool, error) {
 	for range 2 {
 		pids, err := procsIn(dir)
@@ -198,11 +198,19 @@ func anyThreadRuns(pid int) (bool, error) {
 			return false, err
 		}
 		_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
-		if strings.HasPrefix(rest, "R") || strings.HasPrefix(rest, "D") && !waitsForChild(thread) {
+		if strings.HasPrefix(rest, "R") || strings.HasPrefix(rest, "D") && !waitsForChild(thread) || aboutToSleep(thread) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// aboutToSleep tells whether a thread whose state is that it sleeps has not come to sleep yet: it may have lost its processor
+// just before, and finds then that it must not sleep. The kernel waits for a moment until a thread is off its processor before
+// it tells where it is (proc_pid_syscall(5)).
+func aboutToSleep(thread string) bool {
+	data, err := os.ReadFile(thread + "/syscall")
+	return err == nil && strings.HasPrefix(string(data), "running")
 }
 
 // waitsForChild tells whether a thread has made a child by vfork(2) that has not called execve. It counts as frozen.
