@@ -15,7 +15,7 @@ import (
 )
 
 // agentTimeout is how long an agent may take to answer after its start.
-const agentTimeout = 15 * time.Second
+const agentTimeout = time.Minute
 
 // AgentLog is the file, on the machine, with what the agent of a node writes.
 func (l *Lab) AgentLog(node string) string {
@@ -105,7 +105,7 @@ func (l *Lab) awaitAgent(ctx context.Context, node string) error {
 		if err == nil {
 			return true, conn.Close()
 		}
-		pid, err := l.agentPID(node)
+		pid, err := l.findAgent(node, isAgentSoon)
 		if err == nil && pid == 0 {
 			err = errors.New("it ended")
 		}
@@ -131,7 +131,9 @@ func (l *Lab) logTail(node string) string {
 func (l *Lab) AgentPID(node string) (int, error) { return l.agentPID(node) }
 
 // agentPID looks among the processes of the node, so it needs no record and survives a restart of anything.
-func (l *Lab) agentPID(node string) (int, error) {
+func (l *Lab) agentPID(node string) (int, error) { return l.findAgent(node, isAgent) }
+
+func (l *Lab) findAgent(node string, is func(pid int) bool) (int, error) {
 	s, err := loadState(l.name)
 	if err != nil {
 		return 0, err
@@ -140,12 +142,12 @@ func (l *Lab) agentPID(node string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return s.agentOf(m), nil
+	return s.agentOf(m, is), nil
 }
 
 // agentOf finds the process of the node that is the lab's program called as agent. Those of containers are not looked
 // at: the agent is in the node's own cgroup.
-func (s *state) agentOf(m *machine) int {
+func (s *state) agentOf(m *machine, is func(pid int) bool) int {
 	if !m.alive() {
 		return 0
 	}
@@ -159,7 +161,7 @@ func (s *state) agentOf(m *machine) int {
 			dir = filepath.Join(dir, initLeaf)
 		}
 		for _, pid := range directProcesses(dir) {
-			if isAgent(pid) && startTime(pid) != 0 {
+			if is(pid) && startTime(pid) != 0 {
 				return pid
 			}
 		}
@@ -175,6 +177,13 @@ func isAgent(pid int) bool {
 	}
 	args := strings.Split(string(data), "\x00")
 	return len(args) >= 2 && args[0] == nodeProgram && args[1] == "agent"
+}
+
+// isAgentSoon is isAgent, but for a process that has no arguments at all, too: it is in the middle of execve(2), and may become
+// one. Whoever has started it has heard by then that it could be.
+func isAgentSoon(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && len(data) == 0 || isAgent(pid)
 }
 
 // KillAgent kills the agent of a node, and nothing else, with SIGKILL, and returns when it is gone.

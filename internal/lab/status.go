@@ -90,7 +90,7 @@ func (l *Lab) Status() (Status, error) {
 		status.Relay = &ProcessStatus{PID: s.RelayPID, Running: s.relayAlive()}
 	}
 	for _, m := range s.Nodes {
-		agent := s.agentOf(m)
+		agent := s.agentOf(m, isAgent)
 		node := NodeStatus{
 			Name: m.Name, Address: m.address().String(), Init: ProcessStatus{PID: m.PID, Running: m.alive()},
 			Agent: ProcessStatus{PID: agent, Running: agent != 0}, AgentLog: l.AgentLog(m.Name),
