@@ -16,10 +16,10 @@ import (
 )
 
 // patience is how long a condition may take to come true on a machine that is busy with other things.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // commandTimeout ends a command that hangs.
-const commandTimeout = time.Minute
+const commandTimeout = 5 * time.Minute
 
 // container is one that a test has made; it is removed at the end of the test, wherever it is then.
 type container struct {
@@ -185,7 +185,7 @@ func (c *container) logs() output {
 	c.t.Helper()
 	out, err := godwit(c.t.Context(), c.node, "logs", c.name)
 	if err != nil || out.code != 0 {
-		c.t.Fatalf("logs: %v, exit code %d: %s", err, out.code, out.stderr)
+		c.t.Fatalf("logs: %v, exit code %d: %.2000s", err, out.code, out.stderr)
 	}
 	return out
 }

@@ -36,7 +36,7 @@ var nodes = []string{"a", "b"}
 
 // godwit runs the program in a node.
 func (w *world) godwit(ctx context.Context, node string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	return w.lab.Exec(ctx, node, append([]string{"godwit"}, args...)...)
 }
@@ -380,7 +380,7 @@ func containsAny(text string, words []string) bool {
 // eventually polls until a condition holds.
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		err := condition()

@@ -103,13 +103,13 @@ func (w *world) runsAgain(t *testing.T, id string) {
 	w.stop()
 	w.expectState(t, "a", engine.Running)
 	w.at = "a"
-	w.memoryIsRight(t)
 	eventually(t, "the migration to end", func() error {
 		if r, _ := w.report(t, "a", id); r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt {
 			return fmt.Errorf("it is %s", r.Result)
 		}
 		return nil
 	})
+	w.memoryIsRight(t)
 	eventually(t, "a to be in order", func() error { return w.order["aa"].compare(w.look(t, "a")) })
 }
 

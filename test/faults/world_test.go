@@ -222,7 +222,7 @@ func (w *world) clientIsHappy(t *testing.T) {
 		w.lostNothing(t, w.again.Wait())
 		return
 	}
-	counted, err := w.counter.Result(30 * time.Second)
+	counted, err := w.counter.Result(2 * time.Minute)
 	if err != nil || counted.Errors+counted.Lost+counted.Doubled > 0 || !counted.SameConnection {
 		t.Errorf("the client saw %+v, error %v", counted, err)
 	}

@@ -35,7 +35,7 @@ type Node interface {
 }
 
 // patience bounds all waiting in the suite.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {

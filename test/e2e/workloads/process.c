@@ -243,7 +243,7 @@ static struct one_thread {
 
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked = PTHREAD_COND_INITIALIZER, told = PTHREAD_COND_INITIALIZER;
-static int generation, answers;
+static int generation, answers, first_priority; // it may have been started with another than 0
 static __thread uint64_t local_value = 42;
 static pthread_mutex_t *robust;
 static pid_t holder;
@@ -266,7 +266,7 @@ static void check_thread(int number, struct one_thread *self)
 	stack_t stack;
 	want_equal(sigaltstack(NULL, &stack), 0);
 	want(stack.ss_sp == self->stack.ss_sp && stack.ss_size == self->stack.ss_size);
-	want_equal(getpriority(PRIO_PROCESS, 0), number);
+	want_equal(getpriority(PRIO_PROCESS, 0), first_priority + number);
 }
 
 static void *run_thread(void *argument)
@@ -283,7 +283,7 @@ static void *run_thread(void *argument)
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	self->stack = (stack_t){ .ss_sp = malloc(SIGSTKSZ), .ss_size = (size_t)SIGSTKSZ };
 	must(sigaltstack(&self->stack, NULL));
-	must(setpriority(PRIO_PROCESS, 0, number));
+	must(setpriority(PRIO_PROCESS, 0, first_priority + number));
 	self->tid = (pid_t)syscall(SYS_gettid);
 	pthread_mutex_lock(&door);
 	for (;;) {
@@ -339,6 +339,7 @@ static void set_up_threads(int argc, char **argv)
 {
 	(void)argc;
 	(void)argv;
+	first_priority = getpriority(PRIO_PROCESS, 0);
 	set_up_robust();
 	must(pipe(reader_pipe));
 	for (int i = 0; i < thread_count; i++)
