@@ -32,6 +32,8 @@ type mirrored struct {
 	was   *Entry // what it had then; nil until it is changed
 	root  int
 	stage stage
+
+	adopted bool // from an earlier copy
 }
 
 // spot is what is to be known about a directory while it is changed.
@@ -58,18 +60,27 @@ func (b *builder) tree(kind TreeKind, name string) error {
 			return b.open(t, false)
 		}
 	}
+	t, err := b.start(kind, name)
+	if err != nil {
+		return err
+	}
+	return b.open(t, true)
+}
+
+// start begins a tree of which there is nothing.
+func (b *builder) start(kind TreeKind, name string) (*mirrored, error) {
 	path, err := b.where(kind, name)
 	if err != nil {
-		return fmt.Errorf("tree %s %q: %w", kind, name, err)
+		return nil, fmt.Errorf("tree %s %q: %w", kind, name, err)
 	}
 	if len(b.trees) >= maxTrees {
-		return fmt.Errorf("%w: more than %d trees", ErrCorrupt, maxTrees)
+		return nil, fmt.Errorf("%w: more than %d trees", ErrCorrupt, maxTrees)
 	}
 	t := &mirrored{kind: kind, name: name, path: path, root: -1}
 	if err := b.begin(t); err != nil {
-		return fmt.Errorf("prepare %s: %w", path, err)
+		return nil, fmt.Errorf("prepare %s: %w", path, err)
 	}
-	return b.open(t, true)
+	return t, nil
 }
 
 func (b *builder) begin(t *mirrored) error {

@@ -192,6 +192,14 @@ type how struct {
 	number uint64 // under which it is parked; 0: it has its name
 }
 
+// kept is how much of content that stays was there from an earlier copy.
+func (h how) kept(bytes int64) int64 {
+	if h.old == nil || !h.old.adopted() {
+		return 0
+	}
+	return bytes
+}
+
 // head makes the beginning of a record.
 func (r *fileReader) head(entry *Entry, h how, content contentKind) {
 	switch {
@@ -242,7 +250,7 @@ func (c *copier) small(r *fileReader, s *subject, path string, h how, res *resul
 		}
 		r.head(&s.entry, how{}, inPlace)
 	case same:
-		res.data = 0
+		res.data, res.kept = 0, h.kept(min(s.entry.Size, s.entry.Stored))
 		r.head(&s.entry, h, keepContent)
 	default:
 		r.head(&s.entry, h, inPlace)

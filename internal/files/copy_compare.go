@@ -65,12 +65,7 @@ const makeAnew = 64
 
 // weigh gives up copies if there are few of them, and has what they would bring sent.
 func (d *makeover) weigh() {
-	copied := int64(0)
-	for _, s := range d.steps {
-		if s.op == opCopy {
-			copied += s.length
-		}
-	}
+	copied := lengthOf(d.steps, opCopy)
 	if copied == 0 || copied >= d.size/makeAnew {
 		return
 	}
@@ -155,6 +150,16 @@ const worthCopies = 512 << 10
 func length(list []span) (total int64) {
 	for _, s := range list {
 		total += s.length
+	}
+	return total
+}
+
+// lengthOf is the length of those of one kind, without holes.
+func lengthOf(list []span, op contentOp) (total int64) {
+	for _, s := range list {
+		if s.op == op && s.from >= 0 {
+			total += s.length
+		}
 	}
 	return total
 }

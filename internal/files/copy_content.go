@@ -104,9 +104,10 @@ func (c *copier) large(r *fileReader, s *subject, path string, h how, res *resul
 		return err
 	}
 	if kind == keepContent {
-		res.known.content = h.old.content
+		res.known.content, res.kept = h.old.content, h.kept(min(s.entry.Size, s.entry.Stored))
 		return nil
 	}
+	res.kept = h.kept(lengthOf(steps, opKeep) + lengthOf(steps, opCopy))
 	err := l.send(steps)
 	if errors.Is(err, errShorter) && c.tolerates(err) {
 		res.known.settled, err = false, nil

@@ -118,6 +118,7 @@ func (c *copier) note(job *copyJob, w *want, res *result) error {
 		return c.writer.add(&known{name: w.name, directory: true})
 	}
 	c.source.stats.Entries++
+	c.source.stats.KeptBytes += res.kept
 	k := &res.known
 	if res.lost {
 		if w.old == nil {

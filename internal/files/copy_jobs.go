@@ -56,6 +56,7 @@ type result struct {
 	end      int    // of its records in the job's
 	entries  int    // in these records
 	data     uint64 // bytes of content
+	kept     int64  // bytes of content that were there from an earlier copy
 	deferred bool   // only emit can do it
 	lost     bool   // it is not there, or not what it was
 	known    known

@@ -318,6 +318,10 @@ func (f *namesake) place() error {
 // severalNames sends a name of an inode that has more of them.
 func (f *namesake) severalNames() error {
 	usable := f.found && f.usable()
+	h := how{}
+	if !usable && f.old != nil && f.old.adopted() && f.old.stamp.kind() == f.subject.entry.Type() {
+		h.old, f.old = f.old, nil // its name stays, and it gets a number
+	}
 	if f.old != nil && (!usable || f.old.links != f.number) {
 		if err := f.clear(); err != nil {
 			return err
@@ -328,7 +332,7 @@ func (f *namesake) severalNames() error {
 		f.tree.numbers++
 		f.linked = linked{number: f.tree.numbers, names: 1}
 		entry.Links = f.number
-		if err := f.send(how{}); err != nil {
+		if err := f.send(h); err != nil {
 			return err
 		}
 		f.tree.doubtful = f.tree.doubtful || !f.res.known.settled

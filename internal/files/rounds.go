@@ -45,6 +45,7 @@ type RoundStats struct {
 	ChangedEntries int64 // that were sent, with or without their content
 	SentBytes      int64 // of content
 	ReadBytes      int64 // of content
+	KeptBytes      int64 // of content that the mirror had from an earlier copy
 
 	// Files that the next round will read again whatever happens, because they were being written or may be written
 	// without a trace.

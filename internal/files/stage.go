@@ -20,6 +20,9 @@ type stage struct {
 	full map[uint64]int
 }
 
+// stagePrefix begins a stage's name.
+const stagePrefix = ".godwit-stage-"
+
 // maxFull bounds how many descriptors are held for such inodes. (65,000 names are allowed by ext4, more by others.)
 const maxFull = 256
 
@@ -31,7 +34,7 @@ func (b *builder) staging() (*stage, error) {
 	if s.open {
 		return s, nil
 	}
-	s.name = ".godwit-" + rand.Text()
+	s.name = stagePrefix + rand.Text()
 	b.spots[0].touched = true
 	err := unix.Mkdirat(b.here.root, s.name, 0o700)
 	if errors.Is(err, unix.EPERM) {

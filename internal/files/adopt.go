@@ -1,0 +1,188 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A copy that broke off need not begin anew. What was made of it is moved aside (MoveContent), and the Mirror of the next
+// attempt adopts it: it is moved into its place again, and whatever is not a directory or a regular file with one name is
+// removed, because only content is worth keeping. The mirror then reads what there is (Have), and tells the source; see kept.go.
+//
+// Nothing about it is believed: neither that the earlier copy was whole, nor that it came from the same container, nor that it is on
+// disk. It is read when it is told.
+
+// Adopt begins the trees with what is in these directories, which are empty then. It is called before the first round. After an
+// error the mirror is to be undone, and what is left in the directories removed.
+func (m *Mirror) Adopt(ctx context.Context, kept []Tree) error {
+	m.b.ctx = ctx
+	defer m.b.pause()
+	for _, tree := range kept {
+		if err := m.b.adopt(tree); err != nil {
+			m.state = mirrorBroken
+			return fmt.Errorf("go on from the copy in %s: %w", tree.Path, err)
+		}
+	}
+	return nil
+}
+
+func (b *builder) adopt(tree Tree) error {
+	t, err := b.start(tree.Kind, tree.Name)
+	if err != nil {
+		return err
+	}
+	if err := MoveContent(tree.Path, t.path); err != nil {
+		return err
+	}
+	t.adopted = true
+	fd, err := unix.Openat(t.root, ".", openDirectoryFlags, 0)
+	if err != nil {
+		return err
+	}
+	return b.prune(fd)
+}
+
+// dropStages removes the stages of earlier copies from an open directory. Their names are links to files that have others.
+func dropStages(fd int) error {
+	l := listing{buffer: make([]byte, listingBuffer)}
+	var stages []string
+	for {
+		name, _, err := l.read(fd)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(name, stagePrefix) {
+			stages = append(stages, name)
+		}
+	}
+	for _, name := range stages {
+		if err := dropStage(fd, name); err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	_, err := unix.Seek(fd, 0, io.SeekStart)
+	return err
+}
+
+func dropStage(dirfd int, name string) error {
+	fd, err := openDirectory(dirfd, name)
+	if errors.Is(err, unix.ENOTDIR) {
+		return unlink(dirfd, name, 0)
+	}
+	if err != nil {
+		return err
+	}
+	unlock(fd)
+	if err := emptyDirectory(fd, nil); err != nil {
+		return err
+	}
+	return unlink(dirfd, name, unix.AT_REMOVEDIR)
+}
+
+// prune takes over an open directory, and removes all in it but directories and regular files with one name. What stays is counted.
+func (b *builder) prune(fd int) error {
+	w, err := newWalk(fd)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	if err := dropStages(w.fd()); err != nil {
+		return err
+	}
+	for w.depth() > 0 {
+		if err := b.ctx.Err(); err != nil {
+			return err
+		}
+		name, kind, err := w.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			err = w.ascend()
+		case err == nil:
+			err = b.pruneName(w, name, kind)
+		}
+		if err != nil {
+			return fmt.Errorf("%q: %w", w.path(name), err)
+		}
+	}
+	return nil
+}
+
+func (b *builder) pruneName(w *walk, name string, kind byte) error {
+	if kind == unix.DT_DIR {
+		return b.pruneInto(w, name)
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstatat(w.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return unlessGone(err)
+	}
+	switch {
+	case stat.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return b.pruneInto(w, name)
+	case stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Nlink > 1: // the last of its names stays
+		return unlink(w.fd(), name, 0)
+	}
+	if b.used.bytes += occupied(&stat); !b.used.room(0) {
+		return b.used.full()
+	}
+	return b.used.names(1)
+}
+
+func (b *builder) pruneInto(w *walk, name string) error {
+	if err := w.descend(name); err != nil {
+		return err
+	}
+	unlock(w.fd())
+	return b.used.names(1)
+}
+
+// MoveContent moves all names in a directory to another one of the same file system (unix.EXDEV if it is not). Names that are there
+// already stay where they are. It follows no link.
+func MoveContent(from, to string) error {
+	source, err := unix.Open(from, openDirectoryFlags, 0)
+	if err != nil {
+		return fmt.Errorf("move what is in %s: %w", from, err)
+	}
+	defer unix.Close(source)
+	target, err := unix.Open(to, openDirectoryFlags, 0)
+	if err != nil {
+		return fmt.Errorf("move to %s: %w", to, err)
+	}
+	defer unix.Close(target)
+	unlock(source)
+	l := listing{buffer: make([]byte, listingBuffer)}
+	for moved := true; moved; {
+		if moved, err = moveSome(&l, source, target); err != nil {
+			return fmt.Errorf("move what is in %s to %s: %w", from, to, err)
+		}
+	}
+	return nil
+}
+
+// moveSome moves what one pass through a directory finds: names that are taken away while it is read may hide others.
+func moveSome(l *listing, source, target int) (moved bool, err error) {
+	if _, err := unix.Seek(source, 0, io.SeekStart); err != nil {
+		return false, err
+	}
+	l.unread = nil
+	for {
+		name, _, err := l.read(source)
+		if errors.Is(err, io.EOF) {
+			return moved, nil
+		}
+		if err == nil {
+			err = withoutLocks(source, name, func() error { return unix.Renameat2(source, name, target, name, unix.RENAME_NOREPLACE) })
+			moved = moved || err == nil
+		}
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return moved, fmt.Errorf("%q: %w", name, err)
+		}
+	}
+}
