@@ -181,6 +181,9 @@ type Engine interface {
 	Arrived(ctx context.Context, id string) (Outcome, error)
 	// Discard removes an arrival that never ran, and all that was made for it.
 	Discard(ctx context.Context, id string) error
+	// Salvage ends an arrival that never ran, as Arrived does, and calls take for each directory on a disk to which its files
+	// have come, of those that Discard would empty or remove. It may move away what is in there.
+	Salvage(ctx context.Context, id string, take func(files.Tree) error) error
 	// Memory tells how far the memory of a container is that is filled while it runs (Arrival.FillFrom). As long as it
 	// is being filled Examine says so, and Depart refuses: ErrBusy.
 	Memory(ctx context.Context, id string) (memory.FillReport, error)

@@ -262,7 +262,7 @@ func (e *Engine) unmakeVolumes(ctx context.Context, id string, made []madeVolume
 		switch {
 		case m.Was == nil:
 			err = removeVolume(m.Path)
-		case m.Was.still(m.Path): // or else nothing has come to what is there
+		case m.fills():
 			err = errors.Join(files.EmptyTree(m.Path), m.Was.restore(m.Path))
 		}
 		if err != nil {

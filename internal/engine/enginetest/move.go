@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -163,6 +165,7 @@ func testDiscard(t *testing.T, f Fixture) {
 	if err := b.Discard(t.Context(), d.ID); err == nil {
 		t.Error("Discard removes a container that runs")
 	}
+	must(t, b.Salvage(t.Context(), d.ID, func(tree files.Tree) error { return fmt.Errorf("%+v of a container that runs", tree) }))
 	if got := state(t, b, d.ID).State; got != engine.Running {
 		t.Errorf("after a Discard that was refused: %s", got)
 	}

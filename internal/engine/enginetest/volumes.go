@@ -88,7 +88,17 @@ func testArriveVolumes(t *testing.T, f Fixture) {
 	m.freeze(t)
 	must(t, m.departure.Close())
 	must(t, m.arrival.Close())
-	must(t, b.Reopen(t).Discard(t.Context(), d.ID))
+	again := b.Reopen(t)
+	var shown []string
+	must(t, again.Salvage(t.Context(), d.ID, func(tree files.Tree) error {
+		shown = append(shown, string(tree.Kind)+" "+tree.Name)
+		_, err := os.Lstat(tree.Path)
+		return err
+	}))
+	if want := []string{"writable ", "volume new", "volume empty"}; !slices.Equal(shown, want) {
+		t.Errorf("Salvage shows %q, want %q", shown, want)
+	}
+	must(t, again.Discard(t.Context(), d.ID))
 	must(t, a.Thaw(t.Context(), d.ID))
 	if hasVolume(t, b, "new") {
 		t.Error("a volume that was made is left")

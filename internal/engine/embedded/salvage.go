@@ -1,0 +1,71 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+)
+
+// Salvage shows what has come of the files of an arrival that never ran, before Discard removes it.
+func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) error) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+	}
+	e.endOwn(id)
+	defer e.lock(id)()
+	place := e.paths.of(id)
+	if !exists(place.arrival()) {
+		return nil // there is nothing of it, or it is a container
+	}
+	if err := e.salvage(ctx, place, take); err != nil {
+		return fmt.Errorf("salvage the arrival of container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+func (e *Engine) salvage(ctx context.Context, place container, take func(files.Tree) error) error {
+	outcome, err := e.outcome(ctx, place)
+	if err == nil && outcome == engine.Ran {
+		err = fmt.Errorf("%w: it has been resumed", engine.ErrBusy)
+	}
+	if err == nil {
+		err = e.settle(ctx, place) // nothing of it is mounted then
+	}
+	if err != nil {
+		return err
+	}
+	var was arrivalRecord
+	var d engine.Definition
+	err = errors.Join(loadJSON(place.arrival(), &was), loadJSON(place.definition(), &d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it was not prepared, so nothing can have come
+	}
+	if err != nil {
+		return err
+	}
+	inUse, err := e.pathsInUse(ctx, place.id)
+	if err != nil {
+		return err
+	}
+	trees := []files.Tree{{Kind: files.Writable, Path: place.upper()}}
+	for i, v := range d.Volumes {
+		path := place.volumePath(i, v)
+		if ours := slices.ContainsFunc(was.Made, func(m madeVolume) bool { return m.Path == path && m.fills() }); ours && !inUse(path) {
+			trees = append(trees, files.Tree{Kind: treeKind(v), Name: v.Key(), Path: path})
+		}
+	}
+	for _, tree := range trees {
+		if err := take(tree); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fills tells whether what is in a directory has come with the arrival.
+func (m *madeVolume) fills() bool { return m.Was == nil || m.Was.still(m.Path) }
