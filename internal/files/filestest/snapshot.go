@@ -27,17 +27,29 @@ type Options struct {
 	Zeros bool
 }
 
-// Take looks at a tree, and moves no access time.
-func Take(path string, options Options) (Snapshot, error) {
+// quietly opens a tree so that looking at it moves no access time, if that is possible.
+func quietly(path string) (int, error) {
 	hold, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if errors.Is(err, unix.EINVAL) { // of another mount namespace
+		return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOATIME, 0)
+	}
+	if err != nil {
+		return -1, err
+	}
+	quiet := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOATIME | unix.MOUNT_ATTR_RDONLY, Attr_clr: unix.MOUNT_ATTR__ATIME}
+	if err := unix.MountSetattr(hold, "", unix.AT_EMPTY_PATH, &quiet); err != nil {
+		return -1, errors.Join(fmt.Errorf("keep access times: %w", err), unix.Close(hold))
+	}
+	return hold, nil
+}
+
+// Take looks at a tree, and moves no access time. Of one in another mount namespace, reached through /proc, they do move.
+func Take(path string, options Options) (Snapshot, error) {
+	hold, err := quietly(path)
 	if err != nil {
 		return nil, fmt.Errorf("look at %s: %w", path, err)
 	}
 	defer unix.Close(hold)
-	quiet := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOATIME | unix.MOUNT_ATTR_RDONLY, Attr_clr: unix.MOUNT_ATTR__ATIME}
-	if err := unix.MountSetattr(hold, "", unix.AT_EMPTY_PATH, &quiet); err != nil {
-		return nil, fmt.Errorf("keep access times of %s: %w", path, err)
-	}
 	fd, err := openDirectory(hold, ".")
 	if err != nil {
 		return nil, fmt.Errorf("look at %s: %w", path, err)
