@@ -15,7 +15,11 @@ const agentLong = `Agent is the daemon of a node. It runs containers, answers th
 migrates containers to and from other nodes over mutual TLS.
 
 The node must have an identity first: "godwit node init" or "godwit node join". Containers go on when the agent stops or
-is upgraded, and migrations that were under way are finished or undone when it is back. packaging/ has a unit for systemd.`
+is upgraded, and migrations that were under way are finished or undone when it is back. packaging/ has a unit for systemd.
+
+If a migration to this node fails, the files that have come stay on its disk for --keep-broken-copies, where only root can read them
+and no container finds them, so that the next attempt need not send them again. They go when that has brought the container, or
+it is found at another node, when the disk is wanted, and by "godwit stage rm"; "godwit stage ls" lists them.`
 
 func newAgentCommand() *cobra.Command {
 	config := agent.Config{Version: version}
@@ -33,6 +37,9 @@ func newAgentCommand() *cobra.Command {
 			}
 			if config.PeerTimeout < agent.MinPeerTimeout {
 				return &codedError{exitUsage, fmt.Errorf("--peer-timeout %s: must be at least %s", config.PeerTimeout, agent.MinPeerTimeout)}
+			}
+			if config.KeepBroken < 0 {
+				return &codedError{exitUsage, fmt.Errorf("--keep-broken-copies %s: must be a time, or 0 for none", config.KeepBroken)}
 			}
 			config.FootprintLimit = limit.value
 			level := slog.LevelInfo
@@ -54,6 +61,8 @@ func newAgentCommand() *cobra.Command {
 		"how long another node may be silent in a migration before it counts as lost")
 	flags.Var(limit, "footprint-limit",
 		"memory for what is kept of containers that have left (--keep-footprint), such as 2g (default: a quarter of what is available)")
+	flags.DurationVar(&config.KeepBroken, "keep-broken-copies", agent.DefaultKeepBroken,
+		"how long files stay here that came by a migration that failed, for the next attempt; 0: they are removed at once")
 	flags.BoolVar(&config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
 	if err := flags.MarkHidden("faults"); err != nil {
 		panic(err) // The flag was defined a line above.

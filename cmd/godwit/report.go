@@ -107,6 +107,7 @@ func printSwitchover(w io.Writer, r migration.Report) {
 	}
 	fmt.Fprintf(w, "  whole           %s\n", formatSeconds(r.TotalSeconds))
 	printSent(w, r)
+	printKept(w, r)
 	if r.Link.BandwidthBitsPerSecond > 0 {
 		fmt.Fprintf(w, "  link            %s, %s\n", formatBits(r.Link.BandwidthBitsPerSecond), formatSeconds(r.Link.RTTSeconds))
 	}
@@ -128,6 +129,13 @@ func printSent(w io.Writer, r migration.Report) {
 	}
 }
 
+// printKept tells what was not sent because an earlier attempt had brought it.
+func printKept(w io.Writer, r migration.Report) {
+	if r.Bytes.FilesKept > 0 {
+		fmt.Fprintf(w, "  kept            %s of files, from an earlier attempt\n", formatBytes(r.Bytes.FilesKept))
+	}
+}
+
 // printReport tells a person how a migration went.
 func printReport(w io.Writer, r migration.Report) {
 	fmt.Fprintf(w, "%s: %s -> %s, %s: %s\n", r.Container, r.Source, r.Target, r.Mode, r.Result)
@@ -140,6 +148,7 @@ func printReport(w io.Writer, r migration.Report) {
 			fmt.Fprintf(w, "  stopped for     %s, until it ran again at %s\n", formatSeconds(r.DowntimeSeconds), r.Source)
 		}
 		printDrain(w, r.Drain, r.Bytes)
+		printKept(w, r)
 		printFileRounds(w, r)
 		printRounds(w, r.Rounds)
 		printThrottles(w, r.Throttles)

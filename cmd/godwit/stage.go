@@ -35,6 +35,9 @@ Layers come from wherever they are nearest to the other node: nodes that have th
 this node. They stay there on the disk, for this and all other containers, until the image is removed. With --layers-only there
 is no copy of the memory, any number of nodes can have the layers, and "godwit run --stage-to" does it as soon as a container runs.
 
+The list has what else is kept for a migration that may come: on a node that a container has left what it held (footprint), and on one to
+which a migration failed the files that had come (broken). The next attempt does not send them again; see "godwit agent --help".
+
 A container whose name is "ls" or "rm" is named by its id here.`
 
 const stageExample = `  godwit stage web b                        # one copy, for an hour
@@ -173,7 +176,7 @@ func newStageListCommand() *cobra.Command {
 
 func printStages(w io.Writer, list []migration.Stage) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CONTAINER\tKIND\tOF\tAT\tSTATE\tMEMORY\tSENT\tROUNDS\tAS OF\tUNTIL\tWHY")
+	fmt.Fprintln(table, "CONTAINER\tKIND\tOF\tAT\tSTATE\tMEMORY\tDISK\tSENT\tROUNDS\tAS OF\tUNTIL\tWHY")
 	for _, s := range list {
 		asOf, until := "-", "-"
 		if !s.Fresh.IsZero() {
@@ -182,8 +185,8 @@ func printStages(w io.Writer, list []migration.Stage) error {
 		if !s.Until.IsZero() && s.State != migration.StageEnded {
 			until = s.Until.Local().Format(time.DateTime)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.Container, s.Kind, s.Source, s.Target, s.State,
-			formatBytes(s.MemoryBytes), formatBytes(s.SentBytes), s.Rounds, asOf, until, cmp.Or(plainText(s.Error), "-"))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.Container, s.Kind, s.Source, s.Target, s.State,
+			formatBytes(s.MemoryBytes), formatBytes(s.DiskBytes), formatBytes(s.SentBytes), s.Rounds, asOf, until, cmp.Or(plainText(s.Error), "-"))
 	}
 	return table.Flush()
 }
@@ -192,8 +195,8 @@ func newStageRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm CONTAINER NODE",
 		Short: "Remove a copy, or end the staging of one; the container runs on",
-		Long: "Remove ends a copy and gives its memory back. NODE is the other node: where the copy is, or, on the node that has it,\n" +
-			"where the container is. Layers that are on their way there (stage --layers-only, run --stage-to) come no more; those that\n" +
+		Long: "Remove ends a copy and gives its memory, or its room on the disk, back. NODE is the other node: where the copy is, or, on the\n" +
+			"node that has it, where the container is. Layers that are on their way there (stage --layers-only, run --stage-to) come no more; those that\n" +
 			"are there stay until the image is removed.",
 		Example: "  godwit stage rm web b",
 		Args:    usageArgs(cobra.ExactArgs(2)),

@@ -43,8 +43,10 @@ type Config struct {
 	// FootprintLimit is how much memory all that is kept of containers that have left may take, in bytes; 0 for a quarter of
 	// what is available at the time.
 	FootprintLimit int64
-	Faults         bool // for tests: do what files in the run directory ask for, see Fault
-	Log            *slog.Logger
+	// KeepBroken is how long files stay that came by a migration that failed; 0: not at all.
+	KeepBroken time.Duration
+	Faults     bool // for tests: do what files in the run directory ask for, see Fault
+	Log        *slog.Logger
 }
 
 // DefaultPeerTimeout is much longer than a link that works is ever silent, and as long as anybody wants to wait for a
@@ -84,6 +86,7 @@ type Agent struct {
 	stages       *stages
 	bases        *bases
 	footprints   *footprints
+	kept         *keptCopies
 	transfers    *transfers
 	speeds       *speeds
 	reservations *reservations
@@ -130,6 +133,9 @@ func (a *Agent) open() error {
 	}
 	a.self = a.id.Node
 	if a.boot, err = kernel.BootID(); err != nil {
+		return err
+	}
+	if a.kept, err = newKeptCopies(a.config.StateDir, a.config.KeepBroken, a.log); err != nil {
 		return err
 	}
 	if a.images, err = image.Open(a.config.StateDir); err != nil {

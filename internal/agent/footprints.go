@@ -174,7 +174,7 @@ func (o *footprint) describe() migration.Stage {
 	}
 }
 
-// watchMemory gives up what can be made again when its time is over, and when memory is short.
+// watchMemory gives up what can be made again when its time is over, and when memory, or the disk, is short.
 func (a *Agent) watchMemory(ctx context.Context) {
 	tick := time.NewTicker(stageTick)
 	defer tick.Stop()
@@ -184,6 +184,7 @@ func (a *Agent) watchMemory(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			a.footprints.expire(now)
+			a.kept.expire(now)
 			a.relieve()
 		}
 	}

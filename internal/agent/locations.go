@@ -62,6 +62,7 @@ func (l *locations) heard(node string, guests []*api.Location) {
 			continue
 		}
 		now[address] = true
+		l.agent.kept.elsewhere(guest.Container, node)
 		if !own[address] && !l.moving(guest.Container) && l.plausible(address, guest.Container) {
 			l.learn(address, place{node: node, container: guest.Container})
 		}

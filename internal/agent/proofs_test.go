@@ -178,7 +178,7 @@ func TestRoomOfVolumes(t *testing.T) {
 	examine := func(bytes, files, memory int64) int {
 		t.Helper()
 		coming := comingFiles{volumes: map[string]migration.VolumeMoved{"/x": {Bytes: bytes, Files: files}, "/fast": {Bytes: memory}}}
-		found, err := a.examineDisks(definition, coming)
+		found, err := a.examineDisks(definition, coming, false)
 		if err != nil {
 			t.Fatal(err)
 		}

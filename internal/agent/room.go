@@ -107,7 +107,7 @@ func (a *Agent) examineRoom(definition engine.Definition, offer *api.Offer) ([]m
 		})
 	}
 	coming.rest += layersNeed(a.missingOf(offer.Layers))
-	disks, err := a.examineDisks(definition, coming)
+	disks, err := a.examineDisks(definition, coming, offer.DryRun)
 	return slices.Concat(problems, disks, a.examineTmpfs(definition, coming)), err
 }
 

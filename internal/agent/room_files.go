@@ -53,7 +53,7 @@ type diskNeed struct {
 }
 
 // examineDisks compares what comes with the room on the file systems to which it comes.
-func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles) ([]migration.Problem, error) {
+func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles, dryRun bool) ([]migration.Problem, error) {
 	disks := map[uint64]*diskNeed{}
 	need := func(place string, bytes, files int64) error {
 		place, device, err := diskOf(place)
@@ -67,7 +67,8 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles) (
 		disks[device].files += files
 		return nil
 	}
-	if err := need(a.config.StateDir, coming.rest, 0); err != nil {
+	own, others := a.kept.bytes(definition.ID)
+	if err := need(a.config.StateDir, coming.rest-own, 0); err != nil {
 		return nil, err
 	}
 	for _, v := range definition.Volumes {
@@ -83,8 +84,15 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles) (
 			return nil, err
 		}
 	}
+	_, keptOn, err := diskOf(a.config.StateDir)
+	if err != nil {
+		return nil, err
+	}
 	var problems []migration.Problem
-	for _, disk := range disks {
+	for device, disk := range disks {
+		if device == keptOn && a.yields(definition.ID, disk, others, dryRun) {
+			continue
+		}
 		if err := errors.Join(files.CheckSpace(disk.place, disk.bytes), checkFiles(disk.place, disk.files)); err != nil {
 			problems = append(problems, migration.Problem{
 				What: "disk of " + a.self.Name, Why: err.Error(), Remedy: "free space there, or choose another node",
@@ -92,6 +100,19 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles) (
 		}
 	}
 	return problems, nil
+}
+
+// yields tells whether there is room only without what is kept of other containers' broken migrations, and removes that then.
+func (a *Agent) yields(container string, disk *diskNeed, kept int64, dryRun bool) bool {
+	var short *files.NoSpaceError
+	if kept == 0 || !errors.As(files.CheckSpace(disk.place, disk.bytes), &short) || short.Needed-short.Free > kept {
+		return false
+	}
+	if dryRun {
+		return true
+	}
+	a.kept.yield(container, short.Needed-short.Free)
+	return false
 }
 
 // syncVolumes makes sure that the volumes that came with a container are on disk, which may be disks of their own. One that

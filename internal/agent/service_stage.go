@@ -90,6 +90,9 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	for _, o := range s.agent.footprints.list() {
 		list = append(list, o.describe())
 	}
+	for _, k := range s.agent.kept.list() {
+		list = append(list, s.agent.kept.describe(k, s.agent.self.Name))
+	}
 	reply := &api.StagesReply{}
 	for _, one := range list {
 		document, err := json.Marshal(one)
@@ -124,6 +127,11 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 	for _, o := range s.agent.footprints.list() {
 		if o.target == request.Node && called(request.Container, o.definition.ID, o.definition.Name) {
 			s.agent.footprints.drop(o.definition.ID)
+			return &api.UnstageReply{}, nil
+		}
+	}
+	for _, k := range s.agent.kept.list() {
+		if k.Source == request.Node && called(request.Container, k.ContainerID, k.Container) && s.agent.kept.drop(k.ContainerID) {
 			return &api.UnstageReply{}, nil
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/files"
@@ -24,6 +25,8 @@ type fileSource struct {
 	data    *stream.Session // for rounds; nil: there are none
 	out     *sections
 	applied chan uint64 // rounds that are in place at the target; closed when the target says nothing more
+	resumed chan error  // what became of what the target had
+	asked   atomic.Bool // the target is to tell that
 	closed  bool        // by us; the source's mutex guards it
 }
 
@@ -67,10 +70,10 @@ func (s *source) openFiles(ctx context.Context) error {
 	f := s.files
 	s.mu.Lock()
 	f.data, f.out = data, &sections{data: data, sent: s.move.tracker.transferred}
-	f.applied = make(chan uint64, 1)
+	f.applied, f.resumed = make(chan uint64, 1), make(chan error, 1)
 	s.mu.Unlock()
 	go func() {
-		err := f.listen()
+		err := f.listen(s.agent.ctx, keptLimits(s.offered))
 		close(f.applied)
 		s.mu.Lock()
 		closed := f.closed
@@ -83,13 +86,21 @@ func (s *source) openFiles(ctx context.Context) error {
 		<-s.move.done
 		s.closeFiles()
 	}()
-	return data.SetCodec(s.data.Codec())
+	if err := data.SetCodec(s.data.Codec()); err != nil {
+		return err
+	}
+	return s.resumeFiles()
 }
 
 // listen hears which rounds are in place, and notices that the target ends the connection.
-func (f *fileSource) listen() error {
+func (f *fileSource) listen(ctx context.Context, limits files.Limits) error {
 	for {
 		section, err := f.data.Next()
+		if err == nil && section.Kind == kindKept {
+			if err = f.hearKept(ctx, section, limits); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return err
 		}

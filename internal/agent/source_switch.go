@@ -43,7 +43,7 @@ func (s *source) prepare(ctx context.Context) error {
 		return err
 	}
 	if s.memory == nil {
-		return s.makeFiles(ctx)
+		return s.makeFilesCold(ctx)
 	}
 	if _, err := s.files.round(ctx); err != nil {
 		return err

@@ -25,11 +25,13 @@ const (
 	kindState  = "state"  // name: FILE@OFFSET
 	kindLate   = "late"   // which pages come after the restore; before the map
 	kindMap    = "map"    // which pages there are; name: number of the barrier before which all of them came
+	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
 	kindFiles  = "files"  // content: a round of files.Source; in the freeze, or before it over the connection for files
 	kindFinal  = "final"  // content: finalMarker
 	// The other way:
 	kindClaims = "claims" // content: digests of pages of a footprint, before anything else
 	kindPlaced = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
+	kindKept   = "kept"   // content: digests of files of an earlier attempt, over the connection for files
 	kindAimed  = "aimed"  // mode restart: what does not open a connection may come here
 	// Over the connection for files, name: number of a round that is in place.
 )
@@ -80,6 +82,7 @@ type target struct {
 	lanes       int           // connections for pages beside data
 	base        *memory.Store // what was staged here and is not in pages yet; nil: nothing
 	staging     bool          // pages were staged here
+	kept        *keptCopy     // files of an earlier attempt; nil: nothing
 	footprint   *footprint    // what the container left here when it went; nil: nothing
 	hold        *network.Hold // mode restart: new connections wait here, too, while the container runs on trial; nil: there is none
 	holding     bool          // it was started
@@ -149,12 +152,13 @@ func (t *target) reserve(ctx context.Context) error {
 	if len(problems) > 0 {
 		return &problemsError{problems}
 	}
-	reservation := t.agent.missing(t.definition)
+	reservation, kept := t.agent.missing(t.definition), t.useKept()
 	t.mu.Lock()
 	if t.move.tracker.spec.Mode.MemoryAhead() {
 		t.footprint = t.agent.footprints.use(t.definition.ID)
 	}
 	reservation.Footprint = t.footprint != nil
+	reservation.KeptFilesBytes = kept
 	t.reservation = reservation
 	t.mu.Unlock()
 	return nil
@@ -253,6 +257,17 @@ func (t *target) releaseFootprint(result migration.Finish) {
 	}
 }
 
+// releaseKept gives up the files of an earlier attempt if the container runs here, or they are of no use.
+func (t *target) releaseKept(result migration.Finish) {
+	one := t.takeUsed()
+	if result.Result == migration.Moved || t.files.unusable() {
+		t.agent.kept.end(one)
+		t.agent.kept.drop(t.definition.ID)
+		return
+	}
+	t.agent.kept.release(one)
+}
+
 // closeBase gives back what was taken over and is not needed.
 func (t *target) closeBase() error {
 	t.mu.Lock()
@@ -287,7 +302,7 @@ func (t *target) settle(ctx context.Context) error {
 // discard removes an arrival that never ran, and turns its address to the source again.
 func (t *target) discard(ctx context.Context) error {
 	t.drain.close()
-	failed := t.files.undo()
+	usable, failed := t.files.halt()
 	t.mu.Lock()
 	arrival, pages := t.arrival, t.pages
 	t.arrival, t.pages = nil, nil
@@ -298,6 +313,10 @@ func (t *target) discard(ctx context.Context) error {
 	if pages != nil {
 		failed = errors.Join(failed, pages.Close())
 	}
+	if usable {
+		t.keepFiles(ctx)
+	}
+	failed = errors.Join(failed, t.files.undo())
 	failed = errors.Join(failed, t.agent.engine.Discard(ctx, t.definition.ID), t.turnBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
@@ -348,6 +367,7 @@ func (t *target) ended(result migration.Finish) {
 	}
 	t.agent.reservations.release(t.move.tracker.spec.ID)
 	t.releaseFootprint(result)
+	t.releaseKept(result)
 	t.agent.migrationEnded(t.move, result)
 }
 

@@ -91,10 +91,12 @@ func stateLimit(offer *api.Offer) int64 {
 
 // treesLimit bounds the disk that a peer can fill, as stateLimit does the memory. Files are copied while the container writes, for
 // as long as that takes, so they may grow by much.
-func (t *target) treesLimit() files.Limits {
+func (t *target) treesLimit() files.Limits { return treesLimit(t.offer) }
+
+func treesLimit(offer *api.Offer) files.Limits {
 	const least = 1 << 30
 	const entries, perEntry = 4 << 20, 512 // files may be empty; a disk has no more of them than one for some hundred bytes
-	bytes := t.offer.TreesBytes + t.offer.TreesBytes/2 + least
+	bytes := offer.TreesBytes + offer.TreesBytes/2 + least
 	return files.Limits{Bytes: bytes, Entries: entries + bytes/perEntry}
 }
 

@@ -24,6 +24,8 @@ type fileTarget struct {
 	mu     sync.Mutex    // held while a round is applied, which may wait for the source
 	mirror *files.Mirror // nil: nothing has come
 	whole  bool          // the last round has come
+	// spoiled: a round failed here, not on the way. What has come is not to be used again.
+	spoiled bool
 }
 
 // take takes one round. What was made is removed if it fails, by discard.
@@ -31,13 +33,14 @@ func (f *fileTarget) take(ctx context.Context, t *target, section io.Reader) err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mirror == nil {
-		f.mirror = files.NewMirror(t.arrival.TreePath, t.treesLimit())
+		f.mirror = t.newMirror()
 	}
 	if f.whole {
 		return errors.New("files come after the last round of them")
 	}
-	last, err := f.mirror.Round(ctx, section)
-	f.whole = last
+	in := &linkReader{Reader: section}
+	last, err := f.mirror.Round(ctx, in)
+	f.whole, f.spoiled = last, err != nil && !in.failed && ctx.Err() == nil
 	return err
 }
 
@@ -72,20 +75,28 @@ func (t *target) attachFiles(ctx context.Context, data *stream.Session) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err == nil && section.Kind != kindFiles {
-			err = fmt.Errorf("a section %.40q comes over the connection for files", section.Kind)
-		}
 		if err == nil {
-			err = t.files.take(ctx, t, section)
-		}
-		if err == nil {
-			err = tellApplied(data, number)
+			err = t.takeSection(ctx, data, section, number)
 		}
 		if err != nil {
 			_ = data.Abort(plain(err)) // the source gives up, and hears why
 			return err
 		}
 	}
+}
+
+// takeSection does what comes over the connection.
+func (t *target) takeSection(ctx context.Context, data *stream.Session, section stream.Section, number int) error {
+	switch section.Kind {
+	case kindResume:
+		return t.resumeFiles(ctx, data, section)
+	case kindFiles:
+		if err := t.files.take(ctx, t, section); err != nil {
+			return err
+		}
+		return tellApplied(data, number)
+	}
+	return fmt.Errorf("a section %.40q comes over the connection for files", section.Kind)
 }
 
 // begin tells whether this is the one connection that is taken.
@@ -108,9 +119,9 @@ func tellApplied(data *stream.Session, number int) error {
 	return errors.Join(data.End(), data.Push())
 }
 
-// undo has nothing more be written, now or later, and removes what was. A round that is just being applied is not waited for:
-// the source may have stopped in the middle of it.
-func (f *fileTarget) undo() error {
+// halt has nothing more be written, now or later, and tells whether what was may be used again. A round that is just being applied is
+// not waited for: the source may have stopped in the middle of it.
+func (f *fileTarget) halt() (usable bool, err error) {
 	f.once.Do(func() { close(f.ended) })
 	f.stopping.Lock()
 	stop := f.stop
@@ -119,6 +130,23 @@ func (f *fileTarget) undo() error {
 		stop()
 	}
 	<-f.ended
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mirror != nil {
+		err = f.mirror.Close()
+	}
+	return !f.spoiled, err
+}
+
+// unusable tells whether what has come is not to be used again.
+func (f *fileTarget) unusable() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.spoiled
+}
+
+// undo removes what has come, when nothing more does.
+func (f *fileTarget) undo() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mirror == nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"testing"
 	"time"
@@ -37,7 +38,10 @@ func TestUndoWaitsForNoSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	undone := make(chan error, 1)
-	go func() { undone <- target.files.undo() }()
+	go func() {
+		_, err := target.files.halt()
+		undone <- errors.Join(err, target.files.undo())
+	}()
 	select {
 	case err := <-undone:
 		if err != nil {

@@ -39,6 +39,7 @@ type tracker struct {
 	precopy       uint64 // bytes of pages on the wire before the freeze
 	raw           uint64 // bytes of pages in all rounds
 	files         int64  // bytes of files on the wire before the freeze
+	keptFiles     int64  // bytes of files that the target had from an earlier attempt
 	facts         migration.Facts
 	report        *migration.Report // of the migration when it has ended, or of the source
 	kept          bool              // the report was made by an earlier agent, when the migration ended
@@ -119,7 +120,7 @@ func (t *tracker) counted(counters stream.Counters) {
 	t.shareFinal(sent(kindPages) - precopy)
 	t.facts.Bytes = migration.Bytes{
 		MemoryPrecopy: precopy, MemoryFinal: sent(kindState) + sent(kindPages) - precopy,
-		FilesPrecopy: t.files, FilesFinal: sent(kindFiles) - t.files, Layers: sent(kindLayer),
+		FilesPrecopy: t.files, FilesFinal: sent(kindFiles) - t.files, FilesKept: t.keptFiles, Layers: sent(kindLayer),
 		Metadata:  sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
 		MemoryRaw: int64(counters.Sent[kindState].RawBytes + t.raw),
 	}
@@ -132,9 +133,11 @@ func (t *tracker) fileRound(stats files.RoundStats, wire uint64) {
 	if !stats.Final {
 		t.files = int64(wire)
 	}
+	t.keptFiles += stats.KeptBytes
+	t.done += stats.KeptBytes
 	if len(t.facts.FileRounds) < maxRoundsKept {
 		t.facts.FileRounds = append(t.facts.FileRounds, migration.FileRound{
-			Entries: stats.Entries, ChangedEntries: stats.ChangedEntries, SentBytes: stats.SentBytes, ReadBytes: stats.ReadBytes,
+			Entries: stats.Entries, ChangedEntries: stats.ChangedEntries, SentBytes: stats.SentBytes, ReadBytes: stats.ReadBytes, KeptBytes: stats.KeptBytes,
 			UnsettledFiles: stats.UnsettledFiles, UnsettledBytes: stats.UnsettledBytes,
 			ScanSeconds: stats.ScanTime.Seconds(), Seconds: stats.Duration.Seconds(), Final: stats.Final,
 		})

@@ -30,6 +30,9 @@ func newTestAgent(t *testing.T) *Agent {
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		t.Fatal(err)
 	}
+	if a.kept, err = newKeptCopies(a.config.StateDir, DefaultKeepBroken, a.log); err != nil {
+		t.Fatal(err)
+	}
 	a.id = &identity.Identity{Node: a.self}
 	a.peers = &peers{id: a.id, state: a.config.StateDir, known: map[string]*peer{}, nodes: []identity.Node{
 		{Name: "a", Number: 1, Address: "192.0.2.1:7443"}, a.self,

@@ -81,6 +81,7 @@ type FileRound struct {
 	ChangedEntries int64   `json:"changed_entries"` // …were new, changed or gone
 	SentBytes      int64   `json:"sent_bytes"`      // content that the target had not, before compression
 	ReadBytes      int64   `json:"read_bytes"`      // content that was read to find that
+	KeptBytes      int64   `json:"kept_bytes"`      // content that the target had from an earlier attempt
 	UnsettledFiles int64   `json:"unsettled_files"` // that may have changed unseen, and so are read again in the next pass
 	UnsettledBytes int64   `json:"unsettled_bytes"` // of them
 	ScanSeconds    float64 `json:"scan_seconds"`    // of the time, to find what changed
@@ -122,8 +123,10 @@ type Bytes struct {
 	MemoryPushed  int64 `json:"memory_pushed"`
 	FilesPrecopy  int64 `json:"files_precopy"`
 	FilesFinal    int64 `json:"files_final"`
-	Layers        int64 `json:"layers"`
-	Metadata      int64 `json:"metadata"`
+	// FilesKept was not sent: the target had it from an earlier attempt that failed.
+	FilesKept int64 `json:"files_kept"`
+	Layers    int64 `json:"layers"`
+	Metadata  int64 `json:"metadata"`
 	// MemoryRaw is what the memory and execution state are before compression.
 	MemoryRaw int64 `json:"memory_raw"`
 }

@@ -26,9 +26,10 @@ const (
 	BaseCopy   StageKind = "base"      // of a container that runs, at a node to which it may go
 	LayersCopy StageKind = "layers"    // of the layers of a container's image only, at a node to which it may go
 	Footprint  StageKind = "footprint" // of a container that has left, at the node where it was
+	BrokenCopy StageKind = "broken"    // of the files of a container, by a migration that failed; the next one goes on from it
 )
 
-// Stage is what a node tells of a copy of a container's memory.
+// Stage is what a node tells of a copy of what a container holds.
 type Stage struct {
 	ID          string     `json:"stage"`
 	Kind        StageKind  `json:"kind"`
@@ -46,6 +47,7 @@ type Stage struct {
 	Rounds     int       `json:"rounds"`
 	// MemoryBytes is the memory that was sent, as pages; at the target what the copy takes there.
 	MemoryBytes int64 `json:"memory_bytes"`
+	DiskBytes   int64 `json:"disk_bytes"` // that the copy takes there on the disk
 	SentBytes   int64 `json:"sent_bytes"` // on the wire, with layers
 	RoundBytes  int64 `json:"round_bytes"`
 	// ExpectedBytes is an upper limit of what the first round sends, before compression.

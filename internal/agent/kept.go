@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// DefaultKeepBroken is how long files stay that came by a migration that failed.
+const DefaultKeepBroken = 24 * time.Hour
+
+const (
+	keptLeastBytes = 4 << 20 // less is sent again sooner than it is worth a place in a list
+	keptFreeShare  = 20      // of a disk: when less is free, what is kept goes
+	keptRecord     = "copy.json"
+	keptDoomed     = ".removing-" // begins the name of a directory that is being removed
+)
+
+// keptCopies are the files of containers whose migration to this node failed before they ran here: so much the next attempt need not
+// send. They lie beside the containers, in a directory that nobody else may enter, and can be given up at any time. What
+// is in them is read before it is used (files.Mirror.Have), so nothing depends on how they came to be what they are.
+type keptCopies struct {
+	dir  string
+	keep time.Duration // 0: nothing is kept
+	full func() bool   // the disk has so little room that nothing should be kept
+	log  *slog.Logger
+
+	mu  sync.Mutex
+	all map[string]*keptCopy // by container
+}
+
+// keptCopy is what there is of one container. Its directory has one for each tree, named by its number.
+type keptCopy struct {
+	Migration   string     `json:"migration"` // that failed last
+	Container   string     `json:"container"`
+	ContainerID string     `json:"container_id"`
+	Source      string     `json:"source"`
+	Broke       time.Time  `json:"broke"`
+	Trees       []keptTree `json:"trees"`
+	Bytes       int64      `json:"bytes"`
+	Files       int64      `json:"files"`
+
+	used bool // by a migration
+}
+
+// keptTree is a tree of it.
+type keptTree struct {
+	Kind files.TreeKind `json:"kind"`
+	Name string         `json:"name"`
+}
+
+// newKeptCopies finds what an earlier agent has kept.
+func newKeptCopies(stateDir string, keep time.Duration, log *slog.Logger) (*keptCopies, error) {
+	k := &keptCopies{dir: filepath.Join(stateDir, "kept"), keep: keep, log: log, all: map[string]*keptCopy{}}
+	k.full = func() bool {
+		var stat unix.Statfs_t
+		return unix.Statfs(k.dir, &stat) == nil && stat.Bavail < stat.Blocks/keptFreeShare
+	}
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("directory for files of broken migrations: %w", err)
+	}
+	if err := os.Chmod(k.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("protect the directory for files of broken migrations: %w", err)
+	}
+	entries, err := os.ReadDir(k.dir)
+	if err != nil {
+		return nil, fmt.Errorf("files of broken migrations: %w", err)
+	}
+	for _, entry := range entries {
+		one, err := k.read(entry.Name())
+		if err != nil {
+			log.Info("what is left of the files of a broken migration is removed", "name", entry.Name(), "error", err)
+			k.remove(entry.Name())
+			continue
+		}
+		k.all[one.ContainerID] = one
+	}
+	k.expire(time.Now())
+	return k, nil
+}
+
+// read reads the record of a copy.
+func (k *keptCopies) read(name string) (*keptCopy, error) {
+	if err := migration.CheckContainerID(name); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(k.dir, name, keptRecord))
+	if err != nil {
+		return nil, err
+	}
+	one := &keptCopy{}
+	if err := json.Unmarshal(data, one); err != nil {
+		return nil, err
+	}
+	if one.ContainerID != name {
+		return nil, errors.New("it is of another container")
+	}
+	return one, nil
+}
+
+func (k *keptCopies) place(container string) string { return filepath.Join(k.dir, container) }
+
+func (k *keptCopies) tree(container string, i int) string {
+	return filepath.Join(k.place(container), strconv.Itoa(i))
+}
+
+// write makes a record durable enough: what it is about may be gone after a crash, and then it is nothing.
+func (k *keptCopies) write(one *keptCopy) error {
+	data, err := json.Marshal(one)
+	if err == nil {
+		err = kernel.WriteFileAtomic(filepath.Join(k.place(one.ContainerID), keptRecord), data, 0o600)
+	}
+	return err
+}
+
+// begin makes a place for the files of a migration that has failed, or finds what that went on from; nil: another one has left
+// something, from which it did not go on, and that stays.
+func (k *keptCopies) begin(spec migration.Spec) (*keptCopy, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	one := k.all[spec.Container]
+	if one != nil && one.Migration != spec.ID {
+		return nil, nil
+	}
+	if one == nil {
+		one = &keptCopy{Migration: spec.ID, Container: spec.Name, ContainerID: spec.Container, Source: spec.Source, Broke: time.Now().UTC()}
+		if err := os.Mkdir(k.place(spec.Container), 0o700); err != nil {
+			return nil, err
+		}
+		k.all[spec.Container] = one
+	}
+	one.used = true
+	return one, k.write(one)
+}
+
+// take moves what there is of a tree to its place here.
+func (k *keptCopies) take(one *keptCopy, tree files.Tree) error {
+	i := slices.Index(one.Trees, keptTree{tree.Kind, tree.Name})
+	if i < 0 {
+		i = len(one.Trees)
+		one.Trees = append(one.Trees, keptTree{tree.Kind, tree.Name})
+		if err := k.write(one); err != nil {
+			return err
+		}
+	}
+	place := k.tree(one.ContainerID, i)
+	if err := os.Mkdir(place, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	err := files.MoveContent(tree.Path, place)
+	if errors.Is(err, unix.EXDEV) {
+		return nil // it is on a disk of its own: that content is not kept
+	}
+	return err
+}
+
+// settle looks at what was kept, and tells whether it is worth it.
+func (k *keptCopies) settle(one *keptCopy, measure func(path string) (files.Size, error)) (bool, error) {
+	one.Broke, one.Bytes, one.Files = time.Now().UTC(), 0, 0
+	for i := range one.Trees {
+		size, err := measure(k.tree(one.ContainerID, i))
+		if err != nil {
+			return false, err
+		}
+		one.Bytes += size.Bytes
+		one.Files += size.Entries - 1 // but the root
+	}
+	if one.Bytes < keptLeastBytes || k.full() {
+		return false, nil
+	}
+	return true, k.write(one)
+}
+
+// use finds what is kept of a container for a migration, until it is released. Nil: there is nothing.
+func (k *keptCopies) use(container string) *keptCopy {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	one := k.all[container]
+	if one == nil || one.used {
+		return nil
+	}
+	one.used = true
+	return one
+}
+
+// trees are those of a copy that is used by a migration, which it belongs to from now on.
+func (k *keptCopies) trees(one *keptCopy, id string) ([]files.Tree, error) {
+	k.mu.Lock()
+	one.Migration = id
+	k.mu.Unlock()
+	var trees []files.Tree
+	for i, tree := range one.Trees {
+		trees = append(trees, files.Tree{Kind: tree.Kind, Name: tree.Name, Path: k.tree(one.ContainerID, i)})
+	}
+	return trees, k.write(one)
+}
+
+// release ends a use.
+func (k *keptCopies) release(one *keptCopy) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if one != nil {
+		one.used = false
+	}
+}
+
+// drop removes what is kept of a container, unless a migration uses it. It tells whether there was something.
+func (k *keptCopies) drop(container string) bool {
+	k.mu.Lock()
+	one := k.all[container]
+	unused := one != nil && !one.used
+	if unused {
+		delete(k.all, container)
+	}
+	k.mu.Unlock()
+	if unused {
+		k.remove(container)
+	}
+	return unused
+}
+
+// end ends a use by removing what was used. Nil has nothing to end.
+func (k *keptCopies) end(one *keptCopy) {
+	k.release(one)
+	if one != nil {
+		k.drop(one.ContainerID)
+	}
+}
+
+// remove removes a directory. It has another name at once.
+func (k *keptCopies) remove(name string) {
+	doomed := name
+	if !strings.HasPrefix(name, keptDoomed) {
+		doomed = keptDoomed + randomHex(8)
+		if err := os.Rename(filepath.Join(k.dir, name), filepath.Join(k.dir, doomed)); err != nil {
+			k.log.Warn("files of a broken migration not removed", "error", err)
+			return
+		}
+	}
+	if err := files.RemoveTree(filepath.Join(k.dir, doomed)); err != nil {
+		k.log.Warn("files of a broken migration not removed; the next agent tries again", "error", err)
+	}
+}
+
+// list is all that nobody uses, the oldest first.
+func (k *keptCopies) list() []keptCopy {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var list []keptCopy
+	for _, one := range k.all {
+		if !one.used {
+			list = append(list, *one)
+		}
+	}
+	slices.SortFunc(list, func(a, b keptCopy) int {
+		return cmp.Or(a.Broke.Compare(b.Broke), cmp.Compare(a.ContainerID, b.ContainerID))
+	})
+	return list
+}
+
+// bytes is how much is kept, of a container and of others.
+func (k *keptCopies) bytes(container string) (own, others int64) {
+	for _, one := range k.list() {
+		if one.ContainerID == container {
+			own += one.Bytes
+		} else {
+			others += one.Bytes
+		}
+	}
+	return own, others
+}
+
+// yield gives up what is kept of other containers, the oldest first, until so many bytes are free.
+func (k *keptCopies) yield(container string, bytes int64) {
+	for _, one := range k.list() {
+		if bytes > 0 && one.ContainerID != container && k.drop(one.ContainerID) {
+			bytes -= one.Bytes
+			k.log.Info("files of a broken migration given up: their room is wanted", "container", one.Container, "bytes", one.Bytes)
+		}
+	}
+}
+
+// expire removes what has been kept for long enough, and, if the disk is full, the oldest.
+func (k *keptCopies) expire(now time.Time) {
+	for _, one := range k.list() {
+		switch {
+		case now.After(one.Broke.Add(k.keep)):
+			k.drop(one.ContainerID)
+		case k.full():
+			k.log.Info("files of a broken migration given up: the disk is almost full", "container", one.Container, "bytes", one.Bytes)
+			k.drop(one.ContainerID)
+		}
+	}
+}
+
+// elsewhere removes what is kept of a container that is at another node than the one that tried to send it.
+func (k *keptCopies) elsewhere(container, node string) {
+	k.mu.Lock()
+	one := k.all[container]
+	k.mu.Unlock()
+	if one != nil && one.Source != node {
+		k.drop(container)
+	}
+}
+
+func (k *keptCopies) describe(one keptCopy, here string) migration.Stage {
+	return migration.Stage{
+		ID: one.Migration, Kind: migration.BrokenCopy, Container: one.Container, ContainerID: one.ContainerID, Source: one.Source,
+		Target: here, State: migration.StageReady, Started: one.Broke, Fresh: one.Broke, Until: one.Broke.Add(k.keep), DiskBytes: one.Bytes,
+	}
+}
