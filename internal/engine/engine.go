@@ -221,7 +221,8 @@ type Departure interface {
 	Settle(ctx context.Context) error
 	// Freeze stops the container's processes and returns when all are stopped and all they had written to stdout and
 	// stderr is in the log. It returns the instant at which they stopped. Error: ErrUnsettled, after Settle and a few times
-	// at most, if there is again what Settle waits for; the container runs then, and both are to be called again.
+	// at most, if there is again what Settle waits for, or such a connection within the container that does not come to its end
+	// while nobody outside is heard; the container runs then, and both are to be called again.
 	Freeze(ctx context.Context) (time.Time, error)
 	// LeaveShared leaves the content of the memory that processes share without a file to the caller, as DepartOptions do
 	// with the rest: all of it, whose inodes these are. False: that is not possible, and Dump writes it. It may be called

@@ -11,12 +11,14 @@ import (
 )
 
 // TCPUnderWay is what is under way in the TCP of a network namespace that belongs to no process, or not yet: a dump of
-// its processes loses it. What stays within the namespace does not count.
+// its processes loses it. What stays within the namespace is counted apart: the kernel needs no network to bring it to its end,
+// but may need a process that takes what comes.
 type TCPUnderWay struct {
 	HalfOpen    int // in the middle of the handshake: the peer has been answered, and may believe itself connected
-	Unaccepted  int // in the queues of listening sockets; here also from within
+	Unaccepted  int // in the queues of listening sockets; also from within
 	Ending      int // closed by its process, while the peer has not acknowledged it
 	Undelivered int // of those: where data is not acknowledged either
+	Within      int // half open or ending, with both ends in the namespace
 }
 
 // TCPWatch looks at the TCP of a network namespace again and again.
@@ -122,10 +124,12 @@ func (t *TCPUnderWay) add(b []byte) error {
 	switch {
 	case state == tcpListening:
 		t.Unaccepted += int(received)
-	case repeated >= hopeless || isInner(b[0], b[8:24], b[24:40]):
+	case repeated >= hopeless || inode != 0: // a descriptor refers to it
+	case isInner(b[0], b[8:24], b[24:40]):
+		t.Within++
 	case state == tcpSynReceived:
 		t.HalfOpen++
-	case inode == 0: // no descriptor refers to it
+	default:
 		t.Ending++
 		if sent > 1 { // the end itself counts as one byte
 			t.Undelivered++

@@ -105,12 +105,14 @@ func TestTCPUnderWayCounts(t *testing.T) {
 		diagMessage(tcpFinWait1, 0, own, peer, 0, 1, 9), // half closed: a process has it
 		diagMessage(tcpFinWait1, 0, loopback, loopback, 0, 1, 0),
 		diagMessage(tcpLastAck, 0, own, own, 0, 1, 0),
+		diagMessage(tcpSynReceived, 0, loopback, loopback, 0, 0, 0),
+		diagMessage(tcpFinWait1, 0, loopback, loopback, 0, 1, 9),
 	} {
 		if err := found.add(message); err != nil {
 			t.Error(err)
 		}
 	}
-	if want := (TCPUnderWay{HalfOpen: 2, Unaccepted: 7, Ending: 3, Undelivered: 1}); found != want {
+	if want := (TCPUnderWay{HalfOpen: 2, Unaccepted: 7, Ending: 3, Undelivered: 1, Within: 3}); found != want {
 		t.Errorf("%+v, want %+v", found, want)
 	}
 }

@@ -20,6 +20,11 @@ const (
 	// takePatience is how long a server has to accept connections and to read datagrams while all its packets are held. It
 	// still runs meanwhile; one that is so busy that it takes longer loses them.
 	takePatience = 250 * time.Millisecond
+	// withinPatience is how long, after it was in the way of a freeze, what is under way within the container has to come to its
+	// end while only new connections wait: what takes it may itself wait for somebody outside.
+	withinPatience = 500 * time.Millisecond
+	// frozenPatience is how long the kernel may take to deliver what it can without the processes.
+	frozenPatience = 5 * time.Millisecond
 	// Looks are so far apart at most.
 	settleLook = 5 * time.Millisecond
 	// unsettledTimes is how often Freeze wants Settle again: a server that closes connections all the time may have one on
@@ -28,15 +33,22 @@ const (
 )
 
 // Settle waits until no connection is on its way in or out. Two looks in a row have to say so: a packet that was let through
-// last may still be on its way within the kernel.
+// last may still be on its way within the kernel. Within a busy container there is always one on its way; for that Freeze waits.
 func (d *departure) Settle(ctx context.Context) error {
 	end, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
 	var found kernel.TCPUnderWay
+	within := time.Now()
+	if d.refused > 0 {
+		within = within.Add(withinPatience)
+	}
 	for settled, pause := 0, time.Millisecond; end.Err() == nil; pause = min(pause*3/2, settleLook) {
 		var err error
 		if found, err = d.tcp.UnderWay(); err != nil {
 			return fmt.Errorf("look at the connections of container %s: %w", d.name, err)
+		}
+		if time.Now().After(within) {
+			found.Within = 0
 		}
 		if settled++; found != (kernel.TCPUnderWay{}) {
 			settled = 0
@@ -56,7 +68,7 @@ func (d *departure) freezeTaken(ctx context.Context) (time.Time, error) {
 	end, cancel := context.WithTimeout(ctx, takePatience)
 	defer cancel()
 	for {
-		for d.untaken() && end.Err() == nil {
+		for end.Err() == nil && (d.untaken() || d.underWay().Within > 0) {
 			time.Sleep(time.Millisecond)
 		}
 		at, err := d.group.FreezeToMove(ctx)
@@ -64,8 +76,10 @@ func (d *departure) freezeTaken(ctx context.Context) (time.Time, error) {
 			return at, err
 		}
 		// What has come between the looks and the freeze stays now.
-		unsettled, again := d.unsettled(), end.Err() == nil && d.untaken()
-		if !unsettled && !again {
+		found := d.delivered()
+		over := end.Err() != nil
+		unsettled := d.unsettled(found, over)
+		if !unsettled && (over || found.Within == 0 && !d.untaken()) {
 			return at, nil
 		}
 		if err := d.group.Thaw(); err != nil {
@@ -77,14 +91,32 @@ func (d *departure) freezeTaken(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// unsettled tells whether there is again, now that the container is frozen, what Settle has waited for. If it has waited in
-// vain, waiting again is of no use.
-func (d *departure) unsettled() bool {
+// underWay looks at what is under way. A process that has ended is noticed by the freeze.
+func (d *departure) underWay() kernel.TCPUnderWay {
+	found, err := d.tcp.UnderWay()
+	if err != nil {
+		return kernel.TCPUnderWay{}
+	}
+	return found
+}
+
+// delivered looks at what is under way in a container that has just been frozen, when the kernel has done what it can.
+func (d *departure) delivered() kernel.TCPUnderWay {
+	found := d.underWay()
+	for until := time.Now().Add(frozenPatience); found.Within > 0 && time.Now().Before(until); found = d.underWay() {
+		time.Sleep(time.Millisecond / 2)
+	}
+	return found
+}
+
+// unsettled tells whether there is again, now that the container is frozen, what Settle has waited for, or, when patience is over,
+// what waits within the container for a process that waits for somebody outside. If Settle has waited in vain, waiting again is
+// of no use.
+func (d *departure) unsettled(found kernel.TCPUnderWay, over bool) bool {
 	if !d.settled || d.refused >= unsettledTimes {
 		return false
 	}
-	found, err := d.tcp.UnderWay()
-	if err != nil || found.HalfOpen == 0 && found.Undelivered == 0 {
+	if found.HalfOpen == 0 && found.Undelivered == 0 && (found.Within == 0 || !over) {
 		return false
 	}
 	d.refused++

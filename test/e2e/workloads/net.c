@@ -447,6 +447,41 @@ static int reuse_port_listener(void)
 	return fd;
 }
 
+// legacies are connections whose one end closes with much still to be sent: it is the kernel's then, and no process has it.
+static volatile uint64_t legacies;
+static char legacy_lost[100];
+
+static void *leave_legacies(void *argument)
+{
+	uint8_t data[1 << 14];
+	for (;;) {
+		int ends[2];
+		connect_pair(AF_INET, ends);
+		uint64_t left = stuff_pair(ends[0], 3), got = 0;
+		must(close(ends[0]));
+		ssize_t n;
+		while ((n = recv(ends[1], data, sizeof data, 0)) > 0 && filled(data, (size_t)n, 3, got)) {
+			got += (uint64_t)n;
+			usleep(300);
+		}
+		if (n != 0 || got != left) {
+			snprintf(legacy_lost, sizeof legacy_lost, "after %llu of %llu bytes: %zd (%m)", (unsigned long long)got,
+				 (unsigned long long)left, n);
+			return argument;
+		}
+		must(close(ends[1]));
+		legacies++;
+		usleep(20000);
+	}
+}
+
+static uint64_t legacies_seen;
+
+static bool another_legacy(void)
+{
+	return legacies > legacies_seen + 1 || legacy_lost[0] != 0;
+}
+
 static void set_up_local(int argc, char **argv)
 {
 	(void)argc;
@@ -469,6 +504,8 @@ static void set_up_local(int argc, char **argv)
 	must(setsockopt(listener6, IPPROTO_IPV6, IPV6_V6ONLY, &(int){ 0 }, sizeof(int)));
 	must(bind(listener6, (struct sockaddr *)&any, sizeof any));
 	must(listen(listener6, 3));
+	pthread_t thread;
+	must(-pthread_create(&thread, NULL, leave_legacies, NULL));
 	if (argc == 0)
 		return;
 	// A connection that is established and that nobody has accepted.
@@ -507,6 +544,10 @@ static void check_local(void)
 	struct pollfd p[2] = { { .fd = twins[0], .events = POLLIN }, { .fd = twins[1], .events = POLLIN } };
 	want_equal(poll(p, 2, patience_ms), 1);
 	close(accept(p[0].revents != 0 ? twins[0] : twins[1], NULL, NULL));
+	legacies_seen = legacies;
+	want(within(another_legacy));
+	if (legacy_lost[0] != 0)
+		bad("connection within the container that was closed: %s", legacy_lost);
 }
 
 static void command_local(const char *word, const char *argument)
