@@ -139,7 +139,6 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 			return time.Time{}, err
 		}
 	}
-	// It takes effect long before CRIU looks at the sockets; the change of the packet filter takes longer to return.
 	done := make(chan error, 1)
 	go func() { done <- s.agent.network.Silence(s.definition.Network.Address) }()
 	s.silenced = sync.OnceValue(func() error { return <-done })
@@ -150,7 +149,7 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 func (s *source) thaw(ctx context.Context) error {
 	err := s.endDrain()
 	if s.silenced != nil {
-		_ = s.silenced() // the dump has told it
+		_ = s.silenced() // the dump has told what was wrong
 	}
 	return errors.Join(err, s.agent.network.EndSilence(s.definition.Network.Address), s.agent.engine.Thaw(ctx, s.definition.ID))
 }
@@ -160,7 +159,7 @@ func (s *source) dump(ctx context.Context) error {
 	defer s.guard(ctx)()
 	if s.memory != nil {
 		if err := s.memory.leaveShared(s.departure); err != nil {
-			return errors.Join(err, s.silenced())
+			return err
 		}
 	}
 	s.sender = newStateSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
@@ -173,10 +172,15 @@ func (s *source) dump(ctx context.Context) error {
 	}
 	copied := beside(ctx, func(ctx context.Context) error { return s.files.freeze(ctx, s.out, s.files.trees.Final) })
 	sent := beside(ctx, last)
-	err := s.departure.Dump(ctx, s.imagesDir())
+	// What a socket sends or gets after CRIU has looked at it is unknown to its copy, which may then take what its peer says
+	// for invalid.
+	err := s.silenced()
+	if err == nil {
+		err = s.departure.Dump(ctx, s.imagesDir())
+	}
 	close(complete)
 	err = copied(sent(err))
-	return errors.Join(err, <-followed, s.silenced())
+	return errors.Join(err, <-followed)
 }
 
 // forward lets the held packets go to the target, and all that comes after them.

@@ -114,10 +114,11 @@ func (n *Network) allow(attached *attachment, yes bool) error {
 	if attached.plugged == yes {
 		return nil
 	}
-	conn, err := n.filter()
+	conn, err := nftables.New(nftables.WithNetNSFd(int(n.ns)), nftables.AsLasting())
 	if err != nil {
-		return err
+		return fmt.Errorf("open the packet filter: %w", err)
 	}
+	defer closeLater(conn)
 	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}
 	set, err := containerSet(table)
 	if err != nil {
