@@ -284,12 +284,16 @@ func (t *target) closeBase() error {
 func (t *target) restore(ctx context.Context) (time.Time, error) {
 	defer t.watchDrain()()
 	t.agent.forgetShared(ctx, t.definition)
-	return t.arrival.Restore(ctx, func() error {
+	at, err := t.arrival.Restore(ctx, func() error {
 		if err := t.move.mayResume(ctx); err != nil {
 			return err
 		}
 		return t.agent.network.Route(t.definition.Network.Address, network.Local(t.definition.ID))
 	})
+	if err == nil {
+		go t.agent.giveRoom(t.definition.ID)
+	}
+	return at, err
 }
 
 // settle makes an ordinary container of what arrived. An agent that was killed after the resume may not have come to
