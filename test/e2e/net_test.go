@@ -255,6 +255,10 @@ func TestListening(t *testing.T) {
 	}
 }
 
+// unanswered is how much a connection of TestTraffic has under way at most. More than tcp_rmem lets a receive queue grow to
+// makes connections stand still for good on Linux 6.17 and later, moved or not: see criu.Relief.
+const unanswered = 1 << 20
+
 // TestTraffic has connections that never rest while the container moves several times. Each byte comes back, in order.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
@@ -264,40 +268,60 @@ func TestTraffic(t *testing.T) {
 	for _, machine := range []string{"client", "a", "b"} {
 		p := c.dial(machine, "echo-"+machine)
 		c.ok("echo", p.name)
-		both.Go(func() {
-			for at := uint64(0); !stop.Load(); at += 1000 {
-				if _, err := p.conn.Write(patternAt(inward, at, 1000)); err != nil {
-					t.Errorf("%s: %v", p.name, err)
-					break
-				}
-			}
-			if err := p.conn.CloseWrite(); err != nil {
-				t.Errorf("%s: %v", p.name, err)
-			}
-		})
-		both.Go(func() {
-			buffer := make([]byte, 1<<16)
-			for at := uint64(0); ; {
-				n, err := p.conn.Read(buffer)
-				if !slices.Equal(buffer[:n], patternAt(inward, at, n)) {
-					t.Errorf("%s: wrong data after %d bytes", p.name, at)
-					err = io.ErrUnexpectedEOF
-				}
-				at += uint64(n)
-				if err != nil {
-					if !errors.Is(err, io.EOF) {
-						t.Errorf("%s: after %d bytes: %v", p.name, at, err)
-					}
-					return
-				}
-			}
-		})
+		room := make(chan struct{}, unanswered/echoed)
+		both.Go(func() { p.ask(&stop, room) })
+		both.Go(func() { p.answers(room) })
 	}
 	for range 4 {
 		c.migrate()
 	}
 	stop.Store(true)
 	both.Wait()
+}
+
+// echoed is the size of the pieces that are echoed.
+const echoed = 1000
+
+// ask sends piece after piece, while there is room, and ends its side.
+func (p *peer) ask(stop *atomic.Bool, room chan<- struct{}) {
+	defer close(room)
+	for at := uint64(0); !stop.Load(); at += echoed {
+		room <- struct{}{}
+		_ = p.conn.SetWriteDeadline(time.Now().Add(2 * patience)) // an error is one of the write, too
+		if _, err := p.conn.Write(patternAt(inward, at, echoed)); err != nil {
+			p.t.Errorf("%s: %v", p.name, err)
+			break
+		}
+	}
+	if err := p.conn.CloseWrite(); err != nil {
+		p.t.Errorf("%s: %v", p.name, err)
+	}
+}
+
+// answers compares what comes back, and makes room for so much more.
+func (p *peer) answers(room <-chan struct{}) {
+	buffer := make([]byte, 1<<16)
+	for at := uint64(0); ; {
+		_ = p.conn.SetReadDeadline(time.Now().Add(2 * patience))
+		n, err := p.conn.Read(buffer)
+		if !slices.Equal(buffer[:n], patternAt(inward, at, n)) {
+			p.t.Errorf("%s: wrong data after %d bytes", p.name, at)
+			err = io.ErrUnexpectedEOF
+		}
+		before := at
+		at += uint64(n)
+		for range at/echoed - before/echoed {
+			<-room
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				p.t.Errorf("%s: after %d bytes: %v", p.name, at, err)
+			}
+			break
+		}
+	}
+	for range room { // whoever still asks sees the error itself
+	}
 }
 
 // TestUDP sends numbered datagrams to a container all the time while it moves, to a connected and an unconnected socket.
