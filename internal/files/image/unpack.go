@@ -100,7 +100,7 @@ func plainArchive(raw io.Reader) (io.Reader, error) {
 		return gzip.NewReader(in)
 	case bytes.Equal(magic, zstdMagic):
 		// One goroutine's worth of decoder ends with its input and needs no closing.
-		return zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
+		return zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	}
 	return in, nil
 }

@@ -1,0 +1,121 @@
+package image
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"strings"
+)
+
+const (
+	// maxSimilar bounds how many layers are read because of one that is not here.
+	maxSimilar = 3
+	// alike is by what part the sizes of two layers may differ that are compared for no better reason.
+	alike = 0.02
+)
+
+// Similar names layers that are here and may have much in common with a layer of an image, which is not: the likeliest first. They
+// are those in place of which the image has it, as far as that can be guessed: from other images with the same name, or upon the
+// same lowest layer, or else by size alone. The image's configuration must be here; names are those that it has elsewhere.
+func (s *Store) Similar(imageID string, names []string, diffID string, archive int64) []string {
+	config, err := s.Config(imageID)
+	if err != nil {
+		return nil
+	}
+	wanted, err := parseConfig(config)
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, other := range s.related(wanted, names) {
+		found = append(found, s.replaced(wanted, other, diffID)...)
+	}
+	if len(found) == 0 {
+		found = s.ofSize(wanted, archive)
+	}
+	var first []string
+	for _, layer := range found {
+		if len(first) < maxSimilar && !slices.Contains(first, layer) {
+			first = append(first, layer)
+		}
+	}
+	return first
+}
+
+// related lists images that may be other versions of one, those of the same name first.
+func (s *Store) related(wanted Image, names []string) []Image {
+	repositories := map[string]bool{}
+	for _, name := range names {
+		repositories[repository(name)] = true
+	}
+	ids, err := s.ids()
+	if err != nil {
+		return nil
+	}
+	stored, err := s.names()
+	if err != nil {
+		return nil
+	}
+	var same, upon []Image
+	for _, id := range ids {
+		other, _, err := s.image(id, stored)
+		if err != nil || id == wanted.ID {
+			continue
+		}
+		switch {
+		case slices.ContainsFunc(other.Names, func(name string) bool { return repositories[repository(name)] }):
+			same = append(same, other)
+		case other.Layers[0] == wanted.Layers[0]:
+			upon = append(upon, other)
+		}
+	}
+	for _, list := range [][]Image{same, upon} {
+		slices.SortFunc(list, func(a, b Image) int { return b.Created.Compare(a.Created) })
+	}
+	return append(same, upon...)
+}
+
+// repository is a name without its tag.
+func repository(name string) string {
+	canonical, err := canonicalName(name)
+	if err != nil {
+		return name
+	}
+	canonical, _, _ = strings.Cut(canonical, "@")
+	if i := strings.LastIndexByte(canonical, ':'); i > strings.LastIndexByte(canonical, '/') {
+		canonical = canonical[:i]
+	}
+	return canonical
+}
+
+// replaced are the layers of another version that the wanted one has not, those at about the same place first.
+func (s *Store) replaced(wanted, other Image, diffID string) []string {
+	at := slices.Index(wanted.Layers, diffID)
+	distance := func(layer string) int {
+		return max(at-slices.Index(other.Layers, layer), slices.Index(other.Layers, layer)-at)
+	}
+	layers := slices.DeleteFunc(slices.Clone(other.Layers), func(layer string) bool {
+		return slices.Contains(wanted.Layers, layer) || !s.HasLayer(layer)
+	})
+	slices.SortStableFunc(layers, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+	return layers
+}
+
+// ofSize are layers that are about as large as a wanted one.
+func (s *Store) ofSize(wanted Image, archive int64) []string {
+	entries, err := os.ReadDir(s.layersDir())
+	if err != nil {
+		return nil
+	}
+	var layers []string
+	for _, entry := range entries {
+		info, err := s.Layer("sha256:" + entry.Name())
+		if err != nil || slices.Contains(wanted.Layers, info.DiffID) {
+			continue
+		}
+		if differ := float64(max(info.Archive-archive, archive-info.Archive)); differ <= alike*float64(archive) {
+			layers = append(layers, info.DiffID)
+		}
+	}
+	return layers
+}
