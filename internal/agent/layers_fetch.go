@@ -16,7 +16,6 @@ import (
 	"github.com/godwit/godwit/internal/files/fetch"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -78,7 +77,7 @@ func (a *Agent) fetch(ctx context.Context, from identity.Node, request *api.Fetc
 		return err
 	}
 	running := fetch.New(fetch.Config{
-		Store: a.images, Layers: wantedLayers(missing), Holders: a.holders(ctx, from, request, missing), Patience: a.config.peerTimeout(),
+		Store: a.images, Layers: a.wantedLayers(request, missing), Holders: a.holders(ctx, from, request, missing), Patience: a.config.peerTimeout(),
 	})
 	err = a.follow(ctx, running, func() error {
 		told.Taken = describeTaken(running.Taken())
@@ -175,10 +174,16 @@ func layersNeed(layers []*api.Layer) (bytes int64) {
 	return bytes
 }
 
-func wantedLayers(layers []*api.Layer) []fetch.Layer {
+// smallLayer is a layer that is not worth a look at others that may be similar.
+const smallLayer = 1 << 20
+
+func (a *Agent) wantedLayers(request *api.FetchRequest, layers []*api.Layer) []fetch.Layer {
 	wanted := make([]fetch.Layer, len(layers))
 	for i, layer := range layers {
 		wanted[i] = fetch.Layer{DiffID: layer.DiffId, Archive: layer.ArchiveBytes}
+		if layer.ArchiveBytes > smallLayer {
+			wanted[i].Similar = a.images.Similar(request.Image, request.Names, layer.DiffId, layer.ArchiveBytes)
+		}
 	}
 	return wanted
 }
@@ -186,7 +191,7 @@ func wantedLayers(layers []*api.Layer) []fetch.Layer {
 func describeTaken(all []fetch.Taken) []migration.LayersTaken {
 	var told []migration.LayersTaken
 	for _, taken := range all {
-		one := migration.LayersTaken{Kind: taken.Kind, From: taken.Name, Layers: taken.Layers, Bytes: taken.Bytes}
+		one := migration.LayersTaken{Kind: taken.Kind, From: taken.Name, Layers: taken.Layers, Partly: taken.Partly, Bytes: taken.Bytes}
 		if taken.Failed != nil {
 			one.Error = plain(taken.Failed)
 		}
@@ -273,6 +278,9 @@ func (a *Agent) layerHolder(node identity.Node, kind, transfer string, layers []
 		Open: func(ctx context.Context, diffIDs []string) (fetch.Delivery, error) {
 			return a.openLayers(ctx, node, transfer, diffIDs)
 		},
+		OpenParts: func(ctx context.Context, diffID string) (fetch.Parts, error) {
+			return a.openLayer(ctx, node, transfer, diffID)
+		},
 	}
 }
 
@@ -282,13 +290,9 @@ func (a *Agent) openLayers(ctx context.Context, node identity.Node, transfer str
 	if err != nil {
 		return nil, err
 	}
-	conn, err := wire.Dial(ctx, a.id, node.Address, node.Name)
+	data, err := a.dialLayers(ctx, node, transfer)
 	if err != nil {
 		return nil, err
-	}
-	data, err := stream.Open(ctx, conn, stream.Hello{Migration: transfer, Purpose: purposeLayers}, a.streamOptions())
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
 	}
 	out := &sections{data: data, sent: func(int64) {}}
 	if err := errors.Join(out.whole(kindWant, "", wanted), data.Flush()); err != nil {

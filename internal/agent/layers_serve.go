@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// A data connection of purpose "layers" is made by the node that has a use for them. It says which, and gets them in this order.
+// A data connection of purpose "layers" is made by the node that has a use for them. It says which, and gets them in this order;
+// or, of one layer, parts (layers_parts.go).
 const (
 	kindWant  = "want"  // content: DiffIDs as JSON
 	kindLayer = "layer" // name: DiffID; content: its archive
@@ -105,13 +106,23 @@ func (t *transfers) find(id, from string) (*transfer, error) {
 }
 
 // serveLayers sends the layers that the other node wants, and waits until it has taken them.
-func (a *Agent) serveLayers(ctx context.Context, data *stream.Session, to *transfer) error {
+func (a *Agent) serveLayers(ctx context.Context, data *stream.Session, to *transfer, peer string) error {
 	stop := context.AfterFunc(ctx, func() { _ = data.Close() })
 	defer stop()
 	defer func() { to.ended(data.Counters()) }()
-	wanted, err := readWant(data)
-	if err == nil {
-		err = a.sendLayers(ctx, data, to, wanted)
+	section, err := data.Next()
+	switch {
+	case err != nil:
+	case section.Kind == kindCut:
+		err = a.serveParts(ctx, data, to, peer, section.Name)
+	default:
+		var wanted []string
+		if wanted, err = readWant(section); err == nil {
+			err = a.sendLayers(ctx, data, to, wanted)
+		}
+	}
+	if errors.Is(err, errUnwanted) {
+		return nil
 	}
 	if err != nil {
 		return errors.Join(err, data.Abort(plain(err)))
@@ -123,11 +134,7 @@ func (a *Agent) serveLayers(ctx context.Context, data *stream.Session, to *trans
 	return err
 }
 
-func readWant(data *stream.Session) ([]string, error) {
-	section, err := data.Next()
-	if err != nil {
-		return nil, err
-	}
+func readWant(section stream.Section) ([]string, error) {
 	content, err := io.ReadAll(io.LimitReader(section, maxWant+1))
 	if err != nil {
 		return nil, err

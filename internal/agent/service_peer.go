@@ -311,7 +311,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	case purposeStage:
 		return a.serveBase(ctx, session, conn.Peer().Name, hello.Migration)
 	case purposeLayers:
-		return a.serveLayers(ctx, session, outgoing)
+		return a.serveLayers(ctx, session, outgoing, conn.Peer().Name)
 	case purposeUrgent, purposePush:
 		return work.attachDrain(ctx, hello, session)
 	}

@@ -17,8 +17,9 @@ type LayersTaken struct {
 	Kind   string `json:"kind"` // source, node or registry
 	From   string `json:"from"` // its name
 	Layers int    `json:"layers"`
-	Bytes  int64  `json:"bytes"`           // that came, compressed as they were
-	Error  string `json:"error,omitempty"` // why no more was taken from there
+	Partly int    `json:"partly,omitempty"` // layers of which only what is not in others came
+	Bytes  int64  `json:"bytes"`            // that came, compressed as they were
+	Error  string `json:"error,omitempty"`  // why no more was taken from there
 }
 
 // Bytes is what came, from wherever.
@@ -34,6 +35,9 @@ func (l Layers) String() string {
 	parts := []string{fmt.Sprintf("%d of %d layers were there", l.Here, l.Count)}
 	for _, taken := range l.Taken {
 		part := fmt.Sprintf("%d came from %s %s, %d bytes", taken.Layers, taken.Kind, taken.From, taken.Bytes)
+		if taken.Partly > 0 {
+			part += fmt.Sprintf(", of %d only what is not in others", taken.Partly)
+		}
 		if taken.Error != "" {
 			part += " (" + taken.Error + ")"
 		}

@@ -95,16 +95,25 @@ func buildImage(dir string) error {
 	if err != nil {
 		return err
 	}
-	layers := [][]entry{base, upperLayer()}
-	var blobs [][]byte
-	var diffIDs []string
-	for _, layer := range layers {
+	archive, err := imageArchive(image, base, upperLayer())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "image.tar"), archive, 0o600)
+}
+
+// imageArchive is an image as docker save writes it.
+func imageArchive(name string, layers ...[]entry) ([]byte, error) {
+	var blobs []entry
+	var diffIDs, paths []string
+	for i, layer := range layers {
 		blob, err := layerTar(layer)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		digest := sha256.Sum256(blob)
-		blobs, diffIDs = append(blobs, blob), append(diffIDs, "sha256:"+hex.EncodeToString(digest[:]))
+		diffIDs, paths = append(diffIDs, "sha256:"+hex.EncodeToString(digest[:])), append(paths, fmt.Sprintf("%d/layer.tar", i))
+		blobs = append(blobs, entry{name: paths[i], mode: 0o644, kind: tar.TypeReg, content: blob})
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux", "created": epoch(),
@@ -112,24 +121,14 @@ func buildImage(dir string) error {
 		"rootfs": map[string]any{"type": "layers", "diff_ids": diffIDs},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	manifest, err := json.Marshal([]map[string]any{{
-		"Config": "config.json", "RepoTags": []string{image}, "Layers": []string{"0/layer.tar", "1/layer.tar"},
-	}})
+	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": paths}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	archive, err := layerTar([]entry{
-		{name: "config.json", mode: 0o644, kind: tar.TypeReg, content: config},
-		{name: "0/layer.tar", mode: 0o644, kind: tar.TypeReg, content: blobs[0]},
-		{name: "1/layer.tar", mode: 0o644, kind: tar.TypeReg, content: blobs[1]},
-		{name: "manifest.json", mode: 0o644, kind: tar.TypeReg, content: manifest},
-	})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "image.tar"), archive, 0o600)
+	return layerTar(append(blobs, entry{name: "config.json", mode: 0o644, kind: tar.TypeReg, content: config},
+		entry{name: "manifest.json", mode: 0o644, kind: tar.TypeReg, content: manifest}))
 }
 
 // epoch is the time of all files of the image.

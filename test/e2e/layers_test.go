@@ -1,7 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -92,5 +96,44 @@ func TestLayers(t *testing.T) {
 	if layers == nil || layers.Count != 3 || len(layers.Taken) != 1 || layers.Taken[0].Kind != "source" || layers.Taken[0].Error != "" ||
 		layers.Here+layers.Taken[0].Layers != 3 || layers.Taken[0].Bytes < bulk || sent < bulk {
 		t.Errorf("%d bytes of layers: %+v", sent, layers)
+	}
+}
+
+// TestLayerPartly: of a layer that was rebuilt with a small change, only the change is sent to a node that has it as it was.
+func TestLayerPartly(t *testing.T) {
+	const repository = "localhost/rebuilt"
+	base, err := baseLayer(world.directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bulk := make([]byte, 16<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(bulk)
+	load := func(node, tag string) {
+		archive, err := imageArchive(repository+":"+tag, append(base, file("bulk", string(bulk)), file("tag", tag)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(world.directory, tag+".tar")
+		if err := os.WriteFile(path, archive, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := loadImage(t.Context(), node, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load("b", "old")
+	copy(bulk[5<<20:], bytes.Repeat([]byte("changed"), 10000))
+	load("a", "new")
+	c := runImage(t, repository+":new", nil, "sh", "-c", "echo ready; cat tag; while :; do sleep 1; done")
+	var s staged
+	out := must(t, "a", "stage", c.name, "b", "--layers-only", "--bandwidth-limit", "50mbit", "--json")
+	if err := json.Unmarshal([]byte(out), &s); err != nil || s.State != "ready" || s.SentBytes == 0 || s.SentBytes > 2<<20 {
+		t.Errorf("staged: %v: %+v", err, s)
+	}
+	if layers, sent := c.layersReport(); layers != nil || sent != 0 {
+		t.Errorf("%d bytes of layers were sent that were there: %v", sent, layers)
+	}
+	if tag := must(t, "b", "exec", c.name, "cat", "/tag"); tag != "new" {
+		t.Errorf("at the target it is %q", tag)
 	}
 }

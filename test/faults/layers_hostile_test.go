@@ -69,23 +69,35 @@ func (w *world) badWants(t *testing.T, id *identity.Identity, nobodys string) {
 		}
 		return document
 	}
+	theirs := w.find(t, w.at, container).Definition.Layers[0]
 	hello := stream.Hello{Purpose: "layers", Migration: "0123456789abcdef"}
 	if _, err := stream.Open(t.Context(), w.secured(t, id, "godwit-data/1"), hello, stream.Options{}); err == nil {
 		t.Error("a transfer that does not exist is served")
 	}
 	hello.Migration = ""
-	for what, document := range map[string][]byte{
-		"a layer that is not there": want(nobodys), "a path": want("../../../etc"), "no list": []byte("x"), "too many": want(make([]string, 257)...),
-		"too long": []byte(fmt.Sprintf("%q", strings.Repeat("x", 1<<20))),
+	for what, sections := range map[string][]sent{
+		"a layer that is not there": {{"want", "", want(nobodys)}}, "a path": {{"want", "", want("../../../etc")}},
+		"no list": {{"want", "", []byte("x")}}, "too many": {{"want", "", want(make([]string, 257)...)}},
+		"too long":                        {{"want", "", []byte(fmt.Sprintf("%q", strings.Repeat("x", 1<<20)))}},
+		"parts of one that is not there":  {{"cut", nobodys, nil}},
+		"parts of a path":                 {{"cut", "../../../etc", nil}},
+		"parts that are not there":        {{"cut", theirs, nil}, {"runs", "", []byte{0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}}},
+		"half a run":                      {{"cut", theirs, nil}, {"runs", "", []byte{1}}},
+		"too many runs":                   {{"cut", theirs, nil}, {"runs", "", make([]byte, 1<<20)}},
+		"something else in place of runs": {{"cut", theirs, nil}, {"want", "", want(theirs)}},
 	} {
 		data, err := stream.Open(t.Context(), w.secured(t, id, "godwit-data/1"), hello, stream.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = data.Begin("want", "")
-		if err == nil {
-			_, err = data.Write(document)
-			err = errors.Join(err, data.End(), data.Flush())
+		for _, s := range sections {
+			if err == nil {
+				err = data.Begin(s.kind, s.name)
+			}
+			if err == nil {
+				_, err = data.Write(s.content)
+				err = errors.Join(err, data.End(), data.Flush())
+			}
 		}
 		for err == nil {
 			var section stream.Section
@@ -98,4 +110,10 @@ func (w *world) badWants(t *testing.T, id *identity.Identity, nobodys string) {
 		}
 		_ = data.Close()
 	}
+}
+
+// sent is a section that a peer sends.
+type sent struct {
+	kind, name string
+	content    []byte
 }

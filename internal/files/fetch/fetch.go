@@ -15,12 +15,15 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/files/parts"
 )
 
 // Layer is a layer that is wanted.
 type Layer struct {
 	DiffID  string
 	Archive int64 // bytes of its archive when it is not compressed; 0: not known
+	// Similar are layers in the store that may have much in common with it: then only what they lack may have to come.
+	Similar []string
 }
 
 // Delivery are layers on their way, in the order in which they were asked for.
@@ -40,12 +43,15 @@ type Holder struct {
 	Layers map[string]int64
 	// Open has it deliver layers that it has.
 	Open func(ctx context.Context, diffIDs []string) (Delivery, error)
+	// OpenParts opens a layer that it has, to get parts of it only. Nil: it sends whole layers.
+	OpenParts func(ctx context.Context, diffID string) (Parts, error)
 }
 
 // Taken tells what came from a holder.
 type Taken struct {
 	Kind, Name string
 	Layers     int
+	Partly     int           // layers of which only parts came, because the others were there
 	Bytes      int64         // that came, also of what was of no use
 	Waited     time.Duration // for bytes
 	Failed     error         // why no more was asked of it; nil: nothing was wrong
@@ -75,7 +81,8 @@ type Fetch struct {
 	broken error            // why this node can take no more; nil: nothing
 
 	mu      sync.Mutex
-	tallies []*tally // one for each holder
+	tallies []*tally            // one for each holder
+	similar map[string][]string // layers that are here, by those of which therefore parts may be enough
 }
 
 // tally is what is known of a holder by now. Its fields are guarded by Fetch.mu.
@@ -89,12 +96,15 @@ type tally struct {
 
 // New makes a fetch.
 func New(config Config) *Fetch {
-	f := &Fetch{config: config, most: map[string]int64{}}
+	f := &Fetch{config: config, most: map[string]int64{}, similar: map[string][]string{}}
 	for _, layer := range config.Layers {
 		if _, twice := f.most[layer.DiffID]; !twice {
 			f.layers = append(f.layers, layer.DiffID)
 		}
 		f.most[layer.DiffID] = layer.Archive
+		if len(layer.Similar) > 0 && parts.CanCut(layer.Archive) {
+			f.similar[layer.DiffID] = layer.Similar
+		}
 	}
 	for _, holder := range config.Holders {
 		f.tallies = append(f.tallies, &tally{Holder: holder, speed: holder.Speed, taken: Taken{Kind: holder.Kind, Name: holder.Name}})
@@ -146,7 +156,7 @@ func (f *Fetch) claim() (mine map[string]func(), others []string) {
 }
 
 // bring asks each holder for those of the claimed layers that it is the best for, all of them at the same time. Layers may be
-// missing after it, but then a holder has failed.
+// missing after it, but then a holder has failed, or it was of no use to ask for parts of one.
 func (f *Fetch) bring(ctx context.Context, claimed map[string]func()) error {
 	if len(claimed) == 0 {
 		return nil
@@ -166,7 +176,7 @@ func (f *Fetch) bring(ctx context.Context, claimed map[string]func()) error {
 	var mu sync.Mutex
 	for holder, share := range shares {
 		all.Go(func() {
-			if err := f.take(ctx, holder, share); err != nil {
+			if err := f.takeShare(ctx, holder, share); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				f.broken = errors.Join(f.broken, err)
@@ -181,11 +191,27 @@ func (f *Fetch) bring(ctx context.Context, claimed map[string]func()) error {
 	return f.broken
 }
 
+// share is what is to come from one holder.
+type share struct{ partly, whole []string }
+
+// takeShare takes it, with this node's failures as errors.
+func (f *Fetch) takeShare(ctx context.Context, from *tally, share share) error {
+	for _, diffID := range share.partly {
+		if err := f.takePartly(ctx, from, diffID); err != nil {
+			return err
+		}
+	}
+	if len(share.whole) == 0 {
+		return nil
+	}
+	return f.take(ctx, from, share.whole)
+}
+
 // assign gives each layer to the holder that is expected to be the fastest.
-func (f *Fetch) assign(claimed map[string]func()) (map[*tally][]string, error) {
+func (f *Fetch) assign(claimed map[string]func()) (map[*tally]share, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	shares := map[*tally][]string{}
+	shares := map[*tally]share{}
 	for _, diffID := range f.layers {
 		if _, ok := claimed[diffID]; !ok {
 			continue
@@ -194,7 +220,15 @@ func (f *Fetch) assign(claimed map[string]func()) (map[*tally][]string, error) {
 		if best == nil {
 			return nil, f.nobody(diffID)
 		}
-		shares[best] = append(shares[best], diffID)
+		if cutter := f.bestPartly(diffID); cutter != nil {
+			one := shares[cutter]
+			one.partly = append(one.partly, diffID)
+			shares[cutter] = one
+			continue
+		}
+		one := shares[best]
+		one.whole = append(one.whole, diffID)
+		shares[best] = one
 	}
 	return shares, nil
 }

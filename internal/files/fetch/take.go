@@ -112,10 +112,9 @@ func (f *Fetch) fail(ctx context.Context, from *tally, err error) error {
 
 // seen counts what came from a holder, and gives it up if another one would be much faster.
 func (f *Fetch) seen(from *tally, diffID string, bytes int64, waited time.Duration) error {
+	f.count(from, bytes, waited)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	from.taken.Bytes += bytes
-	from.taken.Waited += waited
 	if from.slow || from.taken.Waited < slowAfter {
 		return nil
 	}
@@ -123,6 +122,13 @@ func (f *Fetch) seen(from *tally, diffID string, bytes int64, waited time.Durati
 		return fmt.Errorf("%w: %.1f Mbit/s, and %.1f are expected of %s", errSlow, from.taken.Speed()/1e6, other.speed/1e6, other.Name)
 	}
 	return nil
+}
+
+func (f *Fetch) count(from *tally, bytes int64, waited time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	from.taken.Bytes += bytes
+	from.taken.Waited += waited
 }
 
 // watch bounds how long a holder may be silent.

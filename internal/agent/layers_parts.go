@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/godwit/godwit/internal/files/fetch"
+	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/files/parts"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// A data connection of purpose "layers" that begins with a section "cut" is for one layer of which parts are wanted.
+const (
+	kindCut    = "cut"    // name: DiffID
+	kindParts  = "parts"  // the answer: all parts of the layer's archive, see parts.Append
+	kindRuns   = "runs"   // content: those that are wanted, see parts.AppendRuns
+	kindPieces = "pieces" // the answer: their content
+)
+
+// layerParts is a layer at another node, of which parts are wanted.
+type layerParts struct {
+	data *stream.Session
+	out  *sections
+}
+
+var _ fetch.Parts = (*layerParts)(nil)
+
+// openLayer has a node say of what parts a layer is.
+func (a *Agent) openLayer(ctx context.Context, node identity.Node, transfer, diffID string) (fetch.Parts, error) {
+	data, err := a.dialLayers(ctx, node, transfer)
+	if err != nil {
+		return nil, err
+	}
+	p := &layerParts{data: data, out: &sections{data: data, sent: func(int64) {}}}
+	if err := errors.Join(p.out.whole(kindCut, diffID, nil), data.Flush()); err != nil {
+		return nil, errors.Join(err, data.Close())
+	}
+	return p, nil
+}
+
+func (a *Agent) dialLayers(ctx context.Context, node identity.Node, transfer string) (*stream.Session, error) {
+	conn, err := wire.Dial(ctx, a.id, node.Address, node.Name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := stream.Open(ctx, conn, stream.Hello{Migration: transfer, Purpose: purposeLayers}, a.streamOptions())
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return data, nil
+}
+
+func (p *layerParts) List() (io.Reader, error) { return p.next(kindParts) }
+
+func (p *layerParts) Want(runs []parts.Run) (io.Reader, error) {
+	if err := errors.Join(p.out.whole(kindRuns, "", parts.AppendRuns(nil, runs)), p.data.Finish()); err != nil {
+		return nil, err
+	}
+	return p.next(kindPieces)
+}
+
+func (p *layerParts) next(kind string) (io.Reader, error) {
+	section, err := p.data.Next()
+	if err == nil && section.Kind != kind {
+		err = fmt.Errorf("a section %.40q comes in place of %s", section.Kind, kind)
+	}
+	return section, err
+}
+
+func (p *layerParts) Close() error { return p.data.Close() }
+
+// errUnwanted says that the other node has no use for parts of a layer, now that it knows which there are.
+var errUnwanted = errors.New("no parts of it are wanted")
+
+// serveParts says of what parts a layer is, and sends those that the other node wants.
+func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transfer, peer, diffID string) error {
+	if err := image.CheckDigest(diffID); err != nil {
+		return fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	_, bandwidth := a.peers.link(peer)
+	if err := data.SetCodec(stream.Choose(bandwidth, a.cores).Codec); err != nil { // these are not compressed as layers are
+		return err
+	}
+	data.Adapt(nil)
+	taken := time.AfterFunc(takingPatience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
+	defer taken.Stop()
+	out := &sections{data: data, sent: func(bytes int64) {
+		taken.Reset(takingPatience)
+		to.count(bytes)
+	}}
+	list, err := a.sendList(ctx, out, diffID)
+	if err != nil {
+		return err
+	}
+	section, err := data.Next()
+	if err != nil {
+		return errors.Join(errUnwanted, err)
+	}
+	runs, err := readRuns(section, len(list))
+	if err != nil {
+		return err
+	}
+	pieces, err := out.begin(kindPieces, diffID)
+	if err != nil {
+		return err
+	}
+	err = a.images.ExportParts(ctx, diffID, list, runs, pieces)
+	if err = errors.Join(err, pieces.Close()); err != nil {
+		return err
+	}
+	return data.Finish()
+}
+
+// sendList sends the parts of a layer as they are found.
+func (a *Agent) sendList(ctx context.Context, out *sections, diffID string) (list []parts.Part, err error) {
+	section, err := out.begin(kindParts, diffID)
+	if err != nil {
+		return nil, err
+	}
+	err = a.images.Parts(ctx, diffID, func(more []parts.Part) error {
+		list = append(list, more...)
+		_, err := section.Write(parts.Append(nil, more))
+		return errors.Join(err, out.data.Push())
+	})
+	if err != nil {
+		return nil, errors.Join(err, section.Close())
+	}
+	return list, errors.Join(section.Close(), out.data.Flush())
+}
+
+func readRuns(section stream.Section, parted int) ([]parts.Run, error) {
+	content, err := io.ReadAll(io.LimitReader(section, parts.MaxRuns+1))
+	if err != nil {
+		return nil, err
+	}
+	if section.Kind != kindRuns {
+		return nil, fmt.Errorf("%w: a section %.40q in place of %s", errInvalid, section.Kind, kindRuns)
+	}
+	runs, err := parts.DecodeRuns(content, parted)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	return runs, nil
+}

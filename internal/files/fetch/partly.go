@@ -1,0 +1,203 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/files/parts"
+)
+
+// Parts is a layer somewhere else, of which some parts are wanted. Its methods are called in this order, once.
+type Parts interface {
+	// List tells of all parts of the layer's archive, encoded as by parts.Append.
+	List() (io.Reader, error)
+	// Want has parts sent, one after the other.
+	Want(runs []parts.Run) (io.Reader, error)
+	// Close ends it, also while another goroutine reads.
+	Close() error
+}
+
+// To find out which parts of a layer are here takes a look at all of it, there and here. It is worth that if the layer would take
+// longer to come than worthTime, and what is missing is less than worthShare of it.
+const (
+	worthTime  = time.Second
+	worthShare = 0.5
+)
+
+// leastRead is how many bytes of an archive a holder looks at in a second, at least. It is silent where it has nothing to send.
+const leastRead = 50e6
+
+// bestPartly is the fastest holder that can send parts of a layer of which others may be here; nil: it had better come whole. The
+// caller has locked mu.
+func (f *Fetch) bestPartly(diffID string) (best *tally) {
+	if len(f.similar[diffID]) == 0 {
+		return nil
+	}
+	for _, t := range f.tallies {
+		bytes, has := t.Layers[diffID]
+		if !has || t.failed || t.OpenParts == nil || float64(bytes)*8 < t.speed*worthTime.Seconds() {
+			continue
+		}
+		if best == nil || t.speed > best.speed {
+			best = t
+		}
+	}
+	return best
+}
+
+// takePartly brings a layer by those of its parts that are not here. If that does not work, or would help little, the layer is to
+// come whole: nobody is to blame, but who is silent. Its error says that this node can take no more.
+func (f *Fetch) takePartly(ctx context.Context, from *tally, diffID string) error {
+	f.mu.Lock()
+	similar := f.similar[diffID]
+	delete(f.similar, diffID) // It is tried once.
+	f.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	patience := f.config.Patience + time.Duration(float64(f.most[diffID])/leastRead*float64(time.Second))
+	watch := &watch{patience: patience, silent: func() { cancel(errSilent) }}
+	var there Parts
+	err := watch.wait(func() (err error) {
+		there, err = from.OpenParts(ctx, diffID)
+		return err
+	})
+	if err != nil {
+		return f.fail(ctx, from, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = there.Close() })
+	defer stop()
+	defer there.Close()
+	p := &partly{fetch: f, from: from, watch: watch, there: there, diffID: diffID, similar: similar, most: f.most[diffID]}
+	err = p.bring(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		return f.fail(ctx, from, cause)
+	}
+	return err
+}
+
+// partly is a layer that is brought by its parts.
+type partly struct {
+	fetch   *Fetch
+	from    *tally
+	watch   *watch
+	there   Parts
+	diffID  string
+	similar []string
+	most    int64
+}
+
+func (p *partly) bring(ctx context.Context) error {
+	plan, err := p.plan(ctx)
+	if err != nil || float64(plan.MissingBytes) > worthShare*float64(p.most) {
+		return nil
+	}
+	others, done, err := p.open(plan)
+	if err != nil {
+		return nil
+	}
+	defer done()
+	var missing io.Reader
+	err = p.watch.wait(func() (err error) {
+		missing, err = p.there.Want(plan.Missing)
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	whole := &noted{in: plan.Assemble(p.reader(missing), others)}
+	err = p.fetch.config.Store.BringLayer(ctx, p.diffID, whole, p.most)
+	if whole.failed != nil || errors.Is(err, image.ErrInvalid) {
+		return nil
+	}
+	if err == nil {
+		p.fetch.mu.Lock()
+		defer p.fetch.mu.Unlock()
+		p.from.taken.Layers++
+		p.from.taken.Partly++
+	}
+	return err
+}
+
+// plan finds out which parts are here. Both nodes look at the same time.
+func (p *partly) plan(ctx context.Context) (parts.Plan, error) {
+	type list struct {
+		parts []parts.Part
+		err   error
+	}
+	listed := make(chan list, 1)
+	go func() {
+		var encoded io.Reader
+		err := p.watch.wait(func() (err error) {
+			encoded, err = p.there.List()
+			return err
+		})
+		var all []parts.Part
+		if err == nil {
+			all, err = parts.Read(p.reader(encoded), p.most)
+		}
+		listed <- list{all, err}
+	}()
+	here := make([][]parts.Part, len(p.similar))
+	for i, diffID := range p.similar {
+		err := p.fetch.config.Store.Parts(ctx, diffID, func(more []parts.Part) error {
+			here[i] = append(here[i], more...)
+			return nil
+		})
+		if err != nil {
+			here[i] = nil // It is of no use.
+		}
+	}
+	wanted := <-listed
+	if wanted.err != nil {
+		return parts.Plan{}, wanted.err
+	}
+	return parts.Match(wanted.parts, here), nil
+}
+
+// open opens the archives here of which something is used.
+func (p *partly) open(plan parts.Plan) (others []io.Reader, done func(), err error) {
+	var opened []io.Closer
+	done = func() {
+		for _, one := range opened {
+			_ = one.Close() // It was only read.
+		}
+	}
+	for i, diffID := range p.similar {
+		if !plan.Uses(i) {
+			others = append(others, nil)
+			continue
+		}
+		archive, err := p.fetch.config.Store.OpenArchive(diffID)
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+		opened, others = append(opened, archive), append(others, archive)
+	}
+	return others, done, nil
+}
+
+// reader reads what the holder sends.
+func (p *partly) reader(in io.Reader) io.Reader {
+	return &reader{in: in, watch: p.watch, seen: func(bytes int64, waited time.Duration) error {
+		p.fetch.count(p.from, bytes, waited)
+		return nil
+	}}
+}
+
+// noted notes what has failed in reading, other than the end.
+type noted struct {
+	in     io.Reader
+	failed error
+}
+
+func (n *noted) Read(p []byte) (int, error) {
+	count, err := n.in.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		n.failed = err
+	}
+	return count, err
+}
