@@ -22,7 +22,7 @@ func (s *source) prepare(ctx context.Context) error {
 		return s.prepareStop(ctx)
 	}
 	defer s.guard(ctx)()
-	if err := s.examineAgain(ctx); err != nil {
+	if err := errors.Join(s.examineAgain(ctx), s.proveAgain(ctx)); err != nil {
 		return err
 	}
 	if err := s.releaseShared(ctx); err != nil { // so that little is left for the freeze

@@ -52,6 +52,36 @@ func (s *source) moving() engine.Definition {
 	return definition
 }
 
+// proveAgain wants both nodes to mount still what they mounted when it was decided what becomes of the volumes: what was unmounted or
+// replaced since would leave the container without what it has written. It is called right before the freeze, which it does not
+// make longer.
+func (s *source) proveAgain(ctx context.Context) error {
+	s.mu.Lock()
+	chosen := s.volumes
+	s.mu.Unlock()
+	var asked []engine.Volume
+	for i, v := range chosen.volumes {
+		if i < len(chosen.moved) && chosen.moved[i].Way == migration.VolumeShared {
+			v.Stays = false
+			asked = append(asked, v)
+		}
+	}
+	proofs, err := s.agent.prove(ctx, s.target, asked)
+	if err != nil {
+		return err
+	}
+	var problems []engine.Problem
+	for i, found := range proofs {
+		if !found.shared {
+			problems = append(problems, engine.Problem{
+				What: asked[i].String(), Why: fmt.Sprintf("%s mounted the same storage when the migration began, and does no more: %s", s.target.Name, found.why),
+				Remedy: "mount it at this place on both nodes, and try again",
+			})
+		}
+	}
+	return refuse(problems)
+}
+
 // stay are the keys of the volumes that stay.
 func (s *source) stay() []string { return stayingKeys(s.moving()) }
 

@@ -64,7 +64,30 @@ func TestVolumesSurviveFaults(t *testing.T) {
 			w.volumesAreRight(t, shared)
 		})
 	}
+	t.Run("what is shared is replaced", func(t *testing.T) { w.replaceShared(t, shared) })
 	w.must(t, w.at, "rm", "--force", container)
+}
+
+// replaceShared mounts something else at the place of a shared volume at the target, when it has been proven that it is shared.
+func (w *world) replaceShared(t *testing.T, shared string) {
+	t.Helper()
+	for _, mode := range []migration.Mode{migration.PreCopy, migration.Restart} {
+		w.meet(t)
+		w.mode = mode
+		from, to := w.at, other(w.at)
+		before := agent.Fault{Side: "source", Step: "prepare", When: "before"}
+		w.set(t, from, before, agent.FaultPause)
+		id := w.begin(t, from, to)
+		w.reach(t, from, before)
+		w.exec(t, to, "mount", "-t", "tmpfs", "none", shared)
+		w.goOn(t, from, before)
+		w.settle(t, id)
+		if r, _ := w.report(t, from, id); w.at != from || r.Error == nil || !strings.Contains(*r.Error, "does no more") {
+			t.Errorf("%s: it is on %s: %s", mode, w.at, deref(r.Error))
+		}
+		w.exec(t, to, "umount", shared)
+		w.volumesAreRight(t, shared)
+	}
 }
 
 // exec runs a program in a node.
