@@ -132,7 +132,7 @@ func (b *builder) pruneName(w *walk, name string, kind byte) error {
 	if b.used.bytes += occupied(&stat); !b.used.room(0) {
 		return b.used.full()
 	}
-	return b.used.names(1)
+	return errors.Join(b.used.names(1), dropOverlay(named(w.fd(), name)))
 }
 
 func (b *builder) pruneInto(w *walk, name string) error {
@@ -140,7 +140,23 @@ func (b *builder) pruneInto(w *walk, name string) error {
 		return err
 	}
 	unlock(w.fd())
-	return b.used.names(1)
+	return errors.Join(b.used.names(1), dropOverlay(opened(w.fd())))
+}
+
+// dropOverlay removes what overlayfs notes of the layers below a file, if the earlier copy was mounted: with other attributes than
+// these the source deals (portableXattr).
+func dropOverlay(n node) error {
+	for _, name := range []string{"origin", "impure", "nlink", "upper"} {
+		err := n.remove("trusted.overlay." + name)
+		switch {
+		case err == nil, errors.Is(err, unix.ENODATA), errors.Is(err, unix.EPERM): // it is locked, and has none as far as is known
+		case errors.Is(err, unix.EOPNOTSUPP):
+			return nil
+		default:
+			return fmt.Errorf("remove what overlayfs has noted: %w", err)
+		}
+	}
+	return nil
 }
 
 // MoveContent moves all names in a directory to another one of the same file system (unix.EXDEV if it is not). Names that are there

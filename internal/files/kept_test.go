@@ -144,6 +144,10 @@ func TestAnythingMayHappenToWhatWasKept(t *testing.T) {
 		"attributes": func(t *testing.T, at func(string) string) {
 			check(t, unix.Setxattr(at("dir"), "system.posix_acl_default", acl(7), 0))
 			check(t, unix.Setxattr(at("large"), "user.more", []byte("x"), 0))
+			for _, name := range []string{"large", "dir"} {
+				check(t, unix.Setxattr(at(name), "trusted.overlay.origin", []byte("handle"), 0))
+				check(t, unix.Setxattr(at(name), "trusted.overlay.opaque", []byte("y"), 0))
+			}
 			check(t, os.Chown(at("large"), 99, 99))
 			check(t, os.Chmod(at("dir"), 0o2777))
 		},
