@@ -51,11 +51,8 @@ func (c *Client) Teach(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Now()) })()
 	chance := rand.New(rand.NewPCG(1, 1))
 	for _, who := range people() {
-		const pictures = 3
-		for range pictures {
-			if err := c.learn(who.name, photograph(who, chance)); err != nil {
-				return err
-			}
+		if err := c.learn(who, chance); err != nil {
+			return err
 		}
 	}
 	answer, err := c.ask("TRAIN\n", nil)
@@ -63,17 +60,45 @@ func (c *Client) Teach(ctx context.Context) error {
 		return fmt.Errorf("answer %q to TRAIN: %w", answer, err)
 	}
 	for _, who := range people() {
-		c.album = append(c.album, shot{who.name, photograph(who, chance)})
+		if err := c.portray(who, chance); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (c *Client) learn(name string, jpeg []byte) error {
-	answer, err := c.ask(fmt.Sprintf("LEARN %s %d\n", name, len(jpeg)), jpeg)
-	if err != nil || answer != "ok" {
-		return fmt.Errorf("answer %q to LEARN %s: %w", answer, name, err)
+// tries is how many pictures are taken of somebody until one is good enough.
+const tries = 5
+
+// learn has the server learn three pictures of a person.
+func (c *Client) learn(who person, chance *rand.Rand) error {
+	learnt := 0
+	for range 3 + tries {
+		jpeg := photograph(who, chance)
+		switch answer, err := c.ask(fmt.Sprintf("LEARN %s %d\n", who.name, len(jpeg)), jpeg); {
+		case err != nil:
+			return err
+		case answer == "ok":
+			learnt++
+		}
+		if learnt == 3 {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("no face is found in pictures of %s", who.name)
+}
+
+// portray takes a picture of a person of which the server knows whose it is: it must know that ever after.
+func (c *Client) portray(who person, chance *rand.Rand) error {
+	var err error
+	for range tries {
+		one := shot{who.name, photograph(who, chance)}
+		if err = c.recognise(one); err == nil {
+			c.album = append(c.album, one)
+			return nil
+		}
+	}
+	return err
 }
 
 func (c *Client) ask(line string, jpeg []byte) (string, error) {

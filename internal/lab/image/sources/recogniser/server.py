@@ -30,8 +30,11 @@ def find(picture):
     if image is None:
         return None
     grey = cv2.equalizeHist(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
-    found = cascade.detectMultiScale(grey, scaleFactor=1.15, minNeighbors=3, minSize=(160, 160))
-    if len(found) == 0:
+    for step, neighbours in ((1.15, 3), (1.07, 1)):
+        found = cascade.detectMultiScale(grey, scaleFactor=step, minNeighbors=neighbours, minSize=(160, 160))
+        if len(found) > 0:
+            break
+    else:
         return None
     x, y, w, h = max(found, key=lambda f: f[2] * f[3])
     return cv2.resize(grey[y:y + h, x:x + w], (SIDE, SIDE))
