@@ -133,14 +133,31 @@ func (c bundle) makeMounts(home, node string, spec *specs.Spec) error {
 		m.Source = c.dir + "/mounts/" + strconv.Itoa(i)
 		if info.IsDir() {
 			err = c.bed.empty(node, m.Source)
-		} else {
-			err = c.bed.write(node, m.Source, nil)
+		} else { // hosts, for one
+			var content []byte
+			if content, err = os.ReadFile(theirs); err == nil {
+				err = c.bed.write(node, m.Source, content)
+			}
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// mountDir is where a node has what is mounted at a place in the container.
+func (c bundle) mountDir(home, destination string) (string, error) {
+	spec, err := c.spec(home)
+	if err != nil {
+		return "", err
+	}
+	for i, m := range spec.Mounts {
+		if m.Destination == destination {
+			return c.dir + "/mounts/" + strconv.Itoa(i), nil
+		}
+	}
+	return "", fmt.Errorf("nothing is mounted at %s", destination)
 }
 
 // layers are the directories of the image in a node, the uppermost first, as overlayfs wants them.

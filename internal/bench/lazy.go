@@ -56,12 +56,15 @@ type lazyWay struct {
 	peer
 	container bundle
 	patience  time.Duration
+	size      float64  // of a service's memory
 	leaving   *leaving // of the last move
 	fetching  *fetcher // the same; nil if it has ended
 }
 
 func newLazyWay(b *bed, w containerWorkload, model bundle, patience time.Duration) *lazyWay {
-	model.command = w.command()
+	if w.memory != nil {
+		model.command = w.command()
+	}
 	return &lazyWay{peer: peer{bed: b, workload: w, plug: model.plug, at: nodes[0]}, container: model, patience: patience}
 }
 
@@ -250,7 +253,10 @@ func (l *lazyWay) move(ctx context.Context, atResume func()) (moved, error) {
 
 // await waits for the rest of the memory.
 func (l *lazyWay) await(ctx context.Context, result *moved) error {
-	size := float64(l.workload.memory.Size)
+	size := l.size
+	if l.workload.memory != nil {
+		size = float64(l.workload.memory.Size)
+	}
 	needed := time.Duration(size / l.bed.bandwidth * float64(time.Second))
 	select {
 	case <-ctx.Done():

@@ -16,6 +16,8 @@ type Result struct {
 	Started time.Time `json:"started"`
 	Rows    []Row     `json:"rows"`
 	Asked   []Asked   `json:"asked"`
+	// Traces are what clients saw, of the suite studies.
+	Traces []Trace `json:"traces,omitempty"`
 }
 
 // Row is one metric of one way to move one workload over one link. The unit is at the end of the metric's name. A way
@@ -30,6 +32,11 @@ type Row struct {
 	Low      *float64  `json:"low"`
 	High     *float64  `json:"high"`
 	Note     string    `json:"note,omitempty"`
+	// Interval has the median with at least 95 % certainty, or is all that was seen if there are too few samples for that
+	// (suite studies).
+	Interval *[2]float64 `json:"interval,omitempty"`
+	// Certainty is that of the interval.
+	Certainty float64 `json:"certainty,omitempty"`
 }
 
 // Asked is one thing that is asked of Godwit.

@@ -13,6 +13,7 @@ const (
 	incoming    = benchDir + "/incoming"
 	rsyncModule = "incoming"
 	rsyncFiles  = "files" // on the node's disk
+	rsyncBench  = "bench" // all that the peers keep in memory
 	rsyncPort   = 8730
 )
 
@@ -21,7 +22,7 @@ type rsyncDaemons struct{ running []*exec.Cmd }
 
 func (d *rsyncDaemons) start(ctx context.Context, b *bed) error {
 	config := "use chroot = no\nreverse lookup = no\nuid = 0\ngid = 0\nread only = no\n"
-	for _, module := range [][2]string{{rsyncModule, incoming}, {rsyncFiles, filesIncoming}} {
+	for _, module := range [][2]string{{rsyncModule, incoming}, {rsyncFiles, filesIncoming}, {rsyncBench, benchDir}} {
 		config += fmt.Sprintf("[%s]\npath = %s\n", module[0], module[1])
 	}
 	for _, node := range nodes {

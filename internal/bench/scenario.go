@@ -76,6 +76,7 @@ type containerWorkload struct {
 	memory *pages.Config // this program, with such memory
 	env    []string      // NAME=VALUE
 	client bool          // of a program that listens: it has one, which is not on its node
+	app    *app          // a service of the suite studies, which connects its clients itself
 }
 
 const (

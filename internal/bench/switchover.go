@@ -27,6 +27,7 @@ type Config struct {
 	Workloads  []string     // all if empty
 	Links      []string     // those of the scenarios if empty
 	Ways       []string     // those of the scenarios if empty
+	Studies    []string     // of the suite studies: a, b, c, d; all if empty
 	Memory     pages.Config // if it has a size this is moved, and nothing else
 	Progress   func(string)
 }
@@ -38,6 +39,7 @@ type suite struct {
 	bed         *bed
 	began       time.Time
 	series      []*series
+	traces      []Trace
 	memoryImage string         // archive of the image that has this program, if it was made
 	undo        []func() error // at the end
 	failed      []error        // what was measured before is told all the same

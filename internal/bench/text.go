@@ -21,6 +21,8 @@ func (r Result) WriteText(w io.Writer) {
 		r.writeFollowing(w)
 	case suiteFiles:
 		r.writeCopying(w)
+	case suiteStudies:
+		r.writeStudies(w)
 	default:
 		r.writeMoves(w)
 	}

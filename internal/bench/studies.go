@@ -1,0 +1,260 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	labimage "github.com/godwit/godwit/internal/lab/image"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const suiteStudies = "studies"
+
+// Trace is what a client saw around one move.
+type Trace struct {
+	Workload string `json:"workload"`
+	Link     string `json:"link"`
+	Way      string `json:"way"`
+	Run      int    `json:"run"`
+	// Points are when an answer came, in seconds since the move was asked for, and how long it had taken.
+	Points [][2]float64 `json:"points"`
+}
+
+// Studies repeats the experiments of the studies that Godwit is compared with: their workloads, over their links, in Godwit's
+// ways and in theirs. When it returns nothing is left of it on the machine. If some ways failed the result has what was
+// measured; the error says which of Godwit's.
+func Studies(ctx context.Context, config Config) (Result, error) {
+	chosen, err := config.selectedTrials()
+	if err != nil {
+		return Result{}, err
+	}
+	return studies(ctx, config, chosen)
+}
+
+// studies measures what was chosen.
+func studies(ctx context.Context, config Config, chosen []trial) (Result, error) {
+	var traces []Trace
+	result, err := runInTurns(ctx, config, suiteStudies, func(ctx context.Context, s *suite) error {
+		err := s.tryAll(ctx, chosen)
+		traces = s.traces
+		return err
+	}, func([]Row) []Asked { return []Asked{} })
+	result.Traces = traces
+	result.Rows = withPublished(inOrder(result.Rows))
+	result.Asked = judgeStudies(result.Rows)
+	return result, err
+}
+
+// tryAll measures all that was chosen.
+func (s *suite) tryAll(ctx context.Context, chosen []trial) (err error) {
+	var daemons rsyncDaemons
+	defer func() { err = errors.Join(err, daemons.stop()) }()
+	unmake, err := podmanMountPoint()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unmake()) }()
+	forbid, err := allowPipes()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, forbid()) }()
+	if err := daemons.start(ctx, s.bed); err != nil {
+		return err
+	}
+	for _, t := range chosen {
+		if err := s.try(ctx, t); err != nil {
+			return fmt.Errorf("%s: %w", t.title(), err)
+		}
+	}
+	return nil
+}
+
+// try measures one workload over all of its links: first in the ways of others, then in Godwit's.
+func (s *suite) try(ctx context.Context, t trial) error {
+	s.say("%s: the image is made", t.title())
+	archive, err := labimage.Build(ctx, t.app.image, s.config.ImageCache)
+	if err != nil {
+		return err
+	}
+	own := slices.DeleteFunc(slices.Clone(t.ways), func(way string) bool { return !isGodwit(way) })
+	theirs := slices.DeleteFunc(slices.Clone(t.ways), isGodwit)
+	if len(theirs) > 0 {
+		if err := s.tryPeers(ctx, t, archive, theirs); err != nil {
+			return err
+		}
+	}
+	if len(own) == 0 {
+		return nil
+	}
+	if t.absent {
+		return s.tryAbsent(ctx, t, archive, own)
+	}
+	return s.tryGodwit(ctx, t, archive, own)
+}
+
+// tryGodwit moves one container with its client back and forth, in all of Godwit's ways in turn.
+func (s *suite) tryGodwit(ctx context.Context, t trial, archive string, ways []string) (err error) {
+	g := newGodwitApp(s.bed, t.app, archive)
+	defer func() { err = errors.Join(err, g.stop(context.WithoutCancel(ctx))) }()
+	if err := s.setLink(linkFaster); err != nil {
+		return err
+	}
+	s.say("%s: the container is made", t.title())
+	if err := g.start(ctx, nodes[:]...); err != nil {
+		return err
+	}
+	for _, link := range t.links {
+		if err := s.tryOver(ctx, t, g, link, ways); err != nil {
+			return err
+		}
+	}
+	s.say("%s: what it has is looked at", t.title())
+	return g.check(ctx)
+}
+
+// tryOver measures all ways over one link.
+func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string, ways []string) error {
+	all := s.newTrialSeries(t, link, ways)
+	if err := s.setLink(link); err != nil {
+		return err
+	}
+	for run := range t.runs {
+		for i, way := range ways {
+			if all[i].note != "" {
+				continue
+			}
+			s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
+			measured, points, err := g.moveBy(ctx, way)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				s.giveUp(all[i], err)
+				if g.lost(ctx) {
+					return err
+				}
+				continue
+			}
+			all[i].add(withLimits(measured, s.bed.bandwidth, rttOf(link)))
+			s.traces = append(s.traces, Trace{t.title(), link, way, run + 1, points})
+		}
+	}
+	return nil
+}
+
+func (s *suite) newTrialSeries(t trial, link string, ways []string) []*series {
+	all := make([]*series, len(ways))
+	for i, way := range ways {
+		all[i] = &series{workload: t.title(), link: link, way: way}
+	}
+	s.series = append(s.series, all...)
+	return all
+}
+
+// tryAbsent moves containers to a node that has nothing of their image. Each run has a container of its own.
+func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []string) error {
+	for _, link := range t.links {
+		t.links = []string{link}
+		all := s.newTrialSeries(t, link, ways)
+		for run := range t.runs {
+			for i, way := range ways {
+				if all[i].note != "" {
+					continue
+				}
+				s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
+				measured, points, err := s.tryAbsentOnce(ctx, t, archive, link, way)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					s.giveUp(all[i], err)
+					continue
+				}
+				all[i].add(withLimits(measured, s.bed.bandwidth, rttOf(link)))
+				s.traces = append(s.traces, Trace{t.title(), link, way, run + 1, points})
+			}
+		}
+	}
+	return nil
+}
+
+func (s *suite) tryAbsentOnce(
+	ctx context.Context, t trial, archive, link, way string,
+) (measured []measurement, points [][2]float64, err error) {
+	g := newGodwitApp(s.bed, t.app, archive)
+	defer func() {
+		err = errors.Join(err, g.stop(context.WithoutCancel(ctx)))
+		for _, node := range nodes {
+			err = errors.Join(err, s.bed.forgetNamed(context.WithoutCancel(ctx), node, t.app.image))
+		}
+	}()
+	if err := s.setLink(linkFaster); err != nil {
+		return nil, nil, err
+	}
+	for _, node := range nodes { // what an earlier workload of the same image has left
+		if err := s.bed.forgetNamed(ctx, node, t.app.image); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := g.start(ctx, nodes[0]); err != nil {
+		return nil, nil, err
+	}
+	if err := s.setLink(link); err != nil {
+		return nil, nil, err
+	}
+	if measured, points, err = g.moveBy(ctx, way); err != nil {
+		return nil, nil, err
+	}
+	return measured, points, g.check(ctx)
+}
+
+// withLimits adds what no way could be quicker than that sends as much: bytes over bandwidth.
+func withLimits(measured []measurement, bandwidth, rtt float64) []measurement {
+	for metric, limit := range map[string]string{metricFreezeBytes: metricDowntimeLimit, metricSent: metricTotalLimit} {
+		for _, m := range measured {
+			if m.metric == metric {
+				measured = append(measured, measurement{limit, m.value/bandwidth + rtt/2})
+			}
+		}
+	}
+	return measured
+}
+
+// wayParts are the mode of one of Godwit's ways, and whether the container is staged before.
+func wayParts(way string) (mode migration.Mode, staged bool) {
+	name, staged := strings.CutPrefix(strings.TrimPrefix(way, "godwit "), "staged ")
+	return migration.Mode(name), staged
+}
+
+// selectedTrials are what a configuration asks for.
+func (c Config) selectedTrials() ([]trial, error) {
+	all := trials()
+	for _, study := range c.Studies {
+		if !slices.Contains([]string{"a", "b", "c", "d"}, study) {
+			return nil, fmt.Errorf("no such study: %q; there are a, b, c and d", study)
+		}
+	}
+	all = slices.DeleteFunc(all, func(t trial) bool { return len(c.Studies) > 0 && !slices.Contains(c.Studies, t.study) })
+	for i := range all {
+		t := &all[i]
+		switch {
+		case len(c.Links) > 0:
+			for _, link := range c.Links {
+				if _, err := parseLink(link); err != nil {
+					return nil, err
+				}
+			}
+			t.links = c.Links
+		case c.Quick:
+			t.links = t.links[:1]
+		}
+		if c.Quick {
+			t.ways = slices.DeleteFunc(slices.Clone(t.ways), func(way string) bool { return slices.Contains(t.slow, way) })
+		}
+	}
+	return selectTurns(c, all, StudyWays(), (*trial).turns)
+}

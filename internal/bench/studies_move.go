@@ -1,0 +1,65 @@
+package bench
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// request has the container moved to the other node.
+func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measurement, error) {
+	var report migration.Report
+	command := []string{"migrate", g.container(), other(g.at), "--json", "--mode"}
+	switch mode {
+	case modeStopped:
+		command = append(command, string(migration.Restart), "--checkpoints", "0")
+	default:
+		command = append(command, string(mode))
+	}
+	sent, err := g.bed.counted(func() error { return g.ask(ctx, &report, command...) })
+	if err != nil {
+		return nil, err
+	}
+	g.at = report.Target
+	b := report.Bytes
+	return append(append(fromReport(report), fromDrain(report)...),
+		measurement{metricLink, sent},
+		measurement{metricFreezeBytes, float64(b.MemoryFinal + b.FilesFinal)},
+	), nil
+}
+
+// modeStopped is the mode restart with nothing copied before the container stops.
+const modeStopped migration.Mode = "restart 0"
+
+// stage brings the container's memory to the other node before it is asked to move.
+func (g *godwitApp) stage(ctx context.Context) ([]measurement, error) {
+	began := time.Now()
+	sent, err := g.bed.counted(func() error {
+		_, err := g.bed.exec(ctx, g.at, program, "stage", g.container(), other(g.at))
+		return err
+	})
+	return []measurement{{metricStage, time.Since(began).Seconds()}, {metricStageBytes, sent}}, err
+}
+
+// removeVolume removes a volume of Godwit's from a node that may have it.
+func (b *bed) removeVolume(node, name string) error {
+	path, err := b.path(node, filepath.Join(godwitVolumes, name))
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(path)
+}
+
+// forgetNamed removes an image from a node that may have it.
+func (b *bed) forgetNamed(ctx context.Context, node, name string) error {
+	out, err := b.exec(ctx, node, program, "image", "ls")
+	if err != nil || !strings.Contains(out, "localhost/"+name+":") {
+		return err
+	}
+	_, err = b.exec(ctx, node, program, "image", "rm", name)
+	return err
+}

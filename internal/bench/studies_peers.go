@@ -1,0 +1,366 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// tryPeers measures the ways that are not Godwit's. Their containers are made after one of Godwit's that is not moved.
+func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []string) (err error) {
+	if err := s.setLink(linkFaster); err != nil {
+		return err
+	}
+	w := containerWorkload{image: t.app.image, args: t.app.args, app: &t.app}
+	model := newGodwitWay(s.bed, wayModel, w, archive)
+	for _, node := range nodes {
+		if _, err := s.bed.exec(ctx, node, program, "image", "load", archive); err != nil {
+			return err
+		}
+	}
+	if err := model.run(ctx, t.app.runFlags()...); err != nil {
+		return err
+	}
+	defer func() {
+		_, rmErr := s.bed.exec(context.WithoutCancel(ctx), model.at, program, "rm", "--force", model.container())
+		err = errors.Join(err, rmErr, s.bed.removeVolume(model.at, studyVolume))
+	}()
+	container, err := model.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	for _, way := range ways {
+		all := make([]*series, len(t.links))
+		for i, link := range t.links {
+			all[i] = s.newTrialSeries(t, link, []string{way})[0]
+		}
+		err := s.tryPeer(ctx, t, s.newMover(way, w, archive, container), all)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			for _, one := range all {
+				if one.runs == 0 && one.note == "" {
+					s.giveUp(one, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// mover is a way to move a service, with what a client of it needs.
+type mover interface {
+	way
+	// where is the machine that can reach the service, and its address.
+	where() (machine, address string)
+	// keepsClient tells that a client may go on asking while it is moved.
+	keepsClient() bool
+	// afresh tells that each move needs a container of its own.
+	afresh() bool
+}
+
+func (s *suite) newMover(way string, w containerWorkload, archive string, model engine.Container) mover {
+	switch way {
+	case wayRsync:
+		return peerMover{newRsyncWay(s.bed, w, model), w.app, nil}
+	case wayPodman:
+		return peerMover{newPodmanWay(s.bed, w, archive), w.app, nil}
+	case wayLazy:
+		bundle := newBundle(s.bed, plug{name: "lazy", number: 4}, model)
+		return lazyMover{newLazyWay(s.bed, w, bundle, peerPatience), w.app}
+	case wayStopRsync, wayRestartRsync:
+		return newRestartMover(s.bed, w, model, way == wayRestartRsync)
+	}
+	return peerMover{way: nil, app: w.app, cannot: canPreDump}
+}
+
+// tryPeer measures one way over all links.
+func (s *suite) tryPeer(ctx context.Context, t trial, m mover, all []*series) (err error) {
+	if p, is := m.(peerMover); is && p.cannot != nil {
+		return errors.Join(errors.New("CRIU's pre-dump is not measured"), p.cannot(ctx))
+	}
+	started := false
+	defer func() {
+		if started {
+			err = errors.Join(err, m.stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	for _, one := range all {
+		for run := range t.runs {
+			s.say("%s, %s, %s: run %d of %d", one.workload, one.link, one.way, run+1, t.runs)
+			first := !started
+			if started && m.afresh() {
+				first, started = true, false
+				if err := m.stop(ctx); err != nil {
+					return err
+				}
+			}
+			measured, err := s.movePeer(ctx, t, m, one.link, first)
+			started = true
+			if err != nil {
+				return err
+			}
+			one.add(measured)
+		}
+	}
+	return nil
+}
+
+// movePeer moves a service once, of which a client has made use.
+func (s *suite) movePeer(ctx context.Context, t trial, m mover, link string, first bool) (_ []measurement, err error) {
+	if err := s.setLink(linkFaster); err != nil {
+		return nil, err
+	}
+	if first {
+		if err := m.start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	client, err := t.app.connect(ctx, func(ctx context.Context) (net.Conn, error) {
+		machine, address := m.where()
+		return s.bed.lab.Dial(ctx, machine, t.app.network, address)
+	}, first)
+	if err != nil {
+		return nil, err
+	}
+	open := true
+	end := func() error {
+		if !open {
+			return nil
+		}
+		open = false
+		return client.Close()
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	if err := awaitAnswers(ctx, client); err != nil {
+		return nil, err
+	}
+	if !m.keepsClient() { // its connection would not go along
+		if err := end(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.setLink(link); err != nil {
+		return nil, err
+	}
+	measured, err := m.move(ctx)
+	if err != nil || !m.keepsClient() {
+		return withLimits(withTotal(measured), s.bed.bandwidth, rttOf(link)), err
+	}
+	if err := awaitAnswers(ctx, client); err != nil {
+		return nil, err
+	}
+	checking, cancel := context.WithTimeout(ctx, appPatience)
+	defer cancel()
+	return withLimits(measured, s.bed.bandwidth, rttOf(link)), client.Check(checking)
+}
+
+// withTotal adds what is the same for those that do nothing before the freeze.
+func withTotal(measured []measurement) []measurement {
+	for _, m := range measured {
+		switch m.metric {
+		case metricDowntime:
+			measured = append(measured, measurement{metricTotal, m.value}, measurement{metricHandoff, m.value})
+		case metricSent:
+			measured = append(measured, measurement{metricFreezeBytes, m.value})
+		}
+	}
+	return measured
+}
+
+// peerMover is a way of the suite switchover.
+type peerMover struct {
+	way
+	app    *app
+	cannot func(context.Context) error // says why this machine has not this way
+}
+
+func (p peerMover) keepsClient() bool { return false }
+func (p peerMover) afresh() bool      { return false }
+
+func (p peerMover) where() (machine, address string) {
+	switch w := p.way.(type) {
+	case *rsyncWay:
+		return w.at, w.plug.server(p.app.port)
+	case *podmanWay:
+		return w.at, w.plug.server(p.app.port)
+	}
+	return "", ""
+}
+
+// lazyMover is CRIU's own lazy migration.
+type lazyMover struct {
+	*lazyWay
+	app *app
+}
+
+func (l lazyMover) keepsClient() bool { return false }
+func (l lazyMover) afresh() bool      { return true }
+func (l lazyMover) where() (machine, address string) {
+	return l.at, l.plug.server(l.app.port)
+}
+
+// move notes how much memory there is to come, and tells when all of it was there.
+func (l lazyMover) move(ctx context.Context) ([]measurement, error) {
+	pid, err := l.container.pid(ctx, l.at)
+	if err != nil {
+		return nil, err
+	}
+	if l.size, err = l.bed.memoryOf(l.at, pid); err != nil {
+		return nil, err
+	}
+	result, err := l.lazyWay.move(ctx, func() {})
+	if err != nil {
+		return nil, err
+	}
+	measured := withTotal(result.measured)
+	for _, m := range result.measured {
+		if m.metric == metricDrain {
+			for i := range measured {
+				if measured[i].metric == metricTotal {
+					measured[i].value += m.value
+				}
+			}
+		}
+	}
+	return append(measured, measurement{metricSent, l.size}), nil
+}
+
+// restartMover is study D's way without a cluster: the volume is copied by rsync while the service runs, or not at all; then it is
+// stopped, copied again, and started at the other node.
+type restartMover struct {
+	peer
+	app       *app
+	container bundle
+	ahead     bool // a first copy is made
+	now       atomic.Value
+}
+
+func newRestartMover(b *bed, w containerWorkload, model engine.Container, ahead bool) *restartMover {
+	plug := plug{name: "restart", number: 5}
+	r := &restartMover{
+		peer: peer{bed: b, workload: w, plug: plug, at: nodes[0]}, app: w.app, container: newBundle(b, plug, model), ahead: ahead,
+	}
+	r.now.Store(r.at)
+	return r
+}
+
+func (r *restartMover) name() string {
+	if r.ahead {
+		return wayRestartRsync
+	}
+	return wayStopRsync
+}
+
+func (r *restartMover) keepsClient() bool { return true }
+func (r *restartMover) afresh() bool      { return true }
+
+func (r *restartMover) where() (machine, address string) {
+	return r.now.Load().(string), r.plug.server(r.app.port)
+}
+
+func (r *restartMover) start(ctx context.Context) error {
+	r.at = nodes[0]
+	r.now.Store(r.at)
+	for _, node := range nodes {
+		if err := r.container.make(ctx, nodes[0], node); err != nil {
+			return err
+		}
+	}
+	return r.container.start(ctx, r.at)
+}
+
+func (r *restartMover) move(ctx context.Context) ([]measurement, error) {
+	from, to := r.at, other(r.at)
+	dir, err := r.container.mountDir(nodes[0], r.app.volume)
+	if err != nil {
+		return nil, err
+	}
+	var first float64
+	before, err := r.bed.sent()
+	if err == nil && r.ahead {
+		first, err = r.sync(ctx, from, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	between, err := r.bed.sent()
+	if err != nil {
+		return nil, err
+	}
+	stop, err := r.bed.time(ctx, from, "sh", "-c", "kill -TERM $0; while [ -d /proc/$0 ]; do sleep 0.02; done", fmt.Sprint(r.mustPID(ctx, from)))
+	if err != nil {
+		return nil, err
+	}
+	again, err := r.sync(ctx, from, dir)
+	if err != nil {
+		return nil, err
+	}
+	sent, err := r.bed.sent()
+	if err != nil {
+		return nil, err
+	}
+	start, err := r.startAt(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	down := stop + again + start
+	return []measurement{
+		{metricDowntime, down}, {metricHandoff, first + down}, {metricTotal, first + down}, {metricStop, stop}, {metricCopy, again},
+		{metricStart, start}, {metricSent, sent - before}, {metricFreezeBytes, sent - between},
+	}, nil
+}
+
+// mustPID is the number of the container's first process; 0, which cannot be ended, if there is none.
+func (r *restartMover) mustPID(ctx context.Context, node string) int {
+	pid, err := r.container.pid(ctx, node)
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// sync copies the volume.
+func (r *restartMover) sync(ctx context.Context, from, dir string) (float64, error) {
+	address, err := r.bed.lab.Address(other(from))
+	if err != nil {
+		return 0, err
+	}
+	below, err := filepath.Rel(benchDir, dir)
+	if err != nil {
+		return 0, err
+	}
+	// rsync says with 24 that files went while it looked at them.
+	const copyAll = `rsync -aHAXS --numeric-ids --delete "$0/" "$1/" || [ $? = 24 ]`
+	return r.bed.time(ctx, from, "sh", "-c", copyAll, dir, fmt.Sprintf("rsync://%s:%d/%s/%s", address, rsyncPort, rsyncBench, below))
+}
+
+// startAt starts the service and waits until it answers.
+func (r *restartMover) startAt(ctx context.Context, to string) (float64, error) {
+	if err := r.container.kill(ctx, r.at); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := r.container.start(ctx, to); err != nil {
+		return 0, err
+	}
+	r.at = to
+	r.now.Store(to)
+	machine, address := r.where()
+	conn, err := r.bed.dialProgram(ctx, machine, address)
+	if err != nil {
+		return 0, err
+	}
+	return time.Since(began).Seconds(), conn.Close()
+}
+
+func (r *restartMover) stop(ctx context.Context) error {
+	return errors.Join(r.disconnect(), r.container.remove(ctx, nodes[0]), r.container.remove(ctx, nodes[1]))
+}

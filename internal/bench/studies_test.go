@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// shortTrials move the small workloads of the studies, so that each mode has its turn; if the environment says so all workloads in
+// all modes, RabbitMQ with less.
+func shortTrials() []trial {
+	modes := []string{wayCold, wayPreCopy, wayPostCopy, wayHybrid}
+	system := blankApp()
+	system.image = "system"
+	short := []trial{
+		{study: "a", app: busyboxApp(), ways: []string{wayRsync, wayStagedHybrid, wayCold}},
+		{study: "c", app: system, ways: []string{wayPreCopy, wayPostCopy}},
+	}
+	if os.Getenv("GODWIT_STUDIES") == "all" {
+		short[0].ways, short[1].ways = append([]string{wayRsync, wayStagedHybrid}, modes...), modes
+		short = append(short,
+			trial{study: "a", app: recogniserApp(), ways: append(modes, wayRsync)},
+			trial{study: "b", app: coapApp(500), ways: append(modes, wayRsync, wayLazy)},
+			trial{study: "c", app: videoApp(), ways: modes},
+			trial{study: "c", app: blankApp(), ways: []string{wayPreCopy}, absent: true},
+			trial{study: "d", app: brokerApp(20e6, 20), ways: append(modes, wayRestart, wayStopped, wayRestartRsync)},
+		)
+	}
+	for i := range short {
+		short[i].links, short[i].runs = []string{linkFast}, 1
+	}
+	return short
+}
+
+func TestStudies(t *testing.T) {
+	config := quickConfig(t, build(t))
+	result, err := studies(t.Context(), config, shortTrials())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range shortTrials() {
+		for _, way := range s.ways {
+			for _, metric := range []string{metricDowntime, metricTotal, metricTotalLimit} {
+				if row := find(result.Rows, s.title(), linkFast, way, metric); row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
+					t.Errorf("%s, %s: %s is %+v, want one sample", s.title(), way, metric, row)
+				}
+			}
+			if row := find(result.Rows, s.title(), linkFast, way, metricGap); isGodwit(way) && (row == nil || *row.Median <= 0) {
+				t.Errorf("%s, %s: the client's longest gap is %+v", s.title(), way, row)
+			}
+		}
+	}
+	for _, row := range result.Rows {
+		if row.Note != "" {
+			t.Errorf("%s, %s: %s", row.Workload, row.Way, row.Note)
+		}
+	}
+	for _, trace := range result.Traces {
+		if len(trace.Points) < settled {
+			t.Errorf("%s, %s: the client had %d answers", trace.Workload, trace.Way, len(trace.Points))
+		}
+	}
+	if err := result.WriteFile(filepath.Join(t.TempDir(), "result.json")); err != nil {
+		t.Error(err)
+	}
+	if found := left(t, config); len(found) > 0 {
+		t.Errorf("left on the machine: %q", found)
+	}
+}
+
+// What is written about the trials, and what the studies have published, is right.
+func TestTrials(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range trials() {
+		for _, link := range s.links {
+			known[s.title()+link] = true
+			if _, err := parseLink(link); err != nil {
+				t.Errorf("%s: %v", s.title(), err)
+			}
+		}
+		for _, way := range slices.Concat(s.ways, s.slow) {
+			if !slices.Contains(StudyWays(), way) || !slices.Contains(s.ways, way) {
+				t.Errorf("%s: no such way: %q", s.title(), way)
+			}
+		}
+	}
+	for _, p := range publishedFigures() {
+		of := trial{study: p.study, app: app{name: p.app}}
+		if !known[of.title()+p.link] {
+			t.Errorf("figures are published of %s, %s, which is not measured", of.title(), p.link)
+		}
+	}
+}
+
+func TestSelectedTrials(t *testing.T) {
+	chosen, err := Config{Studies: []string{"a"}, Quick: true, Ways: []string{"godwit"}}.selectedTrials()
+	if err != nil || len(chosen) != 2 {
+		t.Fatalf("%d trials, %v", len(chosen), err)
+	}
+	for _, one := range chosen {
+		if len(one.links) != 1 || slices.ContainsFunc(one.ways, func(way string) bool { return !isGodwit(way) }) {
+			t.Errorf("%s: over %q by %q", one.title(), one.links, one.ways)
+		}
+	}
+	for _, bad := range []Config{{Studies: []string{"e"}}, {Links: []string{"fast"}}, {Ways: []string{"pigeon"}}} {
+		if _, err := bad.selectedTrials(); err == nil {
+			t.Errorf("%+v was accepted", bad)
+		}
+	}
+}
+
+// TestInterval knows the intervals of order statistics from tables: of 6 samples all, of 9 the 2nd to the 8th, of 20 the 6th to the 15th.
+func TestInterval(t *testing.T) {
+	for _, want := range []struct {
+		samples, low, high int
+		certainty          float64
+	}{{1, 1, 1, 0}, {2, 1, 2, 0.5}, {5, 1, 5, 0.9375}, {6, 1, 6, 0.96875}, {9, 2, 8, 0.9609}, {20, 6, 15, 0.9586}} {
+		var samples []float64
+		for i := range want.samples {
+			samples = append(samples, float64(want.samples-i))
+		}
+		low, high, certainty := interval(samples)
+		if low != float64(want.low) || high != float64(want.high) || math.Abs(certainty-want.certainty) > 1e-4 {
+			t.Errorf("%d samples: from %v to %v with %v, want %+v", want.samples, low, high, certainty, want)
+		}
+	}
+}
+
+func TestJudgeStudies(t *testing.T) {
+	workload := (&trial{study: "a", app: recogniserApp()}).title()
+	value := func(way, metric string, v float64) Row {
+		return Row{Workload: workload, Link: linkStudyA20, Way: way, Metric: metric, Median: &v}
+	}
+	asked := judgeStudies(withPublished([]Row{
+		value(wayCold, metricDowntime, 20), value(wayHybrid, metricDowntime, 0.3), value(wayPostCopy, metricDowntime, 0.2),
+		value(wayStagedHybrid, metricSent, 30*mega),
+	}))
+	if len(asked) != 2 || asked[0].Value != 0.2 || !asked[0].Met || asked[1].Limit != 21.2*mega || asked[1].Met {
+		t.Errorf("asked: %+v", asked)
+	}
+}

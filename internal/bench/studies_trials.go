@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+)
+
+// The ways of the suite studies that other suites have not.
+const (
+	wayAuto          = "godwit auto"
+	wayStagedPreCopy = "godwit staged pre-copy" // a copy of the memory is there before the request
+	wayStagedHybrid  = "godwit staged hybrid"
+	wayRestartRsync  = "rsync, stop, rsync, start" // study D's, with one checkpoint
+	wayStopRsync     = "stop, rsync, start"        // and with none
+)
+
+// StudyWays lists the ways of the suite studies.
+func StudyWays() []string {
+	return []string{
+		wayRsync, wayPreDump, wayLazy, wayPodman, wayStopRsync, wayRestartRsync, wayCold, wayPreCopy, wayPostCopy, wayHybrid,
+		wayStagedPreCopy, wayStagedHybrid, wayRestart, wayStopped,
+	}
+}
+
+// Metrics of the suite studies.
+const (
+	metricFreezeBytes   = "freeze_bytes"           // memory and files that were sent in the freeze
+	metricDowntimeLimit = "downtime_limit_seconds" // that these bytes need at the link's bandwidth
+	metricTotalLimit    = "total_limit_seconds"    // the same of all that was sent
+	metricStage         = "stage_seconds"          // before the request
+	metricStageBytes    = "stage_bytes"
+	metricStill         = "picture_still_seconds" // that the picture stood still
+	metricStop          = "stop_seconds"          // until the processes had ended
+	metricStart         = "start_seconds"         // until they answer again
+)
+
+// Links of the suite studies.
+const (
+	linkStudyA5    = "5mbit/50ms"
+	linkStudyA10   = "10mbit/50ms"
+	linkStudyA20   = "20mbit/50ms"
+	linkStudyA50   = "50mbit/50ms"
+	linkStudyA100  = "100mbit/50ms"
+	linkStudyA500  = "500mbit/6ms"
+	linkManagement = "72.41mbit/6.94ms" // study B's
+	linkStudyD50   = "50mbit/20ms"
+	linkStudyD100  = "100mbit/20ms"
+)
+
+// trial is one workload of a study.
+type trial struct {
+	study  string
+	app    app
+	links  []string // the first is that of a quick run
+	ways   []string
+	slow   []string // of these, what a quick run leaves out
+	absent bool     // the target has nothing of the image
+	runs   int      // of each way over each link
+	quick  int      // in a quick run; 0: none
+}
+
+func (t *trial) title() string {
+	title := fmt.Sprintf("study %s: %s", t.study, t.app.name)
+	if t.absent {
+		title += ", image not there"
+	}
+	return title
+}
+
+func (t *trial) turns() turns { return turns{t.title(), &t.ways, &t.runs, t.quick} }
+
+// trials are what the suite studies measures. Six runs are the fewest of which the lowest and the highest enclose the median
+// with 95 % certainty.
+func trials() []trial {
+	modes := []string{wayCold, wayPreCopy, wayPostCopy, wayHybrid}
+	staged := append(slices.Clone(modes), wayStagedPreCopy, wayStagedHybrid)
+	peers := []string{wayRsync, wayPreDump, wayLazy, wayPodman}
+	with := slices.Concat[[]string]
+	studyA := []string{linkStudyA20, linkStudyA5, linkStudyA10, linkStudyA50, linkStudyA100, linkStudyA500}
+	both := []string{linkManagement, linkMobility}
+	broker := brokerApp(400e6, 100)
+	return []trial{
+		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged), slow: peers[1:], runs: 6, quick: 2},
+		{
+			study: "a", app: recogniserApp(), links: studyA, ways: with(peers, staged),
+			slow: []string{wayPreDump, wayLazy, wayPodman, wayPreCopy, wayHybrid, wayStagedPreCopy}, runs: 6, quick: 1,
+		},
+		{study: "b", app: coapApp(500), links: both, ways: with(peers, modes), slow: []string{wayPodman}, runs: 6, quick: 1},
+		{study: "b", app: coapApp(10), links: both, ways: with(peers, modes), runs: 6},
+		{study: "c", app: blankApp(), links: []string{linkFast}, ways: with(peers, staged), slow: peers, runs: 6, quick: 2},
+		{study: "c", app: blankApp(), links: []string{linkFast}, ways: []string{wayCold, wayPreCopy}, absent: true, runs: 6},
+		{study: "c", app: videoApp(), links: []string{linkFast}, ways: with(peers, staged), slow: peers, runs: 6, quick: 2},
+		{
+			study: "c", app: videoApp(), links: []string{linkFast}, ways: []string{wayCold, wayPreCopy}, absent: true, slow: []string{wayCold},
+			runs: 6, quick: 1,
+		},
+		{
+			study: "d", app: broker, links: []string{linkStudyD100, linkStudyD50, linkStudyD}, runs: 6, quick: 1,
+			ways: []string{wayStopRsync, wayRestartRsync, wayCold, wayPreCopy, wayPostCopy, wayHybrid, wayRestart, wayStopped},
+			slow: []string{wayRestartRsync, wayCold, wayPreCopy, wayHybrid, wayStopped},
+		},
+	}
+}
+
+// StudyTitles lists the workloads of the suite studies.
+func StudyTitles() []string {
+	all := trials()
+	titles := make([]string, len(all))
+	for i := range all {
+		titles[i] = all[i].title()
+	}
+	return titles
+}
