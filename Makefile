@@ -78,6 +78,10 @@ SEEDS ?= 100
 soak-files: ## SEEDS (default 100) directories copied in rounds while processes do all sorts of things in them, and compared
 	GODWIT_FILES_SEEDS=$(SEEDS) go test -count=1 -timeout 2h -run '^(TestTorture|TestAsManyNamesAsThereMayBe)$$' -v ./internal/files
 
+.PHONY: test-studies
+test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) moved in all modes; makes images of 4 GB
+	GODWIT_STUDIES=all go test -count=1 -timeout 1h -run '^TestStudies$$' -v ./internal/bench
+
 .PHONY: lint
 lint: ## gofmt, golangci-lint with the import rules of the design, shellcheck
 	scripts/lint.sh
@@ -116,6 +120,14 @@ bench-files: setup ## how files, volumes and images move, beside rsync and Podma
 .PHONY: bench-files-quick
 bench-files-quick: setup ## the same with much less of everything, in two minutes; leaves build/bench-files-quick.json
 	build/godwit bench files --quick --json build/bench-files-quick.json
+
+.PHONY: bench-studies
+bench-studies: setup ## the experiments of four studies, beside their figures (a night); leaves build/bench-studies.json and .html
+	build/godwit bench studies --json build/bench-studies.json --html build/bench-studies.html
+
+.PHONY: bench-studies-quick
+bench-studies-quick: setup ## the same with much less of everything, in a quarter of an hour
+	build/godwit bench studies --quick --json build/bench-studies-quick.json --html build/bench-studies-quick.html
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZTIME each (default 10s)

@@ -26,7 +26,7 @@ func newBenchCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchRoundsCommand(), newBenchSwitchoverCommand(), newBenchPostCopyCommand(), newBenchFilesCommand(),
-		newBenchTimeCommand())
+		newBenchStudiesCommand(), newBenchTimeCommand())
 	return cmd
 }
 

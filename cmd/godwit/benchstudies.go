@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/bench/page"
+)
+
+const benchStudiesLong = `Repeat the experiments of four studies, in Godwit's ways and in those that the studies had, on the same links in one run:
+
+  a  Ma et al., IEEE TMC 2019        a shell's loop; face recognition (OpenCV, in the role of OpenFace)
+  b  Puliafito et al., Sensors 2019  a CoAP server (Eclipse Californium) with 75 MB of data that change at 10 or 500 KB/s
+  c  Addad et al.                    an idle container with an init; NGINX with a film that somebody watches; 1 Gbit/s
+  d  Souza Junior et al., 2020       RabbitMQ with 400 MB of messages, and 100 of 128 kB a second with confirms
+
+Beside what is measured here stand the studies' own figures ("published"), of the machines that they had.
+
+  runc and rsync              runc checkpoint, rsync, runc restore
+  criu lazy                   runc checkpoint --lazy-pages, rsync, criu lazy-pages, runc restore --lazy-pages
+  podman                      podman container checkpoint --export, rsync, podman container restore --import
+  criu pre-dump               only where the kernel has soft-dirty; said otherwise
+  stop, rsync, start          of a volume; "rsync, stop, rsync, start" copies it once before
+  godwit MODE                 godwit migrate --mode MODE; "restart 0" is restart with nothing copied before it stops
+  godwit staged MODE          the same, of a container that was staged at the target before the request
+
+All clients are real users of their service and check each answer: the right name for a face, each message that was confirmed, each
+piece of the film in time. If anything is lost in a way of Godwit's the benchmark fails. The client of Godwit's containers goes
+on asking all the time; those of the others (but of RabbitMQ, where it connects again) are gone while they are moved.
+
+Images are made from Debian's packages and Maven Central, once; that takes minutes and 4 GB of disk. Then the whole takes a
+night, nearly all of it for slow links; --quick takes a quarter of an hour.`
+
+func newBenchStudiesCommand() *cobra.Command {
+	config := bench.Config{ImageCache: labImageCache}
+	var file, html string
+	cmd := &cobra.Command{
+		Use:   "studies",
+		Short: "The experiments of four studies, beside their figures",
+		Long:  benchStudiesLong,
+		Example: `  godwit bench studies --quick --html studies.html
+  godwit bench studies --study c --json studies.json
+  godwit bench studies --study a --workload "study a: face" --link 20mbit/50ms --way godwit --runs 6`,
+		Args: usageArgs(cobra.NoArgs),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&file, "json", "", "write the result to this file")
+	flags.StringVar(&html, "html", "", "write a page with charts to this file")
+	flags.StringVar(&config.Lab, "lab", "bench-studies", "name of the lab that is made for it, and is gone at the end")
+	flags.BoolVar(&config.Quick, "quick", false, "one or two runs, of fewer ways, over one link each")
+	flags.IntVar(&config.Runs, "runs", 0, "how often each way is measured (default 6)")
+	flags.StringSliceVar(&config.Studies, "study", nil, "only these: a, b, c, d")
+	flags.StringArrayVar(&config.Workloads, "workload", nil, "only this one: "+strings.Join(bench.StudyTitles(), "; "))
+	flags.StringArrayVar(&config.Ways, "way", nil, "only this one: "+strings.Join(bench.StudyWays(), "; "))
+	flags.StringArrayVar(&config.Links, "link", nil, "over this one instead of the studies', such as 20mbit/50ms")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
+		result, err := bench.Studies(cmd.Context(), config)
+		if html != "" && len(result.Rows) > 0 {
+			if writeErr := page.WriteFile(result, html); err == nil {
+				err = writeErr
+			}
+		}
+		return showBench(cmd, result, err, file)
+	}
+	return cmd
+}
