@@ -121,7 +121,7 @@ func (t *tracker) counted(counters stream.Counters) {
 	t.facts.Bytes = migration.Bytes{
 		MemoryPrecopy: precopy, MemoryFinal: sent(kindState) + sent(kindPages) - precopy,
 		FilesPrecopy: t.files, FilesFinal: sent(kindFiles) - t.files, FilesKept: t.keptFiles,
-		Layers:   sent(kindLayer) + sent(kindParts) + sent(kindPieces),
+		Layers:    sent(kindLayer) + sent(kindParts) + sent(kindPieces),
 		Metadata:  sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
 		MemoryRaw: int64(counters.Sent[kindState].RawBytes + t.raw),
 	}
