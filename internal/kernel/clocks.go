@@ -226,9 +226,15 @@ func (t thread) inside() bool {
 }
 
 // instructionOf tells where a stopped thread is, if it is not in a system call (proc_pid_syscall(5)). A system call gives what
-// it has read as a whole.
+// it has read as a whole. A thread that is frozen by version 2 wakes up for a moment, within the kernel, when a signal comes.
 func instructionOf(pid, tid int) (at uint64, computing bool) {
-	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(tid), "syscall"))
+	path := filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(tid), "syscall")
+	line, err := os.ReadFile(path)
+	pause := newBackoff()
+	for deadline := time.Now().Add(busyPatience); err == nil && strings.HasPrefix(string(line), "running") && time.Now().Before(deadline); {
+		pause.wait()
+		line, err = os.ReadFile(path)
+	}
 	if err != nil {
 		return 0, false // it has ended
 	}
