@@ -13,23 +13,56 @@ import (
 // must lose. The order matters: a change of owner clears set-id bits and capabilities, an ACL changes the mode,
 // everything changes times or is forbidden by the flags. Those of a file come later (complete).
 func (b *builder) attributesOfOpen(fd int, entry *Entry, exactly bool) error {
+	if !exactly {
+		return attributesOfNew(fd, entry)
+	}
 	if err := unix.Fchown(fd, int(entry.UID), int(entry.GID)); err != nil {
 		return fmt.Errorf("set the owner: %w", err)
 	}
-	if err := b.setXattrs(opened(fd), entry.Xattrs, exactly); err != nil {
+	if err := b.exactXattrs(opened(fd), entry.Xattrs); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(fd, entry.Mode&0o7777); err != nil {
 		return fmt.Errorf("set the mode: %w", err)
 	}
+	if err := setTimes(fd, entry); err != nil {
+		return err
+	}
+	return exactInodeFlags(fd, entry.Flags)
+}
+
+// attributesOfNew does it for what was made just now, without set-id bits: it has most of its attributes, as a rule, and asking
+// which takes less time than setting them. (What a file system makes of an owner or a mode need not be what was asked of it.)
+func attributesOfNew(fd int, entry *Entry) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if stat.Uid != entry.UID || stat.Gid != entry.GID {
+		if err := unix.Fchown(fd, int(entry.UID), int(entry.GID)); err != nil {
+			return fmt.Errorf("set the owner: %w", err)
+		}
+	}
+	if err := setXattrs(opened(fd), entry.Xattrs); err != nil {
+		return err
+	}
+	if len(entry.Xattrs) > 0 || stat.Mode&0o7777 != entry.Mode&0o7777 {
+		if err := unix.Fchmod(fd, entry.Mode&0o7777); err != nil {
+			return fmt.Errorf("set the mode: %w", err)
+		}
+	}
+	if err := setTimes(fd, entry); err != nil {
+		return err
+	}
+	return addInodeFlags(fd, entry.Flags)
+}
+
+func setTimes(fd int, entry *Entry) error {
 	times := []unix.Timespec{entry.Accessed.timespec(), entry.Modified.timespec()}
 	if err := unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH); err != nil {
 		return fmt.Errorf("set the times: %w", err)
 	}
-	if exactly {
-		return exactInodeFlags(fd, entry.Flags)
-	}
-	return addInodeFlags(fd, entry.Flags)
+	return nil
 }
 
 // attributesOfName does for what cannot be opened what attributesOfOpen does for the rest.

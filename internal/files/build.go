@@ -11,16 +11,17 @@ import (
 
 // builder does what rounds say. All of it is relative to open directories, with single names.
 type builder struct {
-	ctx    context.Context
-	where  Place
-	trees  []*mirrored
-	here   *mirrored // the tree that records are about
-	number uint64    // of the round
-	way    descent
-	spots  []spot // of the directories on the way
-	file   openFile
-	used   usage
-	xattrs *xattrReader
+	ctx     context.Context
+	where   Place
+	trees   []*mirrored
+	here    *mirrored // the tree that records are about
+	number  uint64    // of the round
+	way     descent
+	spots   []spot // of the directories on the way
+	file    openFile
+	nursery nursery
+	used    usage
+	xattrs  *xattrReader
 }
 
 // mirrored is a tree that is made here.
@@ -42,6 +43,7 @@ type spot struct {
 	touched  bool // its times are not any more those that it had
 	unlocked uint32
 	times    [2]unix.Timespec
+	growing  *growing // if others make files in it
 }
 
 func (b *builder) round(number uint64, _ roundKind) error {
@@ -53,6 +55,9 @@ func (b *builder) round(number uint64, _ roundKind) error {
 }
 
 func (b *builder) tree(kind TreeKind, name string) error {
+	if err := b.nursery.wait(); err != nil {
+		return err
+	}
 	b.here = nil
 	for _, t := range b.trees {
 		if t.kind == kind && t.name == name {
@@ -203,6 +208,9 @@ func (b *builder) directory(name string) error {
 }
 
 func (b *builder) enter(name string) error {
+	if err := b.nursery.wait(); err != nil { // it may be one that is not complete
+		return err
+	}
 	fd, err := openDirectory(b.way.fd(), name)
 	if err != nil {
 		return b.failed("enter the directory", name, absent(err))
@@ -219,6 +227,10 @@ func absent(err error) error {
 }
 
 func (b *builder) leave(entry *Entry) error {
+	if d := b.spot().growing; d != nil {
+		d.entry = entry
+		return b.ascend()
+	}
 	exactly := !b.spot().made
 	if exactly {
 		unlock(b.way.fd())
@@ -252,15 +264,19 @@ func restore(fd int, times [2]unix.Timespec, flags uint32) error {
 }
 
 func (b *builder) ascend() error {
+	err := b.spot().growing.done(false)
 	b.spots = b.spots[:len(b.spots)-1]
-	_, err := b.way.leave()
-	return err
+	_, left := b.way.leave()
+	return errors.Join(err, left)
 }
 
 // pause lets go of all but the roots and stages of the trees.
 func (b *builder) pause() {
 	b.file.close()
 	b.way.close()
+	for i := range b.spots {
+		_ = b.spots[i].growing.done(true)
+	}
 	b.spots = b.spots[:0]
 }
 
@@ -316,18 +332,18 @@ func (b *builder) failed(what, name string, err error) error {
 	if b.here != nil {
 		path = b.here.path
 	}
-	return fmt.Errorf("%s %q in %s: %w", what, b.way.path(name), path, b.space(err))
+	stored := int64(0)
+	if b.file.entry != nil {
+		stored = b.file.entry.Stored
+	}
+	return fmt.Errorf("%s %q in %s: %w", what, b.way.path(name), path, space(path, stored, err))
 }
 
 // space says how much there is where there was not enough.
-func (b *builder) space(err error) error {
+func space(path string, stored int64, err error) error {
 	var known *NoSpaceError
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || errors.As(err, &known) || b.here == nil {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || errors.As(err, &known) {
 		return err
 	}
-	needed := int64(1)
-	if b.file.entry != nil {
-		needed = max(needed, b.file.entry.Stored)
-	}
-	return noSpace(b.here.path, needed, err)
+	return noSpace(path, max(1, stored), err)
 }

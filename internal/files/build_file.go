@@ -20,6 +20,9 @@ func (b *builder) other(entry *Entry) error {
 	dirfd := b.way.fd()
 	switch entry.Type() {
 	case unix.S_IFREG:
+		if b.collects(entry) {
+			return b.collect(entry)
+		}
 		return b.create(dirfd, entry)
 	case unix.S_IFLNK:
 		if err := b.edit(func() error { return unix.Symlinkat(entry.Target, dirfd, entry.Name) }); err != nil {
@@ -75,6 +78,9 @@ func (b *builder) create(dirfd int, entry *Entry) error {
 
 // change is about a name that is there.
 func (b *builder) change(entry *Entry, content contentKind) error {
+	if err := b.nursery.wait(); err != nil {
+		return err
+	}
 	path, err := openPath(b.way.fd(), entry.Name)
 	if err != nil {
 		return b.failed("change", entry.Name, absent(err))
@@ -182,6 +188,9 @@ func (b *builder) discard(dirfd int, name string) error {
 }
 
 func (b *builder) remove(name string) error {
+	if err := b.nursery.wait(); err != nil {
+		return err
+	}
 	if err := b.edit(func() error { return b.discard(b.way.fd(), name) }); err != nil {
 		return b.failed("remove", name, absent(err))
 	}

@@ -110,6 +110,10 @@ func (b *builder) grown() (int64, error) {
 }
 
 func (b *builder) data(offset int64, piece []byte) error {
+	if b.nursery.small != nil {
+		b.nursery.next.data = append(b.nursery.next.data, piece...)
+		return nil
+	}
 	if err := writeFull(b.file.fd, piece, offset); err != nil {
 		return b.failed("write", b.file.entry.Name, err)
 	}
@@ -136,6 +140,11 @@ const wholePage = 64 << 10
 
 // hole makes one where there may be data. Behind the content before and in a new file there is none.
 func (b *builder) hole(offset, length int64) error {
+	if b.nursery.small != nil {
+		if err := b.uncollect(); err != nil {
+			return err
+		}
+	}
 	f := &b.file
 	if f.fresh || f.beside {
 		return nil
@@ -177,6 +186,9 @@ func (b *builder) zero(offset, length int64) error {
 }
 
 func (b *builder) keep(offset, length int64) error {
+	if b.nursery.small != nil {
+		return fmt.Errorf("%w: %d bytes of a new file are to be kept", ErrCorrupt, length)
+	}
 	f := &b.file
 	if err := f.had(offset, length); err != nil {
 		return b.failed("change", f.entry.Name, err)
@@ -278,6 +290,14 @@ func copyThrough(from int, start int64, to int, offset, length int64) error {
 
 // done completes the file: what its content did not reach is a hole.
 func (b *builder) done(offset int64) error {
+	if b.nursery.small != nil && offset == b.nursery.small.Size {
+		return b.collected()
+	}
+	if b.nursery.small != nil {
+		if err := b.uncollect(); err != nil {
+			return err
+		}
+	}
 	f := &b.file
 	name := f.entry.Name
 	if err := b.hole(offset, f.entry.Size-offset); err != nil {

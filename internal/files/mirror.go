@@ -50,10 +50,14 @@ func (m *Mirror) Round(ctx context.Context, r io.Reader) (last bool, err error) 
 	}
 	m.b.ctx = ctx
 	kind, err := readRound(ctx, r, m.b)
+	if err == nil {
+		err = m.b.nursery.wait()
+	}
 	if err == nil && kind == lastRound {
 		err = m.b.settle()
 	}
 	m.b.pause()
+	m.b.nursery.end(err)
 	switch {
 	case err != nil:
 		m.state = mirrorBroken

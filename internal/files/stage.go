@@ -166,6 +166,9 @@ func (s *stage) give(n uint64, dirfd int, name string) error {
 func (b *builder) park(name string, n uint64) error {
 	s, err := b.staging()
 	if err == nil {
+		err = b.nursery.wait()
+	}
+	if err == nil {
 		dirfd := b.way.fd()
 		err = b.edit(func() error {
 			return withoutLocks(dirfd, name, func() error {

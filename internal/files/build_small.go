@@ -1,0 +1,225 @@
+package files
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// Making a file takes the kernel longer than anything else that a round of many small files is about, so several goroutines
+// do it. They get new regular files of up to inlineSize, without holes and with one name, in directories that are new as
+// well; all else is done in order, by who reads the round. Nothing there needs such a file, but its directory, whose
+// attributes are set when the last of its files is there.
+
+// nursery is where small files are made.
+type nursery struct {
+	next    *batch // of files that were collected
+	small   *Entry // the file whose content is being collected; nil: none
+	begin   int    // of that in the batch's data
+	work    chan *batch
+	free    chan *batch
+	pending sync.WaitGroup // batches that are under way
+	running sync.WaitGroup
+	failed  atomic.Pointer[error] // the first that went wrong: what comes after it is not done
+}
+
+// batch is some small files, which one goroutine makes.
+type batch struct {
+	files []smallFile
+	data  []byte
+}
+
+type smallFile struct {
+	entry *Entry
+	dir   *growing
+	data  []byte
+}
+
+// growing is a directory in which files are made.
+type growing struct {
+	fd    int
+	tree  string // the tree's path
+	path  string // in it, for messages
+	users atomic.Int32
+	entry *Entry // set before the builder, as one of the users, lets it go; nil: it gets no attributes
+}
+
+// collects tells whether the content of a new file is to be collected.
+func (b *builder) collects(entry *Entry) bool {
+	return entry.Links == 0 && entry.Size <= inlineSize && b.spot().made
+}
+
+// collect begins to collect the content of a new file.
+func (b *builder) collect(entry *Entry) error {
+	s, n := b.spot(), &b.nursery
+	if s.growing == nil {
+		fd, err := unix.FcntlInt(uintptr(b.way.fd()), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return b.failed("create", entry.Name, err)
+		}
+		s.growing = &growing{fd: fd, tree: b.here.path, path: b.way.path("")}
+		s.growing.users.Store(1)
+	}
+	if n.next != nil && (len(n.next.files) >= batchNames || len(n.next.data)+int(entry.Size) > batchBytes) {
+		if err := n.flush(); err != nil {
+			return err
+		}
+	}
+	if n.next == nil {
+		n.next = n.empty()
+	}
+	n.small, n.begin = entry, len(n.next.data)
+	return nil
+}
+
+// collected is done for a file that is collected.
+func (b *builder) collected() error {
+	n := &b.nursery
+	if !b.used.room(n.small.Size) {
+		return b.used.full()
+	}
+	b.used.bytes += n.small.Size
+	dir := b.spot().growing
+	dir.users.Add(1)
+	n.next.files = append(n.next.files, smallFile{n.small, dir, n.next.data[n.begin:]})
+	n.small = nil
+	return nil
+}
+
+// uncollect makes the file at once of which a part was collected: it is not one of those that others can make.
+func (b *builder) uncollect() error {
+	n := &b.nursery
+	entry, data := n.small, n.next.data[n.begin:]
+	n.small, n.next.data = nil, n.next.data[:n.begin]
+	err := b.create(b.way.fd(), entry)
+	if err == nil && len(data) > 0 {
+		err = b.data(0, data)
+	}
+	return err
+}
+
+// empty returns a batch for further files. There are as many as may be under way, and the one that is collected.
+func (n *nursery) empty() *batch {
+	if n.work == nil {
+		n.start(min(runtime.NumCPU(), maxWorkers))
+	}
+	return <-n.free
+}
+
+func (n *nursery) start(workers int) {
+	batches := 2*workers + 1
+	n.work, n.free = make(chan *batch, batches), make(chan *batch, batches)
+	for range batches {
+		n.free <- &batch{data: make([]byte, 0, batchBytes)}
+	}
+	for range workers {
+		n.running.Go(func() {
+			for b := range n.work {
+				n.make(b)
+				clear(b.files)
+				b.files, b.data = b.files[:0], b.data[:0]
+				n.free <- b
+				n.pending.Done()
+			}
+		})
+	}
+}
+
+// flush hands on what was collected.
+func (n *nursery) flush() error {
+	if n.next != nil && len(n.next.files) > 0 {
+		n.pending.Add(1)
+		n.work <- n.next // which has room for all
+		n.next = nil
+	}
+	return n.error()
+}
+
+// wait returns when all that was collected is there. It is for records that may be about that, or about a directory of it.
+func (n *nursery) wait() error {
+	if n.work == nil {
+		return nil
+	}
+	if err := n.flush(); err != nil {
+		return err
+	}
+	n.pending.Wait()
+	return n.error()
+}
+
+func (n *nursery) error() error {
+	if err := n.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (n *nursery) fail(err error) {
+	if err != nil {
+		n.failed.CompareAndSwap(nil, &err)
+	}
+}
+
+// end returns when nobody makes files any more. What was not waited for may be there or not.
+func (n *nursery) end(err error) {
+	if n.work == nil {
+		return
+	}
+	n.fail(err)
+	_ = n.flush() // so that the directories are let go
+	close(n.work)
+	n.running.Wait()
+	n.next, n.small, n.work, n.free = nil, nil, nil, nil
+}
+
+// make makes the files of a batch.
+func (n *nursery) make(b *batch) {
+	for i := range b.files {
+		f := &b.files[i]
+		if n.failed.Load() == nil {
+			n.fail(f.make())
+		}
+		n.fail(f.dir.done(n.failed.Load() != nil))
+	}
+}
+
+func (f *smallFile) make() error {
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	// Nobody else sees it: the directories that are made with it are for their owner only until they are complete.
+	fd, err := unix.Openat(f.dir.fd, f.entry.Name, flags, f.entry.Mode&0o777)
+	if err != nil {
+		return f.dir.failed("create", f.entry, err)
+	}
+	defer unix.Close(fd)
+	if len(f.data) > 0 {
+		if err := writeFull(fd, f.data, 0); err != nil {
+			return f.dir.failed("write", f.entry, err)
+		}
+	}
+	if err := attributesOfNew(fd, f.entry); err != nil {
+		return f.dir.failed("complete", f.entry, err)
+	}
+	return nil
+}
+
+// done lets a directory go. Whoever is the last completes it, unless that is of no use any more.
+func (d *growing) done(useless bool) error {
+	if d == nil || d.users.Add(-1) > 0 {
+		return nil
+	}
+	defer unix.Close(d.fd)
+	if d.entry == nil || useless {
+		return nil
+	}
+	if err := attributesOfNew(d.fd, d.entry); err != nil {
+		return fmt.Errorf("complete the directory %q in %s: %w", d.path, d.tree, err)
+	}
+	return nil
+}
+
+func (d *growing) failed(what string, entry *Entry, err error) error {
+	return fmt.Errorf("%s %q in %s: %w", what, d.path+entry.Name, d.tree, space(d.tree, entry.Stored, err))
+}
