@@ -17,6 +17,7 @@ type copier struct {
 	out    *roundWriter
 
 	readers []*fileReader // of the workers; the last one is emit's
+	spare   chan []byte   // for what workers make
 	fresh   *spool        // the new manifest
 	writer  frameWriter
 
@@ -59,15 +60,18 @@ func (c *copier) run(feed func(*feeder) error) error {
 	c.fresh = newSpool(c.source.config.Dir)
 	c.writer.out = c.fresh
 	workers := c.source.config.Workers
+	depth := 4 * workers
+	c.spare = make(chan []byte, depth)
 	for range workers + 1 {
 		r, err := c.source.newFileReader()
 		if err != nil {
 			return err
 		}
+		r.block = c.tree.block
 		c.readers = append(c.readers, r)
 	}
 	p := pipeline[*copyJob]{
-		workers: workers, depth: 4 * workers,
+		workers: workers, depth: depth,
 		feed: func(put func(*copyJob) error) error {
 			f := &feeder{c: c, put: put, listing: make([]byte, listingBuffer)}
 			defer f.close()
@@ -116,6 +120,10 @@ func (c *copier) work(r *fileReader, job *copyJob) error {
 	case jobDirectory, jobPart:
 		return c.directory(r, job)
 	case jobFiles:
+		select {
+		case job.out = <-c.spare:
+		default:
+		}
 		job.results = make([]result, len(job.wants))
 		for i := range job.wants {
 			if err := c.file(r, job, i); err != nil {

@@ -18,7 +18,12 @@ func (c *copier) emit(job *copyJob) error {
 		c.emitPart(job)
 		return nil
 	case jobFiles:
-		return c.emitFiles(job)
+		err := c.emitFiles(job)
+		select {
+		case c.spare <- job.out[:0]:
+		default:
+		}
+		return err
 	case jobPartEnds:
 		if err := c.upTo(""); err != nil {
 			return err

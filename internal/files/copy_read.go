@@ -21,6 +21,8 @@ type fileReader struct {
 	ops    encoder // content of a small file
 	buffer []byte
 	read   int64 // bytes of content
+	block  int64 // a hole is no smaller
+	last   subject
 }
 
 func (s *Source) newFileReader() (*fileReader, error) {
@@ -30,7 +32,8 @@ func (s *Source) newFileReader() (*fileReader, error) {
 
 // subject is a file that is being read.
 type subject struct {
-	fd    int // -1 unless it is a regular file
+	fd    int  // -1 unless it is a regular file
+	data  bool // it begins with data
 	stat  unix.Stat_t
 	entry Entry
 }
@@ -43,9 +46,10 @@ func (s *subject) close() {
 }
 
 // open finds a file under a name and reads what there is about it but its content. It returns nil if it is not there any
-// more, or is another kind of file than expected (unix.DT_*).
+// more, or is another kind of file than expected (unix.DT_*). What it returns is valid until the following call.
 func (r *fileReader) open(dirfd int, name string, kind byte) (*subject, error) {
-	s := &subject{fd: -1}
+	s := &r.last
+	*s = subject{fd: -1}
 	gone, err := r.find(s, dirfd, name, kind)
 	if err == nil && !gone {
 		s.entry = describe(name, &s.stat)
@@ -63,7 +67,8 @@ func (r *fileReader) find(s *subject, dirfd int, name string, kind byte) (gone b
 		const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOATIME | unix.O_CLOEXEC
 		s.fd, err = unix.Openat(dirfd, name, flags, 0)
 		if err == nil {
-			_, _ = unix.Seek(s.fd, 0, unix.SEEK_DATA) // Waits for a write that goes on, see settle.go.
+			first, seek := unix.Seek(s.fd, 0, unix.SEEK_DATA) // Waits for a write that goes on, see settle.go.
+			s.data = seek == nil && first == 0
 			err = unix.Fstat(s.fd, &s.stat)
 		} else {
 			s.fd = -1
@@ -139,7 +144,7 @@ func (r *fileReader) inline(s *subject) (chunk.Digest, uint64, error) {
 	size := s.entry.Size
 	r.ops.scratch = r.ops.scratch[:0]
 	for done := int64(0); done < size && short == nil; {
-		start, end, err := nextData(s.fd, done, size)
+		start, end, err := r.nextData(s, done)
 		if err != nil {
 			return chunk.Digest{}, 0, err
 		}
@@ -167,6 +172,14 @@ func (r *fileReader) inline(s *subject) (chunk.Digest, uint64, error) {
 	r.hasher.Write(r.sketch.scratch)
 	r.hasher.Write(r.ops.scratch)
 	return r.hasher.Sum(), data, short
+}
+
+// nextData spares most small files the search: where the first block is data, and there is no other, all is.
+func (r *fileReader) nextData(s *subject, from int64) (start, end int64, err error) {
+	if s.data && s.entry.Size <= r.block {
+		return from, s.entry.Size, nil
+	}
+	return nextData(s.fd, from, s.entry.Size)
 }
 
 // dataHeader begins a data operation.

@@ -79,6 +79,7 @@ type sourceTree struct {
 	Tree
 	root, hold int
 	clock      fileClock
+	block      int64  // a hole is no smaller
 	manifest   *spool // nil: the mirror has nothing
 	links      *linkTable
 	numbers    uint64 // given out
@@ -103,7 +104,7 @@ func NewSource(config SourceConfig) (*Source, error) {
 		t := &sourceTree{Tree: tree, links: newLinkTable(config.Dir)}
 		if t.root, t.hold, err = openSource(tree.Path); err == nil {
 			s.trees = append(s.trees, t)
-			t.clock, err = clockOf(t.root)
+			err = t.ask()
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("read %s: %w", tree.Path, err), s.Close())
@@ -111,6 +112,17 @@ func NewSource(config SourceConfig) (*Source, error) {
 	}
 	s.clock, err = offset()
 	return s, err
+}
+
+// ask learns about the file system.
+func (t *sourceTree) ask() error {
+	const smallest = 4 << 10 // what some call a block is larger than what may be a hole
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(t.root, &stat); err != nil {
+		return fmt.Errorf("ask for the file system: %w", err)
+	}
+	t.clock, t.block = clockOf(&stat), min(stat.Bsize, smallest)
+	return nil
 }
 
 // Close lets go of the trees and forgets what is known of the mirror.

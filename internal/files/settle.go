@@ -33,18 +33,14 @@ const (
 // Magic numbers of statfs(2) that are not in x/sys/unix.
 const bcachefsMagic = 0xca451a4e
 
-func clockOf(fd int) (fileClock, error) {
-	var stat unix.Statfs_t
-	if err := unix.Fstatfs(fd, &stat); err != nil {
-		return noClock, fmt.Errorf("ask for the file system: %w", err)
-	}
+func clockOf(stat *unix.Statfs_t) fileClock {
 	switch int64(stat.Type) {
 	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, bcachefsMagic:
-		return localClock, nil
+		return localClock
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.HUGETLBFS_MAGIC:
-		return noClock, nil
+		return noClock
 	default:
-		return foreignClock, nil
+		return foreignClock
 	}
 }
 
