@@ -52,6 +52,13 @@ type compressor struct {
 // cores is how many of them compression gets: see Choose.
 func (c *compressor) cores() int { return max(1, c.workers/2) }
 
+// forget lets go of all tables. A codec that is to be used after that must be made ready again.
+func (c *compressor) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.levels[:])
+}
+
 // prepare makes a codec ready.
 func (c *compressor) prepare(codec Codec) error {
 	if codec < ZstdFastest {
@@ -87,16 +94,22 @@ func (c *compressor) compress(codec Codec, dst, raw []byte) ([]byte, bool) {
 			dst = append(make([]byte, 0, need), dst...)
 		}
 		dst = dst[:start+len(s2.Encode(dst[start:need], raw))]
-	case !worthwhile(s2.EstimateBlockSize(raw), len(raw)):
-		return dst, false // random or compressed already: zstd would look hard for what is not there
+	case incompressible(raw):
+		return dst, false // zstd would look hard for what is not there
 	default:
 		c.mu.Lock()
 		encoder := c.levels[codec]
 		c.mu.Unlock()
+		if encoder == nil { // forgotten meanwhile
+			return dst, false
+		}
 		dst = encoder.EncodeAll(raw, dst)
 	}
 	return dst, worthwhile(len(dst)-start, len(raw))
 }
+
+// incompressible tells of random content, or what is compressed already.
+func incompressible(raw []byte) bool { return !worthwhile(s2.EstimateBlockSize(raw), len(raw)) }
 
 // worthwhile tells whether a frame saves enough to be worth decompressing. A negative size is that of what cannot be
 // compressed at all.

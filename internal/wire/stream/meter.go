@@ -173,6 +173,9 @@ func (w *writer) adapt(v verdict) {
 	better := w.session.meter.choose(now, v, w.session.compressor.cores())
 	if better != now && w.session.SetCodec(better) == nil {
 		w.changed(now, better)
+		if better == None {
+			w.session.compressor.forget()
+		}
 	}
 	w.wantTrial.Store(v.bound || v.packed)
 }
@@ -189,7 +192,8 @@ func (w *writer) tryCodec(raw []byte) {
 	sample := append([]byte(nil), raw[:min(len(raw), trialBytes)]...)
 	go func() {
 		defer w.session.meter.tried()
-		if w.session.compressor.prepare(codec) != nil {
+		// The tables of the slow ones take time and memory to make.
+		if !incompressible(sample) && w.session.compressor.prepare(codec) != nil {
 			return
 		}
 		start := time.Now()
