@@ -47,7 +47,7 @@ func newAgentCommand() *cobra.Command {
 				level = slog.LevelDebug
 			}
 			config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			runtimedebug.SetGCPercent(50) // its buffers are reused, so little is collected; the memory is for containers
+			runtimedebug.SetGCPercent(25) // its buffers are reused, so little is collected; the memory is for containers
 			return agent.Run(cmd.Context(), config)
 		},
 	}

@@ -225,7 +225,8 @@ func (r *frames) next(f *frame) error {
 type frameWriter struct {
 	out     *spool
 	buffer  []byte
-	head    int // where the entries begin
+	copied  []byte // for what is taken over
+	head    int    // where the entries begin
 	depth   int
 	name    string
 	pending frame // first, last, self of what comes
@@ -295,9 +296,11 @@ func (w *frameWriter) write(last bool) error {
 // verbatim takes over a piece of another manifest.
 func (w *frameWriter) verbatim(from *spool, start, end int64) error {
 	const piece = 128 << 10
-	buffer := make([]byte, min(piece, end-start))
+	if int64(len(w.copied)) < min(piece, end-start) {
+		w.copied = make([]byte, min(piece, end-start))
+	}
 	for start < end {
-		p := buffer[:min(int64(len(buffer)), end-start)]
+		p := w.copied[:min(int64(len(w.copied)), end-start)]
 		if err := from.readAt(p, start); err != nil {
 			return err
 		}
