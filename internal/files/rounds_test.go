@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -229,4 +230,28 @@ func TestEachChangeBetweenRounds(t *testing.T) {
 			c.end()
 		})
 	}
+}
+
+// TestChangesBesideALongDirectory has some before and behind a directory whose names are in several frames of the manifest, and
+// in that.
+func TestChangesBesideALongDirectory(t *testing.T) {
+	root := scratch(t)
+	at := func(name string) string { return filepath.Join(root, name) }
+	for _, dir := range []string{"a", "long", "z"} {
+		check(t, os.Mkdir(at(dir), 0o755))
+		write(t, at(dir+"/file"), "before")
+	}
+	for i := range 1000 {
+		write(t, at(fmt.Sprintf("long/%d", i)), "")
+	}
+	c := startCopy(t, root)
+	c.do(liveRound)
+	settle(t)
+	c.do(liveRound)
+	for _, dir := range []string{"a", "long", "z"} {
+		write(t, at(dir+"/file"), "changed")
+	}
+	c.do(finalRound)
+	c.do(lastRound)
+	c.compare()
 }

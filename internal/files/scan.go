@@ -122,6 +122,11 @@ func (s *scan) feed(put func(*scanJob) error) error {
 		}
 		part.path = way.to(&part.frame)
 		if part.first && !part.last {
+			full := job // what is found is in the order of the manifest
+			job = &scanJob{}
+			if err := put(full); err != nil {
+				return err
+			}
 			if err := s.feedLong(in, &part, put); err != nil {
 				return err
 			}
