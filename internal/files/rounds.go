@@ -208,6 +208,15 @@ func (s *Source) tree(ctx context.Context, tree *sourceTree, out *roundWriter, b
 	found := &scan{source: s, tree: tree, shallow: s.kind == lastRound && !tree.doubtful, trusting: s.kind == lastRound, believed: believed}
 	tree.doubtful = false
 	err := found.run(ctx)
+	if err == nil && s.kind != lastRound {
+		var moved bool
+		if moved, err = s.moveDirectories(c, found); moved && err == nil {
+			found.close()
+			c = &copier{source: s, tree: tree, ctx: ctx, out: out, believed: believed}
+			found = &scan{source: s, tree: tree, believed: believed}
+			err = found.run(ctx)
+		}
+	}
 	if err == nil && found.unknown.Load() {
 		// Only a look at all names finds those that an inode already had.
 		found.close()

@@ -84,6 +84,9 @@ func (s *scan) compare(w *scanWorker, part *scanPart, fd int) error {
 		d.stamp = stampOf(&part.stat)
 		d.quiet = s.source.since.settled(s.tree, &part.stat, part.path, "")
 		d.self = !part.self.settled || !s.believed || d.stamp != part.self.stamp
+		if was, is := part.self.stamp.inode(), d.stamp.inode(); was != is && was != (inode{}) && part.depth > 0 {
+			s.newcomers.add(is, part.path, true)
+		}
 	}
 	if !part.listed && s.shallow {
 		return s.found(w)
@@ -93,7 +96,7 @@ func (s *scan) compare(w *scanWorker, part *scanPart, fd int) error {
 	for {
 		_, ok := old.next(&entry)
 		for part.listed && len(names) > 0 && (!ok || names[0].name < entry.name) {
-			if err := s.fresh(d, fd, names[0]); err != nil {
+			if err := s.fresh(d, fd, part.path, names[0]); err != nil {
 				return err
 			}
 			names = names[1:]
@@ -169,26 +172,26 @@ func (s *scan) same(d *difference, fd int, entry *known, kind byte, listed bool)
 }
 
 // fresh notes a new name.
-func (s *scan) fresh(d *difference, fd int, name found) error {
+func (s *scan) fresh(d *difference, fd int, path string, name found) error {
 	if n := len(d.deltas); n > 0 && d.deltas[n-1].name == name.name {
 		return nil // listed twice
 	}
-	c := delta{kind: deltaNew, name: name.name, mode: name.kind}
-	if name.kind != unix.DT_DIR {
-		var stat unix.Stat_t
-		if err := unix.Fstatat(fd, name.name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return unlessGone(err)
-		}
-		c.mode, c.inode, c.links = byte(stat.Mode&unix.S_IFMT>>12), inode{stat.Dev, stat.Ino}, uint64(stat.Nlink)
-		if s.shallow && c.links > 1 && c.mode != unix.DT_DIR {
-			if _, known, err := s.tree.links.get(c.inode); err != nil {
-				return err
-			} else if !known {
-				s.unknown.Store(true)
-			}
-		}
-		s.arrived.add(&c, stat.Size)
+	var stat unix.Stat_t
+	if err := unix.Fstatat(fd, name.name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return unlessGone(err)
 	}
+	c := delta{kind: deltaNew, name: name.name, mode: byte(stat.Mode & unix.S_IFMT >> 12)}
+	c.inode, c.links = inode{stat.Dev, stat.Ino}, uint64(stat.Nlink)
+	if c.mode == unix.DT_DIR {
+		s.newcomers.add(c.inode, joined(path, name.name), false)
+	} else if s.shallow && c.links > 1 {
+		if _, known, err := s.tree.links.get(c.inode); err != nil {
+			return err
+		} else if !known {
+			s.unknown.Store(true)
+		}
+	}
+	s.arrived.add(&c, stat.Size)
 	d.deltas = append(d.deltas, c)
 	return nil
 }
