@@ -179,9 +179,15 @@ func (c *copier) file(r *fileReader, job *copyJob, i int) error {
 		return nil
 	}
 	s, err := r.open(job.dir.fd, w.name, w.mode)
+	if errors.Is(err, errLeased) && c.source.kind == liveRound && w.old == nil {
+		r.record.scratch = job.out
+		err = r.leased(job.dir.fd, w.name, res)
+		job.out, r.record.scratch = r.record.scratch, nil
+		return err
+	}
 	if err != nil || s == nil {
 		res.lost = s == nil
-		return err
+		return c.unlessLater(job.path, w, err)
 	}
 	defer s.close()
 	if s.stat.Nlink > 1 || c.moved[inode{s.stat.Dev, s.stat.Ino}] || s.fd >= 0 && s.entry.Size > inlineSize {
@@ -191,6 +197,14 @@ func (c *copier) file(r *fileReader, job *copyJob, i int) error {
 	r.record.scratch = job.out
 	err = c.small(r, s, job.path, how{old: w.old}, res)
 	job.out, r.record.scratch = r.record.scratch, nil
+	return err
+}
+
+// unlessLater forgives that a file cannot be read now, if the next round will look at it again: the mirror has it as it was.
+func (c *copier) unlessLater(path string, w *want, err error) error {
+	if errors.Is(err, errLeased) && c.source.kind == liveRound && w.old != nil && !c.wasParked(path, w) {
+		return nil
+	}
 	return err
 }
 

@@ -213,7 +213,7 @@ func (c *copier) deferred(job *copyJob, w *want, res *result) error {
 	s, err := r.open(job.dir.fd, w.name, w.mode)
 	if err != nil || s == nil {
 		res.lost = s == nil
-		return err
+		return c.unlessLater(job.path, w, err)
 	}
 	defer s.close()
 	if err := c.goTo(job.path); err != nil {

@@ -82,7 +82,7 @@ func (r *fileReader) find(s *subject, dirfd int, name string, kind byte) (gone b
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.EACCES):
 		return replaced(dirfd, name, kind, err)
 	case errors.Is(err, unix.EAGAIN):
-		return false, fmt.Errorf("open it: a process holds a lease on it, and has been asked to give it up; try again: %w", err)
+		return false, fmt.Errorf("open it: %w: %w", errLeased, err)
 	case err != nil:
 		return false, fmt.Errorf("open it: %w", err)
 	}
@@ -129,6 +129,28 @@ func (r *fileReader) attrs(entry *Entry) chunk.Digest {
 // known makes what the manifest says about a file, but its content.
 func (r *fileReader) known(s *subject, settled bool) known {
 	return known{name: s.entry.Name, settled: settled, stamp: stampOf(&s.stat), attrs: r.attrs(&s.entry), links: s.entry.Links}
+}
+
+// errLeased is a file on which a process holds a lease for writing. The kernel has asked that process to give it up, which it has
+// time for until it is frozen.
+var errLeased = errors.New("a process holds a lease on it, and has been asked to give it up; try again")
+
+// leased makes the record of a new file that cannot be read yet: all of it is a hole until the next round.
+func (r *fileReader) leased(dirfd int, name string, res *result) error {
+	s := &subject{fd: -1}
+	if err := unix.Fstatat(dirfd, name, &s.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil || s.stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		res.lost = err == nil || moved(err)
+		return unlessGone(err)
+	}
+	s.entry = describe(name, &s.stat)
+	var err error
+	if s.entry.Xattrs, err = r.xattrs.read(named(dirfd, name)); err != nil {
+		return err
+	}
+	res.known, res.entries = r.known(s, false), 1
+	r.head(&s.entry, how{}, inPlace)
+	r.record.scratch = append(r.record.scratch, byte(opEnd))
+	return nil
 }
 
 // errShorter is a file that has less content than stat said. While the container runs that happens.

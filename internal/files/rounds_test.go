@@ -3,7 +3,9 @@ package files
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -254,4 +256,35 @@ func TestChangesBesideALongDirectory(t *testing.T) {
 	c.do(finalRound)
 	c.do(lastRound)
 	c.compare()
+}
+
+// TestFilesOnWhichAProcessHasALease cannot be read before it gives that up, which only live rounds can wait for.
+func TestFilesOnWhichAProcessHasALease(t *testing.T) {
+	root := scratch(t)
+	lease := func(name string) int {
+		fd := must(unix.Open(filepath.Join(root, name), unix.O_RDWR, 0))
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
+		check(t, err)
+		return fd
+	}
+	write(t, filepath.Join(root, "early"), "early")
+	write(t, filepath.Join(root, "known"), "before")
+	write(t, filepath.Join(root, "large"), noise(2*inlineSize, 1))
+	early, large := lease("early"), lease("large")
+	c := startCopy(t, root)
+	c.do(liveRound)
+	overwrite(t, filepath.Join(root, "known"), 0, "change")
+	known := lease("known")
+	c.do(liveRound)
+	if _, err := c.source.round(context.Background(), io.Discard, finalRound, nil); !errors.Is(err, errLeased) {
+		t.Errorf("in the freeze: %v", err)
+	}
+	unix.Close(known)
+	c = startCopy(t, root)
+	c.do(liveRound)
+	for _, fd := range []int{early, large} {
+		unix.Close(fd)
+	}
+	c.do(liveRound)
+	c.end()
 }
