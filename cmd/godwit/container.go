@@ -238,13 +238,22 @@ func ago(t time.Time) string {
 }
 
 func newInspectCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "inspect CONTAINER",
-		Short:   "Show all about a container, as JSON",
-		Example: "  godwit inspect cache | jq .definition.network",
+	var measure time.Duration
+	cmd := &cobra.Command{
+		Use:   "inspect CONTAINER",
+		Short: "Show all about a container, as JSON",
+		Long: "Inspect shows a container's definition and state, and of one that runs what there is of memory, processes and connections. What\n" +
+			"its pages hold and how fast it writes to them is there if it was measured not long ago (godwit top), or with --measure.",
+		Example: "  godwit inspect cache | jq .definition.network\n  godwit inspect --measure 1s cache | jq .measured.dirtying_curve",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
+				if measure > 0 {
+					_, err := agent.Top(cmd.Context(), &api.TopRequest{Container: args[0], WindowSeconds: measure.Seconds()})
+					if err != nil {
+						return err
+					}
+				}
 				reply, err := agent.Inspect(cmd.Context(), &api.ContainerRequest{Reference: args[0]})
 				if err != nil {
 					return err
@@ -253,6 +262,8 @@ func newInspectCommand() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().DurationVar(&measure, "measure", 0, "watch for so long what it writes, and look at what its pages hold (default: tell what is known)")
+	return cmd
 }
 
 func newLogsCommand() *cobra.Command {

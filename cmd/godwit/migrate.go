@@ -22,6 +22,7 @@ const migrateLong = `Migrate moves a running container from this node to another
 volumes, its address and its TCP connections. Its users notice a pause.
 
 Modes:
+  auto       one of the next four, as is best for this container and this link: see below.
   cold       it is frozen while its memory travels.
   pre-copy   its memory travels while it runs, in rounds, each with what was written during the one before; it is frozen for
              what it wrote in the last instants. If it writes faster than the link carries, see --on-no-convergence.
@@ -30,6 +31,12 @@ Modes:
   hybrid     rounds as in pre-copy as long as they help; what it has written since then follows as in post-copy.
   restart    its processes do not move: they are asked to end, and new ones start at the other node, from the same files. For
              containers that cannot be checkpointed. See below.
+
+Mode auto predicts what each mode would cost (godwit plan shows that) and takes the one with the least downtime, and among those that are
+as good the one with the least total time, so that --deadline, --max-bytes and --bandwidth-limit are kept. It takes post-copy or hybrid
+only if that is clearly better: without them the freeze would be longer than --downtime-target, and by a fifth and 20 ms longer
+than with them; --no-post-copy rules them out. It never restarts a container. While rounds go on it decides anew: if they
+do not bring the freeze down to the target, if the time or the bytes run out. Each decision is in the report, with its numbers.
 
 Volumes, by --volumes, for all or for single ones (by name, or by path in the container):
   move    it comes with the container and goes from here, host directories too (but those that the container can only read
@@ -61,6 +68,8 @@ pressed ^C, and the migration goes on.`
 const migrateExample = `  godwit migrate web b
   godwit migrate web b --dry-run          # would it work, and what would move
   godwit migrate web b --json | jq .downtime_seconds
+  godwit migrate web b --no-post-copy --max-bytes 500m       # its state is never on two nodes
+  godwit migrate web b --deadline 20s                        # it has to run there by then
   godwit migrate web b --mode pre-copy --downtime-target 50ms
   godwit migrate web b --mode post-copy                     # shortest pause, whatever it holds and writes
   godwit migrate web b --mode pre-copy --on-no-convergence hybrid
@@ -72,6 +81,7 @@ const migrateExample = `  godwit migrate web b
 func newMigrateCommand() *cobra.Command {
 	request := &api.MigrateRequest{}
 	var asJSON, dryRun, detach bool
+	demands := newDemandFlags()
 	var timeout, downtime, footprint time.Duration
 	var checkpoints int32
 	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
@@ -88,6 +98,7 @@ func newMigrateCommand() *cobra.Command {
 			if err := errors.Join(checkDowntime(cmd, downtime), checkModeFlags(cmd, request.Mode), checkCheckpoints(checkpoints)); err != nil {
 				return err
 			}
+			demands.fill(request)
 			if request.Checkpoints = checkpoints; checkpoints == 0 && cmd.Flags().Changed("checkpoints") {
 				request.Checkpoints = migration.NoCheckpoints
 			}
@@ -100,9 +111,10 @@ func newMigrateCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.Mode, "mode", string(migration.Cold), "how: cold, pre-copy, post-copy, hybrid, restart")
-	completeValues(cmd, "mode", string(migration.Cold), string(migration.PreCopy), string(migration.PostCopy), string(migration.Hybrid),
+	flags.StringVar(&request.Mode, "mode", string(migration.Auto), "how: auto, cold, pre-copy, post-copy, hybrid, restart")
+	completeValues(cmd, "mode", string(migration.Auto), string(migration.Cold), string(migration.PreCopy), string(migration.PostCopy), string(migration.Hybrid),
 		string(migration.Restart))
+	demands.add(cmd)
 	flags.Int32Var(&checkpoints, "checkpoints", 0,
 		"mode restart: how often its files are copied while it runs; 0: not at all (default: until the rest is small, or does not get less)")
 	addRoundFlags(cmd, &downtime, &request.MaxRounds, &request.OnNoConvergence, limit)
@@ -120,13 +132,18 @@ func newMigrateCommand() *cobra.Command {
 // checkModeFlags refuses what would have no effect in a mode.
 func checkModeFlags(cmd *cobra.Command, mode string) error {
 	useless := map[migration.Mode][]string{
+		migration.Auto:     {"checkpoints"},
 		migration.Cold:     {"downtime-target", "max-rounds", "on-no-convergence", "checkpoints"},
 		migration.PreCopy:  {"checkpoints"},
 		migration.PostCopy: {"on-no-convergence", "checkpoints"},
 		migration.Hybrid:   {"checkpoints"},
 		migration.Restart:  {"max-rounds", "on-no-convergence", "keep-footprint"},
 	}
-	for _, flag := range useless[migration.Mode(mode)] {
+	flags := useless[migration.Mode(mode)]
+	if mode != string(migration.Auto) {
+		flags = append(flags, "deadline", "max-bytes", "no-post-copy")
+	}
+	for _, flag := range flags {
 		if cmd.Flags().Changed(flag) {
 			return &codedError{exitUsage, fmt.Errorf("--%s means nothing in mode %s", flag, mode)}
 		}

@@ -39,10 +39,10 @@ func newNodesCommand() *cobra.Command {
 
 func printNodes(w io.Writer, nodes []*api.Node) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tADDRESS\tSTATE\tRTT\tBANDWIDTH\tVERSION")
+	fmt.Fprintln(table, "NODE\tADDRESS\tSTATE\tRTT\tJITTER\tBANDWIDTH\tBACK\tLOSS\tVERSION")
 	var errs []string
 	for _, node := range nodes {
-		state, rtt, bandwidth := "reachable", "-", "-"
+		state, rtt, jitter, bandwidth, back, loss := "reachable", "-", "-", "-", "-", "-"
 		switch {
 		case node.Self:
 			state = "this node"
@@ -51,12 +51,15 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 			errs = append(errs, fmt.Sprintf("%s: %s", node.Name, plainText(node.Error)))
 		}
 		if node.Reachable && node.RttSeconds > 0 {
-			rtt = formatSeconds(node.RttSeconds)
+			rtt, jitter = formatSeconds(node.RttSeconds), formatSeconds(node.JitterSeconds)
 		}
 		if node.Reachable && node.BandwidthBitsPerSecond > 0 {
-			bandwidth = formatBits(node.BandwidthBitsPerSecond)
+			bandwidth, loss = formatBits(node.BandwidthBitsPerSecond), fmt.Sprintf("%.2g %%", node.Loss*100)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, bandwidth, cmp.Or(node.Version, "-"))
+		if node.Reachable && node.BackBitsPerSecond > 0 {
+			back = formatBits(node.BackBitsPerSecond)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, jitter, bandwidth, back, loss, cmp.Or(node.Version, "-"))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -139,6 +139,7 @@ func printKept(w io.Writer, r migration.Report) {
 // printReport tells a person how a migration went.
 func printReport(w io.Writer, r migration.Report) {
 	fmt.Fprintf(w, "%s: %s -> %s, %s: %s\n", r.Container, r.Source, r.Target, r.Mode, r.Result)
+	printChoice(w, r)
 	printProblems(w, r.Problems)
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "  note: %s\n", plainText(note))
@@ -175,6 +176,15 @@ func printReport(w io.Writer, r migration.Report) {
 			formatSeconds(phase.Seconds), frozen)
 	}
 	_ = table.Flush() // As with Fprintf: nobody to tell.
+}
+
+// printChoice tells what was decided, and why, where the user has left that to Godwit.
+func printChoice(w io.Writer, r migration.Report) {
+	for _, decision := range r.Decisions {
+		if why, is := strings.CutPrefix(decision, "auto: "); is {
+			fmt.Fprintf(w, "  auto            %s\n", plainText(why))
+		}
+	}
 }
 
 // printFileRounds lists the rounds of files in which something moved ahead.

@@ -32,8 +32,8 @@ func newRootCommand() *cobra.Command {
 		&cobra.Group{ID: "node", Title: "Nodes:"},
 		&cobra.Group{ID: "try", Title: "Try, measure, check:"},
 	)
-	addGroup(root, "move", newMigrateCommand(), newMigrationCommand(), newStageCommand())
-	addGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newLogsCommand(),
+	addGroup(root, "move", newMigrateCommand(), newPlanCommand(), newMigrationCommand(), newStageCommand())
+	addGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newTopCommand(), newLogsCommand(),
 		newExecCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
 	addGroup(root, "node", newAgentCommand(), withTokenCommand(newNodeCommand()), newNodesCommand())
 	addGroup(root, "try", newLabCommand(), newDemoCommand(), newBenchCommand(), newDoctorCommand())

@@ -84,6 +84,9 @@ type Agent struct {
 	moves        *moves
 	spare        *spare
 	stages       *stages
+	samples      *samples
+	speed        func() float64 // of the page pipeline on one core, bytes per second
+	pastWork     pastWork
 	bases        *bases
 	footprints   *footprints
 	kept         *keptCopies
@@ -110,7 +113,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	a := &Agent{
 		config: config, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
-		transfers: newTransfers(), speeds: newSpeeds(),
+		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
 		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
 	for _, dir := range []string{config.RunDir, filepath.Join(config.StateDir, "migrations")} {
@@ -167,6 +170,7 @@ func (a *Agent) open() error {
 	}
 	a.moves = newMoves(a)
 	a.stages = newStages(a)
+	a.samples = newSamples(a)
 	return a.moves.recover()
 }
 
@@ -297,6 +301,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.renewCertificate(a.ctx) })
 	all.Go(func() { a.moves.retry(a.ctx) })
 	all.Go(func() { a.watchMemory(a.ctx) })
+	all.Go(func() { a.probeLinks(a.ctx) })
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
 	select {
@@ -307,6 +312,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case err = <-failed:
 	}
 	a.stages.close()
+	a.samples.close()
 	a.stop()
 	localServer.Stop()
 	peerServer.Stop()

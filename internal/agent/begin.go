@@ -39,9 +39,20 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move
 	if err != nil {
 		return nil, err
 	}
-	settings, err := settingsOf(request).For(spec.Mode)
+	demands, err := demandsOf(request, settingsFor(request, spec.Mode))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+		return nil, err
+	}
+	var auto *autoMode
+	if spec.Mode == migration.Auto {
+		if auto, err = a.chooseMode(ctx, definition, node, demands); err != nil {
+			return nil, err
+		}
+		spec.Mode = auto.choice.Mode
+	}
+	settings := demands.Settings
+	if auto != nil && spec.Mode == migration.Hybrid {
+		settings.OnNoConvergence = migration.TurnHybrid
 	}
 	machine, err := migration.New(spec)
 	if err != nil {
@@ -51,10 +62,14 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move
 		return nil, err
 	}
 	m := newMove(a, a.moves.journal(spec.ID, definition), machine)
-	m.take(newSource(a, m, definition, node, settings))
+	work := newSource(a, m, definition, node, settings)
+	work.auto = auto
+	m.take(work)
+	m.tracker.chose(auto)
 	if err := a.moves.add(m); err != nil {
 		return nil, err
 	}
+	a.samples.stop(definition.ID)
 	actions, err := machine.Step(migration.Start{})
 	if err != nil {
 		return nil, err
@@ -75,6 +90,12 @@ func settingsOf(request *api.MigrateRequest) migration.Settings {
 		Checkpoints: int(request.Checkpoints),
 		Volumes:     migration.JoinVolumeWays(request.Volumes),
 	}
+}
+
+// settingsFor completes the settings of a mode that specify has accepted them for.
+func settingsFor(request *api.MigrateRequest, mode migration.Mode) migration.Settings {
+	settings, _ := settingsOf(request).For(mode) // it was looked at
+	return settings
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

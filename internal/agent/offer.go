@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -83,9 +84,9 @@ func (a *Agent) treesSize(ctx context.Context, definition engine.Definition, vol
 	}
 	var total int64
 	for _, tree := range trees {
-		size, err := files.TreeSize(ctx, tree)
+		size, err := treeSize(ctx, tree)
 		if err != nil {
-			return 0, fmt.Errorf("size of %s: %w", tree.Path, err)
+			return 0, err
 		}
 		total += size.Bytes
 		for i, v := range definition.Volumes {
@@ -95,6 +96,14 @@ func (a *Agent) treesSize(ctx context.Context, definition engine.Definition, vol
 		}
 	}
 	return total, nil
+}
+
+func treeSize(ctx context.Context, tree files.Tree) (files.Size, error) {
+	size, err := files.TreeSize(ctx, tree)
+	if err != nil {
+		return size, fmt.Errorf("size of %s: %w", tree.Path, err)
+	}
+	return size, nil
 }
 
 // examineOffer lists what stands against a container coming here. It changes nothing.
@@ -210,41 +219,63 @@ func (a *Agent) examineFor(ctx context.Context, spec migration.Spec) ([]engine.P
 	return a.restartRemedy(ctx, spec.Container, found), err
 }
 
-// plan tells whether a migration would work, and what would move. Nothing is changed.
-func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (migration.Plan, error) {
+// plan tells whether a migration would work, what would move, and what it would cost in each mode. Nothing is changed.
+func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.Plan, error) {
 	spec, definition, node, err := a.specify(ctx, request)
 	if err != nil {
-		return migration.Plan{}, err
+		return predict.Plan{}, err
+	}
+	demands, err := demandsOf(request, settingsFor(request, spec.Mode))
+	if err != nil {
+		return predict.Plan{}, err
 	}
 	found, err := a.examineFor(ctx, spec)
 	if err != nil {
-		return migration.Plan{}, err
+		return predict.Plan{}, err
 	}
-	chosen, err := a.chooseVolumes(ctx, spec.Mode, definition, node, settingsOf(request).Volumes)
+	chosen, err := a.chooseVolumes(ctx, spec.Mode, definition, node, demands.Settings.Volumes)
 	if err != nil {
-		return migration.Plan{}, err
+		return predict.Plan{}, err
 	}
 	definition.Volumes = chosen.volumes
-	offer, err := a.makeOffer(ctx, spec, definition, chosen.moved)
+	asked := spec
+	if spec.Mode == migration.Auto {
+		asked.Mode = migration.PreCopy // the target looks for the same in all modes that it can be
+	}
+	offer, err := a.makeOffer(ctx, asked, definition, chosen.moved)
 	if err != nil {
-		return migration.Plan{}, err
+		return predict.Plan{}, err
 	}
 	if spec.Mode != migration.Restart {
 		found = append(found, a.examineOwnRoom(offer)...)
 	}
-	plan := migration.Plan{
+	plan := predict.Plan{Plan: migration.Plan{
 		Container: definition.Name, Source: a.self.Name, Target: node.Name, Mode: spec.Mode, Problems: []migration.Problem{},
 		Warnings: []string{}, MissingLayers: []string{}, MemoryBytes: offer.MemoryBytes, FilesBytes: offer.TreesBytes,
 		Volumes: chosen.moved,
-	}
+	}, Predictions: []predict.Prediction{}, Better: []string{}}
 	for _, p := range append(found, chosen.problems...) {
 		plan.Problems = append(plan.Problems, migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy})
 	}
-	if err := a.askTarget(ctx, node, offer, &plan); err != nil {
-		return migration.Plan{}, fmt.Errorf("node %s: %s", node.Name, plain(err))
+	if err := a.askTarget(ctx, node, offer, &plan.Plan); err != nil {
+		return predict.Plan{}, fmt.Errorf("node %s: %s", node.Name, plain(err))
 	}
 	plan.Possible = len(plan.Problems) == 0
-	return plan, nil
+	if !request.Forecast {
+		return plan, nil
+	}
+	err = a.forecast(ctx, &plan, definition, node, demands, seconds(request.WatchSeconds), layerBytes(offer.Layers, plan.MissingLayers))
+	return plan, err
+}
+
+// layerBytes is how much there is of the layers that are missing.
+func layerBytes(layers []*api.Layer, missing []string) (bytes int64) {
+	for _, layer := range layers {
+		if slices.Contains(missing, layer.DiffId) {
+			bytes += layer.StoredBytes
+		}
+	}
+	return bytes
 }
 
 // askTarget adds what the target says.

@@ -55,7 +55,15 @@ type peer struct {
 	failure   string
 	version   string
 	rtt       time.Duration
-	bandwidth float64 // bits per second; 0: not measured
+	bandwidth float64 // bits per second; 0: not measured. The median of the latest
+	latest    []float64
+	// Of the link: when the bandwidth was measured or tried to, how much round trips differ, the bandwidth from there as that node has
+	// measured it, and what was sent of late and had to be sent again.
+	seen, probed time.Time
+	jitter       time.Duration
+	last         time.Duration // round trip
+	back         float64
+	sent, resent float64
 }
 
 func newPeers(id *identity.Identity, state, version string, timeout time.Duration) (*peers, error) {
@@ -227,7 +235,7 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	request, err := p.helloRequest()
+	request, err := p.helloRequest(node.Name)
 	if err != nil {
 		return err
 	}
@@ -237,15 +245,17 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 	if err != nil {
 		return err
 	}
+	p.noteBack(node.Name, reply.BandwidthBitsPerSecond)
 	return p.hear(node.Name, reply.NodesJson, reply.Locations)
 }
 
-func (p *peers) helloRequest() (*api.HelloRequest, error) {
+func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 	nodes, err := json.Marshal(p.list())
 	if err != nil {
 		return nil, err
 	}
-	return &api.HelloRequest{NodesJson: nodes, Locations: p.here(), Version: p.version}, nil
+	_, bandwidth := p.link(to)
+	return &api.HelloRequest{NodesJson: nodes, Locations: p.here(), Version: p.version, BandwidthBitsPerSecond: bandwidth}, nil
 }
 
 // answer is the other half of hello.
@@ -253,11 +263,14 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 	if err := p.hear(from, request.NodesJson, request.Locations); err != nil {
 		return nil, err
 	}
-	own, err := p.helloRequest()
+	p.noteBack(from, request.BandwidthBitsPerSecond)
+	own, err := p.helloRequest(from)
 	if err != nil {
 		return nil, err
 	}
-	return &api.HelloReply{NodesJson: own.NodesJson, Locations: own.Locations, Version: own.Version}, nil
+	return &api.HelloReply{
+		NodesJson: own.NodesJson, Locations: own.Locations, Version: own.Version, BandwidthBitsPerSecond: own.BandwidthBitsPerSecond,
+	}, nil
 }
 
 func (p *peers) hear(from string, nodesJSON []byte, locations []*api.Location) error {
@@ -303,6 +316,7 @@ func (p *peer) note(version string, rtt time.Duration, err error) {
 	} else {
 		p.rtt += (rtt - p.rtt) / 8 // follow a way that has become longer, not a busy moment
 	}
+	p.noteJitter(rtt)
 }
 
 // noteLink keeps what a data connection measured. Its round trip is that of the link; a hello's has the work of two
@@ -315,7 +329,7 @@ func (p *peers) noteLink(name string, link stream.Link) {
 		return
 	}
 	if link.BandwidthBitsPerSecond > 0 {
-		known.bandwidth = link.BandwidthBitsPerSecond
+		known.noteBandwidth(link.BandwidthBitsPerSecond, time.Now())
 	}
 	if link.RTT > 0 {
 		known.rtt = link.RTT
@@ -353,6 +367,7 @@ func (p *peers) describe() []*api.Node {
 		} else if known := p.known[node.Name]; known != nil {
 			entry.Reachable, entry.Error, entry.Version = known.reachable, known.failure, known.version
 			entry.RttSeconds, entry.BandwidthBitsPerSecond = known.rtt.Seconds(), known.bandwidth
+			entry.JitterSeconds, entry.Loss, entry.BackBitsPerSecond = known.jitter.Seconds(), known.loss(), known.back
 		} else {
 			entry.Error = "not reached yet"
 		}

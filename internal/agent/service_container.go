@@ -15,6 +15,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/predict"
 )
 
 // localService answers the command line on this node. It translates: what it does is done by the Agent.
@@ -73,7 +74,16 @@ func (s *localService) Inspect(ctx context.Context, request *api.ContainerReques
 	if err != nil {
 		return nil, wireError(err)
 	}
-	document, err := json.Marshal(container)
+	inspected := struct {
+		engine.Container
+		Measured *predict.Measured `json:"measured,omitempty"` // of one that runs
+	}{Container: container}
+	if container.State == engine.Running {
+		if measured, err := s.agent.seen(ctx, container); err == nil { // or it has just ended
+			inspected.Measured = &measured
+		}
+	}
+	document, err := json.Marshal(inspected)
 	if err != nil {
 		return nil, wireError(err)
 	}

@@ -64,5 +64,8 @@ func (a *Agent) measure(ctx context.Context, node identity.Node) error {
 		return err
 	}
 	a.peers.noteLink(node.Name, link)
+	if transport, known := data.Transport(); known {
+		a.peers.noteTransport(node.Name, transport)
+	}
 	return nil
 }

@@ -44,6 +44,7 @@ type source struct {
 	memory      *memorySource // nil: all memory is in the execution state
 	drain       *draining     // pages that follow when the container was handed over; nil: none, as far as is known
 	turn        turn
+	auto        *autoMode  // nil: the user has named the mode
 	base        *takenBase // what was staged at the target before; nil: nothing
 	volumes     chosenVolumes
 
@@ -219,6 +220,12 @@ func (s *source) ended(result migration.Finish) {
 	s.mu.Unlock()
 	if data != nil { // Also when it failed: that has cost something, too.
 		s.move.tracker.counted(s.sent())
+		if transport, known := data.Transport(); known {
+			s.agent.peers.noteTransport(s.target.Name, transport)
+		}
+		if seen := s.linkSeen(); seen > 0 { // better than any probe: it was the limit, for long
+			s.agent.peers.noteLink(s.target.Name, stream.Link{BandwidthBitsPerSecond: seen})
+		}
 	}
 	if err := s.dropBase(); err != nil {
 		s.agent.log.Warn("tracking not ended properly", "container", s.definition.Name, "error", err)

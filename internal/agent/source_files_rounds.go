@@ -46,8 +46,8 @@ func (s *source) copyFiles(ctx context.Context) error {
 			why = "that many were allowed"
 		case settings.Timeout > 0 && time.Since(began) > settings.Timeout/2:
 			why = "half of the time that is allowed is over"
-		case s.turn.wanted():
-			why = "a user wanted it"
+		case s.turn.wanted() != "":
+			why = s.turn.wanted()
 		}
 		if why != "" {
 			return s.filesDoNotConverge(left, why)

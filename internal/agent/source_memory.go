@@ -22,9 +22,11 @@ type memorySource struct {
 	settings *settings
 	tracker  *tracker
 	throttle *throttle
-	since    int  // the first round since the container was throttled last
-	ahead    int  // rounds that were done while layers came, on which nothing is decided
-	fits     bool // the rounds ended because what was left fitted the downtime that is wanted
+	since    int       // the first round since the container was throttled last
+	ahead    int       // rounds that were done while layers came, on which nothing is decided
+	fits     bool      // the rounds ended because what was left fitted the downtime that is wanted
+	auto     *autoMode // nil: the user has named the mode
+	began    time.Time // the rounds
 	history  []memory.RoundStats
 	sent     func() stream.Counters
 	carries  func() float64       // bytes per second that get through
@@ -58,6 +60,8 @@ func (s *source) rounds(ctx context.Context) error {
 	}
 	m := s.memory
 	m.throttle.watch(ctx)
+	m.auto, m.began = s.auto, time.Now()
+	defer s.hurry()()
 	for {
 		stats, err := m.round(ctx, m.pages.Round)
 		if err == nil {
@@ -70,8 +74,8 @@ func (s *source) rounds(ctx context.Context) error {
 		m.tracker.expectDowntime(decision)
 		s.agent.log.Debug("round", "migration", s.id(), "number", stats.Number, "pages", stats.Pages,
 			"seconds", stats.Duration.Seconds(), "verdict", decision.Verdict.String(), "reason", decision.Reason)
-		if s.turn.wanted() {
-			m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: a user wanted it", m.tracker.roundsSoFar()))
+		if why := s.turn.wanted(); why != "" {
+			m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: %s", m.tracker.roundsSoFar(), why))
 			return nil
 		}
 		if done, err := m.act(ctx, decision); done || err != nil {
@@ -108,7 +112,11 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 		return true, nil
 	case memory.NotConverging:
 	}
-	chosen := m.settings.get().OnNoConvergence
+	settings := m.settings.get()
+	chosen, why := m.auto.instead(settings.OnNoConvergence, decision, m.anyway(), settings.DowntimeTarget)
+	if why != "" && !m.pages.Leaving() {
+		m.tracker.decided(why)
+	}
 	if chosen == migration.TurnHybrid || m.pages.Leaving() {
 		m.pages.Leave()
 		m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: %s", rounds, decision.Reason))
@@ -200,14 +208,18 @@ func (m *memorySource) wireBytes() uint64 { return m.sent().Sent[kindPages].Wire
 // decide tells what comes after the rounds so far.
 func (m *memorySource) decide() memory.Decision {
 	ahead := min(m.ahead, len(m.history)-1)
-	link := m.tracker.linkSeen()
-	frozen := predict.Overhead + m.files() + time.Duration(link.RTTSeconds*float64(time.Second))
-	policy := predict.RoundsPolicy(m.mode, m.settings.get(), frozen)
+	policy := predict.RoundsPolicy(m.mode, m.settings.get(), m.anyway())
+	m.auto.bound(&policy, m.history[ahead:], m.wireBytes(), m.began, m.tracker.linkSeen())
 	policy.Since = max(m.since-ahead, 0)
 	if patience := m.throttle.patience(); patience > 0 {
 		policy.Patience = patience
 	}
 	return memory.Decide(m.history[ahead:], m.carries(), policy)
+}
+
+// anyway is how long the container will be frozen for all but its memory.
+func (m *memorySource) anyway() time.Duration {
+	return predict.Overhead + m.files() + seconds(m.tracker.linkSeen().RTTSeconds)
 }
 
 // bytesPerSecond is how much gets through: what the link took when it was the limit, or what it was measured to carry if it

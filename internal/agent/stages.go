@@ -68,6 +68,7 @@ func (s *stages) begin(ctx context.Context, request *api.StageRequest) (*stage, 
 		g.refresh()
 		return g, nil
 	}
+	s.agent.samples.stop(definition.ID) // whoever begins to measure it now sees this stage
 	go g.run()
 	return g, nil
 }

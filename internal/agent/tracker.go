@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -49,6 +50,20 @@ type tracker struct {
 }
 
 func newTracker(spec migration.Spec) *tracker { return &tracker{spec: spec} }
+
+// chose notes that the mode was chosen here, and why; nil: it was not.
+func (t *tracker) chose(auto *autoMode) {
+	if auto == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.facts.Requested = migration.Auto
+	for _, why := range append(auto.choice.Why, auto.choice.Unmet...) {
+		t.decide("auto: " + why)
+	}
+	t.decide(fmt.Sprintf("auto: it took %s to choose", predict.Seconds(auto.took.Seconds())))
+}
 
 func (t *tracker) begin(step migration.StepName) {
 	t.mu.Lock()

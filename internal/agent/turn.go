@@ -7,11 +7,11 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// turn lets a user end the rounds of a pre-copy: what has not been sent follows when the container was handed over.
+// turn lets a user, or the clock, end the rounds of a pre-copy: what has not been sent follows when the container was handed over.
 type turn struct {
 	mu    sync.Mutex
 	pages *memory.Source // whose rounds can be ended; nil: there are none now
-	asked bool
+	asked string         // why they shall end; empty: they need not
 }
 
 // errNoRounds is for who wants to end rounds that there are not.
@@ -25,18 +25,19 @@ func (t *turn) may(pages *memory.Source) {
 }
 
 // ask ends the rounds, also the one that is under way.
-func (t *turn) ask() error {
+func (t *turn) ask(why string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pages == nil {
 		return errNoRounds
 	}
-	t.asked = true
+	t.asked = why
 	t.pages.Leave()
 	return nil
 }
 
-func (t *turn) wanted() bool {
+// wanted tells why the rounds shall end; empty: they need not.
+func (t *turn) wanted() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.asked

@@ -1091,6 +1091,102 @@ func (x *InspectReply) GetContainerJson() []byte {
 	return nil
 }
 
+type TopRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`                                // empty: all
+	WindowSeconds float64                `protobuf:"fixed64,2,opt,name=window_seconds,json=windowSeconds,proto3" json:"window_seconds,omitempty"` // for how long to watch what they write, if that is not known; 0: a tenth of a second
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopRequest) Reset() {
+	*x = TopRequest{}
+	mi := &file_godwit_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopRequest) ProtoMessage() {}
+
+func (x *TopRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
+func (*TopRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *TopRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *TopRequest) GetWindowSeconds() float64 {
+	if x != nil {
+		return x.WindowSeconds
+	}
+	return 0
+}
+
+type TopReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MeasuredJson  [][]byte               `protobuf:"bytes,1,rep,name=measured_json,json=measuredJson,proto3" json:"measured_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopReply) Reset() {
+	*x = TopReply{}
+	mi := &file_godwit_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopReply) ProtoMessage() {}
+
+func (x *TopReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopReply.ProtoReflect.Descriptor instead.
+func (*TopReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *TopReply) GetMeasuredJson() [][]byte {
+	if x != nil {
+		return x.MeasuredJson
+	}
+	return nil
+}
+
 type StopRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reference     string                 `protobuf:"bytes,1,opt,name=reference,proto3" json:"reference,omitempty"`
@@ -1102,7 +1198,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_godwit_proto_msgTypes[18]
+	mi := &file_godwit_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1210,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[18]
+	mi := &file_godwit_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1223,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{18}
+	return file_godwit_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StopRequest) GetReference() string {
@@ -1159,7 +1255,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_godwit_proto_msgTypes[19]
+	mi := &file_godwit_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1267,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[19]
+	mi := &file_godwit_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1280,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{19}
+	return file_godwit_proto_rawDescGZIP(), []int{21}
 }
 
 type RemoveRequest struct {
@@ -1197,7 +1293,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_godwit_proto_msgTypes[20]
+	mi := &file_godwit_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1305,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[20]
+	mi := &file_godwit_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1318,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{20}
+	return file_godwit_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RemoveRequest) GetReference() string {
@@ -1247,7 +1343,7 @@ type RemoveReply struct {
 
 func (x *RemoveReply) Reset() {
 	*x = RemoveReply{}
-	mi := &file_godwit_proto_msgTypes[21]
+	mi := &file_godwit_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1355,7 @@ func (x *RemoveReply) String() string {
 func (*RemoveReply) ProtoMessage() {}
 
 func (x *RemoveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[21]
+	mi := &file_godwit_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1368,7 @@ func (x *RemoveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveReply.ProtoReflect.Descriptor instead.
 func (*RemoveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{21}
+	return file_godwit_proto_rawDescGZIP(), []int{23}
 }
 
 type LogsRequest struct {
@@ -1286,7 +1382,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_godwit_proto_msgTypes[22]
+	mi := &file_godwit_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1394,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[22]
+	mi := &file_godwit_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1407,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{22}
+	return file_godwit_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LogsRequest) GetReference() string {
@@ -1346,7 +1442,7 @@ type LogEntry struct {
 
 func (x *LogEntry) Reset() {
 	*x = LogEntry{}
-	mi := &file_godwit_proto_msgTypes[23]
+	mi := &file_godwit_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1454,7 @@ func (x *LogEntry) String() string {
 func (*LogEntry) ProtoMessage() {}
 
 func (x *LogEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[23]
+	mi := &file_godwit_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1467,7 @@ func (x *LogEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEntry.ProtoReflect.Descriptor instead.
 func (*LogEntry) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{23}
+	return file_godwit_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LogEntry) GetUnixNanoseconds() int64 {
@@ -1409,7 +1505,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_godwit_proto_msgTypes[24]
+	mi := &file_godwit_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1517,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[24]
+	mi := &file_godwit_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1530,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{24}
+	return file_godwit_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExecStart) GetReference() string {
@@ -1490,7 +1586,7 @@ type ExecInput struct {
 
 func (x *ExecInput) Reset() {
 	*x = ExecInput{}
-	mi := &file_godwit_proto_msgTypes[25]
+	mi := &file_godwit_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1598,7 @@ func (x *ExecInput) String() string {
 func (*ExecInput) ProtoMessage() {}
 
 func (x *ExecInput) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[25]
+	mi := &file_godwit_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1611,7 @@ func (x *ExecInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecInput.ProtoReflect.Descriptor instead.
 func (*ExecInput) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{25}
+	return file_godwit_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExecInput) GetStart() *ExecStart {
@@ -1551,7 +1647,7 @@ type ExecOutput struct {
 
 func (x *ExecOutput) Reset() {
 	*x = ExecOutput{}
-	mi := &file_godwit_proto_msgTypes[26]
+	mi := &file_godwit_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1659,7 @@ func (x *ExecOutput) String() string {
 func (*ExecOutput) ProtoMessage() {}
 
 func (x *ExecOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[26]
+	mi := &file_godwit_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1672,7 @@ func (x *ExecOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOutput.ProtoReflect.Descriptor instead.
 func (*ExecOutput) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{26}
+	return file_godwit_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExecOutput) GetStdout() []byte {
@@ -1615,7 +1711,7 @@ type VolumesRequest struct {
 
 func (x *VolumesRequest) Reset() {
 	*x = VolumesRequest{}
-	mi := &file_godwit_proto_msgTypes[27]
+	mi := &file_godwit_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1723,7 @@ func (x *VolumesRequest) String() string {
 func (*VolumesRequest) ProtoMessage() {}
 
 func (x *VolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[27]
+	mi := &file_godwit_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1736,7 @@ func (x *VolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesRequest.ProtoReflect.Descriptor instead.
 func (*VolumesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{27}
+	return file_godwit_proto_rawDescGZIP(), []int{29}
 }
 
 type VolumesReply struct {
@@ -1652,7 +1748,7 @@ type VolumesReply struct {
 
 func (x *VolumesReply) Reset() {
 	*x = VolumesReply{}
-	mi := &file_godwit_proto_msgTypes[28]
+	mi := &file_godwit_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1760,7 @@ func (x *VolumesReply) String() string {
 func (*VolumesReply) ProtoMessage() {}
 
 func (x *VolumesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[28]
+	mi := &file_godwit_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1773,7 @@ func (x *VolumesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesReply.ProtoReflect.Descriptor instead.
 func (*VolumesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{28}
+	return file_godwit_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *VolumesReply) GetVolumesJson() [][]byte {
@@ -1696,7 +1792,7 @@ type VolumeRequest struct {
 
 func (x *VolumeRequest) Reset() {
 	*x = VolumeRequest{}
-	mi := &file_godwit_proto_msgTypes[29]
+	mi := &file_godwit_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1804,7 @@ func (x *VolumeRequest) String() string {
 func (*VolumeRequest) ProtoMessage() {}
 
 func (x *VolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[29]
+	mi := &file_godwit_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1817,7 @@ func (x *VolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeRequest.ProtoReflect.Descriptor instead.
 func (*VolumeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{29}
+	return file_godwit_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VolumeRequest) GetName() string {
@@ -1740,7 +1836,7 @@ type InspectVolumeReply struct {
 
 func (x *InspectVolumeReply) Reset() {
 	*x = InspectVolumeReply{}
-	mi := &file_godwit_proto_msgTypes[30]
+	mi := &file_godwit_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1848,7 @@ func (x *InspectVolumeReply) String() string {
 func (*InspectVolumeReply) ProtoMessage() {}
 
 func (x *InspectVolumeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[30]
+	mi := &file_godwit_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1861,7 @@ func (x *InspectVolumeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectVolumeReply.ProtoReflect.Descriptor instead.
 func (*InspectVolumeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{30}
+	return file_godwit_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *InspectVolumeReply) GetVolumeJson() []byte {
@@ -1783,7 +1879,7 @@ type RemoveVolumeReply struct {
 
 func (x *RemoveVolumeReply) Reset() {
 	*x = RemoveVolumeReply{}
-	mi := &file_godwit_proto_msgTypes[31]
+	mi := &file_godwit_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1891,7 @@ func (x *RemoveVolumeReply) String() string {
 func (*RemoveVolumeReply) ProtoMessage() {}
 
 func (x *RemoveVolumeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[31]
+	mi := &file_godwit_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1904,7 @@ func (x *RemoveVolumeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeReply.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{31}
+	return file_godwit_proto_rawDescGZIP(), []int{33}
 }
 
 type NodesRequest struct {
@@ -1820,7 +1916,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_godwit_proto_msgTypes[32]
+	mi := &file_godwit_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1928,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[32]
+	mi := &file_godwit_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1941,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{32}
+	return file_godwit_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NodesRequest) GetMeasure() bool {
@@ -1866,13 +1962,16 @@ type Node struct {
 	RttSeconds             float64                `protobuf:"fixed64,7,opt,name=rtt_seconds,json=rttSeconds,proto3" json:"rtt_seconds,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,8,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // 0: not measured
 	Version                string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	JitterSeconds          float64                `protobuf:"fixed64,10,opt,name=jitter_seconds,json=jitterSeconds,proto3" json:"jitter_seconds,omitempty"`
+	Loss                   float64                `protobuf:"fixed64,11,opt,name=loss,proto3" json:"loss,omitempty"`                                                        // share of what was sent that had to be sent again
+	BackBitsPerSecond      float64                `protobuf:"fixed64,12,opt,name=back_bits_per_second,json=backBitsPerSecond,proto3" json:"back_bits_per_second,omitempty"` // from there to here, as that node has measured it; 0: not measured
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_godwit_proto_msgTypes[33]
+	mi := &file_godwit_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +1983,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[33]
+	mi := &file_godwit_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +1996,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{33}
+	return file_godwit_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Node) GetName() string {
@@ -1963,6 +2062,27 @@ func (x *Node) GetVersion() string {
 	return ""
 }
 
+func (x *Node) GetJitterSeconds() float64 {
+	if x != nil {
+		return x.JitterSeconds
+	}
+	return 0
+}
+
+func (x *Node) GetLoss() float64 {
+	if x != nil {
+		return x.Loss
+	}
+	return 0
+}
+
+func (x *Node) GetBackBitsPerSecond() float64 {
+	if x != nil {
+		return x.BackBitsPerSecond
+	}
+	return 0
+}
+
 type NodesReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -1972,7 +2092,7 @@ type NodesReply struct {
 
 func (x *NodesReply) Reset() {
 	*x = NodesReply{}
-	mi := &file_godwit_proto_msgTypes[34]
+	mi := &file_godwit_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2104,7 @@ func (x *NodesReply) String() string {
 func (*NodesReply) ProtoMessage() {}
 
 func (x *NodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[34]
+	mi := &file_godwit_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2117,7 @@ func (x *NodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesReply.ProtoReflect.Descriptor instead.
 func (*NodesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{34}
+	return file_godwit_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NodesReply) GetNodes() []*Node {
@@ -2017,7 +2137,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_godwit_proto_msgTypes[35]
+	mi := &file_godwit_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2149,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[35]
+	mi := &file_godwit_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2162,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{35}
+	return file_godwit_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TokenRequest) GetTtlSeconds() float64 {
@@ -2069,7 +2189,7 @@ type TokenReply struct {
 
 func (x *TokenReply) Reset() {
 	*x = TokenReply{}
-	mi := &file_godwit_proto_msgTypes[36]
+	mi := &file_godwit_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2201,7 @@ func (x *TokenReply) String() string {
 func (*TokenReply) ProtoMessage() {}
 
 func (x *TokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[36]
+	mi := &file_godwit_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2214,7 @@ func (x *TokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenReply.ProtoReflect.Descriptor instead.
 func (*TokenReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{36}
+	return file_godwit_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TokenReply) GetToken() string {
@@ -2124,6 +2244,11 @@ type MigrateRequest struct {
 	KeepFootprintSeconds        float64                `protobuf:"fixed64,9,opt,name=keep_footprint_seconds,json=keepFootprintSeconds,proto3" json:"keep_footprint_seconds,omitempty"`                          // what the container held stays here in memory for as long; 0: not
 	Wait                        bool                   `protobuf:"varint,10,opt,name=wait,proto3" json:"wait,omitempty"`                                                                                        // until the container's last migration is over; otherwise it is refused as long as that is under way
 	Checkpoints                 int32                  `protobuf:"varint,21,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`                                                                          // of files, in mode restart; 0: as many as help; -1: none
+	DeadlineSeconds             float64                `protobuf:"fixed64,50,opt,name=deadline_seconds,json=deadlineSeconds,proto3" json:"deadline_seconds,omitempty"`                                          // mode auto: it has to run at the other node by then; 0: none
+	MaxBytes                    int64                  `protobuf:"varint,51,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`                                                                // mode auto: to send; 0: any number
+	NoPostCopy                  bool                   `protobuf:"varint,52,opt,name=no_post_copy,json=noPostCopy,proto3" json:"no_post_copy,omitempty"`                                                        // mode auto: its state is never to be on two nodes
+	Forecast                    bool                   `protobuf:"varint,54,opt,name=forecast,proto3" json:"forecast,omitempty"`                                                                                // of a plan: also what each mode would cost
+	WatchSeconds                float64                `protobuf:"fixed64,53,opt,name=watch_seconds,json=watchSeconds,proto3" json:"watch_seconds,omitempty"`                                                   // of a plan: for how long to watch what it writes; 0: as for a migration
 	Volumes                     []string               `protobuf:"bytes,20,rep,name=volumes,proto3" json:"volumes,omitempty"`                                                                                   // what becomes of them: WAY, or VOLUME=WAY
 	unknownFields               protoimpl.UnknownFields
 	sizeCache                   protoimpl.SizeCache
@@ -2131,7 +2256,7 @@ type MigrateRequest struct {
 
 func (x *MigrateRequest) Reset() {
 	*x = MigrateRequest{}
-	mi := &file_godwit_proto_msgTypes[37]
+	mi := &file_godwit_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2268,7 @@ func (x *MigrateRequest) String() string {
 func (*MigrateRequest) ProtoMessage() {}
 
 func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[37]
+	mi := &file_godwit_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2281,7 @@ func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateRequest.ProtoReflect.Descriptor instead.
 func (*MigrateRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{37}
+	return file_godwit_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MigrateRequest) GetContainer() string {
@@ -2236,6 +2361,41 @@ func (x *MigrateRequest) GetCheckpoints() int32 {
 	return 0
 }
 
+func (x *MigrateRequest) GetDeadlineSeconds() float64 {
+	if x != nil {
+		return x.DeadlineSeconds
+	}
+	return 0
+}
+
+func (x *MigrateRequest) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *MigrateRequest) GetNoPostCopy() bool {
+	if x != nil {
+		return x.NoPostCopy
+	}
+	return false
+}
+
+func (x *MigrateRequest) GetForecast() bool {
+	if x != nil {
+		return x.Forecast
+	}
+	return false
+}
+
+func (x *MigrateRequest) GetWatchSeconds() float64 {
+	if x != nil {
+		return x.WatchSeconds
+	}
+	return 0
+}
+
 func (x *MigrateRequest) GetVolumes() []string {
 	if x != nil {
 		return x.Volumes
@@ -2252,7 +2412,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2424,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2437,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{38}
+	return file_godwit_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PlanReply) GetPlanJson() []byte {
@@ -2296,7 +2456,7 @@ type MigrateReply struct {
 
 func (x *MigrateReply) Reset() {
 	*x = MigrateReply{}
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2468,7 @@ func (x *MigrateReply) String() string {
 func (*MigrateReply) ProtoMessage() {}
 
 func (x *MigrateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2481,7 @@ func (x *MigrateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateReply.ProtoReflect.Descriptor instead.
 func (*MigrateReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{39}
+	return file_godwit_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MigrateReply) GetMigration() string {
@@ -2340,7 +2500,7 @@ type MigrationRequest struct {
 
 func (x *MigrationRequest) Reset() {
 	*x = MigrationRequest{}
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2512,7 @@ func (x *MigrationRequest) String() string {
 func (*MigrationRequest) ProtoMessage() {}
 
 func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2525,7 @@ func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationRequest.ProtoReflect.Descriptor instead.
 func (*MigrationRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{40}
+	return file_godwit_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MigrationRequest) GetMigration() string {
@@ -2385,7 +2545,7 @@ type MigrationUpdate struct {
 
 func (x *MigrationUpdate) Reset() {
 	*x = MigrationUpdate{}
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2557,7 @@ func (x *MigrationUpdate) String() string {
 func (*MigrationUpdate) ProtoMessage() {}
 
 func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2570,7 @@ func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationUpdate.ProtoReflect.Descriptor instead.
 func (*MigrationUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{41}
+	return file_godwit_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *MigrationUpdate) GetProgressJson() []byte {
@@ -2441,7 +2601,7 @@ type SetRequest struct {
 
 func (x *SetRequest) Reset() {
 	*x = SetRequest{}
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2613,7 @@ func (x *SetRequest) String() string {
 func (*SetRequest) ProtoMessage() {}
 
 func (x *SetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2626,7 @@ func (x *SetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequest.ProtoReflect.Descriptor instead.
 func (*SetRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{42}
+	return file_godwit_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetRequest) GetMigration() string {
@@ -2512,7 +2672,7 @@ type SetReply struct {
 
 func (x *SetReply) Reset() {
 	*x = SetReply{}
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2684,7 @@ func (x *SetReply) String() string {
 func (*SetReply) ProtoMessage() {}
 
 func (x *SetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2697,7 @@ func (x *SetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReply.ProtoReflect.Descriptor instead.
 func (*SetReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{43}
+	return file_godwit_proto_rawDescGZIP(), []int{45}
 }
 
 type SwitchReply struct {
@@ -2548,7 +2708,7 @@ type SwitchReply struct {
 
 func (x *SwitchReply) Reset() {
 	*x = SwitchReply{}
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2720,7 @@ func (x *SwitchReply) String() string {
 func (*SwitchReply) ProtoMessage() {}
 
 func (x *SwitchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2733,7 @@ func (x *SwitchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchReply.ProtoReflect.Descriptor instead.
 func (*SwitchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{44}
+	return file_godwit_proto_rawDescGZIP(), []int{46}
 }
 
 type MigrationsRequest struct {
@@ -2584,7 +2744,7 @@ type MigrationsRequest struct {
 
 func (x *MigrationsRequest) Reset() {
 	*x = MigrationsRequest{}
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2756,7 @@ func (x *MigrationsRequest) String() string {
 func (*MigrationsRequest) ProtoMessage() {}
 
 func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2769,7 @@ func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsRequest.ProtoReflect.Descriptor instead.
 func (*MigrationsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{45}
+	return file_godwit_proto_rawDescGZIP(), []int{47}
 }
 
 type MigrationsReply struct {
@@ -2621,7 +2781,7 @@ type MigrationsReply struct {
 
 func (x *MigrationsReply) Reset() {
 	*x = MigrationsReply{}
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +2793,7 @@ func (x *MigrationsReply) String() string {
 func (*MigrationsReply) ProtoMessage() {}
 
 func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +2806,7 @@ func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsReply.ProtoReflect.Descriptor instead.
 func (*MigrationsReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{46}
+	return file_godwit_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MigrationsReply) GetReportsJson() [][]byte {
@@ -2664,7 +2824,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2836,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2849,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{47}
+	return file_godwit_proto_rawDescGZIP(), []int{49}
 }
 
 type ResolveRequest struct {
@@ -2703,7 +2863,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2715,7 +2875,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2728,7 +2888,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{48}
+	return file_godwit_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ResolveRequest) GetMigration() string {
@@ -2760,7 +2920,7 @@ type ResolveReply struct {
 
 func (x *ResolveReply) Reset() {
 	*x = ResolveReply{}
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2932,7 @@ func (x *ResolveReply) String() string {
 func (*ResolveReply) ProtoMessage() {}
 
 func (x *ResolveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2945,7 @@ func (x *ResolveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveReply.ProtoReflect.Descriptor instead.
 func (*ResolveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{49}
+	return file_godwit_proto_rawDescGZIP(), []int{51}
 }
 
 type StageRequest struct {
@@ -2802,7 +2962,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2974,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2987,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{50}
+	return file_godwit_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StageRequest) GetContainer() string {
@@ -2881,7 +3041,7 @@ type StageUpdate struct {
 
 func (x *StageUpdate) Reset() {
 	*x = StageUpdate{}
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +3053,7 @@ func (x *StageUpdate) String() string {
 func (*StageUpdate) ProtoMessage() {}
 
 func (x *StageUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +3066,7 @@ func (x *StageUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageUpdate.ProtoReflect.Descriptor instead.
 func (*StageUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{51}
+	return file_godwit_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StageUpdate) GetStageJson() []byte {
@@ -2924,7 +3084,7 @@ type StagesRequest struct {
 
 func (x *StagesRequest) Reset() {
 	*x = StagesRequest{}
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +3096,7 @@ func (x *StagesRequest) String() string {
 func (*StagesRequest) ProtoMessage() {}
 
 func (x *StagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3109,7 @@ func (x *StagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesRequest.ProtoReflect.Descriptor instead.
 func (*StagesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{52}
+	return file_godwit_proto_rawDescGZIP(), []int{54}
 }
 
 type StagesReply struct {
@@ -2961,7 +3121,7 @@ type StagesReply struct {
 
 func (x *StagesReply) Reset() {
 	*x = StagesReply{}
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3133,7 @@ func (x *StagesReply) String() string {
 func (*StagesReply) ProtoMessage() {}
 
 func (x *StagesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3146,7 @@ func (x *StagesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesReply.ProtoReflect.Descriptor instead.
 func (*StagesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StagesReply) GetStagesJson() [][]byte {
@@ -3006,7 +3166,7 @@ type UnstageRequest struct {
 
 func (x *UnstageRequest) Reset() {
 	*x = UnstageRequest{}
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +3178,7 @@ func (x *UnstageRequest) String() string {
 func (*UnstageRequest) ProtoMessage() {}
 
 func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +3191,7 @@ func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageRequest.ProtoReflect.Descriptor instead.
 func (*UnstageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
+	return file_godwit_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *UnstageRequest) GetContainer() string {
@@ -3056,7 +3216,7 @@ type UnstageReply struct {
 
 func (x *UnstageReply) Reset() {
 	*x = UnstageReply{}
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3228,7 @@ func (x *UnstageReply) String() string {
 func (*UnstageReply) ProtoMessage() {}
 
 func (x *UnstageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3241,7 @@ func (x *UnstageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageReply.ProtoReflect.Descriptor instead.
 func (*UnstageReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{55}
+	return file_godwit_proto_rawDescGZIP(), []int{57}
 }
 
 type Location struct {
@@ -3095,7 +3255,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3267,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3280,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{56}
+	return file_godwit_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Location) GetAddress() string {
@@ -3145,17 +3305,18 @@ func (x *Location) GetNode() string {
 }
 
 type HelloRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodesJson     []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
-	Locations     []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"` // of containers that run at the caller and are not at home there
-	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
+	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"` // of containers that run at the caller and are not at home there
+	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller to the other, as the caller has measured it; 0: not measured
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3167,7 +3328,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3180,7 +3341,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{57}
+	return file_godwit_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *HelloRequest) GetNodesJson() []byte {
@@ -3204,18 +3365,26 @@ func (x *HelloRequest) GetVersion() string {
 	return ""
 }
 
+func (x *HelloRequest) GetBandwidthBitsPerSecond() float64 {
+	if x != nil {
+		return x.BandwidthBitsPerSecond
+	}
+	return 0
+}
+
 type HelloReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodesJson     []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
-	Locations     []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`
-	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
+	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`
+	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the one who answers
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3396,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3409,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{58}
+	return file_godwit_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *HelloReply) GetNodesJson() []byte {
@@ -3264,6 +3433,13 @@ func (x *HelloReply) GetVersion() string {
 	return ""
 }
 
+func (x *HelloReply) GetBandwidthBitsPerSecond() float64 {
+	if x != nil {
+		return x.BandwidthBitsPerSecond
+	}
+	return 0
+}
+
 type ProveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Proofs        []*Proof               `protobuf:"bytes,1,rep,name=proofs,proto3" json:"proofs,omitempty"`
@@ -3273,7 +3449,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3461,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3474,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{59}
+	return file_godwit_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ProveRequest) GetProofs() []*Proof {
@@ -3318,7 +3494,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3506,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3519,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{60}
+	return file_godwit_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Proof) GetVolume() *Volume {
@@ -3369,7 +3545,7 @@ type ProveReply struct {
 
 func (x *ProveReply) Reset() {
 	*x = ProveReply{}
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +3557,7 @@ func (x *ProveReply) String() string {
 func (*ProveReply) ProtoMessage() {}
 
 func (x *ProveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +3570,7 @@ func (x *ProveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveReply.ProtoReflect.Descriptor instead.
 func (*ProveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{61}
+	return file_godwit_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ProveReply) GetProven() []*Proven {
@@ -3416,7 +3592,7 @@ type Proven struct {
 
 func (x *Proven) Reset() {
 	*x = Proven{}
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3604,7 @@ func (x *Proven) String() string {
 func (*Proven) ProtoMessage() {}
 
 func (x *Proven) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3617,7 @@ func (x *Proven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proven.ProtoReflect.Descriptor instead.
 func (*Proven) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{62}
+	return file_godwit_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Proven) GetToken() string {
@@ -3484,7 +3660,7 @@ type Envelope struct {
 
 func (x *Envelope) Reset() {
 	*x = Envelope{}
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3672,7 @@ func (x *Envelope) String() string {
 func (*Envelope) ProtoMessage() {}
 
 func (x *Envelope) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3685,7 @@ func (x *Envelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
 func (*Envelope) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{63}
+	return file_godwit_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Envelope) GetMessage() *Message {
@@ -3548,7 +3724,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3736,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3749,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{64}
+	return file_godwit_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Message) GetKind() string {
@@ -3638,7 +3814,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3650,7 +3826,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3663,7 +3839,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{65}
+	return file_godwit_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Offer) GetProtocol() uint32 {
@@ -3763,7 +3939,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3951,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3964,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{66}
+	return file_godwit_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Reservation) GetMissingLayers() []string {
@@ -3836,7 +4012,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +4024,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +4037,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{67}
+	return file_godwit_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -3887,7 +4063,7 @@ type TellReply struct {
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3899,7 +4075,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3912,7 +4088,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{68}
+	return file_godwit_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TellReply) GetAnswer() *Message {
@@ -3932,7 +4108,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3944,7 +4120,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3957,7 +4133,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{69}
+	return file_godwit_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -3983,7 +4159,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4171,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4184,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{70}
+	return file_godwit_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -4027,7 +4203,7 @@ type DurableRequest struct {
 
 func (x *DurableRequest) Reset() {
 	*x = DurableRequest{}
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4039,7 +4215,7 @@ func (x *DurableRequest) String() string {
 func (*DurableRequest) ProtoMessage() {}
 
 func (x *DurableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4052,7 +4228,7 @@ func (x *DurableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
 func (*DurableRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{71}
+	return file_godwit_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *DurableRequest) GetMigration() string {
@@ -4070,7 +4246,7 @@ type DurableReply struct {
 
 func (x *DurableReply) Reset() {
 	*x = DurableReply{}
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4082,7 +4258,7 @@ func (x *DurableReply) String() string {
 func (*DurableReply) ProtoMessage() {}
 
 func (x *DurableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4095,7 +4271,7 @@ func (x *DurableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
 func (*DurableReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{72}
+	return file_godwit_proto_rawDescGZIP(), []int{74}
 }
 
 type ReleaseRequest struct {
@@ -4108,7 +4284,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4120,7 +4296,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4133,7 +4309,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{73}
+	return file_godwit_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -4158,7 +4334,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4170,7 +4346,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4183,7 +4359,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{74}
+	return file_godwit_proto_rawDescGZIP(), []int{76}
 }
 
 type Layer struct {
@@ -4197,7 +4373,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4209,7 +4385,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4222,7 +4398,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{75}
+	return file_godwit_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -4261,7 +4437,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4273,7 +4449,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4286,7 +4462,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{76}
+	return file_godwit_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -4347,7 +4523,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4359,7 +4535,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4372,7 +4548,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{77}
+	return file_godwit_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -4391,7 +4567,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4579,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4592,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{78}
+	return file_godwit_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -4435,7 +4611,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4447,7 +4623,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4460,7 +4636,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{79}
+	return file_godwit_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -4479,7 +4655,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4491,7 +4667,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4504,7 +4680,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{80}
+	return file_godwit_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -4522,7 +4698,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4534,7 +4710,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4547,7 +4723,7 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{81}
+	return file_godwit_proto_rawDescGZIP(), []int{83}
 }
 
 var File_godwit_proto protoreflect.FileDescriptor
@@ -4632,7 +4808,13 @@ const file_godwit_proto_rawDesc = "" +
 	"\tListReply\x12'\n" +
 	"\x0fcontainers_json\x18\x01 \x03(\fR\x0econtainersJson\"5\n" +
 	"\fInspectReply\x12%\n" +
-	"\x0econtainer_json\x18\x01 \x01(\fR\rcontainerJson\"m\n" +
+	"\x0econtainer_json\x18\x01 \x01(\fR\rcontainerJson\"Q\n" +
+	"\n" +
+	"TopRequest\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12%\n" +
+	"\x0ewindow_seconds\x18\x02 \x01(\x01R\rwindowSeconds\"/\n" +
+	"\bTopReply\x12#\n" +
+	"\rmeasured_json\x18\x01 \x03(\fR\fmeasuredJson\"m\n" +
 	"\vStopRequest\x12\x1c\n" +
 	"\treference\x18\x01 \x01(\tR\treference\x12#\n" +
 	"\rgrace_seconds\x18\x02 \x01(\x01R\fgraceSeconds\x12\x1b\n" +
@@ -4678,7 +4860,7 @@ const file_godwit_proto_rawDesc = "" +
 	"volumeJson\"\x13\n" +
 	"\x11RemoveVolumeReply\"(\n" +
 	"\fNodesRequest\x12\x18\n" +
-	"\ameasure\x18\x01 \x01(\bR\ameasure\"\x8a\x02\n" +
+	"\ameasure\x18\x01 \x01(\bR\ameasure\"\xf6\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x18\n" +
@@ -4689,7 +4871,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\vrtt_seconds\x18\a \x01(\x01R\n" +
 	"rttSeconds\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\b \x01(\x01R\x16bandwidthBitsPerSecond\x12\x18\n" +
-	"\aversion\x18\t \x01(\tR\aversion\"3\n" +
+	"\aversion\x18\t \x01(\tR\aversion\x12%\n" +
+	"\x0ejitter_seconds\x18\n" +
+	" \x01(\x01R\rjitterSeconds\x12\x12\n" +
+	"\x04loss\x18\v \x01(\x01R\x04loss\x12/\n" +
+	"\x14back_bits_per_second\x18\f \x01(\x01R\x11backBitsPerSecond\"3\n" +
 	"\n" +
 	"NodesReply\x12%\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x0f.godwit.v1.NodeR\x05nodes\"C\n" +
@@ -4700,7 +4886,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"TokenReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xce\x03\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xf9\x04\n" +
 	"\x0eMigrateRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -4714,7 +4900,13 @@ const file_godwit_proto_rawDesc = "" +
 	"\x16keep_footprint_seconds\x18\t \x01(\x01R\x14keepFootprintSeconds\x12\x12\n" +
 	"\x04wait\x18\n" +
 	" \x01(\bR\x04wait\x12 \n" +
-	"\vcheckpoints\x18\x15 \x01(\x05R\vcheckpoints\x12\x18\n" +
+	"\vcheckpoints\x18\x15 \x01(\x05R\vcheckpoints\x12)\n" +
+	"\x10deadline_seconds\x182 \x01(\x01R\x0fdeadlineSeconds\x12\x1b\n" +
+	"\tmax_bytes\x183 \x01(\x03R\bmaxBytes\x12 \n" +
+	"\fno_post_copy\x184 \x01(\bR\n" +
+	"noPostCopy\x12\x1a\n" +
+	"\bforecast\x186 \x01(\bR\bforecast\x12#\n" +
+	"\rwatch_seconds\x185 \x01(\x01R\fwatchSeconds\x12\x18\n" +
 	"\avolumes\x18\x14 \x03(\tR\avolumes\"(\n" +
 	"\tPlanReply\x12\x1b\n" +
 	"\tplan_json\x18\x01 \x01(\fR\bplanJson\",\n" +
@@ -4772,18 +4964,20 @@ const file_godwit_proto_rawDesc = "" +
 	"\bLocation\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"z\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\xb5\x01\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"x\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x129\n" +
+	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\"\xb3\x01\n" +
 	"\n" +
 	"HelloReply\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"8\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x129\n" +
+	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\"8\n" +
 	"\fProveRequest\x12(\n" +
 	"\x06proofs\x18\x01 \x03(\v2\x10.godwit.v1.ProofR\x06proofs\"F\n" +
 	"\x05Proof\x12)\n" +
@@ -4872,7 +5066,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06layers\x18\x01 \x03(\v2\x10.godwit.v1.LayerR\x06layers\".\n" +
 	"\x0eRemovedRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\"\x0e\n" +
-	"\fRemovedReply2\x91\x0e\n" +
+	"\fRemovedReply2\xc4\x0e\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
 	"\tLoadImage\x12\x10.godwit.v1.Chunk\x1a\x18.godwit.v1.ImageProgress(\x010\x01\x12D\n" +
@@ -4883,7 +5077,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\x03Run\x12\x15.godwit.v1.RunRequest\x1a\x13.godwit.v1.RunReply\x129\n" +
 	"\x04Wait\x12\x1b.godwit.v1.ContainerRequest\x1a\x14.godwit.v1.WaitReply\x124\n" +
 	"\x04List\x12\x16.godwit.v1.ListRequest\x1a\x14.godwit.v1.ListReply\x12?\n" +
-	"\aInspect\x12\x1b.godwit.v1.ContainerRequest\x1a\x17.godwit.v1.InspectReply\x124\n" +
+	"\aInspect\x12\x1b.godwit.v1.ContainerRequest\x1a\x17.godwit.v1.InspectReply\x121\n" +
+	"\x03Top\x12\x15.godwit.v1.TopRequest\x1a\x13.godwit.v1.TopReply\x124\n" +
 	"\x04Stop\x12\x16.godwit.v1.StopRequest\x1a\x14.godwit.v1.StopReply\x12:\n" +
 	"\x06Remove\x12\x18.godwit.v1.RemoveRequest\x1a\x16.godwit.v1.RemoveReply\x125\n" +
 	"\x04Logs\x12\x16.godwit.v1.LogsRequest\x1a\x13.godwit.v1.LogEntry0\x01\x127\n" +
@@ -4929,7 +5124,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
@@ -4949,91 +5144,93 @@ var file_godwit_proto_goTypes = []any{
 	(*ListRequest)(nil),        // 15: godwit.v1.ListRequest
 	(*ListReply)(nil),          // 16: godwit.v1.ListReply
 	(*InspectReply)(nil),       // 17: godwit.v1.InspectReply
-	(*StopRequest)(nil),        // 18: godwit.v1.StopRequest
-	(*StopReply)(nil),          // 19: godwit.v1.StopReply
-	(*RemoveRequest)(nil),      // 20: godwit.v1.RemoveRequest
-	(*RemoveReply)(nil),        // 21: godwit.v1.RemoveReply
-	(*LogsRequest)(nil),        // 22: godwit.v1.LogsRequest
-	(*LogEntry)(nil),           // 23: godwit.v1.LogEntry
-	(*ExecStart)(nil),          // 24: godwit.v1.ExecStart
-	(*ExecInput)(nil),          // 25: godwit.v1.ExecInput
-	(*ExecOutput)(nil),         // 26: godwit.v1.ExecOutput
-	(*VolumesRequest)(nil),     // 27: godwit.v1.VolumesRequest
-	(*VolumesReply)(nil),       // 28: godwit.v1.VolumesReply
-	(*VolumeRequest)(nil),      // 29: godwit.v1.VolumeRequest
-	(*InspectVolumeReply)(nil), // 30: godwit.v1.InspectVolumeReply
-	(*RemoveVolumeReply)(nil),  // 31: godwit.v1.RemoveVolumeReply
-	(*NodesRequest)(nil),       // 32: godwit.v1.NodesRequest
-	(*Node)(nil),               // 33: godwit.v1.Node
-	(*NodesReply)(nil),         // 34: godwit.v1.NodesReply
-	(*TokenRequest)(nil),       // 35: godwit.v1.TokenRequest
-	(*TokenReply)(nil),         // 36: godwit.v1.TokenReply
-	(*MigrateRequest)(nil),     // 37: godwit.v1.MigrateRequest
-	(*PlanReply)(nil),          // 38: godwit.v1.PlanReply
-	(*MigrateReply)(nil),       // 39: godwit.v1.MigrateReply
-	(*MigrationRequest)(nil),   // 40: godwit.v1.MigrationRequest
-	(*MigrationUpdate)(nil),    // 41: godwit.v1.MigrationUpdate
-	(*SetRequest)(nil),         // 42: godwit.v1.SetRequest
-	(*SetReply)(nil),           // 43: godwit.v1.SetReply
-	(*SwitchReply)(nil),        // 44: godwit.v1.SwitchReply
-	(*MigrationsRequest)(nil),  // 45: godwit.v1.MigrationsRequest
-	(*MigrationsReply)(nil),    // 46: godwit.v1.MigrationsReply
-	(*CancelReply)(nil),        // 47: godwit.v1.CancelReply
-	(*ResolveRequest)(nil),     // 48: godwit.v1.ResolveRequest
-	(*ResolveReply)(nil),       // 49: godwit.v1.ResolveReply
-	(*StageRequest)(nil),       // 50: godwit.v1.StageRequest
-	(*StageUpdate)(nil),        // 51: godwit.v1.StageUpdate
-	(*StagesRequest)(nil),      // 52: godwit.v1.StagesRequest
-	(*StagesReply)(nil),        // 53: godwit.v1.StagesReply
-	(*UnstageRequest)(nil),     // 54: godwit.v1.UnstageRequest
-	(*UnstageReply)(nil),       // 55: godwit.v1.UnstageReply
-	(*Location)(nil),           // 56: godwit.v1.Location
-	(*HelloRequest)(nil),       // 57: godwit.v1.HelloRequest
-	(*HelloReply)(nil),         // 58: godwit.v1.HelloReply
-	(*ProveRequest)(nil),       // 59: godwit.v1.ProveRequest
-	(*Proof)(nil),              // 60: godwit.v1.Proof
-	(*ProveReply)(nil),         // 61: godwit.v1.ProveReply
-	(*Proven)(nil),             // 62: godwit.v1.Proven
-	(*Envelope)(nil),           // 63: godwit.v1.Envelope
-	(*Message)(nil),            // 64: godwit.v1.Message
-	(*Offer)(nil),              // 65: godwit.v1.Offer
-	(*Reservation)(nil),        // 66: godwit.v1.Reservation
-	(*TellRequest)(nil),        // 67: godwit.v1.TellRequest
-	(*TellReply)(nil),          // 68: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),     // 69: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),       // 70: godwit.v1.OutcomeReply
-	(*DurableRequest)(nil),     // 71: godwit.v1.DurableRequest
-	(*DurableReply)(nil),       // 72: godwit.v1.DurableReply
-	(*ReleaseRequest)(nil),     // 73: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),       // 74: godwit.v1.ReleaseReply
-	(*Layer)(nil),              // 75: godwit.v1.Layer
-	(*FetchRequest)(nil),       // 76: godwit.v1.FetchRequest
-	(*FetchReply)(nil),         // 77: godwit.v1.FetchReply
-	(*LayersRequest)(nil),      // 78: godwit.v1.LayersRequest
-	(*LayersReply)(nil),        // 79: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),     // 80: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),       // 81: godwit.v1.RemovedReply
+	(*TopRequest)(nil),         // 18: godwit.v1.TopRequest
+	(*TopReply)(nil),           // 19: godwit.v1.TopReply
+	(*StopRequest)(nil),        // 20: godwit.v1.StopRequest
+	(*StopReply)(nil),          // 21: godwit.v1.StopReply
+	(*RemoveRequest)(nil),      // 22: godwit.v1.RemoveRequest
+	(*RemoveReply)(nil),        // 23: godwit.v1.RemoveReply
+	(*LogsRequest)(nil),        // 24: godwit.v1.LogsRequest
+	(*LogEntry)(nil),           // 25: godwit.v1.LogEntry
+	(*ExecStart)(nil),          // 26: godwit.v1.ExecStart
+	(*ExecInput)(nil),          // 27: godwit.v1.ExecInput
+	(*ExecOutput)(nil),         // 28: godwit.v1.ExecOutput
+	(*VolumesRequest)(nil),     // 29: godwit.v1.VolumesRequest
+	(*VolumesReply)(nil),       // 30: godwit.v1.VolumesReply
+	(*VolumeRequest)(nil),      // 31: godwit.v1.VolumeRequest
+	(*InspectVolumeReply)(nil), // 32: godwit.v1.InspectVolumeReply
+	(*RemoveVolumeReply)(nil),  // 33: godwit.v1.RemoveVolumeReply
+	(*NodesRequest)(nil),       // 34: godwit.v1.NodesRequest
+	(*Node)(nil),               // 35: godwit.v1.Node
+	(*NodesReply)(nil),         // 36: godwit.v1.NodesReply
+	(*TokenRequest)(nil),       // 37: godwit.v1.TokenRequest
+	(*TokenReply)(nil),         // 38: godwit.v1.TokenReply
+	(*MigrateRequest)(nil),     // 39: godwit.v1.MigrateRequest
+	(*PlanReply)(nil),          // 40: godwit.v1.PlanReply
+	(*MigrateReply)(nil),       // 41: godwit.v1.MigrateReply
+	(*MigrationRequest)(nil),   // 42: godwit.v1.MigrationRequest
+	(*MigrationUpdate)(nil),    // 43: godwit.v1.MigrationUpdate
+	(*SetRequest)(nil),         // 44: godwit.v1.SetRequest
+	(*SetReply)(nil),           // 45: godwit.v1.SetReply
+	(*SwitchReply)(nil),        // 46: godwit.v1.SwitchReply
+	(*MigrationsRequest)(nil),  // 47: godwit.v1.MigrationsRequest
+	(*MigrationsReply)(nil),    // 48: godwit.v1.MigrationsReply
+	(*CancelReply)(nil),        // 49: godwit.v1.CancelReply
+	(*ResolveRequest)(nil),     // 50: godwit.v1.ResolveRequest
+	(*ResolveReply)(nil),       // 51: godwit.v1.ResolveReply
+	(*StageRequest)(nil),       // 52: godwit.v1.StageRequest
+	(*StageUpdate)(nil),        // 53: godwit.v1.StageUpdate
+	(*StagesRequest)(nil),      // 54: godwit.v1.StagesRequest
+	(*StagesReply)(nil),        // 55: godwit.v1.StagesReply
+	(*UnstageRequest)(nil),     // 56: godwit.v1.UnstageRequest
+	(*UnstageReply)(nil),       // 57: godwit.v1.UnstageReply
+	(*Location)(nil),           // 58: godwit.v1.Location
+	(*HelloRequest)(nil),       // 59: godwit.v1.HelloRequest
+	(*HelloReply)(nil),         // 60: godwit.v1.HelloReply
+	(*ProveRequest)(nil),       // 61: godwit.v1.ProveRequest
+	(*Proof)(nil),              // 62: godwit.v1.Proof
+	(*ProveReply)(nil),         // 63: godwit.v1.ProveReply
+	(*Proven)(nil),             // 64: godwit.v1.Proven
+	(*Envelope)(nil),           // 65: godwit.v1.Envelope
+	(*Message)(nil),            // 66: godwit.v1.Message
+	(*Offer)(nil),              // 67: godwit.v1.Offer
+	(*Reservation)(nil),        // 68: godwit.v1.Reservation
+	(*TellRequest)(nil),        // 69: godwit.v1.TellRequest
+	(*TellReply)(nil),          // 70: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),     // 71: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),       // 72: godwit.v1.OutcomeReply
+	(*DurableRequest)(nil),     // 73: godwit.v1.DurableRequest
+	(*DurableReply)(nil),       // 74: godwit.v1.DurableReply
+	(*ReleaseRequest)(nil),     // 75: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),       // 76: godwit.v1.ReleaseReply
+	(*Layer)(nil),              // 77: godwit.v1.Layer
+	(*FetchRequest)(nil),       // 78: godwit.v1.FetchRequest
+	(*FetchReply)(nil),         // 79: godwit.v1.FetchReply
+	(*LayersRequest)(nil),      // 80: godwit.v1.LayersRequest
+	(*LayersReply)(nil),        // 81: godwit.v1.LayersReply
+	(*RemovedRequest)(nil),     // 82: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),       // 83: godwit.v1.RemovedReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
 	4,  // 1: godwit.v1.ListImagesReply.images:type_name -> godwit.v1.Image
 	10, // 2: godwit.v1.RunRequest.volumes:type_name -> godwit.v1.Volume
-	24, // 3: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
-	33, // 4: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
-	56, // 5: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
-	56, // 6: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	60, // 7: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
+	26, // 3: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
+	35, // 4: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
+	58, // 5: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
+	58, // 6: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
+	62, // 7: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
 	10, // 8: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
-	62, // 9: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
-	64, // 10: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
-	65, // 11: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
-	66, // 12: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	75, // 13: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
-	64, // 14: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	64, // 15: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
-	64, // 16: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	75, // 17: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	75, // 18: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	64, // 9: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
+	66, // 10: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	67, // 11: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	68, // 12: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	77, // 13: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	66, // 14: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	66, // 15: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	66, // 16: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	77, // 17: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	77, // 18: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
 	0,  // 19: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
 	2,  // 20: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
 	5,  // 21: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
@@ -5043,77 +5240,79 @@ var file_godwit_proto_depIdxs = []int32{
 	13, // 25: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
 	15, // 26: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
 	13, // 27: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	18, // 28: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	20, // 29: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	22, // 30: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	25, // 31: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	27, // 32: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
-	29, // 33: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
-	29, // 34: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
-	32, // 35: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	35, // 36: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	37, // 37: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	37, // 38: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	40, // 39: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	45, // 40: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	42, // 41: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
-	40, // 42: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
-	40, // 43: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	48, // 44: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	50, // 45: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
-	52, // 46: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
-	54, // 47: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
-	57, // 48: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	59, // 49: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
-	63, // 50: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	67, // 51: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	69, // 52: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	71, // 53: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	73, // 54: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	76, // 55: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	78, // 56: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	80, // 57: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	1,  // 58: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 59: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 60: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 61: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 62: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 63: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 64: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 65: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	17, // 66: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	19, // 67: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	21, // 68: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	23, // 69: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	26, // 70: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	28, // 71: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	30, // 72: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	31, // 73: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	34, // 74: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	36, // 75: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	38, // 76: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	39, // 77: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	41, // 78: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	46, // 79: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	43, // 80: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	44, // 81: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	47, // 82: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	49, // 83: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	51, // 84: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	53, // 85: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	55, // 86: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	58, // 87: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	61, // 88: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	63, // 89: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	68, // 90: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	70, // 91: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	72, // 92: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	74, // 93: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	77, // 94: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	79, // 95: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	81, // 96: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	58, // [58:97] is the sub-list for method output_type
-	19, // [19:58] is the sub-list for method input_type
+	18, // 28: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
+	20, // 29: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	22, // 30: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	24, // 31: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	27, // 32: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	29, // 33: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
+	31, // 34: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
+	31, // 35: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
+	34, // 36: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	37, // 37: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	39, // 38: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	39, // 39: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	42, // 40: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	47, // 41: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	44, // 42: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
+	42, // 43: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
+	42, // 44: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	50, // 45: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	52, // 46: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
+	54, // 47: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
+	56, // 48: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
+	59, // 49: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	61, // 50: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
+	65, // 51: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	69, // 52: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	71, // 53: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	73, // 54: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	75, // 55: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	78, // 56: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	80, // 57: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	82, // 58: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	1,  // 59: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 60: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 61: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 62: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 63: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 64: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 65: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 66: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	17, // 67: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	19, // 68: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	21, // 69: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	23, // 70: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	25, // 71: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	28, // 72: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	30, // 73: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	32, // 74: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	33, // 75: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	36, // 76: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	38, // 77: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	40, // 78: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	41, // 79: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	43, // 80: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	48, // 81: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	45, // 82: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	46, // 83: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	49, // 84: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	51, // 85: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	53, // 86: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	55, // 87: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	57, // 88: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	60, // 89: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	63, // 90: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	65, // 91: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	70, // 92: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	72, // 93: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	74, // 94: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	76, // 95: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	79, // 96: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	81, // 97: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	83, // 98: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	59, // [59:99] is the sub-list for method output_type
+	19, // [19:59] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -5124,14 +5323,14 @@ func file_godwit_proto_init() {
 	if File_godwit_proto != nil {
 		return
 	}
-	file_godwit_proto_msgTypes[42].OneofWrappers = []any{}
+	file_godwit_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   82,
+			NumMessages:   84,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -33,6 +33,7 @@ const (
 	Agent_Wait_FullMethodName          = "/godwit.v1.Agent/Wait"
 	Agent_List_FullMethodName          = "/godwit.v1.Agent/List"
 	Agent_Inspect_FullMethodName       = "/godwit.v1.Agent/Inspect"
+	Agent_Top_FullMethodName           = "/godwit.v1.Agent/Top"
 	Agent_Stop_FullMethodName          = "/godwit.v1.Agent/Stop"
 	Agent_Remove_FullMethodName        = "/godwit.v1.Agent/Remove"
 	Agent_Logs_FullMethodName          = "/godwit.v1.Agent/Logs"
@@ -70,6 +71,8 @@ type AgentClient interface {
 	Wait(ctx context.Context, in *ContainerRequest, opts ...grpc.CallOption) (*WaitReply, error)
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListReply, error)
 	Inspect(ctx context.Context, in *ContainerRequest, opts ...grpc.CallOption) (*InspectReply, error)
+	// Top measures containers that run: their memory, what it holds and how fast they write to it.
+	Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopReply, error)
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error)
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveReply, error)
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogEntry], error)
@@ -201,6 +204,16 @@ func (c *agentClient) Inspect(ctx context.Context, in *ContainerRequest, opts ..
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(InspectReply)
 	err := c.cc.Invoke(ctx, Agent_Inspect_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TopReply)
+	err := c.cc.Invoke(ctx, Agent_Top_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -452,6 +465,8 @@ type AgentServer interface {
 	Wait(context.Context, *ContainerRequest) (*WaitReply, error)
 	List(context.Context, *ListRequest) (*ListReply, error)
 	Inspect(context.Context, *ContainerRequest) (*InspectReply, error)
+	// Top measures containers that run: their memory, what it holds and how fast they write to it.
+	Top(context.Context, *TopRequest) (*TopReply, error)
 	Stop(context.Context, *StopRequest) (*StopReply, error)
 	Remove(context.Context, *RemoveRequest) (*RemoveReply, error)
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogEntry]) error
@@ -513,6 +528,9 @@ func (UnimplementedAgentServer) List(context.Context, *ListRequest) (*ListReply,
 }
 func (UnimplementedAgentServer) Inspect(context.Context, *ContainerRequest) (*InspectReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
+}
+func (UnimplementedAgentServer) Top(context.Context, *TopRequest) (*TopReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Top not implemented")
 }
 func (UnimplementedAgentServer) Stop(context.Context, *StopRequest) (*StopReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
@@ -735,6 +753,24 @@ func _Agent_Inspect_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AgentServer).Inspect(ctx, req.(*ContainerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Top_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TopRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Top(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Top_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Top(ctx, req.(*TopRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1101,6 +1137,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Inspect",
 			Handler:    _Agent_Inspect_Handler,
+		},
+		{
+			MethodName: "Top",
+			Handler:    _Agent_Top_Handler,
 		},
 		{
 			MethodName: "Stop",

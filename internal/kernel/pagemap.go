@@ -87,6 +87,16 @@ func (p *Pagemap) Written(start, end, maxPages uint64) (ranges []PageRange, next
 	})
 }
 
+// WrittenSoFar returns ranges of pages between start and end that exist and were written since Written last write-protected them,
+// and leaves them as they are: what is written again costs the process nothing, and they are found again. The rest is as with
+// Written.
+func (p *Pagemap) WrittenSoFar(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
+	return p.scan(pageScan{
+		flags: scanCheckAsync, start: start, end: end, maxPages: maxPages,
+		mask: PageWritten, anyOf: PagePresent | PageSwapped, returned: PageZero,
+	})
+}
+
 // Existing returns all pages that exist, written or not, and write-protects nothing; so nothing need be registered, and it works
 // on all kernels.
 func (p *Pagemap) Existing(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {

@@ -86,8 +86,7 @@ func TestParseMode(t *testing.T) {
 		t.Errorf("cold: %v, %v", mode, err)
 	}
 	for name, want := range map[string]string{
-		"auto":     "mode auto is not available yet; available: cold, pre-copy, post-copy, hybrid, restart",
-		"":         `no such mode: ""; available: cold, pre-copy, post-copy, hybrid, restart; not available yet: auto`,
+		"":         `no such mode: ""; available: cold, pre-copy, post-copy, hybrid, restart, auto`,
 		"live\xff": "no such mode: \"live?\"; available: cold, pre-copy",
 	} {
 		if _, err := ParseMode(name); err == nil || !strings.HasPrefix(err.Error(), want) {

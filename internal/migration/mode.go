@@ -18,7 +18,7 @@ const (
 // Mode says when memory leaves and whether processes move or start anew.
 type Mode string
 
-// The modes. Auto is not a mode of its own: it stands for the one that is chosen at the reserve.
+// The modes. Auto is not a mode of its own: it stands for the one that is chosen before the migration begins.
 const (
 	Cold     Mode = "cold"
 	PreCopy  Mode = "pre-copy"
@@ -167,22 +167,12 @@ func (m Mode) MemoryAhead() bool { return m == PreCopy || m == PostCopy || m == 
 
 // ParseMode finds the mode that a user named. The error lists the modes that exist.
 func ParseMode(name string) (Mode, error) {
-	var have, later []string
+	var have []string
 	for _, m := range Modes() {
-		if m.Available() {
-			if name == string(m) {
-				return m, nil
-			}
-			have = append(have, string(m))
-		} else {
-			later = append(later, string(m))
+		if name == string(m) {
+			return m, nil
 		}
+		have = append(have, string(m))
 	}
-	for _, l := range later {
-		if name == l {
-			return "", fmt.Errorf("mode %s is not available yet; available: %s", name, strings.Join(have, ", "))
-		}
-	}
-	return "", fmt.Errorf("no such mode: %q; available: %s; not available yet: %s",
-		bounded(name, maxName), strings.Join(have, ", "), strings.Join(later, ", "))
+	return "", fmt.Errorf("no such mode: %q; available: %s", bounded(name, maxName), strings.Join(have, ", "))
 }

@@ -7,11 +7,13 @@ import (
 
 // Report is what a migration leaves on both nodes, and what users and programs read. See DESIGN for the fields.
 type Report struct {
-	Migration string  `json:"migration"`
-	Container string  `json:"container"`
-	Source    string  `json:"source"`
-	Target    string  `json:"target"`
-	Mode      Mode    `json:"mode"`
+	Migration string `json:"migration"`
+	Container string `json:"container"`
+	Source    string `json:"source"`
+	Target    string `json:"target"`
+	Mode      Mode   `json:"mode"`
+	// Requested is the mode that the user has named, if another was chosen.
+	Requested Mode    `json:"requested_mode,omitempty"`
 	Result    Result  `json:"result"`
 	Error     *string `json:"error"`
 	// Problems are the refusals, if it was refused.
@@ -148,6 +150,7 @@ type Held struct {
 
 // Facts are what a node knows of a migration beside the machine's record.
 type Facts struct {
+	Requested  Mode          // auto, if the mode was chosen here
 	Frozen     time.Time     // by the source's clock; zero: the record's begin of the freeze counts
 	Ahead      time.Duration // of the target's clock before the source's
 	AheadMay   time.Duration // by how much that can be wrong
@@ -171,7 +174,7 @@ type Facts struct {
 func NewReport(rec Record, facts Facts, at time.Time) Report {
 	spec := rec.Spec
 	report := Report{
-		Migration: spec.ID, Container: spec.Name, Source: spec.Source, Target: spec.Target, Mode: spec.Mode,
+		Migration: spec.ID, Container: spec.Name, Source: spec.Source, Target: spec.Target, Mode: spec.Mode, Requested: facts.Requested,
 		Result: rec.Result, Problems: slices.Clone(rec.Problems), Notes: slices.Clone(rec.Notes), Started: spec.Started,
 		Rounds: append([]Round{}, facts.Rounds...), FileRounds: append([]FileRound{}, facts.FileRounds...), Bytes: facts.Bytes, Link: facts.Link, Held: facts.Held, Decisions: slices.Clone(facts.Decisions),
 		Throttles: slices.Clone(facts.Throttles), DirtyingRateBytesPerSecond: facts.DirtyingRate,

@@ -62,7 +62,7 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 	chosen := best(whole)
 	if len(splitting) > 0 {
 		other := best(splitting)
-		if now, then := chosen.Downtime.Expected, other.Downtime.Expected; now > target && now > clearlyFactor*then+clearlySlack {
+		if now, then := chosen.Downtime.Expected, other.Downtime.Expected; ClearlyBetter(now, then, target) {
 			c.Why = append(c.Why, fmt.Sprintf("its state is on two nodes for about %s, because that is clearly better: downtime %s, in mode %s %s",
 				Seconds(other.Split.Expected), Seconds(then), chosen.Mode, Seconds(now)))
 			chosen = other
@@ -73,6 +73,11 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 	if target > 0 && chosen.Downtime.Expected > target {
 		c.Unmet = append(c.Unmet, fmt.Sprintf("a downtime of %s: %s are expected", demands.Settings.DowntimeTarget, Seconds(chosen.Downtime.Expected)))
 	}
+}
+
+// ClearlyBetter tells whether another downtime is so much less that it is worth to have the state on two nodes for a while.
+func ClearlyBetter(now, then, target float64) bool {
+	return now > target && now > clearlyFactor*then+clearlySlack
 }
 
 // affordable leaves the modes that send no more than they may.

@@ -87,10 +87,10 @@ type Costs struct {
 	Kill                                             float64 // for a byte of memory, when the source's copy goes
 }
 
-// Measured are the costs on the project's virtual machine with two cores of an AMD EPYC and Linux 6.18, CRIU 4.1: medians of
+// DefaultCosts are the costs on the project's virtual machine with two cores of an AMD EPYC and Linux 6.18, CRIU 4.1: medians of
 // "godwit bench predict" and, for a byte, the differences between containers of 64 MiB and 4 GiB of "bench switchover" and "bench
 // postcopy". What differs on another machine is learned: Machine.Slowness.
-func Measured() Costs {
+func DefaultCosts() Costs {
 	return Costs{
 		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Settle: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
 		TripsBegin: 4.3, TripsRounds: 5.5, TripsPrepare: 5.5, TripsDrain: 6, TripsEnd: 1.7,
@@ -115,7 +115,7 @@ type Input struct {
 	Source    Machine   `json:"source"`
 	Target    Machine   `json:"target"`
 	Demands   Demands   `json:"-"`
-	Costs     Costs     `json:"-"` // zero: Measured
+	Costs     Costs     `json:"-"` // zero: DefaultCosts
 }
 
 // sane is the input with what cannot be as if it were not known: it comes from other nodes too, and from files of the kernel that

@@ -44,7 +44,7 @@ const pageShare = 0.6
 func newModel(in Input, lean leaning) *model {
 	m := &model{in: in, lean: lean, costs: in.Costs, rtt: in.Link.RTTSeconds}
 	if m.costs == (Costs{}) {
-		m.costs = Measured()
+		m.costs = DefaultCosts()
 	}
 	bits := in.Link.BandwidthBitsPerSecond
 	if bits <= 0 {

@@ -40,6 +40,12 @@ func (m *model) anyway() float64 {
 	return (m.costs.Dump+m.costs.Restore+m.more()+m.costs.Entry*float64(m.in.Container.FileTreeEntries))*m.slowness() + m.rtt/2 + m.state()/m.bandwidth
 }
 
+// Work is what dump and restore of a container take, beside the link and its memory, on the machine that DefaultCosts are of.
+func Work(c Container) float64 {
+	m := newModel(Input{Container: c}.sane(), leaning{1, 1, 1, 1})
+	return m.costs.Dump + m.costs.Restore + m.more() + m.costs.Tables*c.memory()
+}
+
 // cold sends everything in the freeze.
 func (m *model) cold(out *outcome) {
 	c, k := m.in.Container, m.costs

@@ -86,7 +86,7 @@ func (s *simulation) decide(mode migration.Mode) memory.Decision {
 
 // run returns downtime and total time.
 func (s *simulation) run(mode migration.Mode) (downtime, total float64) {
-	k, rtt := Measured(), s.in.Link.RTTSeconds
+	k, rtt := DefaultCosts(), s.in.Link.RTTSeconds
 	begin := s.about(k.Examine+k.Reserve+k.Arrive) + k.TripsBegin*rtt + math.Min(math.Max(0.3, 8*rtt), 0.015+10*rtt)
 	end := s.about(k.End) + k.TripsEnd*rtt + k.Kill*s.pages*float64(memory.PageSize())
 	freeze := s.about(k.Dump) + s.about(k.Restore) + rtt/2 + k.StateBytes/s.bytesPerSecond()

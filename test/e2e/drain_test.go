@@ -113,7 +113,7 @@ func TestDrainRedis(t *testing.T) {
 // depart begins a migration to the other node and returns its id.
 func (c *container) depart(flags ...string) string {
 	c.t.Helper()
-	return strings.TrimSpace(must(c.t, c.node, append([]string{"migrate", "--detach", c.name, c.other()}, flags...)...))
+	return strings.TrimSpace(must(c.t, c.node, append([]string{"migrate", "--detach", c.name, c.other(), "--mode", "cold"}, flags...)...))
 }
 
 // reported reads what a node says of a migration.

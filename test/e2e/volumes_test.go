@@ -22,7 +22,7 @@ func at(t *testing.T, node string, args ...string) output {
 // moves runs a migration with flags and returns what became of the volumes, by name.
 func (c *container) moves(flags ...string) map[string]migration.VolumeMoved {
 	c.t.Helper()
-	args := append([]string{"migrate", c.name, c.other(), "--json", "--wait"}, flags...)
+	args := append([]string{"migrate", c.name, c.other(), "--json", "--wait", "--mode", "cold"}, flags...)
 	var report migration.Report
 	if err := json.Unmarshal([]byte(must(c.t, c.node, args...)), &report); err != nil || report.Result != migration.Moved {
 		c.t.Fatalf("report: %v: %+v", err, report)

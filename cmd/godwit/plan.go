@@ -1,0 +1,193 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
+)
+
+// demandFlags are what a user wants of a migration whose mode is chosen.
+type demandFlags struct {
+	deadline   time.Duration
+	bytes      *parsed[int64]
+	noPostCopy bool
+}
+
+func newDemandFlags() *demandFlags { return &demandFlags{bytes: newSizeFlag()} }
+
+func (d *demandFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.DurationVar(&d.deadline, "deadline", 0, "mode auto: it has to run at the other node by then (default: whenever it does)")
+	flags.Var(d.bytes, "max-bytes", "mode auto: send at most so much, such as 500m (default: what it takes)")
+	flags.BoolVar(&d.noPostCopy, "no-post-copy", false, "mode auto: its state is never to be on two nodes")
+}
+
+func (d *demandFlags) fill(request *api.MigrateRequest) {
+	request.DeadlineSeconds, request.MaxBytes, request.NoPostCopy = d.deadline.Seconds(), d.bytes.value, d.noPostCopy
+}
+
+const planLong = `Plan measures a container and the link to another node, and predicts what a migration would cost in each mode. Nothing is moved.
+
+  DOWNTIME      the container's processes do not run
+  CLIENT WAITS  what a client sees: until the container runs again, and its packet and the answer have come
+  HANDOFF       from the request until it runs at the other node
+  TOTAL         until the node where it was has nothing left of it
+  SENT          bytes on the link, and of these those in the freeze
+  CPU           seconds of processor time, at the one node and at the other
+  SPLIT         its state is on two nodes
+  PAGES WAIT    its threads wait for pages after the handover, all threads together: at least, if it reads more than it writes
+
+Each is told as it is expected, with the interval that should hold nine of ten. Mode auto, the default of migrate, would take the
+mode that is marked: see "godwit migrate --help" for how it chooses, and for the flags.`
+
+func newPlanCommand() *cobra.Command {
+	request := &api.MigrateRequest{Mode: string(migration.Auto), Forecast: true}
+	demands := newDemandFlags()
+	var asJSON bool
+	var downtime, measure time.Duration
+	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
+	cmd := &cobra.Command{
+		Use:   "plan CONTAINER NODE",
+		Short: "Predict what a migration would cost in each mode, and which is the best",
+		Long:  planLong,
+		Example: `  godwit plan web b
+  godwit plan web b --measure 10s         # watch longer what it writes
+  godwit plan web b --deadline 20s --no-post-copy
+  godwit plan web b --bandwidth-limit 20mbit --json | jq '.predictions[] | [.mode, .downtime_seconds.expected]'`,
+		Args: usageArgs(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Container, request.Node = args[0], args[1]
+			request.DowntimeTargetSeconds, request.WatchSeconds = downtime.Seconds(), measure.Seconds()
+			request.BandwidthLimitBitsPerSecond = float64(limit.value)
+			demands.fill(request)
+			if err := checkDowntime(cmd, downtime); err != nil {
+				return err
+			}
+			return withAgent(cmd, func(agent api.AgentClient) error { return showPlan(cmd, agent, request, asJSON) })
+		},
+	}
+	flags := cmd.Flags()
+	demands.add(cmd)
+	addRoundFlags(cmd, &downtime, &request.MaxRounds, &request.OnNoConvergence, limit)
+	flags.DurationVar(&measure, "measure", 0, "watch for so long what it writes, and measure the link (default: what is not known, and for a second at most)")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func showPlan(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateRequest, asJSON bool) error {
+	reply, err := agent.Plan(cmd.Context(), request)
+	if err != nil {
+		return err
+	}
+	var p predict.Plan
+	if err := json.Unmarshal(reply.PlanJson, &p); err != nil {
+		return fmt.Errorf("answer of the agent: %w", err)
+	}
+	if asJSON {
+		err = printRawJSON(cmd.OutOrStdout(), reply.PlanJson)
+	} else {
+		err = printForecast(cmd.OutOrStdout(), p)
+	}
+	if err == nil && !p.Possible {
+		return &codedError{code: exitError}
+	}
+	return err
+}
+
+// printForecast tells a person what a migration would cost.
+func printForecast(w io.Writer, p predict.Plan) error {
+	verdict := "mode " + string(p.Choice.Mode)
+	if !p.Possible {
+		verdict = "would be refused"
+	}
+	fmt.Fprintf(w, "%s: %s -> %s: %s\n", p.Container, p.Source, p.Target, verdict)
+	printProblems(w, p.Problems)
+	printLink(w, p.Link)
+	m := p.Measured
+	fmt.Fprintf(w, "  memory  %s, written within", formatBytes(m.PrivateBytes+m.SharedBytes))
+	for _, point := range m.Curve {
+		fmt.Fprintf(w, "  %gs: %s", point.Seconds, formatBytes(int64(point.Bytes)))
+	}
+	fmt.Fprintf(w, "\n  files   %s, layers %d that %s has not\n\n", formatBytes(m.FileTreeBytes), len(p.MissingLayers), p.Target)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\tMODE\tDOWNTIME\tCLIENT WAITS\tHANDOFF\tTOTAL\tSENT (FROZEN)\tCPU\tSPLIT\tPAGES WAIT")
+	for _, one := range p.Predictions {
+		printPrediction(table, one, one.Mode == p.Choice.Mode)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	printReasons(w, p)
+	return nil
+}
+
+func printLink(w io.Writer, l predict.Link) {
+	fmt.Fprintf(w, "  link    %s, round trip %s", formatBits(l.BandwidthBitsPerSecond), formatSeconds(l.RTTSeconds))
+	if l.JitterSeconds > 0 {
+		fmt.Fprintf(w, " ± %s", formatSeconds(l.JitterSeconds))
+	}
+	if l.BackBitsPerSecond > 0 {
+		fmt.Fprintf(w, ", back %s", formatBits(l.BackBitsPerSecond))
+	}
+	if l.Loss > 0 {
+		fmt.Fprintf(w, ", %.2g %% sent again", l.Loss*100)
+	}
+	fmt.Fprintln(w)
+}
+
+func printPrediction(w io.Writer, p predict.Prediction, chosen bool) {
+	mark := " "
+	if chosen {
+		mark = "*"
+	}
+	if !p.Possible {
+		fmt.Fprintf(w, "%s\t%s\tnot possible: %s\n", mark, p.Mode, p.Why)
+		return
+	}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s (%s)\t%s, %s\t%s\t%s\n", mark, p.Mode, between(p.Downtime), between(p.Interruption),
+		between(p.Handoff), between(p.Total), formatBytes(int64(p.Bytes.Expected)), formatBytes(int64(p.FrozenBytes.Expected)),
+		predict.Seconds(p.SourceCPU.Expected), predict.Seconds(p.TargetCPU.Expected), orNone(p.Split), orNone(p.Waiting))
+}
+
+// between is an expectation and its interval.
+func between(i predict.Interval) string {
+	return fmt.Sprintf("%s (%s-%s)", predict.Seconds(i.Expected), predict.Seconds(i.Low), predict.Seconds(i.High))
+}
+
+func orNone(i predict.Interval) string {
+	if i.High == 0 {
+		return "-"
+	}
+	return predict.Seconds(i.Expected)
+}
+
+// printReasons tells why, and what would be better.
+func printReasons(w io.Writer, p predict.Plan) {
+	for _, why := range p.Choice.Why[:min(1, len(p.Choice.Why))] {
+		fmt.Fprintf(w, "\n  %s\n", why)
+	}
+	for _, unmet := range p.Choice.Unmet {
+		fmt.Fprintf(w, "  not to be had: %s\n", unmet)
+	}
+	for _, one := range p.Predictions {
+		if one.Mode == p.Choice.Mode {
+			fmt.Fprintf(w, "  it would use %d rounds, codec %s, %d connections", one.Use.Rounds, one.Use.Codec, one.Use.Streams)
+			if one.Use.CPUs > 0 {
+				fmt.Fprintf(w, ", and slow it down to %.2f processors", one.Use.CPUs)
+			}
+			fmt.Fprintf(w, "\n  risk: %s\n", one.Risk)
+		}
+	}
+	for _, better := range p.Better {
+		fmt.Fprintf(w, "  better: %s\n", better)
+	}
+}

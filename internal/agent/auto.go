@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
+)
+
+// handover is how long it takes from the end of the rounds until the container runs at the target, but for its downtime: what is
+// prepared takes a tenth of a second and some round trips, and opening the connections for pages that follow takes some.
+func handover(link migration.LinkSeen) time.Duration {
+	const work, roundTrips = 150 * time.Millisecond, 12
+	return work + seconds(roundTrips*link.RTTSeconds)
+}
+
+// bound has the rounds end in time, and before more was sent than may be.
+func (a *autoMode) bound(policy *memory.Policy, history []memory.RoundStats, sent uint64, began time.Time, link migration.LinkSeen) {
+	if a == nil {
+		return
+	}
+	if a.demands.Deadline > 0 {
+		left := a.demands.Deadline - began.Sub(a.began) - handover(link)
+		if left = max(left, 1); policy.Timeout == 0 || left < policy.Timeout {
+			policy.Timeout = left
+		}
+	}
+	last := history[len(history)-1]
+	if most := uint64(a.demands.MaxBytes); most > 0 && sent+2*last.SentBytes > most { // the next round, and what is left then
+		policy.MaxRounds = len(history)
+	}
+}
+
+// instead says what to do with rounds that do not converge, when the user has not.
+func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, frozen time.Duration, target time.Duration) (migration.NoConvergence, string) {
+	if a == nil || chosen != migration.StopAndCopy {
+		return chosen, ""
+	}
+	now, then := predict.Seconds(d.ExpectedDowntime.Seconds()), predict.Seconds(frozen.Seconds())
+	switch {
+	case a.demands.NoPostCopy:
+		return chosen, fmt.Sprintf("auto: a freeze of %s is expected, and of %s if memory followed, which must not be", now, then)
+	case predict.ClearlyBetter(d.ExpectedDowntime.Seconds(), frozen.Seconds(), target.Seconds()):
+		return migration.TurnHybrid, fmt.Sprintf("auto: the rest follows, because that is clearly better: a freeze of %s is expected, and of %s if all is sent before", then, now)
+	}
+	return chosen, fmt.Sprintf("auto: a freeze of %s is expected, and of %s if memory followed: not enough to have its state on two nodes", now, then)
+}
+
+// hurry hands the container over when the time is over, also in the middle of a round. It returns what ends that.
+func (s *source) hurry() (done func()) {
+	if s.auto == nil || s.auto.demands.Deadline == 0 || s.auto.demands.NoPostCopy {
+		return func() {}
+	}
+	left := s.auto.demands.Deadline - time.Since(s.auto.began) - handover(s.move.tracker.linkSeen())
+	timer := time.AfterFunc(max(left, 0), func() {
+		_ = s.turn.ask(fmt.Sprintf("auto: it has to run there within %s", s.auto.demands.Deadline)) // or the rounds are just over
+	})
+	return func() { timer.Stop() }
+}

@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// demandsOf is what a user wants of a migration whose mode is chosen.
+func demandsOf(request *api.MigrateRequest, settings migration.Settings) (predict.Demands, error) {
+	demands := predict.Demands{
+		Settings: settings, Deadline: seconds(request.DeadlineSeconds), MaxBytes: request.MaxBytes, NoPostCopy: request.NoPostCopy,
+	}
+	// Who says what to do with rounds that do not converge does not want anything else to be done.
+	named := request.OnNoConvergence != "" && settings.OnNoConvergence != migration.TurnHybrid
+	demands.NoPostCopy = demands.NoPostCopy || named && request.Mode == string(migration.Auto)
+	switch auto := request.Mode == string(migration.Auto); {
+	case !auto && (demands.Deadline != 0 || demands.MaxBytes != 0 || demands.NoPostCopy):
+		return demands, fmt.Errorf("%w: a deadline, a most of bytes, or no post-copy, are for mode %s, which chooses by them", errInvalid, migration.Auto)
+	case demands.Deadline < 0 || demands.MaxBytes < 0:
+		return demands, fmt.Errorf("%w: a deadline and a most of bytes must not be negative", errInvalid)
+	case demands.NoPostCopy && settings.OnNoConvergence == migration.TurnHybrid:
+		return demands, fmt.Errorf("%w: its state is never to be on two nodes, and is to be when rounds do not converge: choose one", errInvalid)
+	case demands.MaxBytes > 0 && demands.MaxBytes < leastMaxBytes:
+		return demands, fmt.Errorf("%w: at most %d bytes: nothing can be moved with less than %d", errInvalid, demands.MaxBytes, int64(leastMaxBytes))
+	}
+	return demands, nil
+}
+
+// leastMaxBytes is what the state of the smallest container takes.
+const leastMaxBytes = 16 << 10
+
+// autoMode is what a migration goes by whose mode was chosen here.
+type autoMode struct {
+	demands predict.Demands
+	began   time.Time
+	took    time.Duration // to choose
+	choice  predict.Choice
+}
+
+const (
+	// autoAge is how old what was measured of a container may be for a choice.
+	autoAge = time.Minute
+	// A container is watched for a share of the time that its memory takes, before a mode is chosen: not so long that it matters.
+	watchShare    = 10
+	shortestWatch = 100 * time.Millisecond
+	longestWatch  = time.Second
+	// What nobody has measured can be anything between these.
+	slowLink, fastLink = 4e6, 2e9 // bits per second
+)
+
+// chooseMode chooses how to move a container. What is not known is measured only if the choice depends on it.
+func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, node identity.Node, demands predict.Demands) (*autoMode, error) {
+	auto := &autoMode{demands: demands, began: time.Now()}
+	in, err := a.input(ctx, definition, node, demands)
+	if err != nil {
+		return nil, err
+	}
+	if in.Link.BandwidthBitsPerSecond == 0 && !sure(variedLink(in)) {
+		if err := a.measure(ctx, node); err != nil {
+			return nil, fmt.Errorf("node %s: %s", node.Name, plain(err)) // it could not be moved there, either
+		}
+		in.Link = a.peers.wayTo(node.Name)
+	}
+	if len(in.Container.Curve) == 0 && !sure(variedWriting(in)) {
+		a.watchFor(ctx, &in, definition, a.watchTime(in))
+	}
+	if auto.choice, err = predict.Choose(predict.All(in), demands); err != nil {
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	}
+	auto.took = time.Since(auto.began)
+	return auto, nil
+}
+
+// input is what a prediction is made from: what is known now, with nothing watched.
+func (a *Agent) input(ctx context.Context, definition engine.Definition, node identity.Node, demands predict.Demands) (predict.Input, error) {
+	in := predict.Input{Link: a.peers.wayTo(node.Name), Demands: demands, Source: a.machine(), Target: a.machine()}
+	container, err := a.engine.Inspect(ctx, definition.ID)
+	if err != nil {
+		return in, err
+	}
+	seen, err := a.seen(ctx, container)
+	if err != nil {
+		return in, err
+	}
+	if time.Since(seen.At) > autoAge {
+		seen.Curve = nil
+	}
+	in.Container = seen.Container
+	in.Source.CompressBytesPerSec = seen.CompressBytesPerSecond
+	in.Container.FileTreeBytes, in.Container.FileTreeEntries, err = a.filesOf(ctx, definition)
+	if g := a.stages.of(definition.ID); g != nil && g.node.Name == node.Name {
+		if told := g.describe(); told.State == migration.StageReady {
+			in.Container.StagedAge = max(time.Since(told.Fresh).Seconds(), shortestWatch.Seconds())
+		}
+	}
+	return in, err
+}
+
+// filesOf is how much there is in the directories that move.
+func (a *Agent) filesOf(ctx context.Context, definition engine.Definition) (bytes, entries int64, err error) {
+	trees, err := a.treesOf(ctx, definition)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, tree := range trees {
+		size, err := treeSize(ctx, tree)
+		if err != nil {
+			return 0, 0, err
+		}
+		bytes, entries = bytes+size.Bytes, entries+size.Entries
+	}
+	return bytes, entries, nil
+}
+
+// machine is this node as predictions take it. The other is taken to be like it.
+func (a *Agent) machine() predict.Machine {
+	return predict.Machine{Cores: a.cores, PageBytesPerSecond: a.speed(), Slowness: a.pastWork.slowness() * crowd(a.cores)}
+}
+
+// watchTime is for how long to watch what a container writes before its mode is chosen.
+func (a *Agent) watchTime(in predict.Input) time.Duration {
+	bits := in.Link.BandwidthBitsPerSecond
+	if bits == 0 {
+		bits = fastLink
+	}
+	first := seconds(float64(in.Container.PrivateBytes+in.Container.SharedBytes) * 8 / bits)
+	return min(max(first/watchShare, shortestWatch), longestWatch)
+}
+
+// watchFor measures what a container writes and holds.
+func (a *Agent) watchFor(ctx context.Context, in *predict.Input, definition engine.Definition, window time.Duration) {
+	for _, w := range predict.Windows() {
+		if seconds(w) <= window || in.Container.Curve.Longest() == 0 {
+			measured := a.samples.measure(ctx, definition, seconds(w), autoAge)
+			if len(measured.Curve) == 0 {
+				return // nobody can tell
+			}
+			files, entries, staged := in.Container.FileTreeBytes, in.Container.FileTreeEntries, in.Container.StagedAge
+			in.Container = measured.Container
+			in.Container.FileTreeBytes, in.Container.FileTreeEntries, in.Container.StagedAge = files, entries, staged
+			in.Source.CompressBytesPerSec = measured.CompressBytesPerSecond
+		}
+	}
+}
+
+// variedLink are an input over links between which the real one is.
+func variedLink(in predict.Input) []predict.Input {
+	slow, fast := in, in
+	slow.Link.BandwidthBitsPerSecond, fast.Link.BandwidthBitsPerSecond = slowLink, fastLink
+	return append(variedWriting(slow), variedWriting(fast)...)
+}
+
+// variedWriting are an input of containers that write nothing, and all that they have all the time.
+func variedWriting(in predict.Input) []predict.Input {
+	if len(in.Container.Curve) > 0 {
+		return []predict.Input{in}
+	}
+	idle, busy := in, in
+	all := float64(in.Container.PrivateBytes + in.Container.SharedBytes)
+	idle.Container.Curve = predict.Curve{{Seconds: 0.1}, {Seconds: 60}}
+	busy.Container.Curve = predict.Curve{{Seconds: 0.1, Bytes: all}, {Seconds: 60, Bytes: all}}
+	return []predict.Input{idle, busy}
+}
+
+// sure tells whether the choice is the same for all of these.
+func sure(inputs []predict.Input) bool {
+	var first migration.Mode
+	for i, in := range inputs {
+		choice, err := predict.Choose(predict.All(in), in.Demands)
+		if err != nil || i > 0 && choice.Mode != first {
+			return false
+		}
+		first = choice.Mode
+	}
+	return true
+}
+
+// forecast fills in a plan what each mode would cost. What is not known is measured: a plan may take longer than a choice.
+func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition engine.Definition, node identity.Node, demands predict.Demands,
+	window time.Duration, layers int64) error {
+	in, err := a.input(ctx, definition, node, demands)
+	if err != nil {
+		return err
+	}
+	if in.Link.BandwidthBitsPerSecond == 0 || window > 0 {
+		if err := a.measure(ctx, node); err != nil {
+			return err
+		}
+		in.Link = a.peers.wayTo(node.Name)
+	}
+	if window == 0 {
+		window = a.watchTime(in)
+	}
+	if len(in.Container.Curve) == 0 || in.Container.Curve.Longest() < window.Seconds() {
+		a.watchFor(ctx, &in, definition, window)
+	}
+	in.Container.MissingLayerBytes = layers
+	for _, problem := range plan.Problems {
+		in.Container.CheckpointImpossible = problem.What + ": " + problem.Why
+	}
+	if problems, err := a.engine.ExamineAnew(ctx, definition.ID); err == nil && len(problems) > 0 {
+		in.Container.RestartImpossible = problems[0].What + ": " + problems[0].Why
+	}
+	plan.Link = in.Link
+	plan.Measured, _ = a.samples.known(definition.ID, 0, keepSamples)
+	plan.Measured.Name, plan.Measured.ID, plan.Measured.Node, plan.Measured.Container = definition.Name, definition.ID, a.self.Name, in.Container
+	plan.Predictions = predict.All(in)
+	choice, err := predict.Choose(plan.Predictions, demands)
+	if err != nil {
+		plan.Choice.Unmet = []string{err.Error()}
+		return nil //nolint:nilerr // that no mode will do is an answer
+	}
+	plan.Choice = choice
+	if plan.Mode == migration.Auto {
+		plan.Mode = choice.Mode
+	}
+	plan.Better = predict.Better(in, predict.Of(in, choice.Mode))
+	return nil
+}

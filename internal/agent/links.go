@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+const (
+	// probeFirst is when a link is measured of which nothing is known: not at once, because there may be a migration that does.
+	probeFirst = 15 * time.Second
+	// probeEvery is after how long a link is measured again that nobody has used; probePerPeer is the least for each node, so that
+	// many nodes together do not take more of anybody's link. A probe sends 512 KiB at most, and for 300 ms or eight round trips.
+	probeEvery   = 10 * time.Minute
+	probePerPeer = time.Minute
+)
+
+// probeLinks measures the links of which nothing is known, or nothing new, one after the other, and none while a migration of
+// this node is under way.
+func (a *Agent) probeLinks(ctx context.Context) {
+	for waitUntil(ctx, time.Now().Add(probeFirst)) == nil {
+		others := a.peers.others()
+		every := max(probeEvery, time.Duration(len(others))*probePerPeer)
+		for _, node := range others {
+			if a.moves.busy() || !a.peers.wantsProbe(node.Name, every) {
+				continue
+			}
+			if err := a.measure(ctx, node); err != nil {
+				a.log.Debug("link not measured", "node", node.Name, "error", err)
+			}
+		}
+	}
+}
+
+// wantsProbe tells whether the link to a node that answers was not measured for so long, and notes that it is tried now.
+func (p *peers) wantsProbe(name string, every time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known[name]
+	if known == nil || !known.reachable || time.Since(known.probed) < every || known.bandwidth > 0 && time.Since(known.seen) < every {
+		return false
+	}
+	known.probed = time.Now()
+	return true
+}
+
+// noteTransport keeps what the kernel says that had to be sent again. Half of what is told is about the last transfer.
+func (p *peers) noteTransport(name string, t stream.Transport) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known[name]
+	if known == nil || t.SentBytes < leastForLoss {
+		return
+	}
+	known.sent, known.resent = known.sent/2+float64(t.SentBytes), known.resent/2+float64(t.ResentBytes)
+}
+
+// leastForLoss is what has to be sent to tell anything about loss.
+const leastForLoss = 64 << 10
+
+// wayTo is what is known of the way to a node.
+func (p *peers) wayTo(name string) predict.Link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known[name]
+	if known == nil {
+		return predict.Link{}
+	}
+	link := predict.Link{
+		RTTSeconds: known.rtt.Seconds(), JitterSeconds: known.jitter.Seconds(), BandwidthBitsPerSecond: known.bandwidth,
+		BackBitsPerSecond: known.back, Loss: known.loss(),
+	}
+	if !known.seen.IsZero() {
+		link.Seen = time.Since(known.seen).Seconds()
+	}
+	return link
+}
+
+// mostBandwidths is how many measurements the bandwidth is the median of: one that a busy machine has spoilt does not count, and
+// two that agree about a link that has changed do.
+const mostBandwidths = 3
+
+// noteBandwidth takes a measurement. Of those that are old nothing is left.
+func (p *peer) noteBandwidth(bitsPerSecond float64, at time.Time) {
+	if at.Sub(p.seen) > probeEvery {
+		p.latest = nil
+	}
+	p.latest = append(p.latest, bitsPerSecond)
+	p.latest = p.latest[max(0, len(p.latest)-mostBandwidths):]
+	sorted := slices.Sorted(slices.Values(p.latest))
+	p.bandwidth, p.seen = sorted[(len(sorted)-1)/2], at
+}
+
+func (p *peer) loss() float64 {
+	if p.sent == 0 {
+		return 0
+	}
+	return p.resent / p.sent
+}
+
+// noteJitter follows how much a round trip differs from the one before (RFC 3550, 6.4.1).
+func (p *peer) noteJitter(rtt time.Duration) {
+	if p.last > 0 {
+		p.jitter += ((rtt - p.last).Abs() - p.jitter) / 16
+	}
+	p.last = rtt
+}
+
+// noteBack keeps what another node says about the link from there. It is only told, and never more than any link is.
+func (p *peers) noteBack(name string, bitsPerSecond float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[name]; known != nil && bitsPerSecond > 0 && bitsPerSecond <= migration.MaxBandwidthLimit {
+		known.back = bitsPerSecond
+	}
+}

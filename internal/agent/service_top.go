@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/predict"
+)
+
+const (
+	// topAge is how old what Top tells may be.
+	topAge = 5 * time.Second
+	// mostWindow bounds for how long anybody waits for a window of the dirtying curve.
+	mostWindow = time.Minute
+)
+
+// Top measures the containers that run.
+func (s *localService) Top(ctx context.Context, request *api.TopRequest) (*api.TopReply, error) {
+	containers, err := s.agent.running(ctx, request.Container)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	window := min(max(seconds(request.WindowSeconds), seconds(predict.Windows()[0])), mostWindow)
+	measured := make([]predict.Measured, len(containers))
+	var all sync.WaitGroup
+	for i, container := range containers {
+		all.Go(func() {
+			s.agent.samples.watch(container.Definition) // who looks again and again is told what is new
+			measured[i] = s.agent.measured(ctx, container, window, topAge)
+		})
+	}
+	all.Wait()
+	reply := &api.TopReply{}
+	for _, one := range measured {
+		document, err := json.Marshal(one)
+		if err != nil {
+			return nil, wireError(err)
+		}
+		reply.MeasuredJson = append(reply.MeasuredJson, document)
+	}
+	return reply, nil
+}
+
+// running are the containers that run, or the one that is named.
+func (a *Agent) running(ctx context.Context, reference string) ([]engine.Container, error) {
+	if reference != "" {
+		container, err := a.inspect(ctx, reference)
+		return []engine.Container{container}, err
+	}
+	all, err := a.engine.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var running []engine.Container
+	for _, container := range all {
+		if container.State == engine.Running {
+			running = append(running, container)
+		}
+	}
+	return running, nil
+}
+
+// seen is what is known of a container without watching it: nothing is done in its processes. What it writes is known if it was
+// measured not long ago.
+func (a *Agent) seen(ctx context.Context, container engine.Container) (predict.Measured, error) {
+	known, _ := a.samples.known(container.Definition.ID, 0, keepSamples)
+	known.Name, known.ID, known.Node = container.Definition.Name, container.Definition.ID, a.self.Name
+	g := &gauge{agent: a, definition: container.Definition, now: known}
+	err := g.look(ctx)
+	return g.now, err
+}
+
+// measured is what is known of a container. One that does not run, or is being moved, is not measured now.
+func (a *Agent) measured(ctx context.Context, container engine.Container, window, age time.Duration) predict.Measured {
+	definition := container.Definition
+	if container.State == engine.Running && a.moves.of(definition.ID) == nil {
+		measured := a.samples.measure(ctx, definition, window, age)
+		if measured.ID != "" {
+			return measured
+		}
+	}
+	known, _ := a.samples.known(definition.ID, 0, keepSamples)
+	known.Name, known.ID, known.Node, known.State = definition.Name, definition.ID, a.self.Name, string(container.State)
+	if move := a.moves.of(definition.ID); move != nil {
+		known.State = "being moved"
+	}
+	return known
+}
