@@ -91,7 +91,7 @@ demo: setup ## two nodes, a link, a Redis that moves while a client counts; leav
 	build/godwit demo --json build/demo.json
 
 .PHONY: bench
-bench: bench-rounds bench-switchover bench-postcopy bench-files ## all benchmarks
+bench: bench-rounds bench-switchover bench-postcopy bench-files bench-predict ## all benchmarks
 
 .PHONY: bench-rounds
 bench-rounds: setup ## what the parts of a pre-copy cost; leaves build/bench-rounds.json
@@ -116,6 +116,10 @@ bench-postcopy: setup ## what memory costs that follows its container, beside CR
 .PHONY: bench-files
 bench-files: setup ## how files, volumes and images move, beside rsync and Podman; leaves build/bench-files.json
 	build/godwit bench files --json build/bench-files.json
+
+.PHONY: bench-predict
+bench-predict: setup ## predictions beside what migrations take, and mode auto beside the best mode; leaves build/bench-predict.json
+	build/godwit bench predict --json build/bench-predict.json
 
 .PHONY: bench-files-quick
 bench-files-quick: setup ## the same with much less of everything, in two minutes; leaves build/bench-files-quick.json
