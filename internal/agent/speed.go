@@ -24,6 +24,9 @@ func (nowhere) Push() error       { return nil }
 // cipherBytesPerSecond is how fast one core encrypts (AES-128-GCM with instructions for it, 3 GB/s) and hands over to the kernel.
 const cipherBytesPerSecond = 1.5e9
 
+// leastSpeed is that of a slow board. What is measured as less was measured while the machine was busy.
+const leastSpeed = 0.2e9
+
 // measureSpeed is how many bytes of memory a second one core of this node gets ready to be sent: the best of a few tries, because
 // others use it too. It takes 20 ms.
 func measureSpeed() float64 {
@@ -58,7 +61,7 @@ func measureSpeed() float64 {
 		}
 	}
 	rate := float64(runs*size) / best.Seconds()
-	return 1 / (1/rate + 1/cipherBytesPerSecond)
+	return 1 / (1/max(rate, leastSpeed) + 1/cipherBytesPerSecond)
 }
 
 // pastWork is how much longer dumps and restores took than predict says, the last times.
@@ -70,8 +73,8 @@ type pastWork struct {
 
 // Bounds of what is believed of one migration, and how much it counts.
 const (
-	leastSlowness, mostSlowness = 0.4, 6.0
-	newestCounts                = 0.3
+	leastSlowness, mostSlowness = 0.4, 4.0
+	newestCounts                = 0.2
 )
 
 func (p *pastWork) slowness() float64 {
@@ -96,7 +99,7 @@ func (p *pastWork) learn(took, expected float64) {
 }
 
 // mostCrowd bounds how much longer work is expected to take because others want the processor.
-const mostCrowd = 4.0
+const mostCrowd = 3.0
 
 // crowd is about how much longer short work takes because others want the processor, too. They share it, but who has slept comes
 // first, so it is less than how many there are for each core: its root. What that is wrong by is learned.

@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"math"
 	"time"
 
 	"github.com/godwit/godwit/internal/memory"
@@ -18,7 +19,7 @@ type model struct {
 	bandwidth float64 // bytes per second
 	rtt       float64
 	lean      leaning
-	codec     stream.Choice
+	codec     stream.Codec
 	wire      float64 // bytes on the link for a byte of memory, the first time
 	again     float64 // the same, of pages that the target has as they were
 	perByte   float64 // seconds of the processor for a byte of memory
@@ -55,14 +56,27 @@ func newModel(in Input, lean leaning) *model {
 		bits = min(bits, limit)
 	}
 	m.bandwidth = bits / 8 * carried
-	m.codec = stream.Choose(bits, max(in.Source.Cores, 1))
-	m.wire = m.onWire()
+	m.chooseCodec()
 	m.again = m.wire
 	if in.Container.DeltaRatio > 0 {
 		m.again = min(m.wire, max(in.Container.DeltaRatio, referenceShare))
 	}
-	m.perByte = m.processor()
 	return m
+}
+
+// chooseCodec takes the codec that gets most through: data connections begin with a guess, and soon change to what does
+// (stream.Session.Adapt). Between those that are as good it is the cheaper one.
+func (m *model) chooseCodec() {
+	least := math.Inf(1)
+	for codec := stream.None; codec <= stream.ZstdBetter; codec++ {
+		try := *m
+		try.codec = codec
+		wire, perByte := try.onWire(), try.processor()
+		if seconds := max(wire/m.bandwidth, perByte); seconds < 0.98*least {
+			least = seconds
+			m.codec, m.wire, m.perByte = codec, wire, perByte
+		}
+	}
 }
 
 const (
@@ -78,6 +92,9 @@ const (
 func (m *model) onWire() float64 {
 	c := m.in.Container
 	if c.SampledPages == 0 {
+		if m.codec == stream.None {
+			return 1
+		}
 		return min(1, usualContent*m.lean.content)
 	}
 	rest := max(0, 1-c.ZeroShare-c.DuplicateShare)
@@ -91,11 +108,11 @@ const usualContent = 0.5
 // codecRatio is what the codec leaves of content of which zstd's fastest level leaves ratio.
 func (m *model) codecRatio(ratio float64) float64 {
 	switch {
-	case m.codec.Codec == stream.None, ratio > 15.0/16: // what cannot be compressed is sent as it is
+	case m.codec == stream.None, ratio > 15.0/16: // what cannot be compressed is sent as it is
 		return 1
-	case m.codec.Codec == stream.S2:
+	case m.codec == stream.S2:
 		return min(1, ratio*1.15) // of the half-compressible memory of package stream: 0.60 beside 0.52
-	case m.codec.Codec >= stream.ZstdDefault:
+	case m.codec >= stream.ZstdDefault:
 		return ratio * 0.95
 	}
 	return ratio
@@ -109,16 +126,19 @@ func (m *model) processor() float64 {
 		speed = 1e9
 	}
 	seconds := 1 / speed
-	if rest := 1 - m.in.Container.ZeroShare - m.in.Container.DuplicateShare; m.codec.Codec != stream.None && m.in.Container.Ratio < 15.0/16 {
+	if rest := 1 - m.in.Container.ZeroShare - m.in.Container.DuplicateShare; m.codec != stream.None && m.in.Container.Ratio < 15.0/16 {
 		compress := source.CompressBytesPerSec
 		if compress <= 0 {
-			compress = 0.5e9
+			compress = usualCompress
 		}
 		workers := float64(min(max(source.Cores/2, 1), 4))
-		seconds = max(seconds, max(rest, 0)/(compress*codecSpeed(m.codec.Codec)*workers))
+		seconds = max(seconds, max(rest, 0)/(compress*codecSpeed(m.codec)*workers))
 	}
-	return seconds * m.slowness()
+	return seconds * m.lean.costs
 }
+
+// usualCompress is the speed of zstd's fastest level in the table of package stream.
+const usualCompress = 0.5e9
 
 // codecSpeed is how much faster a codec is than zstd's fastest level, by the table in package stream.
 func codecSpeed(codec stream.Codec) float64 {

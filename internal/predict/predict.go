@@ -74,7 +74,7 @@ func Of(in Input, mode migration.Mode) Prediction {
 	p.Waiting = interval(func(o outcome) float64 { return o.waiting })
 	p.Waiting.Low, p.Waiting.High = p.Waiting.Low/3, min(p.Waiting.High*4, p.Split.High*float64(max(1, in.Container.Threads)))
 	p.Waiting.High = max(p.Waiting.High, p.Waiting.Expected)
-	p.Use = Use{Rounds: middle.rounds, Codec: expected.codec.Codec.String(), Streams: streams(in), CPUs: middle.cpus}
+	p.Use = Use{Rounds: middle.rounds, Codec: expected.codec.String(), Streams: streams(in), CPUs: middle.cpus}
 	p.Risk = risk(p)
 	if why := impossible(in, mode); why != "" {
 		p.Possible, p.Why = false, why
