@@ -24,9 +24,6 @@ const (
 	unnoticed              = 0.030 // seconds
 )
 
-// wayAuto is mode auto.
-const wayAuto = "godwit auto"
-
 // What is asked of predictions and choices.
 const (
 	medianError, mostError = 0.2, 0.5
