@@ -64,8 +64,14 @@ func (c *Client) Teach(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(c.album) < fewest {
+		return fmt.Errorf("of %d people the server can tell only %d from the others", len(people()), len(c.album))
+	}
 	return nil
 }
+
+// fewest is how many people there must be pictures of.
+const fewest = 4
 
 // tries is how many pictures are taken of somebody until one is good enough.
 const tries = 5
@@ -88,17 +94,21 @@ func (c *Client) learn(who person, chance *rand.Rand) error {
 	return fmt.Errorf("no face is found in pictures of %s", who.name)
 }
 
-// portray takes a picture of a person of which the server knows whose it is: it must know that ever after.
+// portray takes a picture of a person of which the server knows whose it is: it must know that ever after. Somebody whom it takes
+// for another one, picture after picture, is asked about no more.
 func (c *Client) portray(who person, chance *rand.Rand) error {
-	var err error
 	for range tries {
 		one := shot{who.name, photograph(who, chance)}
-		if err = c.recognise(one); err == nil {
+		name, err := c.name(one)
+		if err != nil {
+			return err
+		}
+		if name == one.name {
 			c.album = append(c.album, one)
 			return nil
 		}
 	}
-	return err
+	return nil
 }
 
 func (c *Client) ask(line string, jpeg []byte) (string, error) {
@@ -134,14 +144,18 @@ func (c *Client) Start(ctx context.Context, perSecond int) {
 }
 
 func (c *Client) recognise(s shot) error {
+	name, err := c.name(s)
+	if err == nil && name != s.name {
+		err = fmt.Errorf("the face of %s was taken for %q", s.name, name)
+	}
+	return err
+}
+
+// name asks whose face is in a picture.
+func (c *Client) name(s shot) (string, error) {
 	answer, err := c.ask(fmt.Sprintf("WHO %d\n", len(s.jpeg)), s.jpeg)
-	if err != nil {
-		return err
-	}
-	if name, _, _ := strings.Cut(answer, " "); name != s.name {
-		return fmt.Errorf("the face of %s was taken for %q", s.name, answer)
-	}
-	return nil
+	name, _, _ := strings.Cut(answer, " ")
+	return name, err
 }
 
 func (c *Client) fail(ctx context.Context, err error) {
