@@ -87,9 +87,9 @@ type Costs struct {
 	Kill                                             float64 // for a byte of memory, when the source's copy goes
 }
 
-// DefaultCosts are the costs on the project's virtual machine with two cores of an AMD EPYC and Linux 6.18, CRIU 4.1: medians of
-// "godwit bench predict" and, for a byte, the differences between containers of 64 MiB and 4 GiB of "bench switchover" and "bench
-// postcopy". What differs on another machine is learned: Machine.Slowness.
+// DefaultCosts are the costs on a virtual machine with two cores of an AMD EPYC and Linux 6.18, CRIU 4.1. They are rough: read off
+// few runs of "godwit bench predict" beside other work and, for a byte, off the differences between containers of 64 MiB and 4 GiB
+// in "bench switchover" and "bench postcopy". What differs on another machine is learned: Machine.Slowness.
 func DefaultCosts() Costs {
 	return Costs{
 		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Settle: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
