@@ -91,7 +91,7 @@ func TestResumeRefuses(t *testing.T) {
 	}{
 		"version":      {func(r *Record) { r.Version = 2 }, "format 2"},
 		"side":         {func(r *Record) { r.Spec.Side = "middle" }, `side "middle"`},
-		"mode":         {func(r *Record) { r.Spec.Mode = Auto }, "auto is not available"},
+		"mode":         {func(r *Record) { r.Spec.Mode = Auto }, "mode auto is for a request"},
 		"id":           {func(r *Record) { r.Spec.ID = "../../etc" }, "migration id"},
 		"state":        {func(r *Record) { r.State = Running }, `state "running"`},
 		"unknown step": {func(r *Record) { r.Begun = []StepName{"fly"} }, `step "fly"`},

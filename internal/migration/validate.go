@@ -70,7 +70,10 @@ func (s Spec) check() error {
 	if s.Side != Source && s.Side != Target {
 		errs = append(errs, fmt.Errorf("side %q: must be source or target", bounded(string(s.Side), maxName)))
 	}
-	_, err := ParseMode(string(s.Mode))
+	mode, err := ParseMode(string(s.Mode))
+	if err == nil && !mode.Available() {
+		err = fmt.Errorf("mode %s is for a request: a migration has the mode that was chosen", mode)
+	}
 	errs = append(errs, err, CheckID(s.ID), CheckContainerID(s.Container), CheckName(s.Name),
 		CheckNode(s.Source), CheckNode(s.Target), CheckRoute(s.Source, s.Target))
 	return errors.Join(errs...)
