@@ -18,6 +18,7 @@ packages=(
   sshfs openssh-sftp-server # storage that both nodes mount, in tests
   rsync          # benchmark: checkpoint, copy, restore by hand
   podman netavark conmon # benchmark: the way of Podman
+  iptables       # benchmark: the CRIU that Podman starts locks connections by it
   e2fsprogs      # benchmark: an empty file system for each run
   openssh-client openssh-server # benchmark: rsync and podman by way of ssh
   patchelf       # gives CRIU its own loader and libraries (install-criu.sh)
