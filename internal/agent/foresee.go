@@ -89,8 +89,8 @@ func (a *Agent) input(ctx context.Context, definition engine.Definition, node id
 	if err != nil {
 		return in, err
 	}
-	if time.Since(seen.At) > autoAge {
-		seen.Curve = nil
+	if _, fresh := a.samples.known(definition.ID, 0, autoAge); !fresh {
+		seen.Curve = nil // of then; all else was just looked at
 	}
 	in.Container = seen.Container
 	in.Source.CompressBytesPerSec = seen.CompressBytesPerSecond

@@ -28,6 +28,7 @@ type watching struct {
 	done   chan struct{} // closed when nothing of it is left
 	until  time.Time     // somebody wants to know until then
 	news   chan struct{} // closed when there is something new
+	failed bool          // it has ended because the container cannot be measured
 }
 
 const (
@@ -57,8 +58,8 @@ func (s *samples) measure(ctx context.Context, definition engine.Definition, win
 		if is {
 			return known
 		}
-		news := s.watch(definition)
-		if news == nil {
+		w, news := s.watch(definition)
+		if w == nil {
 			return known
 		}
 		age = max(age, window+watchOn) // what has come since it was asked for is new
@@ -67,26 +68,37 @@ func (s *samples) measure(ctx context.Context, definition engine.Definition, win
 		case <-ctx.Done():
 			return known
 		}
+		if s.gaveUp(w) {
+			known, _ = s.known(definition.ID, window, age)
+			return known
+		}
 	}
 }
 
+// gaveUp tells whether a container could not be measured: it has ended, for example.
+func (s *samples) gaveUp(w *watching) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return w.failed
+}
+
 // watch has a container measured for a while, and returns what is closed when there is something new; nil: it cannot be.
-func (s *samples) watch(definition engine.Definition) <-chan struct{} {
+func (s *samples) watch(definition engine.Definition) (*watching, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until := time.Now().Add(watchOn)
 	if w := s.live[definition.ID]; w != nil {
 		w.until = until
-		return w.news
+		return w, w.news
 	}
 	if s.over || s.agent.moves.of(definition.ID) != nil {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithCancel(s.agent.ctx)
 	w := &watching{cancel: cancel, done: make(chan struct{}), until: until, news: make(chan struct{})}
 	s.live[definition.ID] = w
 	go s.run(ctx, w, definition)
-	return w.news
+	return w, w.news
 }
 
 // run measures a container until nobody wants to know any more.
@@ -97,11 +109,13 @@ func (s *samples) run(ctx context.Context, w *watching, definition engine.Defini
 		defer s.mu.Unlock()
 		return time.Now().Before(w.until)
 	}}
-	if err := g.run(ctx); err != nil && ctx.Err() == nil {
+	err := g.run(ctx)
+	if err != nil && ctx.Err() == nil {
 		s.agent.log.Info("container not measured", "container", definition.Name, "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	w.failed = err != nil
 	delete(s.live, definition.ID)
 	close(w.news)
 	close(w.done)
