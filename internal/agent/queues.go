@@ -4,21 +4,29 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/migration"
 )
 
 // roomEvery is how long a connection may stand still that needs room; its peer then repeats itself more and more seldom.
 const roomEvery = 200 * time.Millisecond
 
+// roomPatience is how long queues are looked at: what a restore has packed too densely has been read by then, or its peer is gone.
+const roomPatience = 5 * time.Minute
+
 // giveRoom gives room to connections of a container that has just been restored, for as long as one may need it.
 func (a *Agent) giveRoom(id string) {
-	relief := criu.NewRelief()
-	for tight := 1; tight > 0; {
+	relief, told := criu.NewRelief(), false
+	for began := time.Now(); time.Since(began) < roomPatience; {
 		pids, err := a.engine.Processes(a.ctx, id)
-		if err != nil {
-			return // it has ended, or is elsewhere
+		if err != nil || a.leaves(id) {
+			return // it has ended, or is elsewhere, or soon
 		}
-		if tight, err = relief.Give(pids); err != nil {
+		tight, err := relief.Give(pids)
+		if err != nil && !told {
+			told = true
 			a.log.Warn("connections may stand still whose receive queues are full", "container", id, "error", err)
+		}
+		if tight == 0 && err == nil {
 			return
 		}
 		select {
@@ -27,4 +35,10 @@ func (a *Agent) giveRoom(id string) {
 		case <-time.After(roomEvery):
 		}
 	}
+}
+
+// leaves tells whether a container is being moved away.
+func (a *Agent) leaves(id string) bool {
+	m := a.moves.of(id)
+	return m != nil && m.tracker.spec.Side == migration.Source
 }

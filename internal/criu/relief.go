@@ -92,5 +92,5 @@ func (r *Relief) giveSocket(pidfd *os.File, fd int) (full bool, err error) {
 		return true, err
 	}
 	r.given[status.Ino] = true
-	return true, kernel.SetReceiveLimit(sk, used+used/reliefPart)
+	return true, kernel.SetReceiveLimit(sk, max(used, limit)+max(used/reliefPart, reliefSlack))
 }
