@@ -40,6 +40,8 @@ type keptCopies struct {
 	full func() bool   // the disk has so little room that nothing should be kept
 	log  *slog.Logger
 
+	removing sync.WaitGroup
+
 	mu  sync.Mutex
 	all map[string]*keptCopy // by container
 }
@@ -242,7 +244,8 @@ func (k *keptCopies) end(one *keptCopy) {
 	}
 }
 
-// remove removes a directory. It has another name at once.
+// remove removes a directory. It has another name at once; that nothing of it is left may take long, and nobody waits for that who
+// does not want its room.
 func (k *keptCopies) remove(name string) {
 	doomed := name
 	if !strings.HasPrefix(name, keptDoomed) {
@@ -252,9 +255,11 @@ func (k *keptCopies) remove(name string) {
 			return
 		}
 	}
-	if err := files.RemoveTree(filepath.Join(k.dir, doomed)); err != nil {
-		k.log.Warn("files of a broken migration not removed; the next agent tries again", "error", err)
-	}
+	k.removing.Go(func() {
+		if err := files.RemoveTree(filepath.Join(k.dir, doomed)); err != nil {
+			k.log.Warn("files of a broken migration not removed; the next agent tries again", "error", err)
+		}
+	})
 }
 
 // list is all that nobody uses, the oldest first.
@@ -293,6 +298,7 @@ func (k *keptCopies) yield(container string, bytes int64) {
 			k.log.Info("files of a broken migration given up: their room is wanted", "container", one.Container, "bytes", one.Bytes)
 		}
 	}
+	k.removing.Wait()
 }
 
 // expire removes what has been kept for long enough, and, if the disk is full, the oldest.

@@ -78,6 +78,7 @@ func TestKeptCopiesSurviveTheAgent(t *testing.T) {
 	if len(list) != 2 || list[0].ContainerID != keptID("1") || list[0].Bytes != 5<<20 || list[1].Files != 1 || list[1].Trees[0].Name != "data" {
 		t.Errorf("%+v", list)
 	}
+	k.removing.Wait()
 	if left, err := os.ReadDir(k.dir); err != nil || len(left) != 2 {
 		t.Errorf("%v, %v", left, err)
 	}
