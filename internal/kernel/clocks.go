@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,6 +77,9 @@ func (f *finish) run(ctx context.Context, reading []thread) (time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, finishPatience, errAlwaysReading)
 	defer cancel()
 	for {
+		if ctx.Err() != nil {
+			return time.Time{}, context.Cause(ctx)
+		}
 		if err := f.group.Thaw(); err != nil {
 			return time.Time{}, err
 		}
@@ -262,5 +266,5 @@ func vdsoOf(pid int) (PageRange, error) {
 			return PageRange{Start: m.Start, End: m.End}, nil
 		}
 	}
-	return PageRange{Start: 0, End: 1}, nil // nothing is there
+	return PageRange{Start: math.MaxUint64, End: math.MaxUint64}, nil // nothing is there
 }

@@ -399,11 +399,20 @@ func (t *tracee) lives() bool {
 		case err != nil || got == t.tid && !status.Stopped():
 			return false
 		case got == t.tid:
-			return t.ptrace(unix.PTRACE_DETACH, 0, 0) != nil
+			return t.ptrace(unix.PTRACE_DETACH, 0, deliver(int(status))) != nil
 		default:
 			return true
 		}
 	}
+}
+
+// deliver is the signal at whose delivery a thread has stopped, which it still has to get; 0 if it has stopped for another reason.
+func deliver(status int) uintptr {
+	stop := status >> 8 & 0xff
+	if status>>16 != 0 || stop&^syscallStop == int(unix.SIGTRAP) {
+		return 0
+	}
+	return uintptr(stop)
 }
 
 // restore puts registers and signal mask back. A thread that runs, because its system call does not end or it was

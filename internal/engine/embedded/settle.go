@@ -20,6 +20,8 @@ const (
 	// takePatience is how long a server has to accept connections and to read datagrams while all its packets are held. It
 	// still runs meanwhile; one that is so busy that it takes longer loses them.
 	takePatience = 250 * time.Millisecond
+	// readingPatience is how long threads that read clocks may keep the container from being frozen while all its packets are held.
+	readingPatience = time.Second
 	// withinPatience is how long, after it was in the way of a freeze, what is under way within the container has to come to its
 	// end while only new connections wait: what takes it may itself wait for somebody outside.
 	withinPatience = 500 * time.Millisecond
@@ -71,7 +73,7 @@ func (d *departure) freezeTaken(ctx context.Context) (time.Time, error) {
 		for end.Err() == nil && (d.untaken() || d.underWay().Within > 0) {
 			time.Sleep(time.Millisecond)
 		}
-		at, err := d.group.FreezeToMove(ctx)
+		at, err := d.freezeSoon(ctx)
 		if err != nil {
 			return at, err
 		}
@@ -89,6 +91,21 @@ func (d *departure) freezeTaken(ctx context.Context) (time.Time, error) {
 			return at, engine.ErrUnsettled
 		}
 	}
+}
+
+// freezeSoon freezes the container, or has its packets go on for a while if that takes long.
+func (d *departure) freezeSoon(ctx context.Context) (time.Time, error) {
+	if d.refused >= unsettledTimes {
+		return d.group.FreezeToMove(ctx)
+	}
+	soon, cancel := context.WithTimeout(ctx, readingPatience)
+	defer cancel()
+	at, err := d.group.FreezeToMove(soon)
+	if err != nil && soon.Err() != nil && ctx.Err() == nil {
+		d.refused++
+		return at, engine.ErrUnsettled
+	}
+	return at, err
 }
 
 // underWay looks at what is under way. A process that has ended is noticed by the freeze.
