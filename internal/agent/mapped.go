@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path"
 	"strings"
 
 	"github.com/godwit/godwit/internal/files"
@@ -19,7 +20,7 @@ func (a *Agent) mappedFiles(ctx context.Context, container string) (files.Mapped
 	if err != nil {
 		return files.Mapped{}, err
 	}
-	mapped := files.Mapped{Inodes: map[uint64]bool{}, Paths: map[string]bool{}}
+	mapped := files.Mapped{Inodes: map[uint64]bool{}, Names: map[string]bool{}}
 	for _, pid := range pids {
 		if err := addMapped(&mapped, pid); err != nil {
 			return files.Mapped{}, err
@@ -48,12 +49,13 @@ func addMapped(mapped *files.Mapped, pid int) error {
 	}
 	for _, m := range mappings {
 		if m.Shared && m.File {
-			mapped.Inodes[m.Inode], mapped.Paths[m.Name] = true, true
-			mapped.Paths[strings.ReplaceAll(m.Name, `\012`, "\n")] = true // the kernel writes a line feed so (fs/proc/task_mmu.c)
+			name := path.Base(m.Name)
+			mapped.Inodes[m.Inode], mapped.Names[name] = true, true
+			mapped.Names[strings.ReplaceAll(name, `\012`, "\n")] = true // the kernel writes a line feed so (fs/proc/task_mmu.c)
 		}
 	}
 	for _, f := range direct {
-		mapped.Inodes[f.Inode], mapped.Paths[f.Path] = true, true
+		mapped.Inodes[f.Inode], mapped.Names[path.Base(f.Path)] = true, true
 	}
 	return nil
 }

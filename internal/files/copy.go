@@ -153,7 +153,7 @@ func (c *copier) directory(r *fileReader, job *copyJob) error {
 	now, attrs := stampOf(&d.stat), r.attrs(&d.entry)
 	switch {
 	case d.made:
-		d.known = self{stamp: now, settled: c.source.since.settled(c.tree, &d.stat, job.path, ""), attrs: attrs}
+		d.known = self{stamp: now, settled: c.source.since.settled(c.tree, &d.stat, ""), attrs: attrs}
 	case now.sameBut(&d.known.stamp):
 		d.sends = attrs != d.known.attrs
 		d.known = self{stamp: now, settled: d.quiet, attrs: attrs}
@@ -195,7 +195,7 @@ func (c *copier) file(r *fileReader, job *copyJob, i int) error {
 		return nil
 	}
 	r.record.scratch = job.out
-	err = c.small(r, s, job.path, how{old: w.old}, res)
+	err = c.small(r, s, how{old: w.old}, res)
 	job.out, r.record.scratch = r.record.scratch, nil
 	return err
 }
@@ -240,8 +240,8 @@ func (r *fileReader) head(entry *Entry, h how, content contentKind) {
 }
 
 // small makes the record of a file whose content fits into memory.
-func (c *copier) small(r *fileReader, s *subject, path string, h how, res *result) error {
-	settled := c.source.since.settled(c.tree, &s.stat, path, s.entry.Name)
+func (c *copier) small(r *fileReader, s *subject, h how, res *result) error {
+	settled := c.source.since.settled(c.tree, &s.stat, s.entry.Name)
 	var now content
 	switch {
 	case s.fd < 0:

@@ -62,12 +62,12 @@ func (s *Source) loadList(c content) ([]span, error) {
 }
 
 // content sends a file, in emit.
-func (c *copier) content(r *fileReader, s *subject, path string, h how, res *result) error {
+func (c *copier) content(r *fileReader, s *subject, h how, res *result) error {
 	if s.fd >= 0 && s.entry.Size > inlineSize {
-		return c.large(r, s, path, h, res)
+		return c.large(r, s, h, res)
 	}
 	r.record.scratch = r.record.scratch[:0]
-	if err := c.small(r, s, path, h, res); err != nil {
+	if err := c.small(r, s, h, res); err != nil {
 		return err
 	}
 	c.out.entries += uint64(res.entries)
@@ -77,8 +77,8 @@ func (c *copier) content(r *fileReader, s *subject, path string, h how, res *res
 }
 
 // large sends a file whose content is read into the stream.
-func (c *copier) large(r *fileReader, s *subject, path string, h how, res *result) error {
-	res.known = r.known(s, c.source.since.settled(c.tree, &s.stat, path, s.entry.Name))
+func (c *copier) large(r *fileReader, s *subject, h how, res *result) error {
+	res.known = r.known(s, c.source.since.settled(c.tree, &s.stat, s.entry.Name))
 	l := &largeFile{copier: c, reader: r, fd: s.fd, size: s.entry.Size, cutter: chunk.NewCutter(chunk.SizesFor(s.entry.Size))}
 	kind := inPlace
 	var steps []span

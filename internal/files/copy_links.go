@@ -219,7 +219,7 @@ func (c *copier) deferred(job *copyJob, w *want, res *result) error {
 	if err := c.goTo(job.path); err != nil {
 		return err
 	}
-	f := &namesake{copier: c, reader: r, subject: s, path: job.path, key: inode{s.stat.Dev, s.stat.Ino}, old: w.old, res: res}
+	f := &namesake{copier: c, reader: r, subject: s, key: inode{s.stat.Dev, s.stat.Ino}, old: w.old, res: res}
 	if c.wasParked(job.path, w) {
 		f.old = nil
 	}
@@ -251,7 +251,6 @@ type namesake struct {
 	linked
 	reader  *fileReader
 	subject *subject
-	path    string
 	key     inode
 	found   bool   // then linked and known are the mirror's
 	known   known  // of the inode
@@ -259,7 +258,7 @@ type namesake struct {
 	res     *result
 }
 
-func (f *namesake) send(h how) error { return f.content(f.reader, f.subject, f.path, h, f.res) }
+func (f *namesake) send(h how) error { return f.content(f.reader, f.subject, h, f.res) }
 
 // clear removes the name from the mirror.
 func (f *namesake) clear() error {

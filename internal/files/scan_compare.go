@@ -82,7 +82,7 @@ func (s *scan) compare(w *scanWorker, part *scanPart, fd int) error {
 	if part.first {
 		s.entries.Add(1)
 		d.stamp = stampOf(&part.stat)
-		d.quiet = s.source.since.settled(s.tree, &part.stat, part.path, "")
+		d.quiet = s.source.since.settled(s.tree, &part.stat, "")
 		d.self = !part.self.settled || !s.believed || d.stamp != part.self.stamp
 		if was, is := part.self.stamp.inode(), d.stamp.inode(); was != is && was != (inode{}) && part.depth > 0 {
 			s.newcomers.add(is, part.path, true)

@@ -51,20 +51,14 @@ const apart = 24 * 60 * 60
 // and writable, or have open to write past the page cache.
 type Mapped struct {
 	Inodes map[uint64]bool // numbers, of whatever device: one too many does no harm
-	Paths  map[string]bool // absolute, as the container sees them: in overlayfs a file may have another number than in its upper directory
+	// The last parts of their paths: in overlayfs a file may have another number than in its upper directory, and directories above
+	// it may be renamed at any time. One too many does no harm here either.
+	Names map[string]bool
 }
 
-func (m *Mapped) empty() bool { return len(m.Inodes)+len(m.Paths) == 0 }
-
-// contains tells whether a file of a tree is among them. Its path is relative to the tree.
-func (m *Mapped) contains(kind TreeKind, number uint64, directory, name string) bool {
-	if m.Inodes[number] {
-		return true
-	}
-	if kind != Writable || len(m.Paths) == 0 {
-		return false
-	}
-	return m.Paths["/"+joined(directory, name)]
+// contains tells whether a file of a tree may be among them.
+func (m *Mapped) contains(kind TreeKind, number uint64, name string) bool {
+	return m.Inodes[number] || kind == Writable && m.Names[name]
 }
 
 // joined is a path of two parts, the first of which may be the root's: "".
@@ -96,8 +90,8 @@ func (s *Source) begin(ctx context.Context) (instant, error) {
 	return m, nil
 }
 
-// settled tells whether what stat says will tell when the file changes. Path is the directory's.
-func (m *instant) settled(tree *sourceTree, stat *unix.Stat_t, path, name string) bool {
+// settled tells whether what stat says will tell when the file changes.
+func (m *instant) settled(tree *sourceTree, stat *unix.Stat_t, name string) bool {
 	limit := m.time
 	if tree.clock == foreignClock {
 		limit.Sec -= apart
@@ -108,7 +102,7 @@ func (m *instant) settled(tree *sourceTree, stat *unix.Stat_t, path, name string
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return true
 	}
-	return tree.clock != noClock && (m.mapped.empty() || !m.mapped.contains(tree.Kind, stat.Ino, path, name))
+	return tree.clock != noClock && !m.mapped.contains(tree.Kind, stat.Ino, name)
 }
 
 // clockOffset is how far the real-time clock is ahead of the one that nobody sets, between two bounds.
