@@ -227,9 +227,12 @@ func absent(err error) error {
 }
 
 func (b *builder) leave(entry *Entry) error {
-	if d := b.spot().growing; d != nil {
+	if d := b.spot().growing; d != nil && !heavy(entry) {
 		d.entry = entry
 		return b.ascend()
+	}
+	if err := b.nursery.wait(); err != nil { // this entry does not wait for what is made in the directory
+		return err
 	}
 	exactly := !b.spot().made
 	if exactly {

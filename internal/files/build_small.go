@@ -47,9 +47,19 @@ type growing struct {
 	entry *Entry // set before the builder, as one of the users, lets it go; nil: it gets no attributes
 }
 
-// collects tells whether the content of a new file is to be collected.
+// collects tells whether the content of a new file is to be collected. Each directory in which files are under way is held open.
 func (b *builder) collects(entry *Entry) bool {
-	return entry.Links == 0 && entry.Size <= inlineSize && b.spot().made
+	return entry.Links == 0 && entry.Size <= inlineSize && b.spot().made && len(b.spots) <= openLevels && !heavy(entry)
+}
+
+// heavy tells whether an entry itself takes so much memory that it must not wait beside many others.
+func heavy(entry *Entry) bool {
+	const most = 4 << 10
+	size := 0
+	for _, x := range entry.Xattrs {
+		size += len(x.Name) + len(x.Value)
+	}
+	return size > most
 }
 
 // collect begins to collect the content of a new file.

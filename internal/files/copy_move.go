@@ -23,8 +23,11 @@ type newcomer struct {
 	replaces bool // the mirror has another directory there
 }
 
-// newcomersMost bounds memory. What is beyond is sent anew.
-const newcomersMost = 4096
+// newcomersMost and their paths' longest bound memory. What is beyond is sent anew.
+const (
+	newcomersMost    = 4096
+	newcomersLongest = 4096 // bytes: PATH_MAX
+)
 
 func (n *newcomers) add(key inode, path string, replaces bool) {
 	n.mu.Lock()
@@ -32,7 +35,7 @@ func (n *newcomers) add(key inode, path string, replaces bool) {
 	if n.found == nil {
 		n.found = make(map[inode]newcomer)
 	}
-	if len(n.found) < newcomersMost {
+	if len(n.found) < newcomersMost && len(path) <= newcomersLongest {
 		n.found[key] = newcomer{strings.Clone(path), replaces}
 	}
 }

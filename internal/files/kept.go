@@ -397,6 +397,9 @@ func (k *keptReader) list(size int64) (content, error) {
 		if k.err == nil && (piece.length == 0 || piece.length > size) {
 			k.fail("pieces of a file are not as long as it is")
 		}
+		if n := len(list); n > 0 && piece.op == opHole && list[n-1].op == opHole {
+			k.fail("two holes of a file follow each other") // a few bytes here, and more on our disk
+		}
 		if k.err != nil {
 			return content{}, k.err
 		}

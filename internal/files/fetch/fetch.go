@@ -200,11 +200,21 @@ func (f *Fetch) takeShare(ctx context.Context, from *tally, share share) error {
 		if err := f.takePartly(ctx, from, diffID); err != nil {
 			return err
 		}
+		if f.gaveUp(from) {
+			return nil // others are asked for the rest
+		}
 	}
 	if len(share.whole) == 0 {
 		return nil
 	}
 	return f.take(ctx, from, share.whole)
+}
+
+// gaveUp tells whether a holder is asked no more.
+func (f *Fetch) gaveUp(from *tally) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return from.failed
 }
 
 // assign gives each layer to the holder that is expected to be the fastest.
