@@ -51,15 +51,19 @@ func TestBrokenCopiesGoOn(t *testing.T) {
 		broken func(t *testing.T, from, to, id string)
 		change string // of the volume, between the attempts
 		more   int64  // is sent for it
+		long   bool   // only with --long
 	}{
-		{"link lost", migration.PreCopy, cut, "", 0},
-		{"target killed", migration.PreCopy, func(t *testing.T, _, to, _ string) { kill(t, to) }, "", 0},
-		{"source killed", migration.Restart, func(t *testing.T, from, _, _ string) { kill(t, from) }, "", 0},
+		{"link lost", migration.PreCopy, cut, "", 0, true},
+		{"target killed", migration.PreCopy, func(t *testing.T, _, to, _ string) { kill(t, to) }, "", 0, false},
+		{"source killed", migration.Restart, func(t *testing.T, from, _, _ string) { kill(t, from) }, "", 0, true},
 		{"cancelled, and changed", migration.PreCopy, func(t *testing.T, from, _, id string) { w.cancel(t, from, id) },
 			`printf changed | dd of=/data/a bs=1 seek=100000 conv=notrunc; rm -r /data/small/more; mv /data/small/2 /data/b
-			rm /data/small/3; mkdir /data/small/3; echo x >/data/small/3/x; ln -f /data/a /data/linked; chmod 600 /data/small/1`, 5_000_000},
-		{"in the freeze", migration.Cold, cut, "", 0},
+			rm /data/small/3; mkdir /data/small/3; echo x >/data/small/3/x; ln -f /data/a /data/linked; chmod 600 /data/small/1`, 5_000_000, false},
+		{"in the freeze", migration.Cold, cut, "", 0, true},
 	} {
+		if c.long && testing.Short() {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			w.meet(t)
 			w.mode = c.mode

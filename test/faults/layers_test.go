@@ -21,13 +21,13 @@ func layersFaults() (all []fault) {
 }
 
 // TestLayersFaults runs them while rounds go on.
-func TestLayersFaults(t *testing.T) { runFaults(t, migration.PreCopy, layersFaults(), 1) }
+func TestLayersFaults(t *testing.T) { runFaults(t, migration.PreCopy, layersFaults(), 2) }
 
 // TestLayersFaultsCold runs them while nothing else is left to do.
-func TestLayersFaultsCold(t *testing.T) { runFaults(t, migration.Cold, layersFaults(), 2) }
+func TestLayersFaultsCold(t *testing.T) { runFaults(t, migration.Cold, layersFaults(), 5) }
 
 // TestLayersFaultsRestart runs them while files are copied.
-func TestLayersFaultsRestart(t *testing.T) { runFaults(t, migration.Restart, layersFaults(), 2) }
+func TestLayersFaultsRestart(t *testing.T) { runFaults(t, migration.Restart, layersFaults(), 5) }
 
 // lacksImage tells whether a fault needs a target that has not the image.
 func (f fault) lacksImage() bool { return f.step == beforeLayers.Step }
