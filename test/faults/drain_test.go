@@ -65,7 +65,7 @@ func hybridFaults() []fault {
 }
 
 // TestPostCopyFaults runs them.
-func TestPostCopyFaults(t *testing.T) { runFaults(t, migration.PostCopy, postCopyFaults(), 13) }
+func TestPostCopyFaults(t *testing.T) { runFaults(t, migration.PostCopy, postCopyFaults(), 26) }
 
 // TestHybridFaults runs them.
 func TestHybridFaults(t *testing.T) { runFaults(t, migration.Hybrid, hybridFaults(), 6) }

@@ -24,10 +24,10 @@ func layersFaults() (all []fault) {
 func TestLayersFaults(t *testing.T) { runFaults(t, migration.PreCopy, layersFaults(), 2) }
 
 // TestLayersFaultsCold runs them while nothing else is left to do.
-func TestLayersFaultsCold(t *testing.T) { runFaults(t, migration.Cold, layersFaults(), 5) }
+func TestLayersFaultsCold(t *testing.T) { runFaults(t, migration.Cold, layersFaults(), 10) }
 
 // TestLayersFaultsRestart runs them while files are copied.
-func TestLayersFaultsRestart(t *testing.T) { runFaults(t, migration.Restart, layersFaults(), 5) }
+func TestLayersFaultsRestart(t *testing.T) { runFaults(t, migration.Restart, layersFaults(), 10) }
 
 // lacksImage tells whether a fault needs a target that has not the image.
 func (f fault) lacksImage() bool { return f.step == beforeLayers.Step }
