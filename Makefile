@@ -126,11 +126,11 @@ bench-files-quick: setup ## the same with much less of everything, in two minute
 	build/godwit bench files --quick --json build/bench-files-quick.json
 
 .PHONY: bench-studies
-bench-studies: setup ## the experiments of four studies, beside their figures (a night); leaves build/bench-studies.json and .html
+bench-studies: setup ## the experiments of four studies, beside their figures (hours); leaves build/bench-studies.json and .html
 	build/godwit bench studies --json build/bench-studies.json --html build/bench-studies.html
 
 .PHONY: bench-studies-quick
-bench-studies-quick: setup ## the same with much less of everything, in a quarter of an hour
+bench-studies-quick: setup ## the same with much less of everything
 	build/godwit bench studies --quick --json build/bench-studies-quick.json --html build/bench-studies-quick.html
 
 .PHONY: fuzz

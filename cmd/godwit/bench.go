@@ -173,7 +173,7 @@ plan" right before, and what was predicted is compared with what it took.
 Asked is that half of the predictions of downtime and total time are wrong by at most 20 %, and nine of ten by at most 50 % (or 30 ms);
 and that auto's downtime is at most 1.2 x that of the best mode + 20 ms in nine of ten cells, and never the worst.
 
-The whole takes about 40 minutes; --quick five.`
+The whole takes most of an hour; --quick some minutes.`
 
 func newBenchPredictCommand() *cobra.Command {
 	return benchInTurns{

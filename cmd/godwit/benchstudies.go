@@ -31,8 +31,8 @@ All clients are real users of their service and check each answer: the right nam
 piece of the film in time. If anything is lost in a way of Godwit's the benchmark fails. The client of Godwit's containers goes
 on asking all the time; those of the others (but of RabbitMQ, where it connects again) are gone while they are moved.
 
-Images are made from Debian's packages and Maven Central, once; that takes minutes and 4 GB of disk. Then the whole takes a
-night, nearly all of it for slow links; --quick takes a quarter of an hour.`
+Images are made from Debian's packages and Maven Central, once; that takes minutes and 4 GB of disk. Then the whole takes
+hours, nearly all of it for slow links; --quick has one run of much less.`
 
 func newBenchStudiesCommand() *cobra.Command {
 	config := bench.Config{ImageCache: labImageCache}
