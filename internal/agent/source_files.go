@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,8 @@ type fileSource struct {
 	resumed chan error  // what became of what the target had
 	asked   atomic.Bool // the target is to tell that
 	closed  bool        // by us; the source's mutex guards it
+
+	listeners sync.WaitGroup // hear what the target says
 }
 
 // makeFiles makes what finds changes, if it has not been made.
@@ -48,11 +51,16 @@ func (s *source) makeFiles(ctx context.Context) error {
 	s.mu.Lock()
 	s.files = &fileSource{trees: source, tracker: s.move.tracker}
 	s.mu.Unlock()
-	go func() {
-		<-s.move.done
-		_ = source.Close() // what it has made has no names
-	}()
+	go s.endFiles()
 	return nil
+}
+
+// endFiles gives everything back when the migration has ended: who hears the target may be using it until the connection is closed.
+func (s *source) endFiles() {
+	<-s.move.done
+	s.closeFiles()
+	s.files.listeners.Wait()
+	_ = s.files.trees.Close() // what it has made has no names
 }
 
 // filesDir is for what is known of files that were sent: it may be much, and is of no use to another agent.
@@ -72,7 +80,7 @@ func (s *source) openFiles(ctx context.Context) error {
 	f.data, f.out = data, &sections{data: data, sent: s.move.tracker.transferred}
 	f.applied, f.resumed = make(chan uint64, 1), make(chan error, 1)
 	s.mu.Unlock()
-	go func() {
+	f.listeners.Go(func() {
 		err := f.listen(s.agent.ctx, keptLimits(s.offered))
 		close(f.applied)
 		s.mu.Lock()
@@ -81,11 +89,7 @@ func (s *source) openFiles(ctx context.Context) error {
 		if !closed {
 			s.move.tell(migration.PeerLost{Error: "files: " + err.Error()})
 		}
-	}()
-	go func() {
-		<-s.move.done
-		s.closeFiles()
-	}()
+	})
 	if err := data.SetCodec(s.data.Codec()); err != nil {
 		return err
 	}
