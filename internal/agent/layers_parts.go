@@ -88,10 +88,17 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 		return err
 	}
 	data.Adapt(nil)
-	taken := time.AfterFunc(takingPatience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
+	layer, err := a.images.Layer(diffID)
+	if err != nil {
+		return err
+	}
+	// Nothing is sent while this node looks at parts that are not wanted, or the other one at layers that it has.
+	const looks = 4
+	patience := takingPatience + looks*time.Duration(float64(layer.Archive)/fetch.LeastRead*float64(time.Second))
+	taken := time.AfterFunc(patience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", patience)) })
 	defer taken.Stop()
 	out := &sections{data: data, sent: func(bytes int64) {
-		taken.Reset(takingPatience)
+		taken.Reset(patience)
 		to.count(bytes)
 	}}
 	list, err := a.sendList(ctx, out, diffID)

@@ -143,6 +143,9 @@ func (s *stoppable) Read(p []byte) (int, error) {
 	if s.in == nil {
 		return 0, io.EOF
 	}
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
 	n, err := s.in.Read(p[:min(len(p), 16<<10)])
 	if errors.Is(err, errHang) {
 		<-s.ctx.Done()

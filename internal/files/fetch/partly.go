@@ -27,8 +27,8 @@ const (
 	worthShare = 0.5
 )
 
-// leastRead is how many bytes of an archive a holder looks at in a second, at least. It is silent where it has nothing to send.
-const leastRead = 50e6
+// LeastRead is how many bytes of an archive a holder looks at in a second, at least. It is silent where it has nothing to send.
+const LeastRead = 50e6
 
 // bestPartly is the fastest holder that can send parts of a layer of which others may be here; nil: it had better come whole. The
 // caller has locked mu.
@@ -57,13 +57,18 @@ func (f *Fetch) takePartly(ctx context.Context, from *tally, diffID string) erro
 	f.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	patience := f.config.Patience + time.Duration(float64(f.most[diffID])/leastRead*float64(time.Second))
+	patience := f.config.Patience + time.Duration(float64(f.most[diffID])/LeastRead*float64(time.Second))
 	watch := &watch{patience: patience, silent: func() { cancel(errSilent) }}
+	late := time.AfterFunc(patience+f.slowly(from, f.most[diffID]), func() { cancel(errSlow) })
+	defer late.Stop()
 	var there Parts
 	err := watch.wait(func() (err error) {
 		there, err = from.OpenParts(ctx, diffID)
 		return err
 	})
+	if errors.Is(context.Cause(ctx), errSlow) {
+		return nil
+	}
 	if err != nil {
 		return f.fail(ctx, from, err)
 	}
@@ -72,10 +77,20 @@ func (f *Fetch) takePartly(ctx context.Context, from *tally, diffID string) erro
 	defer there.Close()
 	p := &partly{fetch: f, from: from, watch: watch, there: there, diffID: diffID, similar: similar, most: f.most[diffID]}
 	err = p.bring(ctx)
-	if cause := context.Cause(ctx); cause != nil {
+	if cause := context.Cause(ctx); errors.Is(cause, errSlow) {
+		return nil
+	} else if cause != nil {
 		return f.fail(ctx, from, cause)
 	}
 	return err
+}
+
+// slowly is how long bytes may take to come from a holder at the most: one that sends a little all the time is not silent.
+func (f *Fetch) slowly(from *tally, bytes int64) time.Duration {
+	const least = 1e6 // bits per second, of a holder of which nothing is known
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Duration(slowRatio * float64(bytes) * 8 / max(from.speed, least) * float64(time.Second))
 }
 
 // partly is a layer that is brought by its parts.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/godwit/godwit/internal/files/parts"
 )
@@ -179,5 +180,27 @@ func TestPartlySilent(t *testing.T) {
 	w.whole()
 	if taken := f.Taken(); !errors.Is(taken[0].Failed, errSilent) || len(h.asked) > 0 || len(other.asked) != 1 {
 		t.Errorf("whole from %q and %q: %+v", h.asked, other.asked, taken)
+	}
+}
+
+// dripping is a holder's answer of which a byte comes now and then, without end.
+type dripping struct{}
+
+func (dripping) Read(p []byte) (int, error) {
+	time.Sleep(10 * time.Millisecond)
+	return copy(p[:1], "x"), nil
+}
+
+// TestPartlyDrips: who is never silent and never done does not hold up the layer for as long as it likes.
+func TestPartlyDrips(t *testing.T) {
+	w := rebuilt(t)
+	h := w.holder("node", 0, w.layers, nil)
+	w.cutter(h, func(list, _ io.Reader) (io.Reader, io.Reader) { return list, dripping{} })
+	h.Speed = float64(len(w.raw[w.layers[0].DiffID])) * 8 / worthTime.Seconds() // just slow enough to be worth it
+	_, err := w.fetch(short, h)
+	check(t, err)
+	w.whole()
+	if len(h.asked) != 1 {
+		t.Errorf("whole from %q", h.asked)
 	}
 }
