@@ -122,11 +122,11 @@ bench-predict: setup ## predictions beside what migrations take, and mode auto b
 	build/godwit bench predict --json build/bench-predict.json
 
 .PHONY: bench-files-quick
-bench-files-quick: setup ## the same with much less of everything, in two minutes; leaves build/bench-files-quick.json
+bench-files-quick: setup ## the same with much less of everything; leaves build/bench-files-quick.json
 	build/godwit bench files --quick --json build/bench-files-quick.json
 
 .PHONY: bench-studies
-bench-studies: setup ## the experiments of four studies, beside their figures (hours); leaves build/bench-studies.json and .html
+bench-studies: setup ## the experiments of four studies, beside their figures; leaves build/bench-studies.json and .html
 	build/godwit bench studies --json build/bench-studies.json --html build/bench-studies.html
 
 .PHONY: bench-studies-quick

@@ -52,7 +52,7 @@ Each has links and ways of its own, from which --link and --way choose by the be
 in full, such as 50mbit/10ms, is used for all workloads. The ways take turns. Of each the median of all runs is told, and the lowest and the highest. Each page of what is nothing but
 memory is verified in the end, and the client of Redis checks every answer: if anything is lost the benchmark fails.
 
-The whole takes about 45 minutes, nearly all of it for what goes over slow links; --quick takes three.`
+Nearly all of the time goes into slow links; --quick leaves most of them out.`
 
 func newBenchSwitchoverCommand() *cobra.Command {
 	config := bench.Config{ImageCache: labImageCache}
@@ -110,7 +110,7 @@ tells how often and how long it had to wait for one:
 A way of CRIU's that fails is told in its row. Each page is checked in the end: if anything is lost by Godwit the benchmark fails.
 CRIU needs fs.pipe-max-size to be 4 MiB; it is set for that time.
 
-The whole takes about 45 minutes; --quick, with less memory, takes less than four.`
+--quick moves less memory, fewer times.`
 
 func newBenchPostCopyCommand() *cobra.Command {
 	return benchInTurns{
@@ -148,8 +148,7 @@ them in the end, and if anything is lost the benchmark fails. None of them can b
 
 What was sent is counted on the link. The agents' memory is the most that they had during a migration.
 
-The whole takes about 40 minutes, half of it for what goes over the slow link; --quick, with much less of everything, takes
-two.`
+Much of the time goes into the slow link; --quick has much less of everything.`
 
 func newBenchFilesCommand() *cobra.Command {
 	return benchInTurns{
