@@ -1,5 +1,5 @@
-// Package filestest tells whether two directory trees are the same, in every attribute and byte. It looks at them by
-// means of its own, not by those of package files, which its callers test.
+// Package filestest tells whether two directory trees are the same, in every attribute and byte, and gives tests a mount
+// namespace of their own. It looks at trees by means of its own, not by those of package files, which its callers test.
 package filestest
 
 import (

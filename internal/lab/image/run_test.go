@@ -6,10 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,27 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/filestest"
 	"github.com/godwit/godwit/internal/files/image"
 )
 
 // TestMain runs the tests in a mount namespace of their own, so that no mount of theirs can stay behind.
 func TestMain(m *testing.M) {
-	const marker = "GODWIT_LAB_IMAGE_TEST_NAMESPACE"
-	if os.Getenv(marker) == "" {
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-			fmt.Fprintf(os.Stderr, "these tests need root, to make a mount namespace: %v\n", err)
-			os.Exit(1)
-		}
-		err := syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), marker+"=1"))
-		fmt.Fprintf(os.Stderr, "run the tests in a namespace: %v\n", err)
-		os.Exit(1)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		fmt.Fprintf(os.Stderr, "make mounts private: %v\n", err)
-		os.Exit(1)
-	}
-	os.Exit(withCache(m))
+	os.Exit(filestest.Isolated(0, func() int { return withCache(m) }))
 }
 
 // cacheDir is where all tests build, so that packages are fetched once.
