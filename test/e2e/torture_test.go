@@ -21,7 +21,7 @@ func TestTorture(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := torture.Config{Dir: "/data", Seed: 5, Processes: 2, Rate: 2000}
-	command := append([]string{labimage.ProgramPath, torture.Command}, config.Args()...)
+	command := append([]string{labimage.ProgramPath}, config.Args()...)
 	c := runImage(t, pagesImage, []string{"-v", "tortured:/data"}, command...)
 	const volume = "/var/lib/godwit/volumes/tortured"
 	for range 3 {

@@ -1,4 +1,5 @@
-// Package workload holds clients that measure what a container's user sees while the container moves.
+// Package workload holds clients that measure what a container's user sees while the container moves, and what the programs that
+// are moved have in common.
 //
 // A client checks every answer and keeps one connection for its whole life; it knows no migration and no engine.
 package workload

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
+
+	"github.com/godwit/godwit/internal/lab/workload"
 )
 
 // Command is the hidden command of this program that runs the workload; Config.Args follow it.
@@ -41,8 +42,7 @@ type Config struct {
 
 // flags binds a Config to the flags of its command.
 func (c *Config) flags() *flag.FlagSet {
-	f := flag.NewFlagSet(Command, flag.ContinueOnError)
-	f.SetOutput(io.Discard)
+	f := workload.Flags(Command)
 	f.Int64Var(&c.Size, "size", c.Size, "")
 	f.StringVar(&c.Kind, "kind", c.Kind, "")
 	f.Int64Var(&c.Hot, "hot", c.Hot, "")
@@ -59,25 +59,13 @@ func (c *Config) flags() *flag.FlagSet {
 }
 
 // Args are the arguments with which this program becomes the workload.
-func (c Config) Args() []string {
-	args := []string{Command}
-	c.flags().VisitAll(func(f *flag.Flag) {
-		if value := f.Value.String(); value != "" {
-			args = append(args, "-"+f.Name+"="+value)
-		}
-	})
-	return args
-}
+func (c Config) Args() []string { return workload.Args(c.flags()) }
 
 // parse reads what Args has made, without the command.
 func parse(args []string) (Config, error) {
 	var c Config
-	f := c.flags()
-	if err := f.Parse(args); err != nil {
+	if err := workload.Parse(c.flags(), args); err != nil {
 		return c, err
-	}
-	if f.NArg() > 0 {
-		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	c.fillIn()
 	return c, c.check()

@@ -3,9 +3,9 @@ package torture
 import (
 	"errors"
 	"flag"
-	"fmt"
-	"io"
 	"path/filepath"
+
+	"github.com/godwit/godwit/internal/lab/workload"
 )
 
 // Command is the hidden command of this program that runs the workload; Config.Args follow it.
@@ -25,8 +25,7 @@ type Config struct {
 
 // flags binds a Config to the flags of its command.
 func (c *Config) flags() *flag.FlagSet {
-	f := flag.NewFlagSet(Command, flag.ContinueOnError)
-	f.SetOutput(io.Discard)
+	f := workload.Flags(Command)
 	f.StringVar(&c.Dir, "dir", c.Dir, "")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "")
 	f.IntVar(&c.Processes, "processes", c.Processes, "")
@@ -38,26 +37,20 @@ func (c *Config) flags() *flag.FlagSet {
 	return f
 }
 
-// Args is what follows the command so that it runs this.
-func (c Config) Args() []string {
-	var args []string
-	c.flags().VisitAll(func(f *flag.Flag) { args = append(args, fmt.Sprintf("--%s=%s", f.Name, f.Value)) })
-	return args
-}
+// Args are the arguments with which this program becomes the workload.
+func (c Config) Args() []string { return workload.Args(c.flags()) }
 
+// parse reads what Args has made, without the command.
 func parse(args []string) (Config, error) {
 	c := Config{Processes: 1}
-	f := c.flags()
-	if err := f.Parse(args); err != nil {
+	if err := workload.Parse(c.flags(), args); err != nil {
 		return c, err
 	}
 	switch {
-	case f.NArg() > 0:
-		return c, fmt.Errorf("unexpected %q", f.Arg(0))
 	case !filepath.IsAbs(c.Dir):
-		return c, errors.New("--dir must be absolute")
+		return c, errors.New("-dir must be absolute")
 	case c.Processes < 1 || c.Processes > 100 || c.Rate < 0 || c.Tell < 0:
-		return c, errors.New("--processes is 1 to 100, --rate and --tell are not negative")
+		return c, errors.New("-processes is 1 to 100, -rate and -tell are not negative")
 	}
 	return c, nil
 }

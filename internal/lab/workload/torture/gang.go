@@ -26,7 +26,7 @@ func Start(program string, config Config) (*Gang, error) {
 	for i := range config.Processes {
 		c := config
 		c.Processes, c.Seed = 1, config.Seed*100+uint64(i)
-		command := exec.Command(program, append([]string{Command}, c.Args()...)...)
+		command := exec.Command(program, c.Args()...)
 		command.Stderr = os.Stderr
 		command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		tells, err := command.StdoutPipe()

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"path/filepath"
+
+	"github.com/godwit/godwit/internal/lab/workload"
 )
 
 // Command is the hidden command of this program that runs the workload; Config.Args follow it.
@@ -30,8 +31,7 @@ const (
 
 // flags binds a Config to the flags of its command.
 func (c *Config) flags() *flag.FlagSet {
-	f := flag.NewFlagSet(Command, flag.ContinueOnError)
-	f.SetOutput(io.Discard)
+	f := workload.Flags(Command)
 	f.StringVar(&c.Dir, "dir", c.Dir, "")
 	f.IntVar(&c.Files, "files", c.Files, "")
 	f.Int64Var(&c.Size, "size", c.Size, "")
@@ -43,21 +43,13 @@ func (c *Config) flags() *flag.FlagSet {
 }
 
 // Args are the arguments with which this program becomes the workload.
-func (c Config) Args() []string {
-	args := []string{Command}
-	c.flags().VisitAll(func(f *flag.Flag) { args = append(args, "-"+f.Name+"="+f.Value.String()) })
-	return args
-}
+func (c Config) Args() []string { return workload.Args(c.flags()) }
 
 // parse reads what Args has made, without the command.
 func parse(args []string) (Config, error) {
 	var c Config
-	f := c.flags()
-	if err := f.Parse(args); err != nil {
+	if err := workload.Parse(c.flags(), args); err != nil {
 		return c, err
-	}
-	if f.NArg() > 0 {
-		return c, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	return c, c.check()
 }
