@@ -2,9 +2,7 @@ package kernel
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -76,11 +74,8 @@ func TakeRecordLocks(pid int, locks []RecordLock) error {
 		}
 		return !t.seized
 	})
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
 	if err != nil {
-		return fmt.Errorf("take locks as process %d: %w", pid, err)
+		return fmt.Errorf("take locks as process %d: %w", pid, whenGone(err))
 	}
 	return nil
 }

@@ -3,15 +3,12 @@ package kernel
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // gadgetWindow is how much of a mapping is searched at a time, and gadgetLimit how much in all.
@@ -127,14 +124,11 @@ func hasShadowStack(pid int) (bool, error) {
 
 // threadStatus returns what a line of /proc/TID/status says; nothing if there is no such line.
 func threadStatus(tid int, line string) (string, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
+	status, err := readProc(tid, "status")
 	if err != nil {
 		return "", err
 	}
-	for one := range strings.Lines(string(status)) {
+	for one := range strings.Lines(status) {
 		if value, ok := strings.CutPrefix(one, line); ok {
 			return strings.TrimSpace(value), nil
 		}

@@ -50,11 +50,8 @@ func OpenUserfault(pid int) (fd int, stopped time.Duration, err error) {
 		r.stopped = t.stopped
 		return !t.seized
 	})
-	if errors.Is(r.err, unix.ESRCH) {
-		r.err = fs.ErrNotExist
-	}
 	if r.err != nil {
-		return -1, r.stopped, fmt.Errorf("open a userfaultfd in process %d: %w", pid, r.err)
+		return -1, r.stopped, fmt.Errorf("open a userfaultfd in process %d: %w", pid, whenGone(r.err))
 	}
 	return r.fd, r.stopped, nil
 }

@@ -1,14 +1,9 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Kinds is a process's resident memory, in bytes, by what becomes of it when the process moves.
@@ -25,14 +20,11 @@ type Kinds struct {
 // ReadKinds adds up the memory of a process. The kernel walks all of its page tables, 10 ms for a GiB. Error: fs.ErrNotExist
 // when it is gone.
 func ReadKinds(pid int) (Kinds, error) {
-	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
+	table, err := readProc(pid, "smaps")
 	if err != nil {
 		return Kinds{}, fmt.Errorf("add up the memory of process %d: %w", pid, err)
 	}
-	return parseKinds(string(table)), nil
+	return parseKinds(table), nil
 }
 
 // parseKinds reads /proc/PID/smaps (proc_pid_smaps(5)).

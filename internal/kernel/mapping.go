@@ -65,10 +65,7 @@ func (a *AddressSpace) stillThere() error {
 }
 
 func (a *AddressSpace) failed(what string, err error) error {
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
-	return fmt.Errorf("memory of process %d: %s: %w", a.pid, what, err)
+	return fmt.Errorf("memory of process %d: %s: %w", a.pid, what, whenGone(err))
 }
 
 // Mappings lists all mappings in ascending order. A process that has ended, zombies included, has none.

@@ -27,17 +27,29 @@ type Process struct {
 
 // ReadProcess reads a process's facts from /proc. Error: fs.ErrNotExist when it is gone.
 func ReadProcess(pid int) (Process, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err == nil {
-		var status []byte
-		if status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
-			return parseProcess(pid, string(stat), string(status))
-		}
+	stat, err := readProc(pid, "stat")
+	if err != nil {
+		return Process{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
-	if errors.Is(err, unix.ESRCH) { // it ended between open and read
-		err = fs.ErrNotExist
+	status, err := readProc(pid, "status")
+	if err != nil {
+		return Process{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
-	return Process{}, fmt.Errorf("read process %d: %w", pid, err)
+	return parseProcess(pid, stat, status)
+}
+
+// readProc reads a file of a process or thread in /proc. Error: fs.ErrNotExist when it is gone.
+func readProc(pid int, name string) (string, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+	return string(data), whenGone(err)
+}
+
+// whenGone is fs.ErrNotExist in place of the error that the kernel has for a process that is gone.
+func whenGone(err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return fs.ErrNotExist
+	}
+	return err
 }
 
 // parseProcess reads /proc/PID/stat and /proc/PID/status (proc_pid_stat(5)). The name may contain anything, so fields
@@ -89,14 +101,11 @@ type MemoryUse struct {
 
 // ReadMemoryUse reads how much memory a process has. Error: fs.ErrNotExist when it is gone.
 func ReadMemoryUse(pid int) (MemoryUse, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
+	status, err := readProc(pid, "status")
 	if err != nil {
 		return MemoryUse{}, fmt.Errorf("read the size of process %d: %w", pid, err)
 	}
-	return parseMemoryUse(string(status)), nil
+	return parseMemoryUse(status), nil
 }
 
 // parseMemoryUse reads /proc/PID/status (proc_pid_status(5)). A zombie has no memory, and no such lines.
@@ -126,14 +135,11 @@ type PrivateUse struct {
 // ReadPrivateUse adds up the private memory of a process. The kernel walks all of its page tables, 10 ms for a GiB. Error:
 // fs.ErrNotExist when it is gone.
 func ReadPrivateUse(pid int) (PrivateUse, error) {
-	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
+	rollup, err := readProc(pid, "smaps_rollup")
 	if err != nil {
 		return PrivateUse{}, fmt.Errorf("add up the memory of process %d: %w", pid, err)
 	}
-	return parsePrivateUse(string(rollup)), nil
+	return parsePrivateUse(rollup), nil
 }
 
 // parsePrivateUse reads /proc/PID/smaps_rollup (Documentation/ABI/testing/procfs-smaps_rollup; Pss_Anon since Linux 5.8).

@@ -147,14 +147,11 @@ func DataRanges(file *os.File) ([]DataRange, error) {
 
 // ReadFaults counts the page faults of a process since its begin, of all its threads. Error: fs.ErrNotExist when it is gone.
 func ReadFaults(pid int) (uint64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
+	stat, err := readProc(pid, "stat")
 	if err != nil {
 		return 0, fmt.Errorf("count the page faults of process %d: %w", pid, err)
 	}
-	return parseFaults(string(stat))
+	return parseFaults(stat)
 }
 
 // parseFaults reads fields 10 and 12 of /proc/PID/stat (proc_pid_stat(5)).

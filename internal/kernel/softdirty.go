@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +19,6 @@ func (a *AddressSpace) ClearSoftDirty() error {
 	}
 	f := os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/clear_refs", a.pid))
 	_, err = f.WriteString("4")
-	if errors.Is(err, unix.ESRCH) {
-		err = fs.ErrNotExist
-	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return a.failed("forget which pages it has written", err)
 	}
