@@ -43,7 +43,7 @@ func NetworkFor(spec *specs.Spec, pids []int) (string, error) {
 func holdsTun(pid int) (bool, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
-	if hasEnded(err) {
+	if isGone(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -51,7 +51,7 @@ func holdsTun(pid int) (bool, error) {
 	}
 	for _, entry := range entries {
 		info, err := os.Stat(dir + "/" + entry.Name())
-		if hasEnded(err) {
+		if isGone(err) {
 			continue
 		}
 		if err != nil {
@@ -63,9 +63,6 @@ func holdsTun(pid int) (bool, error) {
 	}
 	return false, nil
 }
-
-// hasEnded tells whether a look into /proc failed because the process has ended or closed its descriptor.
-func hasEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 func isTun(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)

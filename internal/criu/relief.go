@@ -1,10 +1,7 @@
 package criu
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -36,53 +33,14 @@ const (
 // Give looks at the TCP sockets of processes, and gives those room whose queue is full. It tells how many have a queue
 // that is at least half full: as long as there are some, it may become one of those.
 func (r *Relief) Give(pids []int) (tight int, err error) {
-	var failed []error
-	for _, pid := range pids {
-		n, err := r.giveProcess(pid)
-		tight += n
-		if err != nil && !isGone(err) {
-			failed = append(failed, fmt.Errorf("look at the receive queues of process %d: %w", pid, err))
-		}
-	}
-	return tight, errors.Join(failed...)
-}
-
-func (r *Relief) giveProcess(pid int) (tight int, err error) {
-	fds, err := descriptors(pid)
-	if err != nil {
-		return 0, err
-	}
-	pidfd, err := kernel.PidfdOpen(pid)
-	if err != nil {
-		return 0, err
-	}
-	defer pidfd.Close()
-	for _, d := range fds {
-		if !strings.HasPrefix(d.target, "socket:[") {
-			continue
-		}
-		full, err := r.giveSocket(pidfd, d.fd)
-		if err != nil && !errors.Is(err, unix.EBADF) { // closed meanwhile
-			return tight, fmt.Errorf("descriptor %d: %w", d.fd, err)
-		}
-		if full {
-			tight++
-		}
+	if tight, err = eachTCP(pids, r.giveSocket); err != nil {
+		return tight, fmt.Errorf("look at receive queues: %w", err)
 	}
 	return tight, nil
 }
 
 // giveSocket tells whether the socket's queue is at least half full.
-func (r *Relief) giveSocket(pidfd *os.File, fd int) (full bool, err error) {
-	sk, err := kernel.PidfdGetfd(pidfd, fd)
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(sk)
-	protocol, err := unix.GetsockoptInt(sk, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if err != nil || protocol != unix.IPPROTO_TCP {
-		return false, nil // not a socket of the internet family, or another protocol
-	}
+func (r *Relief) giveSocket(sk int) (full bool, err error) {
 	used, limit, err := kernel.ReceiveMemory(sk)
 	if err != nil || used < limit/2 {
 		return false, err

@@ -7,12 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/godwit/godwit/internal/kernel"
 )
 
 // repairOffNoProbe is TCP_REPAIR_OFF_NO_WP of include/uapi/linux/tcp.h (Linux 4.19): leave repair mode without sending
@@ -23,90 +20,21 @@ const repairOffNoProbe = -1
 // again when the processes are thawed, and returns how many there were. Call it while they are frozen. Processes that
 // are gone are left out.
 func Unrepair(pids []int) (int, error) {
-	total := 0
-	var failed []error
-	for _, pid := range pids {
-		n, err := unrepairProcess(pid)
-		total += n
-		if err != nil && !isGone(err) {
-			failed = append(failed, fmt.Errorf("take sockets of process %d out of repair mode: %w", pid, err))
-		}
-	}
-	return total, errors.Join(failed...)
-}
-
-func unrepairProcess(pid int) (int, error) {
-	fds, err := descriptors(pid)
+	n, err := eachTCP(pids, unrepairSocket)
 	if err != nil {
-		return 0, err
-	}
-	pidfd, err := kernel.PidfdOpen(pid)
-	if err != nil {
-		return 0, err
-	}
-	defer pidfd.Close()
-	n := 0
-	for _, d := range fds {
-		if !strings.HasPrefix(d.target, "socket:[") {
-			continue
-		}
-		was, err := unrepairSocket(pidfd, d.fd)
-		if err != nil && !errors.Is(err, unix.EBADF) { // closed meanwhile
-			return n, fmt.Errorf("descriptor %d: %w", d.fd, err)
-		}
-		if was {
-			n++
-		}
+		return n, fmt.Errorf("take sockets out of repair mode: %w", err)
 	}
 	return n, nil
 }
 
 // unrepairSocket tells whether the socket was in repair mode.
-func unrepairSocket(pidfd *os.File, fd int) (bool, error) {
-	sk, err := kernel.PidfdGetfd(pidfd, fd)
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(sk)
-	protocol, err := unix.GetsockoptInt(sk, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if err != nil || protocol != unix.IPPROTO_TCP {
-		return false, nil // not a socket of the internet family, or another protocol
-	}
+func unrepairSocket(sk int) (bool, error) {
 	mode, err := unix.GetsockoptInt(sk, unix.IPPROTO_TCP, unix.TCP_REPAIR)
 	if err != nil || mode == 0 {
 		return false, err
 	}
 	return true, unix.SetsockoptInt(sk, unix.IPPROTO_TCP, unix.TCP_REPAIR, repairOffNoProbe)
 }
-
-// descriptor is one entry of /proc/PID/fd.
-type descriptor struct {
-	fd     int
-	target string
-}
-
-func descriptors(pid int) ([]descriptor, error) {
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var all []descriptor
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		target, err := os.Readlink(filepath.Join(dir, e.Name()))
-		if err == nil { // else it was closed meanwhile
-			all = append(all, descriptor{fd, target})
-		}
-	}
-	return all, nil
-}
-
-// isGone tells that an error means that a process ended.
-func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 // linkRemap is how CRIU calls the names that it gives to deleted but open files (criu/files-reg.c).
 var linkRemap = regexp.MustCompile(`^link_remap\.\d+$`)

@@ -1,0 +1,98 @@
+package criu
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// descriptor is one entry of /proc/PID/fd.
+type descriptor struct {
+	fd     int
+	target string
+}
+
+func descriptors(pid int) ([]descriptor, error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []descriptor
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		target, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if err == nil { // else it was closed meanwhile
+			all = append(all, descriptor{fd, target})
+		}
+	}
+	return all, nil
+}
+
+// isGone tells whether a look into /proc failed because the process has ended or closed its descriptor.
+func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// eachTCP hands the TCP sockets of processes to a function, as descriptors that are closed afterwards, and counts those for
+// which it returns true. Processes that are gone are left out.
+func eachTCP(pids []int, do func(sk int) (bool, error)) (int, error) {
+	total := 0
+	var failed []error
+	for _, pid := range pids {
+		n, err := eachTCPOf(pid, do)
+		total += n
+		if err != nil && !isGone(err) {
+			failed = append(failed, fmt.Errorf("process %d: %w", pid, err))
+		}
+	}
+	return total, errors.Join(failed...)
+}
+
+func eachTCPOf(pid int, do func(sk int) (bool, error)) (int, error) {
+	fds, err := descriptors(pid)
+	if err != nil {
+		return 0, err
+	}
+	pidfd, err := kernel.PidfdOpen(pid)
+	if err != nil {
+		return 0, err
+	}
+	defer pidfd.Close()
+	total := 0
+	for _, d := range fds {
+		if !strings.HasPrefix(d.target, "socket:[") {
+			continue
+		}
+		yes, err := withTCP(pidfd, d.fd, do)
+		if err != nil && !errors.Is(err, unix.EBADF) { // closed meanwhile
+			return total, fmt.Errorf("descriptor %d: %w", d.fd, err)
+		}
+		if yes {
+			total++
+		}
+	}
+	return total, nil
+}
+
+func withTCP(pidfd *os.File, fd int, do func(sk int) (bool, error)) (bool, error) {
+	sk, err := kernel.PidfdGetfd(pidfd, fd)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(sk)
+	protocol, err := unix.GetsockoptInt(sk, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if err != nil || protocol != unix.IPPROTO_TCP {
+		return false, nil // not a socket of the internet family, or another protocol
+	}
+	return do(sk)
+}
