@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,18 +56,24 @@ func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api
 	if err != nil {
 		return nil, wireError(err)
 	}
-	reply := &api.ListReply{}
-	for _, container := range containers {
-		if !request.All && (container.State == engine.Exited || container.State == engine.Created) {
-			continue
-		}
-		document, err := json.Marshal(container)
+	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
+		return !request.All && (c.State == engine.Exited || c.State == engine.Created)
+	})
+	documents, err := marshalEach(containers)
+	return &api.ListReply{ContainersJson: documents}, wireError(err)
+}
+
+// marshalEach makes the documents of a reply that lists something.
+func marshalEach[T any](all []T) ([][]byte, error) {
+	var documents [][]byte
+	for _, one := range all {
+		document, err := json.Marshal(one)
 		if err != nil {
-			return nil, wireError(err)
+			return nil, err
 		}
-		reply.ContainersJson = append(reply.ContainersJson, document)
+		documents = append(documents, document)
 	}
-	return reply, nil
+	return documents, nil
 }
 
 func (s *localService) Inspect(ctx context.Context, request *api.ContainerRequest) (*api.InspectReply, error) {

@@ -66,7 +66,6 @@ func (s *localService) Watch(request *api.MigrationRequest, stream grpc.ServerSt
 }
 
 func (s *localService) Migrations(context.Context, *api.MigrationsRequest) (*api.MigrationsReply, error) {
-	reply := &api.MigrationsReply{}
 	var reports []migration.Report
 	for _, m := range s.agent.moves.list() {
 		reports = append(reports, m.report())
@@ -74,14 +73,8 @@ func (s *localService) Migrations(context.Context, *api.MigrationsRequest) (*api
 	for _, one := range s.agent.moves.unreadable() {
 		reports = append(reports, one.report())
 	}
-	for _, one := range reports {
-		report, err := json.Marshal(one)
-		if err != nil {
-			return nil, wireError(err)
-		}
-		reply.ReportsJson = append(reply.ReportsJson, report)
-	}
-	return reply, nil
+	documents, err := marshalEach(reports)
+	return &api.MigrationsReply{ReportsJson: documents}, wireError(err)
 }
 
 // Set changes settings of a migration from this node that is under way.

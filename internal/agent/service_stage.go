@@ -93,15 +93,8 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	for _, k := range s.agent.kept.list() {
 		list = append(list, s.agent.kept.describe(k, s.agent.self.Name))
 	}
-	reply := &api.StagesReply{}
-	for _, one := range list {
-		document, err := json.Marshal(one)
-		if err != nil {
-			return nil, wireError(err)
-		}
-		reply.StagesJson = append(reply.StagesJson, document)
-	}
-	return reply, nil
+	documents, err := marshalEach(list)
+	return &api.StagesReply{StagesJson: documents}, wireError(err)
 }
 
 // Unstage removes a copy at the node where the container is, or at the one where the copy is. Layers that are on their way come no more.

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 	"time"
 
@@ -34,15 +33,8 @@ func (s *localService) Top(ctx context.Context, request *api.TopRequest) (*api.T
 		})
 	}
 	all.Wait()
-	reply := &api.TopReply{}
-	for _, one := range measured {
-		document, err := json.Marshal(one)
-		if err != nil {
-			return nil, wireError(err)
-		}
-		reply.MeasuredJson = append(reply.MeasuredJson, document)
-	}
-	return reply, nil
+	documents, err := marshalEach(measured)
+	return &api.TopReply{MeasuredJson: documents}, wireError(err)
 }
 
 // running are the containers that run, or the one that is named.

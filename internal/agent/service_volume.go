@@ -21,15 +21,8 @@ func (s *localService) Volumes(ctx context.Context, _ *api.VolumesRequest) (*api
 	if err != nil {
 		return nil, wireError(err)
 	}
-	reply := &api.VolumesReply{}
-	for _, one := range all {
-		document, err := json.Marshal(one)
-		if err != nil {
-			return nil, wireError(err)
-		}
-		reply.VolumesJson = append(reply.VolumesJson, document)
-	}
-	return reply, nil
+	documents, err := marshalEach(all)
+	return &api.VolumesReply{VolumesJson: documents}, wireError(err)
 }
 
 func (s *localService) InspectVolume(ctx context.Context, request *api.VolumeRequest) (*api.InspectVolumeReply, error) {
