@@ -178,16 +178,10 @@ func (c *copier) file(r *fileReader, job *copyJob, i int) error {
 		res.deferred = true
 		return nil
 	}
-	s, err := r.open(job.dir.fd, w.name, w.mode)
-	if errors.Is(err, errLeased) && c.source.kind == liveRound && w.old == nil {
-		r.record.scratch = job.out
-		err = r.leased(job.dir.fd, w.name, res)
-		job.out, r.record.scratch = r.record.scratch, nil
-		return err
-	}
+	s, err := c.open(r, job, w)
 	if err != nil || s == nil {
 		res.lost = s == nil
-		return c.unlessLater(job.path, w, err)
+		return err
 	}
 	defer s.close()
 	if s.stat.Nlink > 1 || c.moved[inode{s.stat.Dev, s.stat.Ino}] || s.fd >= 0 && s.entry.Size > inlineSize {
@@ -200,12 +194,17 @@ func (c *copier) file(r *fileReader, job *copyJob, i int) error {
 	return err
 }
 
-// unlessLater forgives that a file cannot be read now, if the next round will look at it again: the mirror has it as it was.
-func (c *copier) unlessLater(path string, w *want, err error) error {
-	if errors.Is(err, errLeased) && c.source.kind == liveRound && w.old != nil && !c.wasParked(path, w) {
-		return nil
+// open finds a file. That it cannot be read now is forgiven if the next round will look at it again: then the mirror keeps it
+// as it was, for which nil is returned, or gets it without content.
+func (c *copier) open(r *fileReader, job *copyJob, w *want) (*subject, error) {
+	s, err := r.open(job.dir.fd, w.name, w.mode)
+	if !errors.Is(err, errLeased) || c.source.kind != liveRound {
+		return s, err
 	}
-	return err
+	if w.old != nil && !c.wasParked(job.path, w) {
+		return nil, nil
+	}
+	return r.leased(job.dir.fd, w.name)
 }
 
 // how says how a file's record begins.
@@ -239,8 +238,15 @@ func (r *fileReader) head(entry *Entry, h how, content contentKind) {
 	r.record.scratch = append(r.record.scratch, byte(content))
 }
 
-// small makes the record of a file whose content fits into memory.
+// small makes the record of a file whose content fits into memory, or of one that cannot be read yet: all of it is a hole until
+// the next round.
 func (c *copier) small(r *fileReader, s *subject, h how, res *result) error {
+	if s.leased {
+		res.known, res.entries = r.known(s, false), 1
+		r.head(&s.entry, h, inPlace)
+		r.record.scratch = append(r.record.scratch, byte(opEnd))
+		return nil
+	}
 	settled := c.source.since.settled(c.tree, &s.stat, s.entry.Name)
 	var now content
 	switch {

@@ -210,10 +210,10 @@ func (c *copier) forget(key inode, l linked) error {
 // deferred does what a worker left to emit: files that have several names, or are large, or found no room.
 func (c *copier) deferred(job *copyJob, w *want, res *result) error {
 	r := c.readers[len(c.readers)-1]
-	s, err := r.open(job.dir.fd, w.name, w.mode)
+	s, err := c.open(r, job, w)
 	if err != nil || s == nil {
 		res.lost = s == nil
-		return c.unlessLater(job.path, w, err)
+		return err
 	}
 	defer s.close()
 	if err := c.goTo(job.path); err != nil {
@@ -347,9 +347,10 @@ func (f *namesake) severalNames() error {
 		}
 		f.names++
 	}
-	if f.round == f.source.number { // An earlier name of it has brought all the rest.
+	if f.round == f.source.number || f.subject.leased { // an earlier name of it has brought all the rest, or it has to wait
 		f.res.known = f.known
 		f.res.known.name = entry.Name
+		f.res.known.settled = f.known.settled && !f.subject.leased
 		return f.tree.links.put(f.key, f.linked)
 	}
 	if err := f.send(how{old: &f.known}); err != nil {
@@ -365,7 +366,7 @@ func (f *namesake) usable() bool {
 	if f.known.stamp.kind() != s.entry.Type() {
 		return false
 	}
-	if s.fd >= 0 || f.round == f.source.number {
+	if s.fd >= 0 || s.leased || f.round == f.source.number {
 		return true
 	}
 	entry := s.entry

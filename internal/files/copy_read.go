@@ -32,10 +32,11 @@ func (s *Source) newFileReader() (*fileReader, error) {
 
 // subject is a file that is being read.
 type subject struct {
-	fd    int  // -1 unless it is a regular file
-	data  bool // it begins with data
-	stat  unix.Stat_t
-	entry Entry
+	fd     int  // -1 unless it is a regular file
+	data   bool // it begins with data
+	leased bool // a regular file whose content cannot be read yet
+	stat   unix.Stat_t
+	entry  Entry
 }
 
 func (s *subject) close() {
@@ -135,22 +136,18 @@ func (r *fileReader) known(s *subject, settled bool) known {
 // time for until it is frozen.
 var errLeased = errors.New("a process holds a lease on it, and has been asked to give it up; try again")
 
-// leased makes the record of a new file that cannot be read yet: all of it is a hole until the next round.
-func (r *fileReader) leased(dirfd int, name string, res *result) error {
-	s := &subject{fd: -1}
+// leased is like open for a file that cannot be opened yet.
+func (r *fileReader) leased(dirfd int, name string) (*subject, error) {
+	s := &r.last
+	*s = subject{fd: -1, leased: true}
 	if err := unix.Fstatat(dirfd, name, &s.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil || s.stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		res.lost = err == nil || moved(err)
-		return unlessGone(err)
+		return nil, unlessGone(err)
 	}
 	s.entry = describe(name, &s.stat)
-	var err error
-	if s.entry.Xattrs, err = r.xattrs.read(named(dirfd, name)); err != nil {
-		return err
+	if gone, err := r.describe(s, dirfd, name); err != nil || gone {
+		return nil, err
 	}
-	res.known, res.entries = r.known(s, false), 1
-	r.head(&s.entry, how{}, inPlace)
-	r.record.scratch = append(r.record.scratch, byte(opEnd))
-	return nil
+	return s, nil
 }
 
 // errShorter is a file that has less content than stat said. While the container runs that happens.

@@ -261,12 +261,7 @@ func TestChangesBesideALongDirectory(t *testing.T) {
 // TestFilesOnWhichAProcessHasALease cannot be read before it gives that up, which only live rounds can wait for.
 func TestFilesOnWhichAProcessHasALease(t *testing.T) {
 	root := scratch(t)
-	lease := func(name string) int {
-		fd := must(unix.Open(filepath.Join(root, name), unix.O_RDWR, 0))
-		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
-		check(t, err)
-		return fd
-	}
+	lease := leaser(t, root)
 	write(t, filepath.Join(root, "early"), "early")
 	write(t, filepath.Join(root, "known"), "before")
 	write(t, filepath.Join(root, "large"), noise(2*inlineSize, 1))
@@ -279,12 +274,71 @@ func TestFilesOnWhichAProcessHasALease(t *testing.T) {
 	if _, err := c.source.round(context.Background(), io.Discard, finalRound, nil); !errors.Is(err, errLeased) {
 		t.Errorf("in the freeze: %v", err)
 	}
-	unix.Close(known)
+	known()
 	c = startCopy(t, root)
 	c.do(liveRound)
-	for _, fd := range []int{early, large} {
-		unix.Close(fd)
+	early()
+	large()
+	c.do(liveRound)
+	c.end()
+}
+
+// TestLeasedFilesOfSeveralNames have a lease when they are new, when they get a further name, when what had one name has
+// another besides, and when they come under another name than they had.
+func TestLeasedFilesOfSeveralNames(t *testing.T) {
+	root := scratch(t)
+	at := func(name string) string { return filepath.Join(root, name) }
+	lease := leaser(t, root)
+	for _, name := range []string{"several", "single", "moving", "big"} {
+		write(t, at(name), name)
+	}
+	check(t, os.Link(at("several"), at("several-2")))
+	write(t, at("big"), noise(2*inlineSize, 1))
+	c := startCopy(t, root)
+	c.do(liveRound)
+	settle(t)
+	c.do(liveRound)
+	write(t, at("new"), "new")
+	for name, further := range map[string]string{"new": "new-2", "several": "several-3", "single": "single-2", "big": "big-2"} {
+		check(t, os.Link(at(name), at(further)))
+	}
+	check(t, os.Rename(at("moving"), at("moved")))
+	var release []func()
+	for _, name := range []string{"new", "several", "single", "moved", "big"} {
+		overwrite(t, at(name), 1, "other")
+		release = append(release, lease(name))
+	}
+	c.do(liveRound)
+	c.do(liveRound)
+	for _, end := range release {
+		end()
 	}
 	c.do(liveRound)
 	c.end()
+}
+
+// TestLeasedFilesInAFullBatch are new, and so many that their records do not wait beside others.
+func TestLeasedFilesInAFullBatch(t *testing.T) {
+	root := scratch(t)
+	for i := range 2 * batchBytes / inlineSize {
+		write(t, filepath.Join(root, fmt.Sprintf("a%02d", i)), noise(inlineSize, uint64(i)))
+	}
+	write(t, filepath.Join(root, "leased"), "leased")
+	release := leaser(t, root)("leased")
+	c := startCopy(t, root)
+	c.do(liveRound)
+	release()
+	c.do(liveRound)
+	c.end()
+}
+
+// leaser takes leases for writing on files, which the returned function takes back.
+func leaser(t *testing.T, root string) func(name string) (release func()) {
+	return func(name string) func() {
+		t.Helper()
+		fd := must(unix.Open(filepath.Join(root, name), unix.O_RDWR, 0))
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
+		check(t, err)
+		return func() { unix.Close(fd) }
+	}
 }
