@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +22,11 @@ type TCPUnderWay struct {
 	Within      int // half open or ending, with both ends in the namespace
 }
 
-// TCPWatch looks at the TCP of a network namespace again and again.
-type TCPWatch struct{ socket int }
+// TCPWatch looks at the TCP of a network namespace again and again. It is for one goroutine.
+type TCPWatch struct {
+	socket int
+	within map[uint64]time.Time // by their cookies, the connections that Within counted last, and when they were seen first
+}
 
 // OpenTCPWatch watches the network namespace of a process.
 func OpenTCPWatch(pid int) (*TCPWatch, error) {
@@ -40,7 +44,7 @@ func OpenTCPWatch(pid int) (*TCPWatch, error) {
 	if r.err != nil {
 		return nil, fmt.Errorf("watch the TCP of process %d: %w", pid, r.err)
 	}
-	return &TCPWatch{r.socket}, nil
+	return &TCPWatch{socket: r.socket}, nil
 }
 
 // diagSocketIn takes the thread to a network namespace and opens a socket there, which stays there.
@@ -61,7 +65,34 @@ func (w *TCPWatch) Close() error { return unix.Close(w.socket) }
 
 // UnderWay looks at all of it, in some tenths of a millisecond: the kernel has one table for all namespaces.
 func (w *TCPWatch) UnderWay() (TCPUnderWay, error) {
-	return w.ask(1<<tcpSynReceived | 1<<tcpFinWait1 | 1<<tcpLastAck | 1<<tcpClosing | 1<<tcpListening)
+	found, err := w.ask(1<<tcpSynReceived | 1<<tcpFinWait1 | 1<<tcpLastAck | 1<<tcpClosing | 1<<tcpListening)
+	if err == nil {
+		w.notice(found.within)
+	}
+	return found.TCPUnderWay, err
+}
+
+func (w *TCPWatch) notice(cookies []uint64) {
+	now := time.Now()
+	within := make(map[uint64]time.Time, len(cookies))
+	for _, cookie := range cookies {
+		within[cookie] = now
+		if first, ok := w.within[cookie]; ok {
+			within[cookie] = first
+		}
+	}
+	w.within = within
+}
+
+// WithinSince tells how many of the connections that Within has counted last had been seen before a time.
+func (w *TCPWatch) WithinSince(at time.Time) int {
+	n := 0
+	for _, first := range w.within {
+		if first.Before(at) {
+			n++
+		}
+	}
+	return n
 }
 
 // Unaccepted counts the connections in the queues of listening sockets only, in a tenth of that time.
@@ -84,19 +115,20 @@ const (
 	tcpDiagGetSock  = 18
 	inetDiagRequest = 60 // size of struct inet_diag_req; the states are at 52
 	inetDiagStates  = 52
-	inetDiagMessage = 72 // size of struct inet_diag_msg
+	inetDiagMessage = 72 // size of struct inet_diag_msg; the cookie is at 44
+	inetDiagCookie  = 44
 )
 
 // ask asks for the sockets in some states. The old form of the question is for both families at once (net/ipv4/inet_diag.c,
 // inet_diag_dump_compat), which halves the time.
-func (w *TCPWatch) ask(states uint32) (TCPUnderWay, error) {
+func (w *TCPWatch) ask(states uint32) (tcpLook, error) {
 	request := make([]byte, netlinkHeader+inetDiagRequest)
 	binary.NativeEndian.PutUint32(request, uint32(len(request)))
 	binary.NativeEndian.PutUint16(request[4:], tcpDiagGetSock)
 	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	request[netlinkHeader] = unix.AF_INET
 	binary.NativeEndian.PutUint32(request[netlinkHeader+inetDiagStates:], states)
-	var found TCPUnderWay
+	var found tcpLook
 	err := unix.Sendto(w.socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	buffer := make([]byte, 64<<10)
 	for done := false; err == nil && !done; {
@@ -106,7 +138,7 @@ func (w *TCPWatch) ask(states uint32) (TCPUnderWay, error) {
 		}
 	}
 	if err != nil {
-		return TCPUnderWay{}, fmt.Errorf("list TCP sockets: %w", err)
+		return tcpLook{}, fmt.Errorf("list TCP sockets: %w", err)
 	}
 	return found, nil
 }
@@ -114,8 +146,14 @@ func (w *TCPWatch) ask(states uint32) (TCPUnderWay, error) {
 // hopeless is how often something must have been sent again, at least 3 s, for nobody to be there any more.
 const hopeless = 2
 
+// tcpLook is what one look finds.
+type tcpLook struct {
+	TCPUnderWay
+	within []uint64 // cookies of the sockets that Within counts
+}
+
 // add counts a socket: struct inet_diag_msg.
-func (t *TCPUnderWay) add(b []byte) error {
+func (t *tcpLook) add(b []byte) error {
 	if len(b) < inetDiagMessage {
 		return errNetlink
 	}
@@ -127,6 +165,7 @@ func (t *TCPUnderWay) add(b []byte) error {
 	case repeated >= hopeless || inode != 0: // a descriptor refers to it
 	case isInner(b[0], b[8:24], b[24:40]):
 		t.Within++
+		t.within = append(t.within, binary.NativeEndian.Uint64(b[inetDiagCookie:]))
 	case state == tcpSynReceived:
 		t.HalfOpen++
 	default:

@@ -91,7 +91,7 @@ func diagMessage(state, repeated byte, local, remote [4]byte, received, sent, in
 
 func TestTCPUnderWayCounts(t *testing.T) {
 	own, peer, loopback := [4]byte{10, 88, 1, 2}, [4]byte{10, 99, 1, 2}, [4]byte{127, 0, 0, 1}
-	var found TCPUnderWay
+	var found tcpLook
 	for _, message := range [][]byte{
 		diagMessage(tcpListening, 0, own, [4]byte{}, 3, 128, 7),
 		diagMessage(tcpListening, 0, own, [4]byte{}, 4, 128, 8),
@@ -112,8 +112,35 @@ func TestTCPUnderWayCounts(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if want := (TCPUnderWay{HalfOpen: 2, Unaccepted: 7, Ending: 3, Undelivered: 1, Within: 3}); found != want {
+	if want := (TCPUnderWay{HalfOpen: 2, Unaccepted: 7, Ending: 3, Undelivered: 1, Within: 3}); found.TCPUnderWay != want || len(found.within) != want.Within {
 		t.Errorf("%+v, want %+v", found, want)
+	}
+}
+
+// TestTCPWithinSince tells connections within a namespace apart by their cookies.
+func TestTCPWithinSince(t *testing.T) {
+	look := func(cookies ...uint64) []uint64 {
+		var found tcpLook
+		for _, cookie := range cookies {
+			message := diagMessage(tcpFinWait1, 0, [4]byte{127, 0, 0, 1}, [4]byte{127, 0, 0, 1}, 0, 1001, 0)
+			binary.NativeEndian.PutUint64(message[inetDiagCookie:], cookie)
+			if err := found.add(message); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return found.within
+	}
+	var w TCPWatch
+	w.notice(look(1, 2, 3))
+	between := time.Now()
+	w.notice(look(2, 3, 4))
+	if now := time.Now(); w.WithinSince(time.Time{}) != 0 || w.WithinSince(between) != 2 || w.WithinSince(now) != 3 {
+		t.Errorf("%d, %d, %d; want 0, 2, 3", w.WithinSince(time.Time{}), w.WithinSince(between), w.WithinSince(now))
+	}
+	w.notice(nil)
+	w.notice(look(2))
+	if found := w.WithinSince(between); found != 0 {
+		t.Errorf("one that came back counts as %d that have been there", found)
 	}
 }
 
@@ -123,7 +150,7 @@ func FuzzTCPDiag(f *testing.F) {
 	binary.NativeEndian.PutUint16(b[4:], tcpDiagGetSock)
 	f.Add(append(b, diagMessage(tcpSynReceived, 0, [4]byte{10, 1, 1, 1}, [4]byte{10, 1, 1, 2}, 0, 0, 0)...))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		var found TCPUnderWay
+		var found tcpLook
 		_, _ = parseDiag(b, tcpDiagGetSock, found.add) // it must not panic
 	})
 }

@@ -49,9 +49,10 @@ type departure struct {
 	group    *kernel.Cgroup
 	init     identity
 	tcp      *kernel.TCPWatch
-	settled  bool // Settle has seen nothing under way
-	stuck    bool // connections wait that it does not accept
-	refused  int  // how often Freeze has wanted Settle again
+	settled  bool      // Settle has seen nothing under way
+	stuck    bool      // connections wait that it does not accept
+	refused  int       // how often Freeze has wanted Settle again
+	givenUp  time.Time // connections within the container that are older have had their time
 	dump     *criu.Dump
 }
 

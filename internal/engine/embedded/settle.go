@@ -23,8 +23,8 @@ const (
 	// readingPatience is how long threads that read clocks may keep the container from being frozen while all its packets are held.
 	readingPatience = time.Second
 	// withinPatience is how long, after it was in the way of a freeze, what is under way within the container has to come to its
-	// end while only new connections wait: what takes it may itself wait for somebody outside.
-	withinPatience = 500 * time.Millisecond
+	// end while only new connections wait: what takes it may itself wait for somebody outside. No freeze waits for it after that.
+	withinPatience = 1500 * time.Millisecond
 	// frozenPatience is how long the kernel may take to deliver what it can without the processes.
 	frozenPatience = 5 * time.Millisecond
 	// Looks are so far apart at most.
@@ -40,18 +40,13 @@ func (d *departure) Settle(ctx context.Context) error {
 	end, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
 	var found kernel.TCPUnderWay
-	within := time.Now()
-	if d.refused > 0 {
-		within = within.Add(withinPatience)
-	}
+	began := time.Now()
 	for settled, pause := 0, time.Millisecond; end.Err() == nil; pause = min(pause*3/2, settleLook) {
 		var err error
 		if found, err = d.tcp.UnderWay(); err != nil {
 			return fmt.Errorf("look at the connections of container %s: %w", d.name, err)
 		}
-		if time.Now().After(within) {
-			found.Within = 0
-		}
+		found.Within = d.inTheWay(began)
 		if settled++; found != (kernel.TCPUnderWay{}) {
 			settled = 0
 		}
@@ -63,6 +58,18 @@ func (d *departure) Settle(ctx context.Context) error {
 	}
 	d.settled, d.stuck = false, found.Unaccepted > 0
 	return ctx.Err()
+}
+
+// inTheWay counts the connections within the container that were in the way of a freeze before Settle began, and gives them up
+// when they have had their time.
+func (d *departure) inTheWay(began time.Time) int {
+	if d.refused > 0 && time.Since(began) > withinPatience {
+		d.givenUp = began
+	}
+	if d.refused == 0 || d.givenUp == began {
+		return 0
+	}
+	return d.tcp.WithinSince(began) - d.tcp.WithinSince(d.givenUp)
 }
 
 // freezeTaken freezes the container at a moment at which nothing waits for it that a dump would lose, if there is one soon.
@@ -108,12 +115,13 @@ func (d *departure) freezeSoon(ctx context.Context) (time.Time, error) {
 	return at, err
 }
 
-// underWay looks at what is under way. A process that has ended is noticed by the freeze.
+// underWay looks at what is under way and was not given up. A process that has ended is noticed by the freeze.
 func (d *departure) underWay() kernel.TCPUnderWay {
 	found, err := d.tcp.UnderWay()
 	if err != nil {
 		return kernel.TCPUnderWay{}
 	}
+	found.Within -= d.tcp.WithinSince(d.givenUp)
 	return found
 }
 
