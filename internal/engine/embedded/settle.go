@@ -66,7 +66,7 @@ func (d *departure) inTheWay(began time.Time) int {
 	if d.refused > 0 && time.Since(began) > withinPatience {
 		d.givenUp = began
 	}
-	if d.refused == 0 || d.givenUp == began {
+	if d.refused == 0 || d.givenUp.Equal(began) {
 		return 0
 	}
 	return d.tcp.WithinSince(began) - d.tcp.WithinSince(d.givenUp)
