@@ -30,7 +30,7 @@ func newAgentCommand() *cobra.Command {
 		Short:   "Run the daemon of this node",
 		Long:    agentLong,
 		Example: "  godwit agent\n  godwit agent --group godwit --listen 192.0.2.10:7443",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
 				return fmt.Errorf("the agent must run as root: it makes namespaces, mounts and routes")

@@ -22,7 +22,7 @@ func newBenchCommand() *cobra.Command {
 		Use:   "bench SUITE",
 		Short: "Measure Godwit side by side with other ways",
 		Long:  benchLong,
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchRoundsCommand(), newBenchSwitchoverCommand(), newBenchPostCopyCommand(), newBenchFilesCommand(),
@@ -49,8 +49,9 @@ What is moved:
   recogniser        140 MB of which 22 MB are written again and again (OpenFace of Ma et al., IEEE TMC 2019)
 
 Each has links and ways of its own, from which --link and --way choose by the beginnings of their names; a link that is named
-in full, such as 50mbit/10ms, is used for all workloads. The ways take turns. Of each the median of all runs is told, and the lowest and the highest. Each page of what is nothing but
-memory is verified in the end, and the client of Redis checks every answer: if anything is lost the benchmark fails.
+in full, such as 50mbit/10ms, is used for all workloads. The ways take turns. Of each the median of all runs is told, and the
+lowest and the highest. Each page of what is nothing but memory is verified in the end, and the client of Redis checks every
+answer: if anything is lost the benchmark fails.
 
 Nearly all of the time goes into slow links; --quick leaves most of them out.`
 
@@ -66,7 +67,7 @@ func newBenchSwitchoverCommand() *cobra.Command {
   godwit bench switchover --workload tiny --link 1gbit --link 10mbit --runs 15
   godwit bench switchover --workload idle --way godwit
   godwit bench switchover --memory 512MiB --written 20MiB --hot 64MiB --link 50mbit/10ms`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArguments,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")
@@ -199,7 +200,7 @@ func (b benchInTurns) make() *cobra.Command {
 	config := bench.Config{ImageCache: labImageCache}
 	var file string
 	cmd := &b.command
-	cmd.Args = usageArgs(cobra.NoArgs)
+	cmd.Args = noArguments
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")
 	flags.StringVar(&config.Lab, "lab", "bench-"+cmd.Use, "name of the lab that is made for it, and is gone at the end")
@@ -233,7 +234,7 @@ func newBenchRoundsCommand() *cobra.Command {
 		Short:   "What the parts of a pre-copy cost",
 		Long:    benchRoundsLong,
 		Example: "  godwit bench rounds --json rounds.json\n  godwit bench rounds --experiment scan --experiment attach",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")

@@ -44,7 +44,7 @@ func newBenchStudiesCommand() *cobra.Command {
 		Example: `  godwit bench studies --quick --html studies.html
   godwit bench studies --study c --json studies.json
   godwit bench studies --study a --workload "study a: face" --link 20mbit/50ms --way godwit --runs 6`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArguments,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")

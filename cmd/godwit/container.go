@@ -191,7 +191,7 @@ func newPsCommand() *cobra.Command {
 		Use:     "ps",
 		Short:   "List the containers of this node",
 		Example: "  godwit ps\n  godwit ps --all --json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.List(cmd.Context(), &api.ListRequest{All: all})
@@ -279,7 +279,8 @@ func newLogsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on until the container ends")
-	cmd.Flags().Int32Var(&request.Tail, "tail", -1, "only the last lines (default: all)")
+	cmd.Flags().Int32Var(&request.Tail, "tail", -1, "only so many of the last lines (default: all)")
+	cmd.Flags().Lookup("tail").DefValue = "0" // -1 says the same again
 	return cmd
 }
 

@@ -50,7 +50,7 @@ func newDemoCommand() *cobra.Command {
 		Short:   "Show a container with an open TCP connection moving to another node and back",
 		Long:    demoLong,
 		Example: "  godwit demo --json build/demo.json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
 				return errors.New("the demo must run as root: it makes namespaces, mounts and routes")

@@ -26,7 +26,7 @@ func newDoctorCommand() *cobra.Command {
 		Short:   "Check whether containers can be moved from and to this machine",
 		Long:    doctorLong,
 		Example: "  godwit doctor\n  godwit doctor --json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			program, err := os.Executable()
 			if err != nil {
@@ -64,7 +64,7 @@ func newTrialServerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "trial-server",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Getpid() != 1 {
 				return errors.New("trial-server runs only inside the trial's container")

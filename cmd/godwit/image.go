@@ -121,7 +121,7 @@ func newImageListCommand() *cobra.Command {
 		Use:     "ls",
 		Short:   "List the images of this node",
 		Example: "  godwit image ls --json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.ListImages(cmd.Context(), &api.ListImagesRequest{})

@@ -60,7 +60,7 @@ measured when it comes up, and you are told if this machine cannot do what you a
   godwit lab up --nodes 3 --bandwidth 10mbit --rtt 100ms --jitter 5ms --loss 0.1%
   godwit lab up --name lan --bandwidth 1gbit --rtt 400us
   godwit lab up --name small --state-size 64MiB`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArguments,
 	}
 	link := addLinkFlags(cmd, config.Link)
 	size := &parsed[int64]{kind: "size", text: "0", parse: lab.ParseSize}
@@ -117,7 +117,7 @@ at any time, after any crash, and again.`,
 		Example: `  godwit lab down
   godwit lab down --name lan
   godwit lab down --all`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArguments,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every lab on this machine")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -141,7 +141,7 @@ func newLabStatusCommand() *cobra.Command {
 		Long:  "Show the nodes, links and clients of the lab given by --name, or of every lab if none is given.",
 		Example: `  godwit lab status
   godwit lab status --name lan --json`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: noArguments,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, `print {"labs": [...]} as JSON`)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -239,6 +239,7 @@ with no flag the link is shown. A link that is down loses everything silently, a
 		Args: usageArgs(cobra.ExactArgs(2)),
 	}
 	link := addLinkFlags(cmd, lab.Link{})
+	onlyChanges(cmd)
 	cmd.Flags().BoolVar(&down, "down", false, "take the link down")
 	cmd.Flags().BoolVar(&up, "up", false, "take the link up")
 	cmd.MarkFlagsMutuallyExclusive("down", "up")
@@ -308,12 +309,12 @@ Its link to the node is as quick as this machine unless you shape it. It shares 
 	cmd.Flags().BoolVar(&remove, "remove", false, "end the client and all that runs in it")
 	cmd.MarkFlagsMutuallyExclusive("move", "remove")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if remove != (len(args) == 0) {
+			return &codedError{exitUsage, errors.New("give a node, or --remove and no node")}
+		}
 		l, err := openLab(cmd)
 		if err != nil {
 			return err
-		}
-		if remove != (len(args) == 0) {
-			return &codedError{exitUsage, errors.New("give a node, or --remove and no node")}
 		}
 		if remove {
 			return l.RemoveClient(client)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/godwit/godwit/internal/lab"
 )
@@ -51,6 +53,16 @@ func addLinkFlags(cmd *cobra.Command, start lab.Link) *linkFlags {
 	flags.Var(f.loss, "loss", "packets lost in each direction, such as 0.5%")
 	flags.Var(f.jitter, "jitter", "how much the round-trip time varies either way (with the relay packets keep their order)")
 	return f
+}
+
+// onlyChanges is for a command whose flags change what is there: what is not named stays, and help tells of no defaults.
+func onlyChanges(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		f.Usage, _, _ = strings.Cut(f.Usage, " (default")
+		if f.DefValue != "" && f.Value.Type() != "bool" {
+			f.DefValue = "0"
+		}
+	})
 }
 
 // apply changes of a link what was asked for.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,9 @@ node with "godwit image load"; its name there is localhost/NAME, or NAME for sho
 		Args:      usageArgs(cobra.ExactArgs(1)),
 		ValidArgs: labimage.Names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(labimage.Names(), args[0]) {
+				return &codedError{exitUsage, fmt.Errorf("there is no lab image %q; there are %s", args[0], strings.Join(labimage.Names(), ", "))}
+			}
 			path, err := labimage.Build(cmd.Context(), args[0], cache)
 			if err != nil {
 				return err

@@ -36,7 +36,7 @@ func newMigrationListCommand() *cobra.Command {
 		Use:     "ls",
 		Short:   "List the migrations from and to this node, the latest first",
 		Example: "  godwit migration ls --json | jq '.[].downtime_seconds'",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reports, err := reports(cmd.Context(), agent)
@@ -191,6 +191,7 @@ func newMigrationSetCommand() *cobra.Command {
 		},
 	}
 	addRoundFlags(cmd, &downtime, &rounds, &choice, limit)
+	onlyChanges(cmd)
 	return cmd
 }
 

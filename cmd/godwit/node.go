@@ -88,7 +88,7 @@ func newNodeInitCommand() *cobra.Command {
 		Short:   "Make this machine the first node of a cluster",
 		Long:    nodeInitLong,
 		Example: "  godwit node init --address 192.0.2.10\n  godwit node init --name a --address a.example.net:7443 --pool 10.99.0.0/16",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := flags.complete(); err != nil {
 				return err

@@ -18,7 +18,7 @@ func newNodesCommand() *cobra.Command {
 		Use:     "nodes",
 		Short:   "List the nodes that this one knows, how far they are and how fast the way is",
 		Example: "  godwit nodes\n  godwit nodes --measure --json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.Nodes(cmd.Context(), &api.NodesRequest{Measure: measure})
@@ -82,7 +82,7 @@ func withTokenCommand(node *cobra.Command) *cobra.Command {
 			"With --node only the node of that name can use it, also if a node of that name has joined before: for a\n" +
 			"machine that lost its disk and shall have its number and its addresses again.",
 		Example: "  godwit node token --ttl 1h\n  godwit node token --node b",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.Token(cmd.Context(), &api.TokenRequest{TtlSeconds: ttl.Seconds(), Node: name})

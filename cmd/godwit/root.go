@@ -21,7 +21,9 @@ func newRootCommand() *cobra.Command {
 		Long:          rootLong,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version,
 	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &codedError{exitUsage, fmt.Errorf("%w (see %q)", err, cmd.CommandPath()+" --help")}
 	})
@@ -96,6 +98,14 @@ func defaultSocket() string {
 		return path
 	}
 	return "/run/godwit/agent.sock"
+}
+
+// noArguments is for commands that have none.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &codedError{exitUsage, fmt.Errorf("%s takes no argument, such as %q; usage: %s", cmd.CommandPath(), args[0], cmd.UseLine())}
+	}
+	return nil
 }
 
 // usageArgs makes a wrong number of arguments a usage error that shows how the command is used.

@@ -11,7 +11,8 @@ import (
 )
 
 func TestUnknownCommandIsUsageError(t *testing.T) {
-	for _, line := range []string{"frob", "migrat", "image frob", "migration frob", "help frob", "help image frob", "lab frob"} {
+	for _, line := range []string{"frob", "migrat", "image frob", "migration frob", "help frob", "help image frob", "lab frob", "ps frob",
+		"lab image frob", "lab client"} {
 		root := newRootCommand()
 		root.SetArgs(strings.Fields(line))
 		root.SetOut(io.Discard)
@@ -31,6 +32,20 @@ func TestGroupsShowHelp(t *testing.T) {
 		root.SetOut(&out)
 		if err := root.Execute(); err != nil || !strings.Contains(out.String(), "Usage:") {
 			t.Errorf("godwit %s: %v, output %q, want help", line, err, out.String())
+		}
+	}
+}
+
+// TestFlagsThatChange have no defaults: what is not named stays.
+func TestFlagsThatChange(t *testing.T) {
+	for _, line := range []string{"migration set", "lab link"} {
+		root := newRootCommand()
+		root.SetArgs(append(strings.Fields(line), "--help"))
+		var out strings.Builder
+		root.SetOut(&out)
+		err := root.Execute()
+		if own, _, found := strings.Cut(out.String(), "Global Flags:"); err != nil || !found || strings.Contains(own, "default") {
+			t.Errorf("godwit %s --help: %v, %s", line, err, out.String())
 		}
 	}
 }

@@ -150,7 +150,7 @@ func newStageListCommand() *cobra.Command {
 		Use:     "ls",
 		Short:   "List the copies that this node has made elsewhere or keeps for others",
 		Example: "  godwit stage ls --json | jq '.[] | select(.state == \"ready\")'",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.Stages(cmd.Context(), &api.StagesRequest{})

@@ -141,7 +141,7 @@ func newVolumeLsCommand() *cobra.Command {
 		Use:     "ls",
 		Short:   "List the volumes of this node, and who has them",
 		Example: "  godwit volume ls --json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				volumes, err := listVolumes(cmd.Context(), agent)

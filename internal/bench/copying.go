@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"slices"
-
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 )
 
@@ -153,7 +151,7 @@ func (c copying) size() float64 {
 
 // FilesNames lists the workloads of the suite files.
 func FilesNames() []string {
-	return slices.Compact(namesOf(copyings(), func(c copying) string { return c.name }))
+	return namesOf(copyings(), func(c copying) string { return c.name })
 }
 
 // selectedCopyings are what a configuration asks for, with the ways and numbers of runs of it.

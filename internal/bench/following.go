@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"slices"
-
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
@@ -144,7 +142,7 @@ const followingPort = 7000
 
 // FollowingNames lists the workloads of the suite postcopy.
 func FollowingNames() []string {
-	return slices.Compact(namesOf(followings(), func(f following) string { return f.name }))
+	return namesOf(followings(), func(f following) string { return f.name })
 }
 
 // FollowingWays lists the ways of the suite postcopy.

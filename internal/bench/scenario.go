@@ -136,7 +136,7 @@ func ofPages(name string, config pages.Config) containerWorkload {
 
 // WorkloadNames lists what can be moved.
 func WorkloadNames() []string {
-	return slices.Compact(namesOf(scenarios(), scenario.title))
+	return namesOf(scenarios(), scenario.title)
 }
 
 // LinkNames lists the links.
@@ -154,10 +154,13 @@ func LinkNames() []string {
 
 func (s scenario) title() string { return s.name }
 
+// namesOf lists names, each once: a workload may be there several times, with other links.
 func namesOf[T any](all []T, title func(T) string) []string {
-	names := make([]string, len(all))
-	for i, one := range all {
-		names[i] = title(one)
+	var names []string
+	for _, one := range all {
+		if name := title(one); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	return names
 }
@@ -171,7 +174,7 @@ func choose[T any](kind string, all []T, title func(T) string, named []string) (
 	}
 	for _, name := range named {
 		if name == "" || !slices.ContainsFunc(all, func(one T) bool { return strings.HasPrefix(title(one), name) }) {
-			return nil, fmt.Errorf("no such %s: %q; there are %s", kind, name, strings.Join(slices.Compact(namesOf(all, title)), ", "))
+			return nil, fmt.Errorf("no such %s: %q; there are %s", kind, name, strings.Join(namesOf(all, title), ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(one T) bool {
