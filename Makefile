@@ -149,7 +149,7 @@ generate: ## internal/api from godwit.proto (needs protoc: package protobuf-comp
 	  --go-grpc_out=internal/api --go-grpc_opt=paths=source_relative internal/api/godwit.proto
 
 .PHONY: install
-install: build ## binary and systemd unit into DESTDIR/PREFIX (default /usr/local)
+install: build ## binary, manual pages and systemd unit into DESTDIR/PREFIX (default /usr/local)
 	install -D -m 0755 build/godwit '$(DESTDIR)$(PREFIX)/bin/godwit'
 	build/godwit man '$(DESTDIR)$(PREFIX)/share/man/man1'
 	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -21,11 +23,46 @@ func newManCommand() *cobra.Command {
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			header := &doc.GenManHeader{Title: "GODWIT", Section: "1", Source: "godwit " + version}
+			listWords(root)
+			header := &doc.GenManHeader{Section: "1", Source: "godwit " + version}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return fmt.Errorf("manual pages: %w", err)
 			}
 			return nil
 		},
 	}
+}
+
+// listWords has the lists of words in what commands say of themselves be lists in the manual, too.
+func listWords(cmd *cobra.Command) {
+	cmd.Long = wordList(cmd.Long)
+	for _, child := range cmd.Commands() {
+		listWords(child)
+	}
+}
+
+// listed is a line of a list in help: a word, and what it means. What follows is indented more.
+var listed = regexp.MustCompile(`^  (\S+(?: \S+)*)(?:  +(\S.*))?$`)
+
+// wordList makes the lists of a help text those of Markdown, of which cobra makes manual pages.
+func wordList(text string) string {
+	var out strings.Builder
+	within := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		word := listed.FindStringSubmatch(line)
+		more := within && strings.HasPrefix(line, "   ")
+		if within && !more || word != nil {
+			out.WriteString("\n\n")
+		}
+		switch within = word != nil || more; {
+		case word != nil:
+			fmt.Fprintf(&out, "%s\n: %s", word[1], word[2])
+		case more:
+			out.WriteString(" " + strings.TrimSpace(line))
+		default:
+			out.WriteString(line + "\n")
+		}
+	}
+	return out.String()
 }
