@@ -25,6 +25,10 @@ const (
 // nodes are the two between which containers move.
 var nodes = [...]string{"a", "b"}
 
+// usersNode is a third one. Who uses a container by way of it is as near to either of the two, and takes nothing of the link
+// between them.
+const usersNode = "c"
+
 // other is the node to which a container moves from this one.
 func other(node string) string {
 	if node == nodes[0] {

@@ -42,11 +42,14 @@ type Row struct {
 // Asked is one thing that is asked of Godwit.
 type Asked struct {
 	What  string  `json:"what"`
+	Way   string  `json:"way,omitempty"` // of which it was measured, where there are several
 	Unit  string  `json:"unit"`
 	Least bool    `json:"least"` // the value must be at least the limit, not at most
 	Limit float64 `json:"limit"`
 	Value float64 `json:"value"`
 	Met   bool    `json:"met"`
+	// Reach is the least that the link allows: the time that the bytes need that were sent.
+	Reach *float64 `json:"reach,omitempty"`
 }
 
 // WriteFile writes the result as JSON, whole or not at all.

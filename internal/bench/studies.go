@@ -37,6 +37,7 @@ func Studies(ctx context.Context, config Config) (Result, error) {
 // studies measures what was chosen.
 func studies(ctx context.Context, config Config, chosen []trial) (Result, error) {
 	var traces []Trace
+	config.users = true
 	result, err := runInTurns(ctx, config, suiteStudies, func(ctx context.Context, s *suite) error {
 		err := s.tryAll(ctx, chosen)
 		traces = s.traces
@@ -252,8 +253,8 @@ func (c Config) selectedTrials() ([]trial, error) {
 		case c.Quick:
 			t.links = t.links[:1]
 		}
-		if c.Quick {
-			t.ways = slices.DeleteFunc(slices.Clone(t.ways), func(way string) bool { return slices.Contains(t.slow, way) })
+		if c.Quick && len(c.Ways) == 0 {
+			t.ways = t.few
 		}
 	}
 	return selectTurns(c, all, StudyWays(), (*trial).turns)

@@ -218,7 +218,7 @@ func (g *godwitApp) start(ctx context.Context, have ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := g.bed.lab.Client(g.clientMachine(), nodes[0], lab.Link{}); err != nil {
+	if err := g.bed.lab.Client(g.clientMachine(), usersNode, lab.Link{}); err != nil {
 		return err
 	}
 	g.hasClient = true

@@ -26,8 +26,17 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measure
 	}
 	g.at = report.Target
 	b := report.Bytes
-	return append(append(fromReport(report), fromDrain(report)...),
-		measurement{metricLink, sent},
+	measured := append(fromReport(report), fromDrain(report)...)
+	for i := range measured {
+		switch m := &measured[i]; m.metric {
+		case metricSent:
+			m.value += float64(b.FilesPrecopy + b.Layers) // of files it has what was sent in the freeze
+		case metricUncompressed:
+			m.value += float64(b.FilesPrecopy + b.FilesFinal + b.Layers)
+		}
+	}
+	return append(measured,
+		measurement{metricLink, sent}, measurement{metricLayers, float64(b.Layers)},
 		measurement{metricFreezeBytes, float64(b.MemoryFinal + b.FilesFinal)},
 	), nil
 }

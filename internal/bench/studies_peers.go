@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -102,25 +103,30 @@ func (s *suite) tryPeer(ctx context.Context, t trial, m mover, all []*series) (e
 					return err
 				}
 			}
-			measured, err := s.movePeer(ctx, t, m, one.link, first)
+			measured, points, err := s.movePeer(ctx, t, m, one.link, first)
 			started = true
 			if err != nil {
 				return err
 			}
 			one.add(measured)
+			if len(points) > 0 {
+				s.traces = append(s.traces, Trace{one.workload, one.link, one.way, run + 1, points})
+			}
 		}
 	}
 	return nil
 }
 
 // movePeer moves a service once, of which a client has made use.
-func (s *suite) movePeer(ctx context.Context, t trial, m mover, link string, first bool) (_ []measurement, err error) {
+func (s *suite) movePeer(
+	ctx context.Context, t trial, m mover, link string, first bool,
+) (_ []measurement, seen [][2]float64, err error) {
 	if err := s.setLink(linkFaster); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if first {
 		if err := m.start(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	client, err := t.app.connect(ctx, func(ctx context.Context) (net.Conn, error) {
@@ -128,38 +134,34 @@ func (s *suite) movePeer(ctx context.Context, t trial, m mover, link string, fir
 		return s.bed.lab.Dial(ctx, machine, t.app.network, address)
 	}, first)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	open := true
-	end := func() error {
-		if !open {
-			return nil
-		}
-		open = false
-		return client.Close()
-	}
+	end := sync.OnceValue(client.Close)
 	defer func() { err = errors.Join(err, end()) }()
 	if err := awaitAnswers(ctx, client); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !m.keepsClient() { // its connection would not go along
 		if err := end(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err := s.setLink(link); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	requested := time.Now()
 	measured, err := m.move(ctx)
 	if err != nil || !m.keepsClient() {
-		return withLimits(withTotal(measured), s.bed.bandwidth, rttOf(link)), err
+		return withLimits(withTotal(measured), s.bed.bandwidth, rttOf(link)), nil, err
 	}
 	if err := awaitAnswers(ctx, client); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	measured = append(measured, measurement{metricGap, client.Answers().Gap(requested).Seconds()})
+	seen = points(client, requested)
 	checking, cancel := context.WithTimeout(ctx, appPatience)
 	defer cancel()
-	return withLimits(measured, s.bed.bandwidth, rttOf(link)), client.Check(checking)
+	return withLimits(measured, s.bed.bandwidth, rttOf(link)), seen, client.Check(checking)
 }
 
 // withTotal adds what is the same for those that do nothing before the freeze.

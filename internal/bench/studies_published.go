@@ -1,11 +1,5 @@
 package bench
 
-import (
-	"math"
-	"slices"
-	"strings"
-)
-
 // published is a figure of a study.
 type published struct {
 	study, app, link, way string
@@ -78,91 +72,4 @@ func publishedOf(workload, link string) []Row {
 		}
 	}
 	return rows
-}
-
-// What is asked, beside the studies' figures.
-const (
-	askedBusyboxHandoff  = 0.4
-	askedBusyboxDowntime = 0.2
-	askedFaceDowntime    = 0.5
-	askedTimes           = 20 // lower than cold's, or than with no checkpoint
-	askedTotalFactor     = 1.1
-	askedFollowDowntime  = 0.1
-	askedBlankTotal      = 6
-	askedVideoTotal      = 8
-	askedStagedTotal     = 1
-)
-
-// best is the lowest of Godwit's ways, or that of the automatic choice if it was measured.
-func (m medians) best(workload, link, metric string, ways ...string) float64 {
-	if value := m.of(workload, link, wayAuto, metric); !math.IsNaN(value) {
-		return value
-	}
-	lowest := math.NaN()
-	for _, way := range ways {
-		if value := m.of(workload, link, way, metric); !math.IsNaN(value) && !(value >= lowest) {
-			lowest = value
-		}
-	}
-	return lowest
-}
-
-// judgeStudies compares with what is asked. What was not measured is not judged.
-func judgeStudies(rows []Row) []Asked {
-	var asked []Asked
-	seen := map[string]bool{}
-	for _, row := range rows {
-		if key := row.Workload + row.Link; !seen[key] {
-			seen[key] = true
-			asked = append(asked, medians(rows).judgeTrial(row.Workload, row.Link)...)
-		}
-	}
-	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
-}
-
-func (m medians) judgeTrial(workload, link string) []Asked {
-	title := workload + ", " + link + ": "
-	live := []string{wayPreCopy, wayPostCopy, wayHybrid, wayStagedPreCopy, wayStagedHybrid}
-	down := m.best(workload, link, metricDowntime, live...)
-	total := func(ways ...string) float64 { return m.best(workload, link, metricTotal, ways...) }
-	bytes := func(what string, value, limit float64) Asked {
-		a := atMost(what, value, limit)
-		a.Unit = "bytes"
-		return a
-	}
-	switch study, name, _ := strings.Cut(strings.TrimPrefix(workload, "study "), ": "); study + " " + name {
-	case "a " + busyboxApp().name:
-		return []Asked{
-			atMost(title+"handoff", m.best(workload, link, metricHandoff, append(live, wayCold)...), askedBusyboxHandoff),
-			atMost(title+"downtime", m.best(workload, link, metricDowntime, append(live, wayCold)...), askedBusyboxDowntime),
-		}
-	case "a " + recogniserApp().name:
-		return []Asked{
-			atMost(title+"downtime", down, askedFaceDowntime),
-			bytes(title+"sent in the handoff, at most the study's", m.best(workload, link, metricSent, wayStagedHybrid, wayStagedPreCopy),
-				m.of(workload, link, wayStudy, metricSent)),
-		}
-	case "c " + blankApp().name, "c " + videoApp().name:
-		return []Asked{
-			atMost(title+"downtime", down, askedFollowDowntime), atMost(title+"total time, staged", total(wayStagedPreCopy, wayStagedHybrid), askedStagedTotal),
-			atMost(title+"the picture stands still", m.best(workload, link, metricStill, live...), 0),
-		}
-	case "c " + blankApp().name + ", image not there":
-		return []Asked{atMost(title+"downtime", down, askedFollowDowntime), atMost(title+"total time", total(wayPreCopy), askedBlankTotal)}
-	case "c " + videoApp().name + ", image not there":
-		return []Asked{
-			atMost(title+"downtime", down, askedFollowDowntime), atMost(title+"total time", total(wayPreCopy), askedVideoTotal),
-			atMost(title+"the picture stands still", m.best(workload, link, metricStill, live...), 0),
-		}
-	case "d rabbitmq":
-		return []Asked{atMost(title+"downtime, 20 times lower than with no checkpoint", down, m.of(workload, link, wayStopRsync, metricDowntime)/askedTimes)}
-	}
-	if !strings.HasPrefix(workload, "study b") {
-		return nil
-	}
-	return []Asked{
-		atMost(title+"downtime, 20 times lower than cold's", down, m.of(workload, link, wayRsync, metricDowntime)/askedTimes),
-		atMost(title+"total time, at most 1.1 of cold's", total(live...), askedTotalFactor*m.of(workload, link, wayRsync, metricTotal)),
-		bytes(title+"bytes, at most cold's", m.best(workload, link, metricSent, live...), m.of(workload, link, wayRsync, metricSent)),
-	}
 }

@@ -11,11 +11,11 @@ import (
 // shortTrials move the small workloads of the studies, so that each mode has its turn; if the environment says so all workloads in
 // all modes, RabbitMQ with less.
 func shortTrials() []trial {
-	modes := []string{wayCold, wayPreCopy, wayPostCopy, wayHybrid}
+	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
 	system := blankApp()
 	system.image = "system"
 	short := []trial{
-		{study: "a", app: busyboxApp(), ways: []string{wayRsync, wayStagedHybrid, wayCold}},
+		{study: "a", app: busyboxApp(), ways: []string{wayRsync, wayAuto, wayStagedHybrid}},
 		{study: "c", app: system, ways: []string{wayPreCopy, wayPostCopy}},
 	}
 	if os.Getenv("GODWIT_STUDIES") == "all" {
@@ -80,7 +80,7 @@ func TestTrials(t *testing.T) {
 				t.Errorf("%s: %v", s.title(), err)
 			}
 		}
-		for _, way := range slices.Concat(s.ways, s.slow) {
+		for _, way := range slices.Concat(s.ways, s.few) {
 			if !slices.Contains(StudyWays(), way) || !slices.Contains(s.ways, way) {
 				t.Errorf("%s: no such way: %q", s.title(), way)
 			}
@@ -98,6 +98,15 @@ func TestSelectedTrials(t *testing.T) {
 	chosen, err := Config{Studies: []string{"a"}, Quick: true, Ways: []string{"godwit"}}.selectedTrials()
 	if err != nil || len(chosen) != 2 {
 		t.Fatalf("%d trials, %v", len(chosen), err)
+	}
+	quick, err := Config{Quick: true}.selectedTrials()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, study := range []string{"a", "b", "c", "d"} {
+		if !slices.ContainsFunc(quick, func(one trial) bool { return one.study == study && slices.Contains(one.ways, wayAuto) }) {
+			t.Errorf("a quick run has nothing of study %s that auto does", study)
+		}
 	}
 	for _, one := range chosen {
 		if len(one.links) != 1 || slices.ContainsFunc(one.ways, func(way string) bool { return !isGodwit(way) }) {
@@ -133,11 +142,22 @@ func TestJudgeStudies(t *testing.T) {
 	value := func(way, metric string, v float64) Row {
 		return Row{Workload: workload, Link: linkStudyA20, Way: way, Metric: metric, Median: &v}
 	}
-	asked := judgeStudies(withPublished([]Row{
+	rows := []Row{
 		value(wayCold, metricDowntime, 20), value(wayHybrid, metricDowntime, 0.3), value(wayPostCopy, metricDowntime, 0.2),
-		value(wayStagedHybrid, metricSent, 30*mega),
-	}))
-	if len(asked) != 2 || asked[0].Value != 0.2 || !asked[0].Met || asked[1].Limit != 21.2*mega || asked[1].Met {
-		t.Errorf("asked: %+v", asked)
+		value(wayStagedHybrid, metricSent, 30*mega), value(wayPostCopy, metricDowntimeLimit, 0.1),
+	}
+	asked := judgeStudies(withPublished(rows))
+	if len(asked) != 2 {
+		t.Fatalf("asked: %+v", asked)
+	}
+	if down := asked[0]; down.Value != 0.2 || !down.Met || down.Way != wayPostCopy || down.Reach == nil || *down.Reach != 0.1 {
+		t.Errorf("downtime: %+v", down)
+	}
+	if sent := asked[1]; sent.Limit != 21.2*mega || sent.Met {
+		t.Errorf("sent: %+v", sent)
+	}
+	asked = judgeStudies(withPublished(append(rows, value(wayAuto, metricDowntime, 0.9))))
+	if down := asked[0]; down.Way != wayAuto || down.Met {
+		t.Errorf("with the automatic choice measured, which is what counts: %+v", down)
 	}
 }

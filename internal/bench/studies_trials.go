@@ -10,6 +10,7 @@ const (
 	wayAuto          = "godwit auto"
 	wayStagedPreCopy = "godwit staged pre-copy" // a copy of the memory is there before the request
 	wayStagedHybrid  = "godwit staged hybrid"
+	wayStagedAuto    = "godwit staged auto"
 	wayRestartRsync  = "rsync, stop, rsync, start" // study D's, with one checkpoint
 	wayStopRsync     = "stop, rsync, start"        // and with none
 )
@@ -17,8 +18,8 @@ const (
 // StudyWays lists the ways of the suite studies.
 func StudyWays() []string {
 	return []string{
-		wayRsync, wayPreDump, wayLazy, wayPodman, wayStopRsync, wayRestartRsync, wayCold, wayPreCopy, wayPostCopy, wayHybrid,
-		wayStagedPreCopy, wayStagedHybrid, wayRestart, wayStopped,
+		wayRsync, wayPreDump, wayLazy, wayPodman, wayStopRsync, wayRestartRsync, wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid,
+		wayStagedAuto, wayStagedPreCopy, wayStagedHybrid, wayRestart, wayStopped,
 	}
 }
 
@@ -47,22 +48,24 @@ const (
 	linkStudyD100  = "100mbit/20ms"
 )
 
+const imageNotThere = ", image not there"
+
 // trial is one workload of a study.
 type trial struct {
 	study  string
 	app    app
 	links  []string // the first is that of a quick run
 	ways   []string
-	slow   []string // of these, what a quick run leaves out
 	absent bool     // the target has nothing of the image
 	runs   int      // of each way over each link
 	quick  int      // in a quick run; 0: none
+	few    []string // its ways
 }
 
 func (t *trial) title() string {
 	title := fmt.Sprintf("study %s: %s", t.study, t.app.name)
 	if t.absent {
-		title += ", image not there"
+		title += imageNotThere
 	}
 	return title
 }
@@ -72,32 +75,32 @@ func (t *trial) turns() turns { return turns{t.title(), &t.ways, &t.runs, t.quic
 // trials are what the suite studies measures. Six runs are the fewest of which the lowest and the highest enclose the median
 // with 95 % certainty.
 func trials() []trial {
-	modes := []string{wayCold, wayPreCopy, wayPostCopy, wayHybrid}
-	staged := append(slices.Clone(modes), wayStagedPreCopy, wayStagedHybrid)
+	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
+	staged := append(slices.Clone(modes), wayStagedAuto, wayStagedPreCopy, wayStagedHybrid)
 	peers := []string{wayRsync, wayPreDump, wayLazy, wayPodman}
 	with := slices.Concat[[]string]
-	studyA := []string{linkStudyA20, linkStudyA5, linkStudyA10, linkStudyA50, linkStudyA100, linkStudyA500}
-	both := []string{linkManagement, linkMobility}
-	broker := brokerApp(400e6, 100)
+	studyA := []string{linkStudyA100, linkStudyA5, linkStudyA10, linkStudyA20, linkStudyA50, linkStudyA500}
+	fast := []string{linkFast}
+	follow := with([]string{wayRsync, wayPreDump}, staged)
 	return []trial{
-		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged), slow: peers[1:], runs: 6, quick: 2},
+		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged), few: with(peers, modes, []string{wayStagedAuto}), runs: 6, quick: 1},
 		{
-			study: "a", app: recogniserApp(), links: studyA, ways: with(peers, staged),
-			slow: []string{wayPreDump, wayLazy, wayPodman, wayPreCopy, wayHybrid, wayStagedPreCopy}, runs: 6, quick: 1,
-		},
-		{study: "b", app: coapApp(500), links: both, ways: with(peers, modes), slow: []string{wayPodman}, runs: 6, quick: 1},
-		{study: "b", app: coapApp(10), links: both, ways: with(peers, modes), runs: 6},
-		{study: "c", app: blankApp(), links: []string{linkFast}, ways: with(peers, staged), slow: peers, runs: 6, quick: 2},
-		{study: "c", app: blankApp(), links: []string{linkFast}, ways: []string{wayCold, wayPreCopy}, absent: true, runs: 6},
-		{study: "c", app: videoApp(), links: []string{linkFast}, ways: with(peers, staged), slow: peers, runs: 6, quick: 2},
-		{
-			study: "c", app: videoApp(), links: []string{linkFast}, ways: []string{wayCold, wayPreCopy}, absent: true, slow: []string{wayCold},
-			runs: 6, quick: 1,
+			study: "a", app: recogniserApp(), links: studyA, ways: with(peers, staged), runs: 6, quick: 1,
+			few: []string{wayRsync, wayPreDump, wayLazy, wayAuto, wayCold, wayPostCopy, wayStagedAuto},
 		},
 		{
-			study: "d", app: broker, links: []string{linkStudyD100, linkStudyD50, linkStudyD}, runs: 6, quick: 1,
-			ways: []string{wayStopRsync, wayRestartRsync, wayCold, wayPreCopy, wayPostCopy, wayHybrid, wayRestart, wayStopped},
-			slow: []string{wayRestartRsync, wayCold, wayPreCopy, wayHybrid, wayStopped},
+			study: "b", app: coapApp(500), links: []string{linkManagement, linkMobility}, ways: with(peers, modes), runs: 6, quick: 1,
+			few: with([]string{wayRsync, wayPreDump, wayLazy}, modes),
+		},
+		{study: "b", app: coapApp(10), links: []string{linkManagement, linkMobility}, ways: with(peers, modes), runs: 6},
+		{study: "c", app: blankApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
+		{study: "c", app: blankApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6, quick: 1},
+		{study: "c", app: videoApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
+		{study: "c", app: videoApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6, quick: 1},
+		{
+			study: "d", app: brokerApp(400e6, 100), links: []string{linkStudyD100, linkStudyD50, linkStudyD}, runs: 6, quick: 1,
+			ways: with([]string{wayStopRsync, wayRestartRsync}, modes, []string{wayRestart, wayStopped}),
+			few:  []string{wayStopRsync, wayRestartRsync, wayAuto, wayRestart},
 		},
 	}
 }

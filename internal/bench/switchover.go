@@ -30,6 +30,8 @@ type Config struct {
 	Studies    []string     // of the suite studies: a, b, c, d; all if empty
 	Memory     pages.Config // if it has a size this is moved, and nothing else
 	Progress   func(string)
+
+	users bool // there is a third node, which has their machines
 }
 
 // suite is one run of the benchmark.
@@ -120,12 +122,16 @@ func (s *suite) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	up, err := lab.Up(ctx, lab.Config{Name: s.config.Lab, Nodes: len(nodes), Link: link, Program: s.config.Program})
+	count := len(nodes)
+	if s.config.users {
+		count++
+	}
+	up, err := lab.Up(ctx, lab.Config{Name: s.config.Lab, Nodes: count, Link: link, Program: s.config.Program})
 	if err != nil {
 		return err
 	}
 	s.bed.lab = up
-	s.say("two nodes are up")
+	s.say("%d nodes are up", count)
 	return nil
 }
 

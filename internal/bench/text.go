@@ -145,7 +145,11 @@ func (r Result) writeAsked(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "asked\tlimit\tmeasured\t")
 	for _, a := range r.Asked {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", a.What, amount(a.Limit, a.Unit), amount(a.Value, a.Unit), a.verdict())
+		what := a.What
+		if a.Way != "" {
+			what += " (" + a.Way + ")"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", what, amount(a.Limit, a.Unit), amount(a.Value, a.Unit), a.verdict())
 	}
 	_ = table.Flush() // as above
 }
@@ -171,7 +175,19 @@ func (a Asked) verdict() string {
 	if a.Met {
 		return fmt.Sprintf("met, %s to spare", amount(spare, a.Unit))
 	}
-	return fmt.Sprintf("NOT met: %s %s (%.0f%%)", amount(-spare, a.Unit), short, -spare/a.Limit*100)
+	text := fmt.Sprintf("NOT met: %s %s", amount(-spare, a.Unit), short)
+	if a.Limit > 0 {
+		text += fmt.Sprintf(" (%.0f%%)", -spare/a.Limit*100)
+	}
+	return text + a.Near()
+}
+
+// Near tells how near a time is to what the link allows.
+func (a Asked) Near() string {
+	if a.Reach == nil || *a.Reach <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("; what was sent needs %s on this link, it took %.2f x that", amount(*a.Reach, a.Unit), a.Value / *a.Reach)
 }
 
 // amount writes a number with its unit.
