@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -206,19 +207,23 @@ func fromReport(r migration.Report) []measurement {
 		{metricSent, float64(sent)}, {metricFrozen, float64(r.Bytes.MemoryFinal)}, {metricUncompressed, float64(r.Bytes.MemoryRaw)},
 		{metricRounds, float64(rounds)},
 	}
-	seconds := map[string]float64{}
-	var names []string
+	return append(measured, phasesOf(r, true, metricPhase)...)
+}
+
+// phasesOf adds up the phases of the downtime, or all others, by their names.
+func phasesOf(r migration.Report, downtime bool, metric string) []measurement {
+	var measured []measurement
 	for _, phase := range r.Phases {
-		if !phase.Downtime {
+		if phase.Downtime != downtime {
 			continue
 		}
-		if _, known := seconds[phase.Name]; !known {
-			names = append(names, phase.Name)
+		name := fmt.Sprintf(metric, strings.ReplaceAll(phase.Name, "-", "_"))
+		i := slices.IndexFunc(measured, func(m measurement) bool { return m.metric == name })
+		if i < 0 {
+			i = len(measured)
+			measured = append(measured, measurement{metric: name})
 		}
-		seconds[phase.Name] += phase.Seconds
-	}
-	for _, name := range names {
-		measured = append(measured, measurement{fmt.Sprintf(metricPhase, strings.ReplaceAll(name, "-", "_")), seconds[name]})
+		measured[i].value += phase.Seconds
 	}
 	return measured
 }

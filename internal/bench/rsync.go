@@ -75,11 +75,15 @@ func (d *rsyncDaemons) stop() error {
 // copy sends a file, or what is in a directory, to the other node, where nothing of it is yet. It returns how long that
 // took, in seconds.
 func (b *bed) copy(ctx context.Context, from, path string) (float64, error) {
-	to := other(from)
-	if err := b.empty(to, incoming); err != nil {
+	if err := b.empty(other(from), incoming); err != nil {
 		return 0, err
 	}
-	address, err := b.lab.Address(to)
+	return b.copyMore(ctx, from, path)
+}
+
+// copyMore is the same where something of it is.
+func (b *bed) copyMore(ctx context.Context, from, path string) (float64, error) {
+	address, err := b.lab.Address(other(from))
 	if err != nil {
 		return 0, err
 	}

@@ -35,6 +35,7 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measure
 			m.value += float64(b.FilesPrecopy + b.FilesFinal + b.Layers)
 		}
 	}
+	measured = append(measured, phasesOf(report, false, metricStep)...)
 	return append(measured,
 		measurement{metricLink, sent}, measurement{metricLayers, float64(b.Layers)},
 		measurement{metricFreezeBytes, float64(b.MemoryFinal + b.FilesFinal)},

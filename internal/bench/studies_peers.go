@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,13 +80,15 @@ func (s *suite) newMover(way string, w containerWorkload, archive string, model 
 	case wayStopRsync, wayRestartRsync:
 		return newRestartMover(s.bed, w, model, way == wayRestartRsync)
 	}
-	return peerMover{way: nil, app: w.app, cannot: canPreDump}
+	return peerMover{newPreDumpWay(s.bed, w, model), w.app, canPreDump}
 }
 
 // tryPeer measures one way over all links.
 func (s *suite) tryPeer(ctx context.Context, t trial, m mover, all []*series) (err error) {
 	if p, is := m.(peerMover); is && p.cannot != nil {
-		return errors.Join(errors.New("CRIU's pre-dump is not measured"), p.cannot(ctx))
+		if err := p.cannot(ctx); err != nil {
+			return fmt.Errorf("not on this machine: %w", err)
+		}
 	}
 	started := false
 	defer func() {
@@ -166,6 +169,9 @@ func (s *suite) movePeer(
 
 // withTotal adds what is the same for those that do nothing before the freeze.
 func withTotal(measured []measurement) []measurement {
+	if slices.ContainsFunc(measured, func(m measurement) bool { return m.metric == metricTotal }) {
+		return measured
+	}
 	for _, m := range measured {
 		switch m.metric {
 		case metricDowntime:
@@ -190,6 +196,8 @@ func (p peerMover) afresh() bool      { return false }
 func (p peerMover) where() (machine, address string) {
 	switch w := p.way.(type) {
 	case *rsyncWay:
+		return w.at, w.plug.server(p.app.port)
+	case preDumpWay:
 		return w.at, w.plug.server(p.app.port)
 	case *podmanWay:
 		return w.at, w.plug.server(p.app.port)

@@ -28,6 +28,7 @@ const (
 	metricFreezeBytes   = "freeze_bytes"           // memory and files that were sent in the freeze
 	metricDowntimeLimit = "downtime_limit_seconds" // that these bytes need at the link's bandwidth
 	metricTotalLimit    = "total_limit_seconds"    // the same of all that was sent
+	metricStep          = "step_%s_seconds"        // a phase in which it runs
 	metricStage         = "stage_seconds"          // before the request
 	metricStageBytes    = "stage_bytes"
 	metricStill         = "picture_still_seconds" // that the picture stood still

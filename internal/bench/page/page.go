@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed" // the page's parts
 	"fmt"
 	"html/template"
@@ -24,14 +25,38 @@ var layout string
 
 // section is one workload over one link.
 type section struct {
-	Title  string        `json:"title"`
+	Title  string `json:"title"`
+	Name   string `json:"-"` // of the place in the page
+	of     of
 	Ways   []string      `json:"ways"`
 	Freeze []stack       `json:"freeze"` // parts of the downtime, in seconds
 	Total  []stack       `json:"total"`  // parts of the whole time, in seconds
 	Bytes  []stack       `json:"bytes"`  // what was sent when, in bytes
 	Traces []bench.Trace `json:"traces"` // of the first run of each way
-	Lines  [][]string    `json:"-"`
+	Lines  []line        `json:"-"`
 	Notes  []string      `json:"-"`
+}
+
+// of is what a section is about.
+type of struct{ workload, link string }
+
+// line is one of a table. Its kind is a class of the style sheet.
+type line struct {
+	Kind  string
+	Cells []text
+}
+
+// text is what is told of a metric.
+type text struct{ Median, Interval string }
+
+func newLine(way string) line {
+	switch {
+	case strings.HasPrefix(way, "godwit"):
+		return line{"own", []text{{Median: way}}}
+	case strings.HasPrefix(way, "published"):
+		return line{"study", []text{{Median: way}}}
+	}
+	return line{"", []text{{Median: way}}}
 }
 
 // stack is one part of the bars of all ways.
@@ -43,6 +68,7 @@ type stack struct {
 // document is what the layout shows.
 type document struct {
 	Result   bench.Result
+	Overview overview
 	Sections []section
 	Columns  []string
 	Library  template.JS
@@ -68,7 +94,7 @@ func WriteFile(result bench.Result, path string) error {
 }
 
 func render(result bench.Result) ([]byte, error) {
-	parsed, err := template.New("page").Parse(layout)
+	parsed, err := template.New("page").Funcs(template.FuncMap{"amount": amount, "near": near}).Parse(layout)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +104,7 @@ func render(result bench.Result) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	err = parsed.Execute(&out, document{
-		Result: result, Sections: sections(result), Columns: columns,
+		Result: result, Overview: newOverview(result), Sections: sections(result), Columns: columns,
 		Library: template.JS(library), Script: template.JS(script), //nolint:gosec // they are files of this package
 	})
 	return out.Bytes(), err
@@ -91,13 +117,15 @@ func sections(result bench.Result) []section {
 		if i > 0 && row.Workload == result.Rows[i-1].Workload && row.Link == result.Rows[i-1].Link {
 			continue
 		}
-		all = append(all, newSection(result, row.Workload, row.Link))
+		s := newSection(result, row.Workload, row.Link)
+		s.Name = fmt.Sprintf("section-%d", len(all))
+		all = append(all, s)
 	}
 	return all
 }
 
 func newSection(result bench.Result, workload, link string) section {
-	s := section{Title: workload + ", " + link}
+	s := section{Title: workload + ", " + link, of: of{workload, link}}
 	t := table{}
 	for _, row := range result.Rows {
 		if row.Workload != workload || row.Link != link {
@@ -121,9 +149,9 @@ func newSection(result bench.Result, workload, link string) section {
 		}
 	}
 	for _, way := range s.Ways {
-		line := []string{way}
+		line := newLine(way)
 		for _, c := range shown()[1:] {
-			line = append(line, t.text(way, c.metric))
+			line.Cells = append(line.Cells, t.text(way, c.metric))
 		}
 		s.Lines = append(s.Lines, line)
 	}
@@ -151,21 +179,20 @@ func (t table) stacked(ways []string, label string, of func(way string) float64)
 	return s
 }
 
-// freeze has the parts of the downtime, whoever names them; what has no name is the rest.
+// freeze has the parts of the downtime, whoever names them, in the order of time; what has no name is the rest.
 func (t table) freeze(ways []string) []stack {
-	parts := []string{"stop", "checkpoint", "copy", "connect", "restore", "start"}
+	names := inOrder()
 	for c := range t {
 		if name, is := strings.CutPrefix(c.metric, "phase_"); is {
-			parts = append(parts, "phase_"+strings.TrimSuffix(name, "_seconds"))
+			names = append(names, strings.TrimSuffix(name, "_seconds"))
 		}
 	}
-	slices.SortFunc(parts[6:], func(x, y string) int { return place(x) - place(y) })
-	parts = slices.Compact(parts)
+	slices.SortFunc(names, func(x, y string) int { return cmp.Or(place(x)-place(y), strings.Compare(x, y)) })
 	var all []stack
 	rest := t.stacked(ways, "other", func(way string) float64 { return t.value(way, "downtime_seconds") })
-	for _, part := range parts {
-		s := t.stacked(ways, strings.ReplaceAll(strings.TrimPrefix(part, "phase_"), "_", " "), func(way string) float64 {
-			return t.value(way, part+"_seconds")
+	for _, name := range slices.Compact(names) {
+		s := t.stacked(ways, strings.ReplaceAll(name, "_", " "), func(way string) float64 {
+			return t.value(way, name+"_seconds") + t.value(way, "phase_"+name+"_seconds")
 		})
 		if slices.Max(append(s.Data, 0)) == 0 {
 			continue
@@ -178,25 +205,63 @@ func (t table) freeze(ways []string) []stack {
 	return append(all, rest)
 }
 
-// place is that of a phase in a freeze; phases that are not listed come last.
-func place(part string) int {
-	order := []string{"freeze", "dump", "transfer", "receive", "wait", "restore", "resume"}
-	i := slices.Index(order, strings.TrimPrefix(part, "phase_"))
-	if i < 0 {
-		return len(order) + int(part[len(part)-1])
+// inOrder lists the steps of a move. Some are commands of other ways, some phases of Godwit's, restore and stop both.
+func inOrder() []string {
+	return []string{
+		"stop", "freeze", "checkpoint", "dump", "copy", "send", "transfer", "receive", "wait", "connect", "restore", "start", "resume",
 	}
-	return i
 }
 
+// place is that of a step; those that are not listed come last.
+func place(name string) int {
+	if i := slices.Index(inOrder(), name); i >= 0 {
+		return i
+	}
+	return len(inOrder())
+}
+
+// total has the parts of the whole time. Of ways that are not Godwit's no phases are known but what stands still and what follows.
 func (t table) total(ways []string) []stack {
 	whole := func(way string) float64 { return max(t.value(way, "total_seconds"), t.value(way, "handoff_seconds")) }
+	steps := func(names ...string) func(way string) float64 {
+		return func(way string) float64 {
+			sum := 0.0
+			for _, name := range names {
+				sum += t.value(way, "step_"+name+"_seconds")
+			}
+			return sum
+		}
+	}
+	after, layers, rounds, drain := steps("forward", "destroy", "cleanup", "settle"), steps("stage"), steps("rounds"), steps("drain")
+	follows := func(way string) float64 {
+		if known := drain(way); known > 0 {
+			return known
+		}
+		return t.value(way, "drain_seconds")
+	}
 	down := func(way string) float64 { return t.value(way, "downtime_seconds") }
-	drain := func(way string) float64 { return t.value(way, "drain_seconds") }
+	rest := func(way string) float64 {
+		return whole(way) - down(way) - follows(way) - after(way) - layers(way) - rounds(way)
+	}
+	byItself := func(way string) bool { return strings.HasPrefix(way, "godwit") }
 	return []stack{
 		t.stacked(ways, "staged before the request", func(way string) float64 { return t.value(way, "stage_seconds") }),
-		t.stacked(ways, "it runs", func(way string) float64 { return whole(way) - down(way) - drain(way) }),
+		t.stacked(ways, "it is got ready", func(way string) float64 {
+			if byItself(way) {
+				return rest(way)
+			}
+			return 0
+		}),
+		t.stacked(ways, "image layers are sent", layers),
+		t.stacked(ways, "copied while it runs", func(way string) float64 {
+			if byItself(way) {
+				return rounds(way)
+			}
+			return rest(way)
+		}),
 		t.stacked(ways, "it stands still", down),
-		t.stacked(ways, "its memory follows", drain),
+		t.stacked(ways, "its memory follows", follows),
+		t.stacked(ways, "cleaned up behind it", after),
 	}
 }
 
@@ -222,20 +287,41 @@ func shown() []column {
 }
 
 // text is a median with its interval.
-func (t table) text(way, metric string) string {
+func (t table) text(way, metric string) text {
 	row, ok := t[cell{way, metric}]
 	if !ok {
+		return text{}
+	}
+	unit := "seconds"
+	if strings.HasSuffix(metric, "_bytes") {
+		unit = "bytes"
+	}
+	told := text{Median: amount(*row.Median, unit)}
+	if row.Interval != nil && len(row.Samples) > 1 {
+		told.Interval = amount(row.Interval[0], unit) + " to " + amount(row.Interval[1], unit)
+	}
+	return told
+}
+
+// amount writes a number with its unit, with three digits.
+func amount(value float64, unit string) string {
+	switch {
+	case unit == "bytes" && value < 1e6:
+		return fmt.Sprintf("%.3g kB", value/1e3)
+	case unit == "bytes":
+		return fmt.Sprintf("%.4g MB", value/1e6)
+	case value == 0:
+		return "0 s"
+	case value < 1:
+		return fmt.Sprintf("%.3g ms", value*1e3)
+	}
+	return fmt.Sprintf("%.3g s", value)
+}
+
+// near tells what the link allows, and how near to that it was.
+func near(a bench.Asked) string {
+	if a.Reach == nil || *a.Reach <= 0 {
 		return ""
 	}
-	show := func(value float64) string {
-		if strings.HasSuffix(metric, "_bytes") {
-			return fmt.Sprintf("%.2f MB", value/1e6)
-		}
-		return fmt.Sprintf("%.3g s", value)
-	}
-	text := show(*row.Median)
-	if row.Interval != nil && len(row.Samples) > 1 {
-		text += fmt.Sprintf(" (%s to %s)", show(row.Interval[0]), show(row.Interval[1]))
-	}
-	return text
+	return fmt.Sprintf("%s (%.2f x)", amount(*a.Reach, a.Unit), a.Value / *a.Reach)
 }

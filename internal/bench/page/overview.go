@@ -1,0 +1,56 @@
+package page
+
+import (
+	"slices"
+
+	"github.com/godwit/godwit/internal/bench"
+)
+
+// overview compares, for each workload and link, how long it stood still: as was published, with today's tools, and with Godwit.
+type overview struct {
+	Labels []string `json:"labels"`
+	Series []stack  `json:"series"` // no bar is 0
+}
+
+// The ways that stand for all others there, the best known first: what was measured counts.
+func representatives() []struct {
+	label string
+	ways  []string
+} {
+	return []struct {
+		label string
+		ways  []string
+	}{
+		{"published", []string{"published", "published, tmpfs", "published, no checkpoint"}},
+		{"runc and rsync; for volumes stop, rsync, start", []string{"runc and rsync", "stop, rsync, start"}},
+		{"Godwit, by itself", []string{"godwit auto", "godwit pre-copy", "godwit post-copy", "godwit cold"}},
+		{"Godwit, staged before", []string{"godwit staged auto", "godwit staged hybrid", "godwit staged pre-copy"}},
+	}
+}
+
+func newOverview(result bench.Result) overview {
+	o := overview{Labels: []string{}}
+	for _, r := range representatives() {
+		o.Series = append(o.Series, stack{Label: r.label, Data: []float64{}})
+	}
+	for _, s := range sections(result) {
+		o.Labels = append(o.Labels, s.Title)
+		for i, r := range representatives() {
+			o.Series[i].Data = append(o.Series[i].Data, firstDowntime(result, s.of, r.ways))
+		}
+	}
+	o.Series = slices.DeleteFunc(o.Series, func(s stack) bool { return slices.Max(append(s.Data, 0)) == 0 })
+	return o
+}
+
+// firstDowntime is that of the first way that was measured, or 0.
+func firstDowntime(result bench.Result, s of, ways []string) float64 {
+	for _, way := range ways {
+		for _, row := range result.Rows {
+			if row.Workload == s.workload && row.Link == s.link && row.Way == way && row.Metric == "downtime_seconds" && row.Median != nil {
+				return *row.Median
+			}
+		}
+	}
+	return 0
+}

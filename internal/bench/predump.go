@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"context"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// preDumpWay is study B's and study C's with one dump ahead: runc checkpoint --pre-dump, rsync, runc checkpoint of what was written
+// since, rsync, runc restore. CRIU needs the kernel's soft-dirty for it.
+type preDumpWay struct{ *rsyncWay }
+
+func newPreDumpWay(b *bed, w containerWorkload, model engine.Container) preDumpWay {
+	r := newRsyncWay(b, w, model)
+	r.plug = plug{name: "predump", number: 6}
+	r.container = newBundle(b, r.plug, model)
+	return preDumpWay{r}
+}
+
+func (preDumpWay) name() string { return wayPreDump }
+
+// The two dumps are beside each other: the second one names the first.
+const dumpAhead, dumpRest = "ahead", "rest"
+
+func (p preDumpWay) move(ctx context.Context) ([]measurement, error) {
+	from, to := p.at, other(p.at)
+	if err := p.bed.plugIn(ctx, to, p.plug); err != nil {
+		return nil, err
+	}
+	ahead, err := p.dump(ctx, dumpAhead, "--pre-dump")
+	if err != nil {
+		return nil, err
+	}
+	first, err := p.bed.copy(ctx, from, p.container.images()+"/")
+	if err != nil {
+		return nil, err
+	}
+	size, err := p.bed.sizeOf(from, p.container.images())
+	if err != nil {
+		return nil, err
+	}
+	checkpoint, err := p.dump(ctx, dumpRest, "--parent-path", "../"+dumpAhead)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := p.bed.sizeOf(from, p.container.images()+"/"+dumpRest)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := p.bed.copyMore(ctx, from, p.container.images()+"/")
+	if err != nil {
+		return nil, err
+	}
+	restore, err := p.container.restore(ctx, to, incoming+"/"+dumpRest)
+	if err != nil {
+		return nil, err
+	}
+	p.at = to
+	down := checkpoint + copied + restore
+	return []measurement{
+		{metricDowntime, down}, {metricHandoff, ahead + first + down}, {metricTotal, ahead + first + down}, {metricRound, ahead},
+		{metricCheckpoint, checkpoint}, {metricCopy, copied}, {metricRestore, restore}, {metricSent, size + rest}, {metricFreezeBytes, rest},
+	}, nil
+}
+
+// dump writes one of the two. The first one leaves the container running.
+func (p preDumpWay) dump(ctx context.Context, name string, options ...string) (float64, error) {
+	c := p.container
+	images := c.images()
+	if name == dumpAhead {
+		if err := p.bed.empty(p.at, images); err != nil {
+			return 0, err
+		}
+	}
+	for _, dir := range []string{images + "/" + name, c.work()} {
+		if err := p.bed.empty(p.at, dir); err != nil {
+			return 0, err
+		}
+	}
+	args := append([]string{"checkpoint", "--image-path", images + "/" + name, "--work-path", c.work(), "--tcp-established"}, options...)
+	return p.bed.time(ctx, p.at, c.runc(append(args, c.name)...)...)
+}
