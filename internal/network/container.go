@@ -100,7 +100,7 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 		return err
 	}
 	if _, stands := n.containers[id]; !stands {
-		if err := n.muzzle(path); err != nil {
+		if err := errors.Join(n.muzzle(path), narrow(handle, address)); err != nil {
 			return err
 		}
 	}
@@ -116,7 +116,7 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 	}
 	if err == nil {
 		eth0, err := handle.LinkByName(insideDevice)
-		if err == nil && bytes.Equal(eth0.Attrs().HardwareAddr, mac) && eth0.Attrs().MTU == address.MTU &&
+		if err == nil && bytes.Equal(eth0.Attrs().HardwareAddr, mac) && (eth0.Attrs().MTU == address.MTU || eth0.Attrs().MTU == narrowed(address)) &&
 			eth0.Attrs().ParentIndex == outside.Attrs().Index {
 			return nil
 		}

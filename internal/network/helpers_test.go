@@ -3,6 +3,7 @@ package network
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -276,4 +277,17 @@ func (s *site) unplugRoaming(node string) {
 		must(s.t, err)
 		return h.LinkDel(link)
 	})
+}
+
+// mtu is that of a container's interface.
+func (s *site) mtu(where string) (mtu int) {
+	s.t.Helper()
+	s.in(where, func() error {
+		eth0, err := net.InterfaceByName(insideDevice)
+		if err == nil {
+			mtu = eth0.MTU
+		}
+		return err
+	})
+	return mtu
 }

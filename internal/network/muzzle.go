@@ -54,6 +54,9 @@ func (n *Network) unmuzzle(id string, attached *attachment) error {
 	}
 	err := inTable(n.NetnsPath(id), func(conn *nftables.Conn, table *nftables.Table) { conn.DelTable(table) })
 	if err == nil {
+		err = widen(n.NetnsPath(id), attached.address)
+	}
+	if err == nil {
 		attached.muzzled = false
 	}
 	return err
