@@ -17,10 +17,10 @@ func (s *source) stage(ctx context.Context) error {
 		return err
 	}
 	defer s.guard(ctx)()
-	// In a cold migration nothing else leaves before the prepare, which has to measure anyway: on a long way it takes long.
-	s.unmeasured = s.move.tracker.spec.Mode == migration.Cold && !s.lacksImage()
-	if !s.unmeasured {
-		if err := s.measure(ctx); err != nil {
+	// In a cold migration nothing else leaves before the prepare: on a long way measuring takes long.
+	beside := s.move.tracker.spec.Mode == migration.Cold && !s.lacksImage()
+	if !beside {
+		if err := s.measure(ctx, 0); err != nil {
 			return err
 		}
 	}
@@ -31,8 +31,24 @@ func (s *source) stage(ctx context.Context) error {
 	if err := s.section(kindStaged, "", nil); err != nil {
 		return err
 	}
-	return s.data.Flush()
+	if err := s.data.Flush(); err != nil {
+		return err
+	}
+	if beside {
+		s.warming = make(chan error, 1)
+		go func() { s.warming <- s.measure(s.agent.ctx, s.expectedState()) }()
+	}
+	return nil
 }
+
+const (
+	// stateShare is which part of a container's memory its state is at most, mostly: what is left of it when it is compressed.
+	stateShare = 4
+	leastState = 64 << 10
+)
+
+// expectedState is how much leaves at once when the container is frozen in a cold migration, at most, mostly.
+func (s *source) expectedState() int64 { return max(leastState, s.offered.MemoryBytes/stateShare) }
 
 func (s *source) openData(ctx context.Context) error {
 	s.limiter.SetRate(s.settings.get().BandwidthLimit)
@@ -89,13 +105,22 @@ func (s *source) listen(data *stream.Session) {
 	}
 }
 
-// measure opens the connection's window and chooses the codec by what it carries.
-func (s *source) measure(ctx context.Context) error {
-	link, err := s.data.Warm(ctx, stream.Budget{})
+// measure opens the connection's window and chooses the codec by what it carries. If the bandwidth is known, a window is enough that
+// holds so much; 0: the link's.
+func (s *source) measure(ctx context.Context, enough int64) error {
+	known := s.agent.peers.wayTo(s.target.Name)
+	if known.BandwidthBitsPerSecond == 0 || known.Seen > probeEvery.Seconds() {
+		enough = 0
+	}
+	link, err := s.data.Warm(ctx, stream.Budget{Enough: enough})
 	if err != nil {
 		return fmt.Errorf("measure the way to %s: %w", s.target.Name, err)
 	}
-	s.agent.peers.noteLink(s.target.Name, link)
+	if enough > 0 {
+		link.BandwidthBitsPerSecond = known.BandwidthBitsPerSecond
+	} else {
+		s.agent.peers.noteLink(s.target.Name, link)
+	}
 	choice := stream.Choose(link.BandwidthBitsPerSecond, s.agent.cores)
 	if err := s.data.SetCodec(choice.Codec); err != nil {
 		return err
@@ -105,12 +130,16 @@ func (s *source) measure(ctx context.Context) error {
 	return nil
 }
 
-// warm opens the window of the data connection just before it counts, and measures it if that was left for now. What was staged may
-// have taken long, and an idle connection loses its window.
+// warm opens the window of the data connection just before it counts, unless that is being done. What was staged may have taken long,
+// and an idle connection loses its window.
 func (s *source) warm(ctx context.Context) error {
-	if s.unmeasured {
-		s.unmeasured = false
-		return s.measure(ctx)
+	if s.warming != nil {
+		select {
+		case err := <-s.warming:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	link, err := s.data.Warm(ctx, stream.Budget{})
 	if err == nil {

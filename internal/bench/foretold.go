@@ -95,20 +95,28 @@ func (s *suite) measureForetold(ctx context.Context, f foretold) (err error) {
 	}
 	defer func() { err = errors.Join(err, g.stop(context.WithoutCancel(ctx))) }()
 	for _, link := range f.links {
-		if err := s.setLink(link); err != nil {
+		if err := s.changeLink(ctx, link); err != nil {
 			return err
-		}
-		for _, node := range nodes { // what was known of the old link is of no use
-			for range 2 {
-				if _, err := s.bed.exec(ctx, node, program, "nodes"); err != nil {
-					return err
-				}
-			}
 		}
 		of := turns{title: f.name, ways: &f.ways, runs: &f.runs}
 		err := s.takeTurns(ctx, of, link, func(way string) ([]measurement, error) { return g.foretell(ctx, way) })
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// changeLink is setLink where the agents know of it: what they knew of the old link is of no use.
+func (s *suite) changeLink(ctx context.Context, link string) error {
+	if err := s.setLink(link); err != nil {
+		return err
+	}
+	for _, node := range nodes {
+		for range 2 {
+			if _, err := s.bed.exec(ctx, node, program, "nodes"); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

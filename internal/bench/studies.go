@@ -120,7 +120,7 @@ func (s *suite) tryGodwit(ctx context.Context, t trial, archive string, ways []s
 // tryOver measures all ways over one link.
 func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string, ways []string) error {
 	all := s.newTrialSeries(t, link, ways)
-	if err := s.setLink(link); err != nil {
+	if err := s.changeLink(ctx, link); err != nil {
 		return err
 	}
 	for run := range t.runs {
@@ -204,7 +204,7 @@ func (s *suite) tryAbsentOnce(
 	if err := g.start(ctx, nodes[0]); err != nil {
 		return nil, nil, err
 	}
-	if err := s.setLink(link); err != nil {
+	if err := s.changeLink(ctx, link); err != nil {
 		return nil, nil, err
 	}
 	if measured, points, err = g.moveBy(ctx, way); err != nil {

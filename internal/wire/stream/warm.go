@@ -61,6 +61,9 @@ func (s *Session) Transport() (Transport, bool) {
 type Budget struct {
 	Bytes    int
 	Duration time.Duration
+	// Enough is a window that holds all that is to be sent: a larger one is of no use, even if the link would hold more.
+	// 0: the link's. A bandwidth that was measured with so little is not exact.
+	Enough int64
 }
 
 // Link is what Warm found.
@@ -166,6 +169,9 @@ func (w *warming) look() {
 
 func (w *warming) goOn() bool {
 	left := w.budget.Bytes - w.link.SentBytes
+	if w.budget.Enough > 0 && w.link.WindowBytes >= w.budget.Enough {
+		return false
+	}
 	if left < probeFrame || w.resent > w.lost || (w.link.Open && w.took >= measureDuration) {
 		return false
 	}

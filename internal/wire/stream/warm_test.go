@@ -21,6 +21,19 @@ func TestWarmMeasures(t *testing.T) {
 	}
 }
 
+// TestWarmEnough sends nothing more when the window holds what is to be sent.
+func TestWarmEnough(t *testing.T) {
+	a, b := pair(t, Options{})
+	go func() { _, _ = b.Next() }()
+	link, err := a.Warm(testContext(t), Budget{Enough: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if link.WindowBytes > 0 && link.SentBytes > 0 || link.RTT <= 0 {
+		t.Errorf("got %+v", link)
+	}
+}
+
 // TestWarmMeasuresALimitedLink measures what a limiter lets through. A busy machine wakes up late, and what could have left
 // meanwhile leaves at once: that spoils a measurement, but not thirty.
 func TestWarmMeasuresALimitedLink(t *testing.T) {
