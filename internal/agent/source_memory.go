@@ -214,7 +214,29 @@ func (m *memorySource) decide() memory.Decision {
 	if patience := m.throttle.patience(); patience > 0 {
 		policy.Patience = patience
 	}
-	return memory.Decide(m.history[ahead:], m.carries(), policy)
+	d := memory.Decide(m.history[ahead:], m.carries(), policy)
+	if d.Verdict != memory.Continue || policy.Patience > 0 || len(m.history)-ahead < restlessAfter {
+		return d
+	}
+	policy.Patience = 1
+	if sooner := memory.Decide(m.history[ahead:], m.carries(), policy); m.mayFollow(sooner) {
+		return sooner
+	}
+	return d
+}
+
+// restlessAfter is after how many rounds one that has not helped is enough if the memory may follow. Of a container that writes much
+// of its memory all the time one round finds more than another, and the best of ten is no better than the best of three.
+const restlessAfter = 3
+
+// mayFollow tells whether the automatic choice would rather have the rest follow than make more rounds.
+func (m *memorySource) mayFollow(d memory.Decision) bool {
+	settings := m.settings.get()
+	if m.auto == nil || d.Verdict != memory.NotConverging || settings.OnNoConvergence != migration.StopAndCopy {
+		return false
+	}
+	chosen, _ := m.auto.instead(settings.OnNoConvergence, d, m.anyway(), settings.DowntimeTarget)
+	return chosen == migration.TurnHybrid
 }
 
 // anyway is how long the container will be frozen for all but its memory.
