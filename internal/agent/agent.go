@@ -87,6 +87,7 @@ type Agent struct {
 	samples      *samples
 	speed        func() float64 // of the page pipeline on one core, bytes per second
 	pastWork     pastWork
+	experience   experience
 	bases        *bases
 	footprints   *footprints
 	kept         *keptCopies

@@ -94,6 +94,7 @@ func (a *Agent) input(ctx context.Context, definition engine.Definition, node id
 	}
 	in.Container = seen.Container
 	in.Source.CompressBytesPerSec = seen.CompressBytesPerSecond
+	a.experience.of(node.Name, definition.ID, &in)
 	in.Container.FileTreeBytes, in.Container.FileTreeEntries, err = a.filesOf(ctx, definition)
 	if g := a.stages.of(definition.ID); g != nil && g.node.Name == node.Name {
 		if told := g.describe(); told.State == migration.StageReady {

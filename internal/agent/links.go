@@ -14,7 +14,7 @@ const (
 	// probeFirst is when a link is measured of which nothing is known: not at once, because there may be a migration that does.
 	probeFirst = 15 * time.Second
 	// probeEvery is after how long a link is measured again that nobody has used; probePerPeer is the least for each node, so that
-	// many nodes together do not take more of anybody's link. A probe sends 512 KiB at most, and for 300 ms or eight round trips.
+	// many nodes together do not take more of anybody's link. A probe is within measureBudget.
 	probeEvery   = 10 * time.Minute
 	probePerPeer = time.Minute
 )
@@ -84,15 +84,65 @@ func (p *peers) wayTo(name string) predict.Link {
 // two that agree about a link that has changed do.
 const mostBandwidths = 3
 
-// noteBandwidth takes a measurement. Of those that are old nothing is left.
-func (p *peer) noteBandwidth(bitsPerSecond float64, at time.Time) {
+// noteProbe takes what a probe has found. It is short, so it may be wrong by half: what a transfer has shown counts more, until probes
+// say that the link is another one.
+func (p *peer) noteProbe(link stream.Link, at time.Time) {
 	if at.Sub(p.seen) > probeEvery {
-		p.latest = nil
+		p.probes = nil
 	}
-	p.latest = append(p.latest, bitsPerSecond)
-	p.latest = p.latest[max(0, len(p.latest)-mostBandwidths):]
-	sorted := slices.Sorted(slices.Values(p.latest))
-	p.bandwidth, p.seen = sorted[(len(sorted)-1)/2], at
+	bits := link.BandwidthBitsPerSecond
+	if link.AtLeast && bits < p.bandwidth {
+		bits = min(p.bandwidth, mostShort*bits)
+	}
+	p.probes = newest(p.probes, bits)
+	middle := median(p.probes)
+	if len(p.transfers) == 0 || middle < p.bandwidth/otherLink || middle > p.bandwidth*otherLink {
+		p.transfers, p.bandwidth = nil, middle
+	}
+	p.seen = at
+}
+
+const (
+	// mostShort is how much more a link can have than a probe has found whose sender was the limit.
+	mostShort = 2
+	// otherLink is by which factor probes have to differ from transfers.
+	otherLink = 2
+)
+
+// noteTransfer takes what a transfer got through. If the link was not the limit it is the least that the link has.
+func (p *peer) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
+	if !limited && bitsPerSecond < p.bandwidth {
+		return
+	}
+	p.transfers = newest(p.transfers, bitsPerSecond)
+	p.bandwidth, p.seen = median(p.transfers), at
+}
+
+// noteTransfer keeps what a transfer to a node has shown.
+func (p *peers) noteTransfer(name string, bitsPerSecond float64, limited bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[name]; known != nil {
+		known.noteTransfer(bitsPerSecond, limited, time.Now())
+	}
+}
+
+// noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared the link with layers.
+func (s *source) noteTransfer() {
+	round, _ := predict.Transferred(s.move.tracker.now(s.move.machine.Record(), false))
+	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
+		s.agent.peers.noteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
+	}
+}
+
+func newest(all []float64, one float64) []float64 {
+	all = append(all, one)
+	return all[max(0, len(all)-mostBandwidths):]
+}
+
+func median(all []float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[(len(sorted)-1)/2]
 }
 
 func (p *peer) loss() float64 {

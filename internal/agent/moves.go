@@ -369,9 +369,7 @@ func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 	if err != nil {
 		a.log.Error("report not kept", "migration", m.tracker.spec.ID, "error", err)
 	}
-	if m.tracker.spec.Side == migration.Source {
-		a.learn(report, m.tracker.spec.Container)
-	}
+	a.learn(report, m.tracker.spec.Side, m.tracker.spec.Container)
 	a.log.Info("migration ended", "migration", m.tracker.spec.ID, "container", m.tracker.spec.Name,
 		"result", result.Result, "error", result.Error)
 	go a.moves.prune()

@@ -55,8 +55,9 @@ type peer struct {
 	failure   string
 	version   string
 	rtt       time.Duration
-	bandwidth float64 // bits per second; 0: not measured. The median of the latest
-	latest    []float64
+	bandwidth float64 // bits per second; 0: not measured. The median of what transfers have shown; of probes, where there were none
+	transfers []float64
+	probes    []float64
 	// Of the link: when the bandwidth was measured or tried to, how much round trips differ, the bandwidth from there as that node has
 	// measured it, and what was sent of late and had to be sent again.
 	seen, probed time.Time
@@ -329,7 +330,7 @@ func (p *peers) noteLink(name string, link stream.Link) {
 		return
 	}
 	if link.BandwidthBitsPerSecond > 0 {
-		known.noteBandwidth(link.BandwidthBitsPerSecond, time.Now())
+		known.noteProbe(link, time.Now())
 	}
 	if link.RTT > 0 {
 		known.rtt = link.RTT

@@ -44,6 +44,10 @@ func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*a
 // measureTimeout bounds the measurement of a link.
 const measureTimeout = 10 * time.Second
 
+// measureBudget is what a measurement of a link takes at most. To see what a long and fast way carries takes more than to open a
+// connection's window halfway, which is enough where something else follows; a slow one ends it long before.
+func measureBudget() stream.Budget { return stream.Budget{Bytes: 2 << 20, Duration: time.Second} }
+
 // measure finds the bandwidth to a node with a short burst.
 func (a *Agent) measure(ctx context.Context, node identity.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
@@ -59,7 +63,7 @@ func (a *Agent) measure(ctx context.Context, node identity.Node) error {
 	}
 	defer data.Close()
 	go data.Next() //nolint:errcheck // The reports of the peer arrive while it reads; it ends with the session.
-	link, err := data.Warm(ctx, stream.Budget{})
+	link, err := data.Warm(ctx, measureBudget())
 	if err != nil {
 		return err
 	}

@@ -223,10 +223,7 @@ func (s *source) ended(result migration.Finish) {
 		if transport, known := data.Transport(); known {
 			s.agent.peers.noteTransport(s.target.Name, transport)
 		}
-		// Better than any probe if it was the limit, for long, and nothing else was: no bandwidth limit, and no layers beside it.
-		if seen := s.linkSeen(); seen > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
-			s.agent.peers.noteLink(s.target.Name, stream.Link{BandwidthBitsPerSecond: seen})
-		}
+		s.noteTransfer()
 	}
 	if err := s.dropBase(); err != nil {
 		s.agent.log.Warn("tracking not ended properly", "container", s.definition.Name, "error", err)

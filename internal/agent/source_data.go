@@ -125,7 +125,7 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	if err := s.data.SetCodec(choice.Codec); err != nil {
 		return err
 	}
-	s.move.tracker.measured(link, choice)
+	s.move.tracker.measured(link, choice, s.settings.get().BandwidthLimit)
 	s.move.tracker.clock(link.Clock)
 	return nil
 }

@@ -11,8 +11,6 @@ import (
 
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
-	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/predict"
 )
 
 // nowhere is a lane that takes everything.
@@ -114,23 +112,4 @@ func crowd(cores int) float64 {
 		return 1
 	}
 	return min(max(1, math.Sqrt(load/float64(cores))), mostCrowd)
-}
-
-// learn takes what there is to learn from a migration that has moved its container: how fast this node and the other are at what
-// does not depend on the link.
-func (a *Agent) learn(report migration.Report, container string) {
-	known, is := a.samples.known(container, 0, keepSamples)
-	if !is || report.Result != migration.Moved || !report.Mode.MemoryAhead() {
-		return
-	}
-	took := 0.0
-	for _, phase := range report.Phases {
-		switch migration.StepName(phase.Name) {
-		case migration.StepFreeze, migration.StepDump, migration.StepRestore, "resume":
-			if phase.Downtime {
-				took += phase.Seconds
-			}
-		}
-	}
-	a.pastWork.learn(took, predict.Work(known.Container)*crowd(a.cores))
 }

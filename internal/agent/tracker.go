@@ -97,11 +97,11 @@ func (t *tracker) transferred(bytes int64) {
 	t.done += bytes
 }
 
-func (t *tracker) measured(link stream.Link, choice stream.Choice) {
+func (t *tracker) measured(link stream.Link, choice stream.Choice, limit float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.facts.Link = migration.LinkSeen{
-		BandwidthBitsPerSecond: link.BandwidthBitsPerSecond, RTTSeconds: link.RTT.Seconds(),
+		BandwidthBitsPerSecond: link.BandwidthBitsPerSecond, RTTSeconds: link.RTT.Seconds(), LimitBitsPerSecond: limit,
 	}
 	t.decide(fmt.Sprintf("codec %s: %s", choice.Codec, choice.Why))
 }

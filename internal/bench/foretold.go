@@ -15,12 +15,18 @@ import (
 
 const suitePredict = "predict"
 
-// Metrics of the suite predict. Errors are shares of what was measured, and none where both are within unnoticed.
+// Metrics of the suite predict. Errors are shares of what was measured, and none where both are within unnoticed; of what was
+// within its interval it is the share.
 const (
 	metricForetoldDowntime = "foretold_downtime_seconds"
 	metricForetoldTotal    = "foretold_total_seconds"
+	metricForetoldBytes    = "foretold_bytes"
+	metricForetoldWaiting  = "foretold_waiting_seconds"
 	metricDowntimeError    = "downtime_error_ratio"
 	metricTotalError       = "total_error_ratio"
+	metricDowntimeWithin   = "downtime_within_ratio"
+	metricTotalWithin      = "total_within_ratio"
+	metricWaitedWithin     = "waited_within_ratio"
 	unnoticed              = 0.030 // seconds
 )
 
@@ -29,6 +35,7 @@ const (
 	medianError, mostError = 0.2, 0.5
 	autoFactor, autoSlack  = 1.2, 0.020
 	autoShare              = 0.9
+	withinShare            = 0.9 // what intervals are to hold
 )
 
 // ForetoldWays lists the ways of the suite predict.
@@ -37,6 +44,7 @@ func ForetoldWays() []string { return []string{wayCold, wayPreCopy, wayHybrid, w
 // foretold is a workload that is moved in all modes over some links, each move predicted before.
 type foretold struct {
 	containerWorkload
+	app   *app // of a study; nil: the workload is none
 	links []string
 	ways  []string
 	runs  int
@@ -45,14 +53,19 @@ type foretold struct {
 
 func foretolds() []foretold {
 	links := []string{linkFast, linkMiddle, "20mbit/50ms"}
-	of := func(name string, config pages.Config, quick int) foretold {
-		return foretold{ofPages(name, config), links, ForetoldWays(), 3, quick}
+	of := func(w containerWorkload, quick int) foretold {
+		return foretold{containerWorkload: w, links: links, ways: ForetoldWays(), runs: 3, quick: quick}
 	}
+	coap := coapApp(500)
+	service := of(containerWorkload{name: coap.name, image: coap.image}, 0)
+	service.app, service.links = &coap, links[:2]
 	return []foretold{
-		{containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}, links, ForetoldWays(), 3, 1},
-		of("32MiB, idle", pages.Config{Size: 32 * mebi}, 0),
-		of("64MiB, 2 MB/s to 8 MB", pages.Config{Size: 64 * mebi, Rate: 2e6, Hot: 8e6, Half: true}, 1),
-		of("32MiB, 20 MB/s to 16 MB", pages.Config{Size: 32 * mebi, Rate: 20e6, Hot: 16e6}, 0),
+		of(containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}, 1),
+		of(ofPages("32MiB, idle", pages.Config{Size: 32 * mebi}), 0),
+		of(ofPages("64MiB, 2 MB/s to 8 MB", pages.Config{Size: 64 * mebi, Rate: 2e6, Hot: 8e6, Half: true}), 1),
+		of(ofPages("32MiB, 20 MB/s to 16 MB", pages.Config{Size: 32 * mebi, Rate: 20e6, Hot: 16e6}), 0),
+		of(containerWorkload{name: workloadRedis, image: "redis", port: redisPort}, 0),
+		service,
 	}
 }
 
@@ -80,7 +93,7 @@ func Predict(ctx context.Context, config Config) (Result, error) {
 	return runInTurns(ctx, config, suitePredict, measure, judgeForetold)
 }
 
-// measureForetold moves one container again and again. All of its memory is verified in the end.
+// measureForetold moves one container again and again. What it has is verified in the end.
 func (s *suite) measureForetold(ctx context.Context, f foretold) (err error) {
 	archive, err := s.buildImage(ctx, f.containerWorkload)
 	if err != nil {
@@ -89,22 +102,44 @@ func (s *suite) measureForetold(ctx context.Context, f foretold) (err error) {
 	if err := s.setLink(linkFast); err != nil {
 		return err
 	}
-	g := newGodwitWay(s.bed, migration.Auto, f.containerWorkload, archive)
-	if err := g.start(ctx); err != nil {
+	seer, err := s.newSeer(ctx, f, archive)
+	defer func() { err = errors.Join(err, seer.stop(context.WithoutCancel(ctx))) }()
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, g.stop(context.WithoutCancel(ctx))) }()
 	for _, link := range f.links {
 		if err := s.changeLink(ctx, link); err != nil {
 			return err
 		}
 		of := turns{title: f.name, ways: &f.ways, runs: &f.runs}
-		err := s.takeTurns(ctx, of, link, func(way string) ([]measurement, error) { return g.foretell(ctx, way) })
-		if err != nil {
+		if err := s.takeTurns(ctx, of, link, func(way string) ([]measurement, error) { return seer.foretell(ctx, way) }); err != nil {
 			return err
 		}
 	}
-	return nil
+	return seer.check(ctx)
+}
+
+// seer is a container whose moves are predicted.
+type seer struct {
+	*godwitWay
+	stop   func(context.Context) error
+	check  func(context.Context) error
+	answer func(context.Context) error // waits until its client is served again
+}
+
+func (s *suite) newSeer(ctx context.Context, f foretold, archive string) (*seer, error) {
+	none := func(context.Context) error { return nil }
+	if f.app != nil {
+		g := newGodwitApp(s.bed, *f.app, archive)
+		served := func(ctx context.Context) error { return awaitAnswers(ctx, g.client) }
+		return &seer{g.godwitWay, g.stop, g.check, served}, g.start(ctx, nodes[:]...)
+	}
+	g := newGodwitWay(s.bed, migration.Auto, f.containerWorkload, archive)
+	one := &seer{g, g.stop, none, none}
+	if f.port != 0 {
+		one.answer = g.count
+	}
+	return one, g.start(ctx)
 }
 
 // changeLink is setLink where the agents know of it: what they knew of the old link is of no use.
@@ -123,30 +158,52 @@ func (s *suite) changeLink(ctx context.Context, link string) error {
 }
 
 // foretell has a move predicted, and makes it.
-func (g *godwitWay) foretell(ctx context.Context, way string) ([]measurement, error) {
+func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) {
+	if err := g.answer(ctx); err != nil {
+		return nil, err
+	}
 	var plan predict.Plan
 	if err := g.ask(ctx, &plan, "plan", g.container(), other(g.at), "--json", "--measure", "1s"); err != nil {
 		return nil, err
 	}
-	mode := way[len("godwit "):]
 	var report migration.Report
-	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", mode, "--wait", "--json"); err != nil {
+	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", way[len("godwit "):], "--wait", "--json"); err != nil {
 		return nil, err
 	}
 	g.at = report.Target
-	measured := fromReport(report)
 	if err := g.awaitFilled(ctx); err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(plan.Predictions, func(p predict.Prediction) bool { return string(p.Mode) == mode })
+	measured := fromReport(report)
+	// What auto has chosen was predicted as that.
+	i := slices.IndexFunc(plan.Predictions, func(p predict.Prediction) bool { return p.Mode == report.Mode })
 	if i < 0 {
 		return measured, nil
 	}
-	p := plan.Predictions[i]
-	return append(measured,
-		measurement{metricForetoldDowntime, p.Downtime.Expected}, measurement{metricForetoldTotal, p.Total.Expected},
-		measurement{metricDowntimeError, wrongBy(p.Downtime.Expected, report.DowntimeSeconds)},
-		measurement{metricTotalError, wrongBy(p.Total.Expected, report.TotalSeconds)}), nil
+	return append(measured, compared(plan.Predictions[i], report)...), nil
+}
+
+// compared is a prediction beside what it was.
+func compared(p predict.Prediction, report migration.Report) []measurement {
+	all := []measurement{
+		{metricForetoldDowntime, p.Downtime.Expected}, {metricForetoldTotal, p.Total.Expected}, {metricForetoldBytes, p.Bytes.Expected},
+		{metricDowntimeError, wrongBy(p.Downtime.Expected, report.DowntimeSeconds)},
+		{metricTotalError, wrongBy(p.Total.Expected, report.TotalSeconds)},
+		{metricDowntimeWithin, isWithin(p.Downtime, report.DowntimeSeconds)}, {metricTotalWithin, isWithin(p.Total, report.TotalSeconds)},
+	}
+	if drain := report.Drain; drain != nil {
+		all = append(all, measurement{metricForetoldWaiting, p.Waiting.Expected}, measurement{metricWaitedInAll, drain.WaitedSeconds},
+			measurement{metricWaitedWithin, isWithin(p.Waiting, drain.WaitedSeconds)})
+	}
+	return all
+}
+
+// isWithin is 1 if a value is in its interval.
+func isWithin(i predict.Interval, value float64) float64 {
+	if value < i.Low || value > i.High {
+		return 0
+	}
+	return 1
 }
 
 // wrongBy is by which share of what was measured a prediction is wrong; none if nobody notices.
@@ -158,16 +215,11 @@ func wrongBy(expected, measured float64) float64 {
 	return difference / measured
 }
 
-// judgeForetold compares errors and choices with what is asked.
+// judgeForetold compares errors, intervals and choices with what is asked.
 func judgeForetold(rows []Row) []Asked {
 	var asked []Asked
 	for metric, what := range map[string]string{metricDowntimeError: "downtime", metricTotalError: "total time"} {
-		var errors []float64
-		for _, row := range rows {
-			if row.Metric == metric {
-				errors = append(errors, row.Samples...)
-			}
-		}
+		errors := samplesOf(rows, metric)
 		if len(errors) == 0 {
 			continue
 		}
@@ -181,8 +233,35 @@ func judgeForetold(rows []Row) []Asked {
 			})
 		}
 	}
+	for metric, what := range map[string]string{
+		metricDowntimeWithin: "downtime", metricTotalWithin: "total time", metricWaitedWithin: "waiting for pages that follow",
+	} {
+		if within := samplesOf(rows, metric); len(within) > 0 {
+			share := mean(within)
+			asked = append(asked, Asked{
+				What: fmt.Sprintf("interval of the %s: share of %d moves that were within", what, len(within)),
+				Unit: "ratio", Least: true, Limit: withinShare, Value: share, Met: share >= withinShare,
+			})
+		}
+	}
 	slices.SortFunc(asked, func(a, b Asked) int { return cmp.Compare(a.What, b.What) })
 	return append(asked, judgeAuto(rows)...)
+}
+
+func samplesOf(rows []Row, metric string) (all []float64) {
+	for _, row := range rows {
+		if row.Metric == metric {
+			all = append(all, row.Samples...)
+		}
+	}
+	return all
+}
+
+func mean(all []float64) (sum float64) {
+	for _, one := range all {
+		sum += one / float64(len(all))
+	}
+	return sum
 }
 
 // judgeAuto compares mode auto with the best of all modes, cell by cell.

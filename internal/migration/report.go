@@ -137,6 +137,8 @@ type Bytes struct {
 type LinkSeen struct {
 	BandwidthBitsPerSecond float64 `json:"bandwidth_bits_per_second"`
 	RTTSeconds             float64 `json:"rtt_seconds"`
+	// LimitBitsPerSecond is what the user allowed at the beginning. 0: all.
+	LimitBitsPerSecond float64 `json:"limit_bits_per_second,omitempty"`
 }
 
 // Held is what became of the packets that came during the switchover.

@@ -37,7 +37,9 @@ func (c Curve) Within(seconds, most float64) float64 {
 	return min(between(c[i-1], c[i], seconds), most)
 }
 
-// between is the power of time that goes through two points.
+// between is the power of time that goes through two points. After the second it is not known whether the program goes on to write pages
+// that it has not written, as the power says, or has a number of pages that it writes at random, which the second point would be
+// some way into: then it is W(1-exp(-kt)). The middle of these is taken.
 func between(a, b Point, seconds float64) float64 {
 	if b.Bytes <= 0 {
 		return 0
@@ -51,14 +53,44 @@ func between(a, b Point, seconds float64) float64 {
 	if seconds < a.Seconds || seconds-a.Seconds < b.Seconds-seconds {
 		from = a
 	}
-	if seconds > b.Seconds { // it does not go on to grow for ever as it did: a program has what it works on
-		exponent *= beyond
+	power := from.Bytes * math.Pow(seconds/from.Seconds, exponent)
+	if seconds <= b.Seconds {
+		return power
 	}
-	return from.Bytes * math.Pow(seconds/from.Seconds, exponent)
+	return math.Sqrt(power * saturating(a, b, seconds))
 }
 
-// beyond is how much less the curve is expected to grow after the last point than before it.
-const beyond = 0.9
+// saturating is W(1-exp(-kt)) through two points, the second of which is later and has no less, at a later time.
+func saturating(a, b Point, seconds float64) float64 {
+	share := func(k, t float64) float64 { return -math.Expm1(-k * t) }
+	low, high := 1e-6/b.Seconds, 100/a.Seconds // of k
+	if a.Bytes/b.Bytes <= share(low, a.Seconds)/share(low, b.Seconds) {
+		return b.Bytes * seconds / b.Seconds // it has not begun to
+	}
+	for range 50 {
+		k := math.Sqrt(low * high)
+		if share(k, a.Seconds)/share(k, b.Seconds) < a.Bytes/b.Bytes {
+			low = k
+		} else {
+			high = k
+		}
+	}
+	return b.Bytes * share(low, seconds) / share(low, b.Seconds)
+}
+
+// With is the curve with points of longer times than its own, which another watch has seen.
+func (c Curve) With(longer Curve) Curve {
+	c = slices.Clone(c)
+	for _, p := range longer {
+		if n := len(c); n > 0 && p.Seconds > c[n-1].Seconds*leastLonger {
+			c = append(c, Point{p.Seconds, max(p.Bytes, c[n-1].Bytes)})
+		}
+	}
+	return c
+}
+
+// leastLonger is by how much a point has to be later to say something new.
+const leastLonger = 1.5
 
 // Longest is for how long was watched.
 func (c Curve) Longest() float64 {

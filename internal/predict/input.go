@@ -78,6 +78,7 @@ type Costs struct {
 
 	// More of dump and restore together, for each beyond the first.
 	Process, Thread, Mapping, Descriptor, Connection float64
+	Touched                                          float64 // to find and send first what is touched first, of pages that follow
 	Tables                                           float64 // for a byte of memory that was sent ahead or follows
 	DumpByte, RestoreByte                            float64 // for a byte of memory that goes with the state
 	StateBytes, StateProcess                         float64 // of execution state on the link: of one process, of each more
@@ -94,8 +95,8 @@ func DefaultCosts() Costs {
 	return Costs{
 		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Settle: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
 		TripsBegin: 4.3, TripsRounds: 5.5, TripsPrepare: 5.5, TripsDrain: 6, TripsEnd: 1.7,
-		Process: 2e-3, Thread: 0.15e-3, Mapping: 15e-6, Descriptor: 60e-6, Connection: 0.4e-3, Tables: 12e-3 / (1 << 30),
-		DumpByte: 0.35 / (1 << 30), RestoreByte: 0.9 / (1 << 30), StateBytes: 17e3, StateProcess: 4e3, StateRatio: 0.13,
+		Process: 2e-3, Thread: 0.15e-3, Mapping: 15e-6, Descriptor: 60e-6, Connection: 0.4e-3, Touched: 15e-3, Tables: 12e-3 / (1 << 30),
+		DumpByte: 0.35 / (1 << 30), RestoreByte: 0.6 / (1 << 30), StateBytes: 17e3, StateProcess: 4e3, StateRatio: 0.13,
 		Entry: 0.5e-6, Scan: 1.5e-3 / (1 << 30), Kill: 0.1 / (1 << 30),
 	}
 }
@@ -114,6 +115,9 @@ type Input struct {
 	Link      Link      `json:"link"`
 	Source    Machine   `json:"source"`
 	Target    Machine   `json:"target"`
+	Past      Past      `json:"past,omitempty"`
+	Pace      Pace      `json:"pace"`
+	Longer    Curve     `json:"longer_curve,omitempty"` // of past rounds, for times longer than those in which it was watched
 	Demands   Demands   `json:"-"`
 	Costs     Costs     `json:"-"` // zero: DefaultCosts
 }

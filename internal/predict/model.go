@@ -12,6 +12,9 @@ import (
 // leaning says how what is uncertain is taken: each is a factor on what was measured.
 type leaning struct{ bandwidth, dirtying, costs, content float64 }
 
+// pace is how the pace of the past is taken: it was measured, not assumed.
+func (l leaning) pace() float64 { return math.Sqrt(l.costs) }
+
 // model is an input taken in one way.
 type model struct {
 	in        Input
@@ -27,6 +30,7 @@ type model struct {
 
 // outcome is what a model says of a mode.
 type outcome struct {
+	parts                       Parts   // of handoff, downtime and total time
 	downtime, handoff, total    float64 // seconds
 	bytes, frozen               float64 // on the link; of these memory and state in the freeze
 	sourceCPU, targetCPU        float64 // seconds of processor time
@@ -47,6 +51,7 @@ func newModel(in Input, lean leaning) *model {
 	if m.costs == (Costs{}) {
 		m.costs = DefaultCosts()
 	}
+	m.in.Container.Curve = in.Container.Curve.With(in.Longer)
 	bits := in.Link.BandwidthBitsPerSecond
 	if bits <= 0 {
 		bits = unknownBandwidth
@@ -120,6 +125,9 @@ func (m *model) codecRatio(ratio float64) float64 {
 
 // processor is the source's seconds for a byte, of all the cores that the pipeline gets together.
 func (m *model) processor() float64 {
+	if pace := m.in.Pace.Rounds; pace > 0 {
+		return pace * m.lean.pace()
+	}
 	source := m.in.Source
 	speed := source.PageBytesPerSecond
 	if speed <= 0 {
@@ -189,14 +197,12 @@ func (m *model) state() float64 {
 // eight round trips, and ends sooner on short links.
 func (m *model) warm() float64 { return min(max(0.3, 8*m.rtt), 0.015+10*m.rtt) }
 
-// begin is from the request until the target is ready for files and memory.
-func (m *model) begin() float64 {
-	k, c := m.costs, m.in.Container
-	layers := float64(c.MissingLayerBytes) / m.bandwidth
-	if layers > 0 {
-		layers += 3 * m.rtt
+// layers is how long the image's layers take that the target has not.
+func (m *model) layers() float64 {
+	if m.in.Container.MissingLayerBytes == 0 {
+		return 0
 	}
-	return (k.Examine+k.Reserve+k.Arrive+k.Entry*float64(c.FileTreeEntries))*m.slowness() + k.TripsBegin*m.rtt + layers
+	return float64(m.in.Container.MissingLayerBytes)/m.bandwidth + 3*m.rtt
 }
 
 // copyFiles is how long the files take while the container runs, and how many bytes are left for the freeze.

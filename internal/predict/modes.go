@@ -18,7 +18,7 @@ const (
 
 // of tells what a mode costs.
 func (m *model) of(mode migration.Mode) outcome {
-	var out outcome
+	out := outcome{parts: m.corrected(mode)}
 	switch mode {
 	case migration.Cold:
 		m.cold(&out)
@@ -28,11 +28,39 @@ func (m *model) of(mode migration.Mode) outcome {
 		m.live(&out, mode)
 	}
 	out.targetCPU = out.sourceCPU * pageShare
-	out.total = out.handoff + m.costs.End*m.slowness() + m.costs.TripsEnd*m.rtt + m.costs.Kill*m.in.Container.memory()
+	out.total = out.handoff + out.parts.End
 	if out.late > 0 {
 		m.follow(&out)
 	}
 	return out
+}
+
+// fixed are the parts of a mode as the costs have them.
+func (m *model) fixed(mode migration.Mode) Parts {
+	k, c, slow := m.costs, m.in.Container, m.slowness()
+	p := Parts{
+		Begin:  (k.Examine+k.Reserve+k.Arrive+k.Entry*float64(c.FileTreeEntries))*slow + k.TripsBegin*m.rtt,
+		Ahead:  (k.Prepare + k.Settle) * slow,
+		Freeze: m.anyway(),
+		End:    k.End*slow + k.TripsEnd*m.rtt + k.Kill*c.memory(),
+	}
+	if mode != migration.Cold && mode != migration.Restart {
+		p.Begin += m.warm()
+		p.Ahead += k.Rounds*slow + (k.TripsRounds+k.TripsPrepare)*m.rtt
+		p.Freeze += k.Tables * c.memory() * slow
+	}
+	switch mode {
+	case migration.PostCopy:
+		p.Ahead += k.TripsDrain * m.rtt
+		p.Freeze += k.Touched * slow
+	case migration.Cold: // which measures the link at last
+		p.Ahead += m.warm()
+	case migration.Restart:
+		p.Begin += m.warm()
+		p.Ahead += k.TripsPrepare * m.rtt
+		p.Freeze = m.rtt/2 + k.Entry*float64(c.FileTreeEntries)*slow
+	}
+	return p
 }
 
 // anyway is how long a container is frozen for all but its memory.
@@ -56,14 +84,14 @@ func (m *model) cold(out *outcome) {
 	out.targetMemory = raw
 	files := float64(c.FileTreeBytes)/m.bandwidth + float64(c.FileTreeEntries)*fileEntry*slow
 	out.memorySeconds = max(raw*k.DumpByte*slow, m.send(raw, m.wire))
-	out.downtime = m.anyway() + out.memorySeconds + raw*k.RestoreByte*slow + files
-	out.handoff = m.begin() + (k.Prepare+k.Settle)*slow + m.warm() + out.downtime
+	out.downtime = out.parts.Freeze + out.memorySeconds + raw*k.RestoreByte*slow + files
+	out.handoff = out.parts.Begin + m.layers() + out.parts.Ahead + out.downtime
 	out.converges = true
 }
 
 // restart stops it and starts it again.
 func (m *model) restart(out *outcome) {
-	c, k := m.in.Container, m.costs
+	c := m.in.Container
 	left := m.copyFiles(out)
 	stop, start := c.StopSeconds, c.StartSeconds
 	if stop == 0 {
@@ -74,8 +102,8 @@ func (m *model) restart(out *outcome) {
 	}
 	out.frozen = left
 	out.bytes += left + float64(c.MissingLayerBytes)
-	out.downtime = stop + left/m.bandwidth + m.rtt/2 + start + k.Entry*float64(c.FileTreeEntries)*m.slowness()
-	out.handoff = m.begin() + m.warm() + out.filesSeconds + (k.Prepare+k.Settle)*m.slowness() + k.TripsPrepare*m.rtt + out.downtime
+	out.downtime = out.parts.Freeze + stop + left/m.bandwidth + start
+	out.handoff = out.parts.Begin + m.layers() + out.filesSeconds + out.parts.Ahead + out.downtime
 	out.converges = true
 }
 
@@ -94,29 +122,25 @@ func (m *model) live(out *outcome, mode migration.Mode) {
 		last = r.history[len(r.history)-1].Duration.Seconds()
 		leaving = !out.converges && m.turnsHybrid(mode)
 	}
-	before := k.Rounds*slow + k.TripsRounds*m.rtt + r.seconds
-	prepare := k.Prepare*slow + k.TripsPrepare*m.rtt
-	if leaving {
-		prepare += k.TripsDrain * m.rtt
-	}
+	ahead, between := out.parts.Ahead+r.seconds, k.Prepare*slow+k.TripsPrepare*m.rtt
 	var left float64
 	if leaving {
 		if mode != migration.PostCopy {
-			out.late = m.written(last+prepare+k.Settle*slow, r.share)
+			ahead, between = ahead+k.TripsDrain*m.rtt, between+k.TripsDrain*m.rtt
+			out.late = m.written(last+between+k.Settle*slow, r.share)
 		}
 		left = min(touchedBytes, max(leastTouched, touchedTime*m.bandwidth), out.late)
 	} else {
 		var caught float64
-		caught, left = m.catchUp(out, mode, r, last+prepare, files)
-		prepare += caught
+		caught, left = m.catchUp(out, mode, r, last+between, files)
+		ahead += caught
 	}
 	out.memorySeconds = m.send(left, m.again)
 	out.frozen = left*m.again + m.state() + filesLeft
 	out.bytes += out.frozen + float64(c.MissingLayerBytes)
 	out.targetMemory = c.memory() - out.late
-	dump := m.costs.Dump * slow
-	out.downtime = m.anyway() + max(0, out.memorySeconds-dump/2) + k.Tables*c.memory()*slow + files
-	out.handoff = m.begin() + m.warm() + out.filesSeconds + before + prepare + k.Settle*slow + out.downtime
+	out.downtime = out.parts.Freeze + max(0, out.memorySeconds-k.Dump*slow/2) + files
+	out.handoff = out.parts.Begin + m.layers() + out.filesSeconds + ahead + out.downtime
 }
 
 // sharedAhead is the round of a post-copy: memory that processes share cannot follow.
@@ -155,7 +179,7 @@ func (m *model) follow(out *outcome) {
 	if out.rounds <= 1 {
 		wire = m.wire
 	}
-	out.split = m.send(out.late, wire)/drainShare + m.rtt
+	out.split = max(m.send(out.late, wire)/drainShare, out.late*m.in.Pace.Drain) + m.rtt
 	out.bytes += out.late * wire
 	out.sourceCPU += out.late * m.perByte
 	out.waiting = m.waits(out.split, out.late)
@@ -181,12 +205,15 @@ func (m *model) waits(seconds, late float64) float64 {
 			low = work
 		}
 	}
-	return (seconds - low) * threads
+	return min((seconds-low)*threads+firstFaults*fault, seconds*threads)
 }
 
 const (
 	// faultWork is what both nodes take for a page that is wanted, beside the link: 1.5 ms in the median of "bench postcopy".
 	faultWork = 1.5e-3
+	// firstFaults is for how many pages one after the other even a program waits that does nothing: 2 round trips, over all links of
+	// "bench predict".
+	firstFaults = 2.0
 	// perFault is how many pages come for each that was waited for: those around it leave with it.
 	perFault = 8.0
 )

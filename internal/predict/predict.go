@@ -72,7 +72,8 @@ func Of(in Input, mode migration.Mode) Prediction {
 	p.TargetMemory = interval(func(o outcome) float64 { return o.targetMemory })
 	p.Split = interval(func(o outcome) float64 { return o.split })
 	p.Waiting = interval(func(o outcome) float64 { return o.waiting })
-	p.Waiting.Low, p.Waiting.High = p.Waiting.Low/3, min(p.Waiting.High*4, p.Split.High*float64(max(1, in.Container.Threads)))
+	// A program may touch nothing that has not come.
+	p.Waiting.Low, p.Waiting.High = max(0, p.Waiting.Low/3-firstFaults*in.Link.RTTSeconds), min(p.Waiting.High*4, p.Split.High*float64(max(1, in.Container.Threads)))
 	p.Waiting.High = max(p.Waiting.High, p.Waiting.Expected)
 	p.Use = Use{Rounds: middle.rounds, Codec: expected.codec.String(), Streams: streams(in), CPUs: middle.cpus}
 	p.Risk = risk(p)

@@ -73,7 +73,9 @@ type Link struct {
 	Clock                  Offset
 	WindowBytes            int64 // 0: the connection cannot tell
 	// Open says that the window holds what the link holds, so that what is sent now leaves at the link's full rate.
-	Open      bool
+	Open bool
+	// AtLeast says that the sender was the limit, as far as it got: the link may have more.
+	AtLeast   bool
 	SentBytes int
 }
 
@@ -223,7 +225,7 @@ func (w *warming) measure(bytes float64, took time.Duration) {
 		}
 	}
 	slices.Sort(rates)
-	w.link.BandwidthBitsPerSecond = rates[len(rates)/2]
+	w.link.BandwidthBitsPerSecond, w.link.AtLeast = rates[len(rates)/2], w.paced
 }
 
 // train makes the frames of a train of about size bytes.

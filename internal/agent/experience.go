@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
+)
+
+// experience is what past migrations took, by the other node and the container. Both nodes of a migration learn from it, because the
+// source sends its report, so the way back is as well known as the way there.
+type experience struct {
+	mu  sync.Mutex
+	all map[experienced]*lesson
+}
+
+// experienced is of what there is experience: a container and a node, or the node and any container.
+type experienced struct{ node, container string }
+
+type lesson struct {
+	past  map[migration.Mode][]predict.Seen
+	pace  predict.Pace
+	curve predict.Curve
+	at    time.Time
+}
+
+const (
+	// mostLessons bounds what is kept. The one that is the longest ago is forgotten first.
+	mostLessons = 512
+	// mostSeen is how many migrations of a mode count.
+	mostSeen = 5
+)
+
+// learn takes what a migration took, over a link that carries so much.
+func (e *experience) learn(node, container string, report migration.Report, parts predict.Parts, bitsPerSecond float64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.all == nil {
+		e.all = map[experienced]*lesson{}
+	}
+	for _, of := range []experienced{{node, container}, {node, ""}} {
+		known := e.all[of]
+		if known == nil {
+			known = &lesson{past: map[migration.Mode][]predict.Seen{}}
+			e.all[of] = known
+		}
+		known.at = time.Now()
+		seen := predict.Seen{Parts: parts, RTTSeconds: report.Link.RTTSeconds}
+		before := known.past[report.Mode]
+		known.past[report.Mode] = append(slices.Clone(before[max(0, len(before)+1-mostSeen):]), seen)
+		known.pace = known.pace.After(report, bitsPerSecond)
+		if curve := predict.CurveOf(report); len(curve) > 0 {
+			known.curve = curve
+		}
+	}
+	for len(e.all) > mostLessons {
+		var oldest experienced
+		for of, known := range e.all {
+			if first := e.all[oldest]; first == nil || known.at.Before(first.at) {
+				oldest = of
+			}
+		}
+		delete(e.all, oldest)
+	}
+}
+
+// of adds what is known of a way to what is known of a container: from when it went it, and from others where it has not.
+func (e *experience) of(node, container string, in *predict.Input) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	in.Past = predict.Past{}
+	if others := e.all[experienced{node, ""}]; others != nil {
+		for mode, all := range others.past {
+			seen := predict.Middle(all)
+			seen.Freeze = 0 // it depends on what the container is
+			in.Past[mode] = seen
+		}
+		in.Pace = others.pace
+	}
+	if own := e.all[experienced{node, container}]; own != nil {
+		for mode, all := range own.past {
+			seen := predict.Middle(all)
+			seen.Same = true
+			in.Past[mode] = seen
+		}
+		in.Pace = own.pace
+		if time.Since(own.at) < keepSamples {
+			in.Longer = own.curve
+		}
+	}
+}
+
+// learn takes what there is to learn from a migration that has moved its container. The source's report tells all; what a target
+// knows by itself does not.
+func (a *Agent) learn(report migration.Report, side migration.Side, container string) {
+	if report.Result != migration.Moved || !slices.ContainsFunc(report.Phases, isFreeze) {
+		return
+	}
+	other := report.Target
+	if side == migration.Target {
+		other = report.Source
+	}
+	link := a.peers.wayTo(other)
+	bits := link.BandwidthBitsPerSecond
+	if side == migration.Target {
+		bits = max(link.BackBitsPerSecond, report.Link.BandwidthBitsPerSecond)
+	}
+	parts := predict.PartsOf(report, bits/8)
+	if side == migration.Target {
+		parts.End = 0 // it was not over when the source sent its report
+	}
+	a.learnWork(report, container, parts, bits)
+	a.experience.learn(other, container, report, parts, bits)
+}
+
+func isFreeze(p migration.Phase) bool { return p.Name == string(migration.StepFreeze) }
+
+// learnWork learns how fast this node and the other are at what a freeze takes anyway, of any container.
+func (a *Agent) learnWork(report migration.Report, container string, parts predict.Parts, bitsPerSecond float64) {
+	known, is := a.samples.known(container, 0, keepSamples)
+	if !is || parts.Freeze == 0 || report.Mode != migration.PreCopy && report.Mode != migration.Hybrid {
+		return
+	}
+	state := float64(report.Bytes.Metadata) * 8 / max(bitsPerSecond, 1)
+	a.pastWork.learn(parts.Freeze-report.Link.RTTSeconds/2-state, predict.Work(known.Container)*crowd(a.cores))
+}

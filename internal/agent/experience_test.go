@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+func TestExperience(t *testing.T) {
+	var e experience
+	report := migration.Report{Mode: migration.PreCopy, Link: migration.LinkSeen{RTTSeconds: 0.02}}
+	e.learn("b", "web", report, predict.Parts{Begin: 0.3, Freeze: 0.05}, 1e8)
+	var in predict.Input
+	if e.of("b", "web", &in); in.Past[migration.PreCopy].Freeze != 0.05 || !in.Past[migration.PreCopy].Same {
+		t.Errorf("of the container: %+v", in.Past)
+	}
+	if e.of("b", "db", &in); in.Past[migration.PreCopy].Freeze != 0 || in.Past[migration.PreCopy].Begin != 0.3 {
+		t.Errorf("of another container: %+v, want all but its freeze", in.Past)
+	}
+	if e.of("c", "web", &in); len(in.Past) != 0 {
+		t.Errorf("of a way that nothing has gone: %+v", in.Past)
+	}
+	for i := range 2 * mostLessons {
+		e.learn("b", fmt.Sprint(i), report, predict.Parts{}, 1e8)
+	}
+	if len(e.all) > mostLessons {
+		t.Errorf("%d are kept", len(e.all))
+	}
+}
+
+// TestBandwidth: what a transfer has shown counts until probes agree that the link is another one.
+func TestBandwidth(t *testing.T) {
+	p, now := &peer{}, time.Now()
+	probe := func(bits float64, atLeast bool) {
+		p.noteProbe(stream.Link{BandwidthBitsPerSecond: bits, AtLeast: atLeast}, now)
+	}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want float64
+	}{
+		{"a probe", func() { probe(60e6, false) }, 60e6},
+		{"a transfer", func() { p.noteTransfer(95e6, true, now) }, 95e6},
+		{"short probes", func() { probe(60e6, true); probe(60e6, true) }, 95e6},
+		{"probes that are wrong by less than a factor", func() { probe(60e6, false); probe(70e6, false); probe(120e6, false) }, 95e6},
+		{"a transfer that something else held back", func() { p.noteTransfer(30e6, false, now) }, 95e6},
+		{"one that got more through", func() { p.noteTransfer(97e6, false, now); p.noteTransfer(97e6, false, now) }, 97e6},
+		{"one probe of another link", func() { probe(20e6, false) }, 97e6},
+		{"two of them", func() { probe(20e6, false) }, 20e6},
+		{"and back", func() { probe(95e6, false); probe(95e6, false) }, 95e6},
+	} {
+		step.do()
+		if p.bandwidth != step.want {
+			t.Fatalf("%s: %.0f Mbit/s, want %.0f", step.what, p.bandwidth/1e6, step.want/1e6)
+		}
+	}
+}

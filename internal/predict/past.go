@@ -1,0 +1,270 @@
+package predict
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// Parts are the times of a migration that are about the same however much memory there is, and whatever the link carries: all but
+// rounds, memory in the freeze, and what follows.
+type Parts struct {
+	Begin  float64 `json:"begin_seconds"`  // from the request until the target is ready
+	Ahead  float64 `json:"ahead_seconds"`  // from then until the freeze, without the rounds
+	Freeze float64 `json:"freeze_seconds"` // frozen, without memory
+	End    float64 `json:"end_seconds"`    // from the resume until nothing is left, without what follows
+}
+
+// Past is what migrations between two nodes took, by the mode in which they were.
+type Past map[migration.Mode]Seen
+
+// Seen are the parts of past migrations.
+type Seen struct {
+	Parts
+	RTTSeconds float64 `json:"rtt_seconds"` // of the link then
+	Times      int     `json:"times"`       // how many there were
+	Same       bool    `json:"same"`        // it was the same container
+}
+
+// Pace is how many seconds a byte of memory took the last time, if that was longer than the link takes: the processors were the limit, of
+// both nodes, with what else they had to do. 0: not known, or the link was.
+type Pace struct {
+	Rounds float64 `json:"rounds_seconds_per_byte"`
+	Drain  float64 `json:"drain_seconds_per_byte"`
+}
+
+// Transfer is memory that was sent while its container ran, all of it for the first time.
+type Transfer struct{ RawBytes, SentBytes, Seconds float64 }
+
+// Transferred is the first round of a migration, and what followed; zero if there is not enough of it to tell anything.
+func Transferred(report migration.Report) (round, drain Transfer) {
+	if len(report.Rounds) > 0 && !report.Rounds[0].Final {
+		first := report.Rounds[0]
+		round = Transfer{float64(first.RawBytes), float64(first.SentBytes), first.Seconds - report.Link.RTTSeconds}
+	}
+	if report.Mode == migration.Cold {
+		round = frozenTransfer(report)
+	}
+	if report.Drain != nil {
+		sent := float64(report.Bytes.MemoryFaulted + report.Bytes.MemoryPushed)
+		drain = Transfer{float64(report.Drain.LatePages) * float64(memory.PageSize()), sent, report.Drain.Seconds - report.Link.RTTSeconds}
+	}
+	return round.enough(report.Link), drain.enough(report.Link)
+}
+
+// frozenTransfer is what a cold migration has sent. Some of it left beside the dump, so it must have been long after that.
+func frozenTransfer(report migration.Report) Transfer {
+	t := Transfer{RawBytes: float64(report.Bytes.MemoryRaw), SentBytes: float64(report.Bytes.MemoryFinal), Seconds: -report.Link.RTTSeconds / 2}
+	dump := 0.0
+	for _, phase := range report.Phases {
+		switch phase.Name {
+		case "transfer", "receive":
+			t.Seconds += phase.Seconds
+		case string(migration.StepDump):
+			dump += phase.Seconds
+		}
+	}
+	if t.Seconds < longAfter*dump {
+		return Transfer{}
+	}
+	return t
+}
+
+// longAfter is how much longer than the dump the rest took if the dump hardly matters.
+const longAfter = 10
+
+// enough is nothing if it was too short.
+func (t Transfer) enough(link migration.LinkSeen) Transfer {
+	if t.SentBytes < leastTransfer || t.Seconds < max(leastTransferTime, link.RTTSeconds) {
+		return Transfer{}
+	}
+	return t
+}
+
+// What is sent in less says more about the connection than about the link.
+const (
+	leastTransfer     = 1 << 20
+	leastTransferTime = 0.050
+)
+
+// BitsPerSecond is the bandwidth of a link over which this is all that got through.
+func (t Transfer) BitsPerSecond() float64 { return t.SentBytes * 8 / carried / t.Seconds }
+
+// Pace is what a byte took over a link of this bandwidth, if that was not what the link took.
+func (t Transfer) Pace(bitsPerSecond float64) float64 {
+	if t.Seconds == 0 || bitsPerSecond <= 0 || t.Seconds < clearlyLonger*t.SentBytes*8/carried/bitsPerSecond {
+		return 0
+	}
+	return t.Seconds / t.RawBytes
+}
+
+const clearlyLonger = 1.1
+
+// After is a pace after another migration, over a link that carries so much. One that was held back says nothing of it.
+func (p Pace) After(report migration.Report, bitsPerSecond float64) Pace {
+	if report.Layers != nil || report.Link.LimitBitsPerSecond > 0 {
+		return p
+	}
+	round, drain := Transferred(report)
+	if round.Seconds > 0 {
+		p.Rounds = round.Pace(bitsPerSecond)
+	}
+	if drain.Seconds > 0 {
+		p.Drain = drain.Pace(bitsPerSecond * drainShare)
+	}
+	return p
+}
+
+// CurveOf is what the rounds of a migration tell of what its container wrote: each brings what was written in the one before.
+func CurveOf(report migration.Report) Curve {
+	var curve Curve
+	for i := 1; i < len(report.Rounds); i++ {
+		before, round := report.Rounds[i-1], report.Rounds[i]
+		if !round.Final && before.Seconds > leastTransferTime && len(report.Throttles) == 0 && report.Drain == nil {
+			curve = append(curve, Point{before.Seconds, float64(round.RawBytes)})
+		}
+	}
+	slices.SortFunc(curve, func(a, b Point) int { return cmp.Compare(a.Seconds, b.Seconds) })
+	return curve
+}
+
+// Middle is the median of what was seen in a mode, the latest last, over the link of the latest. One moment in which all was slow does
+// not count among several.
+func Middle(all []Seen) Seen {
+	latest := all[len(all)-1]
+	all = slices.DeleteFunc(slices.Clone(all), func(s Seen) bool { return likeness(s.RTTSeconds, latest.RTTSeconds) < sameWay })
+	middle := func(of func(Parts) float64) float64 {
+		var known []float64
+		for _, s := range all {
+			if x := of(s.Parts); x > 0 {
+				known = append(known, x)
+			}
+		}
+		if len(known) == 0 {
+			return 0
+		}
+		slices.Sort(known)
+		return (known[(len(known)-1)/2] + known[len(known)/2]) / 2
+	}
+	return Seen{
+		Parts: Parts{
+			Begin: middle(func(p Parts) float64 { return p.Begin }), Ahead: middle(func(p Parts) float64 { return p.Ahead }),
+			Freeze: middle(func(p Parts) float64 { return p.Freeze }), End: middle(func(p Parts) float64 { return p.End }),
+		},
+		RTTSeconds: latest.RTTSeconds, Times: len(all), Same: latest.Same,
+	}
+}
+
+// sameWay is how alike round trips are if they are those of the same link.
+const sameWay = 0.5
+
+// PartsOf reads the parts off a report. BytesPerSecond is what the link carries. What a migration cannot tell is 0: a freeze of which
+// most was memory, a beginning in which layers were fetched.
+func PartsOf(report migration.Report, bytesPerSecond float64) Parts {
+	var p Parts
+	step := &p.Begin
+	for _, phase := range report.Phases {
+		switch migration.StepName(phase.Name) {
+		case migration.StepRounds, migration.StepPrepare:
+			step = &p.Ahead
+		case migration.StepDrain:
+			continue
+		}
+		if phase.Downtime {
+			step = &p.End // of what comes after
+			continue
+		}
+		*step += phase.Seconds
+	}
+	for _, round := range report.Rounds {
+		if !round.Final {
+			p.Ahead -= round.Seconds
+		}
+	}
+	for _, round := range report.FileRounds {
+		if !round.Final {
+			p.Ahead -= round.Seconds
+		}
+	}
+	if memory := float64(report.Bytes.MemoryFinal) / math.Max(bytesPerSecond, 1); memory < report.DowntimeSeconds/4 {
+		p.Freeze = report.DowntimeSeconds - memory
+	}
+	if report.Layers != nil {
+		p.Begin = 0
+	}
+	p.Ahead = max(0, p.Ahead)
+	return p
+}
+
+// alike lists the modes whose past tells something about a mode, the best first. What they differ in is known: see fixed.
+func alike(mode migration.Mode) []migration.Mode {
+	switch mode {
+	case migration.PreCopy:
+		return []migration.Mode{migration.PreCopy, migration.Hybrid, migration.PostCopy, migration.Cold}
+	case migration.Hybrid:
+		return []migration.Mode{migration.Hybrid, migration.PreCopy, migration.PostCopy, migration.Cold}
+	case migration.PostCopy:
+		return []migration.Mode{migration.PostCopy, migration.Hybrid, migration.PreCopy, migration.Cold}
+	case migration.Cold:
+		return []migration.Mode{migration.Cold, migration.PreCopy, migration.Hybrid, migration.PostCopy}
+	}
+	return nil
+}
+
+// costsCount is for how many migrations the costs count.
+const costsCount = 0.3
+
+// otherContainer is how much the past of another container counts.
+const otherContainer = 0.6
+
+// corrected are the parts of a mode: what the costs say, and what the past has shown that to be wrong by.
+func (m *model) corrected(mode migration.Mode) Parts {
+	own := m.fixed(mode)
+	return Parts{
+		Begin:  m.correct(mode, own, func(p Parts) float64 { return p.Begin }),
+		Ahead:  m.correct(mode, own, func(p Parts) float64 { return p.Ahead }),
+		Freeze: m.correct(mode, own, func(p Parts) float64 { return p.Freeze }),
+		End:    m.correct(mode, own, func(p Parts) float64 { return p.End }),
+	}
+}
+
+// correct is one part. Of the past of a mode that is not the same, and of another container, only what the costs did not foresee
+// of it counts; and the less, the more the link was another one, because some of it is round trips.
+func (m *model) correct(mode migration.Mode, own Parts, of func(Parts) float64) float64 {
+	expected := of(own)
+	for _, other := range alike(mode) {
+		seen, is := m.in.Past[other]
+		if !is || of(seen.Parts) <= 0 {
+			continue
+		}
+		weight := likeness(seen.RTTSeconds, m.rtt) * float64(seen.Times) / (float64(seen.Times) + costsCount)
+		if !seen.Same {
+			weight *= otherContainer
+		}
+		more := weight * (of(seen.Parts) - of(m.plain().fixed(other)))
+		return min(max(expected+more, expected/mostCorrection), expected*mostCorrection+correctionSlack)
+	}
+	return expected
+}
+
+// What the past says is bounded: one migration may have met a moment in which all was slow.
+const (
+	mostCorrection  = 4
+	correctionSlack = 0.050 // seconds
+)
+
+// plain is the model with nothing taken at its better or worse end.
+func (m *model) plain() *model {
+	other := *m
+	other.lean = leaning{1, 1, 1, 1}
+	return &other
+}
+
+// likeness of two round trips is 1 if they are the same. Those of less than some ms make no difference.
+func likeness(a, b float64) float64 {
+	const none = 0.002
+	return (min(a, b) + none) / (max(a, b) + none)
+}
