@@ -22,14 +22,17 @@ Beside what is measured here stand the studies' own figures ("published"), of th
   runc and rsync              runc checkpoint, rsync, runc restore
   criu lazy                   runc checkpoint --lazy-pages, rsync, criu lazy-pages, runc restore --lazy-pages
   podman                      podman container checkpoint --export, rsync, podman container restore --import
-  criu pre-dump               only where the kernel has soft-dirty; said otherwise
+  criu pre-dump               runc checkpoint --pre-dump, rsync, runc checkpoint of the rest, rsync, runc restore; only where the
+                              kernel has soft-dirty, otherwise its row says so
   stop, rsync, start          of a volume; "rsync, stop, rsync, start" copies it once before
+  godwit auto                 godwit migrate, as it is without a mode: what is asked of Godwit is asked of this
   godwit MODE                 godwit migrate --mode MODE; "restart 0" is restart with nothing copied before it stops
   godwit staged MODE          the same, of a container that was staged at the target before the request
 
 All clients are real users of their service and check each answer: the right name for a face, each message that was confirmed, each
 piece of the film in time. If anything is lost in a way of Godwit's the benchmark fails. The client of Godwit's containers goes
-on asking all the time; those of the others (but of RabbitMQ, where it connects again) are gone while they are moved.
+on asking all the time, from a third node that is near to both; those of the others (but of RabbitMQ, where it connects again) are
+gone while they are moved. Beside what was measured stands what the bytes that were sent need at the link's bandwidth.
 
 Images are made from Debian's packages and Maven Central, once; that takes minutes and 4 GB of disk. Then the whole takes
 hours, nearly all of it for slow links; --quick has one run of much less.`

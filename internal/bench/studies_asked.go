@@ -100,10 +100,14 @@ func (j judged) busybox() []Asked {
 // recogniser may send what the study has sent, or what was written since it was staged, if that is less.
 func (j judged) recogniser() []Asked {
 	staged := j.best(metricSent, j.staged()...)
+	most := j.value(wayStudy, metricSent)
+	if written := j.value(staged, metricUncompressed); written < most {
+		most = written
+	}
 	return []Asked{
 		j.atMost("downtime", j.best(metricDowntime, j.ways()...), metricDowntime, askedFaceDowntime),
 		j.atMost("downtime, staged", j.best(metricDowntime, j.staged()...), metricDowntime, askedFaceDowntime),
-		j.atMost("sent in the handoff, staged, at most the study's", staged, metricSent, j.value(wayStudy, metricSent)),
+		j.atMost("sent in the handoff, staged, at most the study's and what was written", staged, metricSent, most),
 	}
 }
 
