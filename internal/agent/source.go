@@ -49,12 +49,12 @@ type source struct {
 	volumes     chosenVolumes
 
 	// Of mode restart.
-	stopped    bool            // no process of it is left here
-	aiming     sync.Mutex      // held while the hold is aimed; guards aimable
-	aimable    *network.Hold   // that the target may have aimed at itself; nil: none
-	early      chan *wire.Conn // to the target, made while it is asked; nil: dialSession makes one
-	warming    chan error      // data is being measured while the target gets ready; nil: it was
-	layers     *comingLayers   // of the image; nil: the target had all
+	stopped bool            // no process of it is left here
+	aiming  sync.Mutex      // held while the hold is aimed; guards aimable
+	aimable *network.Hold   // that the target may have aimed at itself; nil: none
+	early   chan *wire.Conn // to the target, made while it is asked; nil: dialSession makes one
+	warming chan error      // data is being measured while the target gets ready; nil: it was
+	layers  *comingLayers   // of the image; nil: the target had all
 }
 
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node, settings migration.Settings) *source {
