@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -187,6 +188,7 @@ func (w *warming) goOn() bool {
 
 // step sends a train and takes the receiver's answer.
 func (w *warming) step(ctx context.Context) error {
+	asked := time.Now()
 	answer, err := w.session.ask(ctx, func(number uint64) [][]byte { return train(number, w.size) })
 	if err != nil {
 		return err
@@ -197,7 +199,7 @@ func (w *warming) step(ctx context.Context) error {
 	w.link.SentBytes += w.size
 	bytes, took := binary.BigEndian.Uint64(answer), time.Duration(binary.BigEndian.Uint64(answer[8:]))
 	if bytes <= warmBytes*2 && took > 0 {
-		w.measure(float64(bytes), took)
+		w.measure(float64(bytes), took, believable(w.size, time.Since(asked)-w.link.RTT))
 	}
 	w.look()
 	return nil
@@ -206,10 +208,20 @@ func (w *warming) step(ctx context.Context) error {
 // flatTrains without growth mean that the pipe is full; BBR's startup takes as many rounds.
 const flatTrains = 3
 
+// believable is the highest rate of a train that was under way for so long. To a receiver that wakes late all of it seems to come at once;
+// but then the answer comes late, too.
+func believable(bytes int, underWay time.Duration) float64 {
+	const over = 2 // there is some time in it that is not the link's, but not as much as that of half of a long train
+	if underWay <= 0 {
+		return math.Inf(1)
+	}
+	return over * float64(bytes) * 8 / underWay.Seconds()
+}
+
 // measure takes the bandwidth from what the receiver saw. Long trains are the most exact; among those of about the same
-// length the median, because a busy machine can make a train look slower, and faster too where it wakes up late.
-func (w *warming) measure(bytes float64, took time.Duration) {
-	rate := bytes * 8 / took.Seconds()
+// length the median, because a busy machine can make a train look slower, and faster too where it wakes up late. No rate is above most.
+func (w *warming) measure(bytes float64, took time.Duration, most float64) {
+	rate := min(bytes*8/took.Seconds(), most)
 	if w.flat++; rate > 1.25*w.best {
 		w.flat = 0
 	}

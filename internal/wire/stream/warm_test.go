@@ -68,6 +68,15 @@ func TestRateOfATrain(t *testing.T) {
 	}
 }
 
+func TestBelievable(t *testing.T) {
+	if got := believable(250e3, 20*time.Millisecond); got != 200e6 {
+		t.Errorf("250 kB in 20 ms are at most %.0f Mbit/s", got/1e6)
+	}
+	if got := believable(250e3, -time.Microsecond); got < 1e15 {
+		t.Errorf("a train that took no longer than a round trip has at most %.0f bit/s", got)
+	}
+}
+
 func TestEstimateOffset(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	sample := func(ahead, there, back int64) Sample {
