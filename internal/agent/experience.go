@@ -23,7 +23,9 @@ type lesson struct {
 	past  map[migration.Mode][]predict.Seen
 	pace  predict.Pace
 	curve predict.Curve
-	at    time.Time
+	// content is what was sent of each byte of memory; 0: not known.
+	content float64
+	at      time.Time
 }
 
 const (
@@ -53,6 +55,9 @@ func (e *experience) learn(node, container string, report migration.Report, part
 		known.pace = known.pace.After(report, bitsPerSecond)
 		if curve := predict.CurveOf(report); len(curve) > 0 {
 			known.curve = curve
+		}
+		if content := predict.ContentOf(report); content > 0 {
+			known.content = content
 		}
 	}
 	for len(e.all) > mostLessons {
@@ -88,6 +93,7 @@ func (e *experience) of(node, container string, in *predict.Input) {
 		in.Pace = own.pace
 		if time.Since(own.at) < keepSamples {
 			in.Longer = own.curve
+			in.Container = in.Container.Holding(own.content)
 		}
 	}
 }

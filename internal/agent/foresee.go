@@ -63,7 +63,7 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 		return nil, err
 	}
 	if in.Link.BandwidthBitsPerSecond == 0 && !sure(variedLink(in)) {
-		if err := a.measure(ctx, node); err != nil {
+		if err := a.measure(ctx, node, choiceBudget(in.Container.PrivateBytes+in.Container.SharedBytes)); err != nil {
 			return nil, fmt.Errorf("node %s: %s", node.Name, plain(err)) // it could not be moved there, either
 		}
 		in.Link = a.peers.wayTo(node.Name)
@@ -190,7 +190,7 @@ func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition eng
 		return err
 	}
 	if in.Link.BandwidthBitsPerSecond == 0 || window > 0 {
-		if err := a.measure(ctx, node); err != nil {
+		if err := a.measure(ctx, node, measureBudget()); err != nil {
 			return err
 		}
 		in.Link = a.peers.wayTo(node.Name)

@@ -29,7 +29,7 @@ func (a *Agent) probeLinks(ctx context.Context) {
 			if a.moves.busy() || !a.peers.wantsProbe(node.Name, every) {
 				continue
 			}
-			if err := a.measure(ctx, node); err != nil {
+			if err := a.measure(ctx, node, measureBudget()); err != nil {
 				a.log.Debug("link not measured", "node", node.Name, "error", err)
 			}
 		}

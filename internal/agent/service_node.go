@@ -32,7 +32,7 @@ func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*a
 			if err := s.agent.peers.hello(ctx, node); err != nil || !request.Measure {
 				return // What went wrong is in the answer.
 			}
-			if err := s.agent.measure(ctx, node); err != nil {
+			if err := s.agent.measure(ctx, node, measureBudget()); err != nil {
 				s.agent.log.Info("bandwidth not measured", "node", node.Name, "error", err)
 			}
 		})
@@ -48,8 +48,16 @@ const measureTimeout = 10 * time.Second
 // connection's window halfway, which is enough where something else follows; a slow one ends it long before.
 func measureBudget() stream.Budget { return stream.Budget{Bytes: 2 << 20, Duration: time.Second} }
 
+// choiceBudget is the same before a mode is chosen, which must not take long: no more is sent than matters beside so much memory.
+func choiceBudget(memory int64) stream.Budget {
+	const share, least = 8, 64 << 10
+	budget := measureBudget()
+	budget.Bytes = int(min(max(memory/share, least), int64(budget.Bytes)))
+	return budget
+}
+
 // measure finds the bandwidth to a node with a short burst.
-func (a *Agent) measure(ctx context.Context, node identity.Node) error {
+func (a *Agent) measure(ctx context.Context, node identity.Node, budget stream.Budget) error {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	conn, err := wire.Dial(ctx, a.id, node.Address, node.Name)
@@ -63,7 +71,7 @@ func (a *Agent) measure(ctx context.Context, node identity.Node) error {
 	}
 	defer data.Close()
 	go data.Next() //nolint:errcheck // The reports of the peer arrive while it reads; it ends with the session.
-	link, err := data.Warm(ctx, measureBudget())
+	link, err := data.Warm(ctx, budget)
 	if err != nil {
 		return err
 	}

@@ -131,6 +131,31 @@ func CurveOf(report migration.Report) Curve {
 	return curve
 }
 
+// ContentOf is what was sent of each byte of memory; 0: not known.
+func ContentOf(report migration.Report) float64 {
+	raw, sent := float64(report.Bytes.MemoryRaw), float64(report.Bytes.MemoryFinal)
+	if report.Mode != migration.Cold {
+		if raw, sent = 0, 0; len(report.Rounds) > 0 && report.Mode != migration.PostCopy {
+			raw, sent = float64(report.Rounds[0].RawBytes), float64(report.Rounds[0].SentBytes)
+		}
+	}
+	if raw <= 0 {
+		return 0
+	}
+	return within(sent/raw, 1)
+}
+
+// pastPages is about how many pages say as much about what others hold as a past migration of all.
+const pastPages = 64
+
+// Holding is a container with what its memory was like the last time, if nobody has looked now.
+func (c Container) Holding(content float64) Container {
+	if c.SampledPages == 0 && content > 0 {
+		c.Ratio, c.SampledPages = content, pastPages
+	}
+	return c
+}
+
 // Middle is the median of what was seen in a mode, the latest last, over the link of the latest. One moment in which all was slow does
 // not count among several.
 func Middle(all []Seen) Seen {

@@ -70,6 +70,16 @@ func TestCurveOf(t *testing.T) {
 	near(t, "with less than was watched", watched.With(Curve{{0.5, 9e6}}).Within(1, 1e9), 2e6)
 }
 
+func TestContentOf(t *testing.T) {
+	report := moved(migration.PreCopy)
+	near(t, "of the first round", ContentOf(report), 0.75)
+	near(t, "of what follows", ContentOf(moved(migration.PostCopy)), 0)
+	report.Mode, report.Bytes.MemoryRaw = migration.Cold, 4e5
+	near(t, "of a freeze", ContentOf(report), 0.25)
+	near(t, "of what was looked at", Container{Ratio: 0.5, SampledPages: 10}.Holding(0.1).Ratio, 0.5)
+	near(t, "of what was not", Container{}.Holding(0.1).Ratio, 0.1)
+}
+
 func TestMiddle(t *testing.T) {
 	at := func(begin, rtt float64) Seen { return Seen{Parts: Parts{Begin: begin}, RTTSeconds: rtt} }
 	got := Middle([]Seen{at(9, 0.02), at(1, 0.05), at(8, 0.05), at(0, 0.05), at(2, 0.05)})
