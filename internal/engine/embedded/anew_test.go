@@ -12,6 +12,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/enginetest"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -150,7 +151,7 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 		t.Errorf("%+v", one)
 	}
 	// Killed again, before it could say that it has done so.
-	if err := saveJSON(place.halted(), haltRecord{Init: identity{PID: before.PID, StartTicks: 1}}); err != nil {
+	if err := saveJSON(place.halted(), haltRecord{Init: moving.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	if halted, err := n.Halted(t.Context(), d.ID); err != nil || halted || exists(place.halted()) {

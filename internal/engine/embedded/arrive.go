@@ -12,9 +12,8 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
-	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/memory/pager"
 )
 
 // arrivalPatience bounds how long runc may take to come to its gate.
@@ -26,7 +25,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	if err != nil {
 		return nil, err
 	}
-	if _, err := e.tool(); err != nil {
+	if _, err := e.criu.Tool(); err != nil {
 		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(), Remedy: "run \"godwit doctor\" on this node"})
 	}
 	return problems, nil
@@ -65,11 +64,8 @@ type arrival struct {
 	engine     *Engine
 	definition engine.Definition
 	files      container
-	gate       *criu.Gate
-	pages      *memory.Store // nil: all memory is in the images
-	pager      *pager.Pager
-	shared     []memory.StoredObject // that CRIU is given
-	reports    *os.File              // of the monitor
+	coming     *moving.Coming // nil: no state comes, or not yet
+	reports    *os.File       // of the monitor
 	monitor    chan error
 	once       sync.Once
 	settled    chan struct{} // closed when the monitor has the container, or there is none
@@ -126,7 +122,7 @@ func (e *Engine) expect(ctx context.Context, d engine.Definition, prepare func(*
 
 // prepare makes everything that can be there before the state is.
 func (a *arrival) prepare(ctx context.Context, netns string) error {
-	tool, err := a.engine.tool()
+	tool, err := a.engine.criu.Tool()
 	if err != nil {
 		return err
 	}
@@ -141,7 +137,7 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := mountScratch(a.files.rootfs()); err != nil {
 		return err
 	}
-	if a.gate, err = criu.ListenGate(a.files.gate()); err != nil {
+	if a.coming, err = moving.Expect(a.files.gate(), a.files.images(), a.definition.Limits.MemoryBytes); err != nil {
 		return err
 	}
 	if err := a.startRestore(ctx, tool); err != nil {
@@ -214,7 +210,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
 	defer cancel()
 	a.monitor = make(chan error, 1)
 	go a.watch(cancel)
-	if err := a.gate.WaitReady(ctx); err != nil {
+	if err := a.coming.WaitReady(ctx); err != nil {
 		select { // why runc failed says more than that its gate is not there
 		case monitorErr := <-a.monitor:
 			a.monitor <- monitorErr
@@ -312,12 +308,9 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	if err := a.engine.mountRoot(a.definition); err != nil {
 		return fail(err)
 	}
-	resumed, err := a.goOn(ctx, beforeResume)
+	resumed, err := a.coming.GoOn(ctx, a.files.rootfs(), beforeResume)
 	if err != nil {
 		return fail(err)
-	}
-	if a.pager != nil {
-		_ = a.pager.Resumed() // it goes on without it
 	}
 	// runc comes to its end after the container runs; who wants to act on the container waits for that.
 	go func() {
@@ -356,11 +349,8 @@ func (a *arrival) Close() error {
 			delete(a.engine.arrivals, a.definition.ID)
 		}
 		a.engine.mu.Unlock()
-		if a.gate != nil {
-			err = a.gate.Close() // on which a gate that waits ends, then runc, then the monitor
-		}
-		if a.pager != nil {
-			err = errors.Join(err, a.pager.Close()) // on which a pager that waits ends
+		if a.coming != nil {
+			err = a.coming.Close() // on which a gate that waits ends, then runc, then the monitor
 		}
 		if a.monitor != nil {
 			err = errors.Join(err, a.awaitSettled())

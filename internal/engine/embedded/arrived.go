@@ -135,7 +135,7 @@ func awaitRecord(ctx context.Context, place container) error {
 		if err := loadJSON(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		watched := live.Monitor.alive()
+		watched := live.Monitor.Alive()
 		var now record
 		if err := loadJSON(place.record(), &now); err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 )
 
 // depart freezes and dumps a container.
@@ -36,7 +37,7 @@ func dumped(t *testing.T, n *testNode, id string) engine.Departure {
 }
 
 // monitorOf is a container's monitor.
-func monitorOf(t *testing.T, n *testNode, id string) identity {
+func monitorOf(t *testing.T, n *testNode, id string) moving.Identity {
 	t.Helper()
 	var live liveState
 	if err := loadJSON(n.paths.of(id).runtime(), &live); err != nil {
@@ -103,7 +104,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 			n.start(d)
 			dumped(t, n, d.ID)
 			if killed {
-				if err := killProcess(monitorOf(t, n, d.ID)); err != nil {
+				if err := monitorOf(t, n, d.ID).Kill(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -123,7 +124,7 @@ func TestThawAfterTheMonitorWasKilled(t *testing.T) {
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
 	dumped(t, n, d.ID)
 	monitor := monitorOf(t, n, d.ID)
-	if err := errors.Join(killProcess(monitor), waitGone(t.Context(), monitor)); err != nil {
+	if err := errors.Join(monitor.Kill(), waitGone(t.Context(), monitor)); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Thaw(t.Context(), d.ID); err != nil {
@@ -208,9 +209,9 @@ func TestArrivalWhoseHelpersHang(t *testing.T) {
 }
 
 // signalHelper sends a signal to the monitor, or to processes that it has started, by name.
-func signalHelper(t *testing.T, monitor identity, name string, signal unix.Signal) {
+func signalHelper(t *testing.T, monitor moving.Identity, name string, signal unix.Signal) {
 	t.Helper()
-	victims := []identity{monitor}
+	victims := []moving.Identity{monitor}
 	if name != "monitor" {
 		victims = helpers(t, monitor, name)
 	}
@@ -222,13 +223,13 @@ func signalHelper(t *testing.T, monitor identity, name string, signal unix.Signa
 }
 
 // helpers are the processes of a name that a monitor has started.
-func helpers(t *testing.T, monitor identity, name string) []identity {
+func helpers(t *testing.T, monitor moving.Identity, name string) []moving.Identity {
 	t.Helper()
 	all, err := sessionOf(monitor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []identity
+	var found []moving.Identity
 	for _, process := range all {
 		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", process.PID))
 		if err == nil && strings.TrimSpace(string(comm)) == name {

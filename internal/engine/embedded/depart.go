@@ -4,59 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
-
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
-	"github.com/godwit/godwit/internal/memory"
 )
 
-// tool finds CRIU once.
-func (e *Engine) tool() (criu.Tool, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.criu.Path != "" {
-		return e.criu, nil
-	}
-	tool, err := criu.Find()
-	if err == nil {
-		e.criu = tool
-	}
-	return tool, err
-}
-
-// kernelFacts are found out once; nil if that is not possible.
-func (e *Engine) kernelFacts(ctx context.Context, tool criu.Tool) *criu.KernelFacts {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.facts == nil {
-		e.facts, _ = tool.KernelFacts(ctx) // without them CRIU does all itself
-	}
-	return e.facts
-}
-
-// departure is a running container that is about to be frozen.
+// departure is a container that leaves, with its record.
 type departure struct {
-	files    container
-	name     string
-	terminal bool
-	stdio    []string
-	group    *kernel.Cgroup
-	init     identity
-	tcp      *kernel.TCPWatch
-	settled  bool      // Settle has seen nothing under way
-	stuck    bool      // connections wait that it does not accept
-	refused  int       // how often Freeze has wanted Settle again
-	givenUp  time.Time // connections within the container that are older have had their time
-	dump     *criu.Dump
+	*moving.Departure
+	files container
 }
-
-var _ engine.Departure = (*departure)(nil)
 
 // Processes are all processes of a container at this moment.
 func (e *Engine) Processes(_ context.Context, id string) ([]int, error) {
@@ -81,7 +42,7 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseFilling(e.paths.of(id)); err != nil {
+	if err := moving.RefuseFilling(e.paths.of(id).memory()); err != nil {
 		return nil, fmt.Errorf("container %s: %w", one.Definition.Name, err)
 	}
 	d, err := e.depart(ctx, one, options)
@@ -92,179 +53,53 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 }
 
 func (e *Engine) depart(ctx context.Context, one engine.Container, options engine.DepartOptions) (*departure, error) {
-	d := &departure{files: e.paths.of(one.Definition.ID), name: one.Definition.Name, terminal: one.Definition.TTY}
+	place := e.paths.of(one.Definition.ID)
+	leaving, err := e.leaving(place, one)
+	if err != nil {
+		return nil, err
+	}
+	if err := saveJSON(place.departure(), departureRecord{Started: time.Now()}); err != nil {
+		return nil, err
+	}
+	d, err := moving.Depart(ctx, e.criu, leaving, options)
+	if err != nil {
+		return nil, errors.Join(err, removeIfThere(place.departure()))
+	}
+	return &departure{Departure: d, files: place}, nil
+}
+
+// leaving is what a move must know of a container.
+func (e *Engine) leaving(place container, one engine.Container) (moving.Leaving, error) {
+	l := moving.Leaving{
+		Name: one.Definition.Name, First: one.PID, Root: place.rootfs(), Terminal: one.Definition.TTY, WorkDir: place.criuWork(),
+		Drain: func(ctx context.Context) error { return askMonitor(ctx, place, opDrain) },
+	}
 	x, err := decodeExtra(one.Definition)
 	if err != nil {
-		return nil, err
+		return l, err
 	}
-	d.stdio = x.Stdio
-	if d.init, err = identify(one.PID); err != nil {
-		return nil, err
+	l.Stdio = x.Stdio
+	if l.Cgroup, err = kernel.OpenCgroup(place.cgroup()); err != nil {
+		return l, fmt.Errorf("open its cgroup: %w", err)
 	}
-	if d.group, err = kernel.OpenCgroup(d.files.cgroup()); err != nil {
-		return nil, fmt.Errorf("open its cgroup: %w", err)
-	}
-	spec, err := loadSpec(d.files)
+	spec, err := loadSpec(place)
 	if err != nil {
-		return nil, err
+		return l, err
 	}
-	if d.tcp, err = kernel.OpenTCPWatch(one.PID); err != nil {
-		return nil, err
+	if l.Externals, err = criu.ExternalFor(spec, place.rootfs(), one.PID); err != nil {
+		return l, err
 	}
-	if err := saveJSON(d.files.departure(), departureRecord{Started: time.Now()}); err != nil {
-		return nil, errors.Join(err, d.tcp.Close())
-	}
-	if err := e.warmDump(ctx, d, spec, options); err != nil {
-		return nil, errors.Join(err, d.tcp.Close(), os.Remove(d.files.departure()))
-	}
-	return d, nil
-}
-
-// warmDump starts the CRIU that will dump the container.
-func (e *Engine) warmDump(ctx context.Context, d *departure, spec *specs.Spec, options engine.DepartOptions) error {
-	tool, err := e.tool()
+	pids, err := l.Cgroup.Procs()
 	if err != nil {
-		return err
+		return l, err
 	}
-	externals, err := criu.ExternalFor(spec, d.files.rootfs(), d.init.PID)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(d.files.criuWork(), 0o700); err != nil {
-		return fmt.Errorf("make directory for CRIU's log: %w", err)
-	}
-	pids, err := d.group.Procs()
-	if err != nil {
-		return err
-	}
-	network, err := criu.NetworkFor(spec, pids)
-	if err != nil {
-		return err
-	}
-	watched, err := watchedPaths(ctx, d.init.PID, pids)
-	if err != nil {
-		return err
-	}
-	request := criu.DumpRequest{
-		RootPID:        d.init.PID,
-		Root:           d.files.rootfs(),
-		WorkDir:        d.files.criuWork(),
-		FreezeCgroup:   d.group.FreezerDir(),
-		ExternalMounts: externals.Mounts,
-		External:       externals.External,
-		Network:        network,
-		TTY:            d.terminal,
-		Watched:        watched,
-		LazyPages:      options.LeaveMemory,
-	}
-	if !options.Whole {
-		request.Large = large(pids, options.LeaveMemory)
-	}
-	if options.LeaveMemory {
-		request.Facts = e.kernelFacts(ctx, tool) // nil: CRIU dumps shared memory itself, which takes longer
-	}
-	d.dump, err = tool.StartDump(ctx, request)
-	return err
-}
-
-// Processes are large from this much memory of their own on, used or reserved. Some runtimes reserve 1 TiB.
-const (
-	largeUsed     = 32 << 20
-	largeReserved = 4 << 30
-)
-
-// large lists the processes with so much memory, used by them or not, that it pays not to have CRIU look at it.
-func large(pids []int, used bool) []int {
-	var found []int
-	for _, pid := range pids {
-		use, err := kernel.ReadMemoryUse(pid)
-		if err == nil && (used && use.Anonymous >= largeUsed || use.Reserved >= largeReserved) { // one that has ended is not large
-			found = append(found, pid)
-		}
-	}
-	return found
-}
-
-// Freeze stops the container's processes. All they have written is in the log then.
-func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
-	at, err := d.freezeTaken(ctx)
-	if err != nil && !d.init.alive() {
-		err = errJustEnded // and its cgroup with it
-	}
-	if err != nil {
-		return at, fmt.Errorf("freeze container %s: %w", d.name, err)
-	}
-	if err := d.afterFreeze(ctx); err != nil {
-		return at, errors.Join(fmt.Errorf("freeze container %s: %w", d.name, err), d.group.Thaw())
-	}
-	return at, nil
-}
-
-var errJustEnded = fmt.Errorf("%w: it has just ended", engine.ErrNotRunning)
-
-// afterFreeze checks what only now can no longer change.
-func (d *departure) afterFreeze(ctx context.Context) error {
-	if !d.init.alive() {
-		return errJustEnded
-	}
-	return askMonitor(ctx, d.files, opDrain)
-}
-
-// LeaveShared leaves the content of shared memory to the caller.
-func (d *departure) LeaveShared(inodes []uint64) (bool, error) {
-	left, err := d.dump.LeaveShared(inodes)
-	if err != nil {
-		return false, fmt.Errorf("container %s: %w", d.name, err)
-	}
-	return left, nil
-}
-
-// Dump writes the execution state to a directory in memory. The container stays frozen.
-func (d *departure) Dump(ctx context.Context, directory string) error {
-	if err := d.dump.Run(ctx, directory); err != nil {
-		return fmt.Errorf("dump container %s: %w", d.name, err)
-	}
-	err := criu.WriteDescriptors(directory, d.stdio)
-	if err == nil {
-		err = d.dump.Release(func() error {
-			_, err := d.group.Freeze(ctx)
-			return err
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("dump container %s: %w", d.name, err)
-	}
-	return nil
-}
-
-// LeftOut tells which memory a dump has left to the caller.
-func (d *departure) LeftOut(directory string) (memory.Left, error) {
-	listed, err := leftOut(directory)
-	if err != nil {
-		return memory.Left{}, fmt.Errorf("look at the dump of container %s: %w", d.name, err)
-	}
-	return memory.Left{Listed: listed, Unseen: taskMaps(d.dump.Cut())}, nil
-}
-
-// Touched tells which pages the restore and the first instructions after it touch.
-func (d *departure) Touched(directory string) ([]memory.Want, error) {
-	touched, err := criu.Touched(directory)
-	if err != nil {
-		return nil, fmt.Errorf("look at the dump of container %s: %w", d.name, err)
-	}
-	wanted := make([]memory.Want, 0, len(touched))
-	for _, one := range touched {
-		wanted = append(wanted, memory.Want{Task: memory.Task(one.PID), Address: one.Address})
-	}
-	return wanted, nil
+	l.Network, err = criu.NetworkFor(spec, pids)
+	return l, err
 }
 
 // Close ends what Depart started.
 func (d *departure) Close() error {
-	err := d.dump.Close()
-	if d.tcp != nil {
-		err, d.tcp = errors.Join(err, d.tcp.Close()), nil
-	}
+	err := d.Departure.Close()
 	if !frozen(d.files) {
 		err = errors.Join(err, removeIfThere(d.files.departure()))
 	}

@@ -7,11 +7,8 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
-
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 )
 
 // Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
@@ -39,7 +36,7 @@ func (e *Engine) destroy(ctx context.Context, place container, stay []string) er
 	if err != nil {
 		return err
 	}
-	if err := silence(netnsOf(spec)); err != nil {
+	if err := moving.Silence(netnsOf(spec)); err != nil {
 		return err
 	}
 	// A monitor that does not answer cannot record the end either: settle removes what it had.
@@ -74,35 +71,5 @@ func (e *Engine) endMonitor(ctx context.Context, place container) error {
 	if waitGone(waiting, last.Monitor) == nil {
 		return nil
 	}
-	return errors.Join(ctx.Err(), killProcess(last.Monitor))
-}
-
-// silence takes down the links of a network namespace, so that no socket that is closed there says good-bye.
-func silence(path string) error {
-	handle, err := netns.GetFromPath(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {
-		return nil // the namespace is gone already
-	}
-	if err != nil {
-		return fmt.Errorf("open network namespace %s: %w", path, err)
-	}
-	defer handle.Close()
-	links, err := netlink.NewHandleAt(handle, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("enter network namespace %s: %w", path, err)
-	}
-	defer links.Close()
-	all, err := links.LinkList()
-	if err != nil {
-		return fmt.Errorf("list links in %s: %w", path, err)
-	}
-	for _, link := range all {
-		if link.Type() == "loopback" || link.Attrs().Name == "lo" {
-			continue
-		}
-		if err := links.LinkSetDown(link); err != nil {
-			return fmt.Errorf("take down %s in %s: %w", link.Attrs().Name, path, err)
-		}
-	}
-	return nil
+	return errors.Join(ctx.Err(), last.Monitor.Kill())
 }

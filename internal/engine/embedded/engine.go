@@ -14,6 +14,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -40,12 +41,11 @@ type Engine struct {
 	config Config
 	paths  paths
 	runc   runc
+	criu   *moving.CRIU
 
 	mu       sync.Mutex
 	locks    map[string]*sync.Mutex
 	arrivals map[string]*arrival // of this process
-	criu     criu.Tool
-	facts    *criu.KernelFacts
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -77,7 +77,7 @@ func New(config Config) (*Engine, error) {
 	}
 	p := paths{state: config.StateDir, run: config.RunDir, group: config.Cgroup}
 	e := &Engine{
-		config: config, paths: p, criu: config.Criu, runc: runc{path: config.Runc, root: p.runcRoot()},
+		config: config, paths: p, criu: moving.NewCRIU(config.Criu), runc: runc{path: config.Runc, root: p.runcRoot()},
 		locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{},
 	}
 	return e, e.prepare()
@@ -239,7 +239,7 @@ func (e *Engine) addProcesses(files container, one *engine.Container) error {
 	case arriving:
 		one.State = engine.Arriving
 		return nil
-	case !now.Init.alive() && !now.Monitor.alive():
+	case !now.Init.Alive() && !now.Monitor.Alive():
 		one.State, one.ExitCode = engine.Exited, exitUnknown
 		return e.lateExit(files, one)
 	}
@@ -274,9 +274,9 @@ func frozen(files container) bool {
 }
 
 // waitGone waits until a process has ended.
-func waitGone(ctx context.Context, process identity) error {
+func waitGone(ctx context.Context, process moving.Identity) error {
 	const pause = 5 * time.Millisecond
-	for process.alive() {
+	for process.Alive() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for process %d to end: %w", process.PID, ctx.Err())

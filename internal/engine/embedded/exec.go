@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 )
 
 // execWaitDelay is how long output of a killed exec is waited for.
@@ -155,11 +155,11 @@ func killByFile(path string) error {
 	if err != nil || pid <= 0 {
 		return fmt.Errorf("%s does not hold a pid: %.20q", path, data)
 	}
-	process, err := identify(pid)
+	process, err := moving.Identify(pid)
 	if err != nil {
 		return nil // gone
 	}
-	return signalProcess(process, unix.SIGKILL)
+	return process.Kill()
 }
 
 func writerOrNull(w io.Writer) io.Writer {

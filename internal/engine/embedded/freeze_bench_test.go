@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -123,9 +122,8 @@ func (p *phases) move(b *testing.B, source, target *testNode, id string, hide bo
 	for range 3 {
 		check(receiveRound(ctx, pages.Round, store))
 	}
-	departed, err := source.Depart(ctx, id, engine.DepartOptions{LeaveMemory: true, Whole: !hide})
+	departure, err := source.Depart(ctx, id, engine.DepartOptions{LeaveMemory: true, Whole: !hide})
 	check(err)
-	departure := departed.(*departure)
 	defer departure.Close()
 	begin, err := departure.Freeze(ctx)
 	check(err)
@@ -142,11 +140,8 @@ func (p *phases) move(b *testing.B, source, target *testNode, id string, hide bo
 		beside = time.Since(from)
 		last <- err
 	}()
-	check(departure.dump.Run(ctx, images))
+	check(departure.Dump(ctx, images))
 	p.did("dump")
-	check(criu.WriteDescriptors(images, departure.stdio))
-	check(departure.dump.Release(func() error { _, err := departure.group.Freeze(ctx); return err }))
-	p.did("release")
 	check(<-last)
 	p.note("(final beside)", beside)
 	p.did("wait final")

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -19,6 +20,8 @@ const (
 	acceptPatience  = time.Second
 	deliverPatience = time.Second
 	revivePatience  = 10 * time.Second
+
+	connectionsLook = 5 * time.Millisecond // between two looks
 )
 
 // Halt ends a running container by its own stop signal. What ends it is recorded before.
@@ -36,7 +39,7 @@ func (e *Engine) Halt(ctx context.Context, id string) (time.Time, error) {
 }
 
 func (e *Engine) halt(ctx context.Context, place container, one engine.Container) (time.Time, error) {
-	init, err := identify(one.PID)
+	init, err := moving.Identify(one.PID)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -74,18 +77,18 @@ func awaitTCP(ctx context.Context, tcp *kernel.TCPWatch, patience time.Duration,
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(settleLook):
+		case <-time.After(connectionsLook):
 		}
 	}
 }
 
 // end tells a container's first process to end, kills all of them when its grace is over, and waits until that is recorded.
-func (e *Engine) end(ctx context.Context, place container, one engine.Container, init identity, patience time.Duration) error {
+func (e *Engine) end(ctx context.Context, place container, one engine.Container, init moving.Identity, patience time.Duration) error {
 	signal, err := engine.ParseSignal(one.Definition.StopSignal)
 	if err != nil {
 		return err
 	}
-	if err := signalProcess(init, signal); err != nil {
+	if err := init.Signal(signal); err != nil {
 		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
@@ -141,7 +144,7 @@ func hasEnded(place container) (bool, error) {
 	if err := loadJSON(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	return !live.Init.alive() && !live.Monitor.alive(), nil
+	return !live.Init.Alive() && !live.Monitor.Alive(), nil
 }
 
 // Halted tells whether there is something for Revive to start.
@@ -168,7 +171,7 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 	if one.State != engine.Running {
 		return true, nil
 	}
-	if now, err := identify(one.PID); err == nil && now != was.Init { // started again by an agent that died before it could say so
+	if now, err := moving.Identify(one.PID); err == nil && now != was.Init { // started again by an agent that died before it could say so
 		return false, kernel.RemoveDurable(place.halted())
 	}
 	left := time.Until(was.At.Add(acceptPatience + one.Definition.StopPatience()))
@@ -189,7 +192,7 @@ func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Contai
 			return engine.Container{}, err
 		}
 		one, err := e.inspect(place.id)
-		if err != nil || one.State == engine.Running || !live.Monitor.alive() {
+		if err != nil || one.State == engine.Running || !live.Monitor.Alive() {
 			return one, err
 		}
 		select {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -195,36 +196,13 @@ func readReport(decoder *json.Decoder) (report, error) {
 func killMonitor(place container) error {
 	var last liveState
 	err := loadJSON(place.runtime(), &last)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !last.Monitor.alive() {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !last.Monitor.Alive() {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return killProcess(last.Monitor)
-}
-
-// killProcess sends SIGKILL to exactly this process.
-func killProcess(process identity) error { return signalProcess(process, unix.SIGKILL) }
-
-// signalProcess sends a signal to exactly this process; none if it has ended.
-func signalProcess(process identity, signal unix.Signal) error {
-	pidfd, err := kernel.PidfdOpen(process.PID)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open process %d: %w", process.PID, err)
-	}
-	defer pidfd.Close()
-	if !process.alive() { // looked at after it was opened, so the number cannot change hands between
-		return nil
-	}
-	err = unix.PidfdSendSignal(int(pidfd.Fd()), signal, nil, 0)
-	if err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("signal process %d: %w", process.PID, err)
-	}
-	return nil
+	return last.Monitor.Kill()
 }
 
 // Wait waits until a container has ended and returns its exit code.
@@ -256,7 +234,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	if err != nil {
 		return err
 	}
-	init, err := identify(one.PID)
+	init, err := moving.Identify(one.PID)
 	if err != nil {
 		return err
 	}
@@ -264,7 +242,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	if err != nil {
 		return err
 	}
-	if err := signalProcess(init, signal); err != nil {
+	if err := init.Signal(signal); err != nil {
 		return err
 	}
 	if grace < 0 {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -105,7 +106,7 @@ func (m *monitor) run(reports *json.Encoder) error {
 		return err
 	}
 	defer m.stdio.close()
-	if m.state.Monitor, err = identify(os.Getpid()); err != nil {
+	if m.state.Monitor, err = moving.Identify(os.Getpid()); err != nil {
 		return err
 	}
 	m.state.Stdio = m.stdio.names
@@ -230,7 +231,7 @@ func (m *monitor) adoptInit() error {
 	if err != nil || pid <= 0 {
 		return fmt.Errorf("runc wrote %.20q as the container's pid", data)
 	}
-	if m.state.Init, err = identify(pid); err != nil {
+	if m.state.Init, err = moving.Identify(pid); err != nil {
 		return err
 	}
 	return saveJSON(m.files.runtime(), m.state)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -28,17 +29,11 @@ type record struct {
 	ExitCode int          `json:"exit_code"`
 }
 
-// identity names a process for ever: a pid alone can come back as another process.
-type identity struct {
-	PID        int    `json:"pid"`
-	StartTicks uint64 `json:"start_ticks"`
-}
-
 // liveState is what is known of a container that has processes. Its monitor writes it.
 type liveState struct {
-	Monitor identity `json:"monitor"`
-	Init    identity `json:"init"`  // zero until there is one
-	Stdio   []string `json:"stdio"` // what the container's stdin, stdout and stderr are, in the words of CRIU
+	Monitor moving.Identity `json:"monitor"`
+	Init    moving.Identity `json:"init"`  // zero until there is one
+	Stdio   []string        `json:"stdio"` // what the container's stdin, stdout and stderr are, in the words of CRIU
 }
 
 // arrivalRecord is there from the begin of an arrival until the container has been resumed and all is tidy.
@@ -66,27 +61,9 @@ type departureRecord struct {
 
 // haltRecord is there from Halt until Revive has started the container again, or it is destroyed.
 type haltRecord struct {
-	Init  identity      `json:"init"` // the first process, which was told to end, or is about to be
-	At    time.Time     `json:"at"`
-	Ports []engine.Port `json:"ports"` // on which it waited
-}
-
-// identify finds the identity of a process that is alive now.
-func identify(pid int) (identity, error) {
-	process, err := kernel.ReadProcess(pid)
-	if err != nil {
-		return identity{}, fmt.Errorf("read process %d: %w", pid, err)
-	}
-	return identity{PID: pid, StartTicks: process.StartTicks}, nil
-}
-
-// alive tells whether this very process runs. A zombie does not.
-func (i identity) alive() bool {
-	if i.PID <= 0 {
-		return false
-	}
-	process, err := kernel.ReadProcess(i.PID)
-	return err == nil && process.StartTicks == i.StartTicks && process.State != 'Z' && process.State != 'X'
+	Init  moving.Identity `json:"init"` // the first process, which was told to end, or is about to be
+	At    time.Time       `json:"at"`
+	Ports []engine.Port   `json:"ports"` // on which it waited
 }
 
 // saveJSON replaces a file so that a crash leaves the old or the new content.

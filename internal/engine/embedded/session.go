@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine/moving"
 )
 
 // endSession kills a container's monitor and what it started that still runs in its session: runc, the gate and CRIU,
@@ -32,7 +34,7 @@ func endSession(ctx context.Context, place container) error {
 			return nil
 		}
 		for _, process := range left {
-			if err := killProcess(process); err != nil {
+			if err := process.Kill(); err != nil {
 				return err
 			}
 		}
@@ -46,18 +48,18 @@ func endSession(ctx context.Context, place container) error {
 
 // sessionOf lists the processes that are alive in the session that a process leads, or has led. The kernel does not
 // give a number away as long as it is that of a session; so if another process has it, the session is gone.
-func sessionOf(leader identity) ([]identity, error) {
+func sessionOf(leader moving.Identity) ([]moving.Identity, error) {
 	if leader.PID <= 1 {
 		return nil, nil
 	}
-	if now, err := identify(leader.PID); err == nil && now.StartTicks != leader.StartTicks {
+	if now, err := moving.Identify(leader.PID); err == nil && now.StartTicks != leader.StartTicks {
 		return nil, nil
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	var found []identity
+	var found []moving.Identity
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -66,7 +68,7 @@ func sessionOf(leader identity) ([]identity, error) {
 		if session, err := unix.Getsid(pid); err != nil || session != leader.PID {
 			continue
 		}
-		if process, err := identify(pid); err == nil && process.alive() {
+		if process, err := moving.Identify(pid); err == nil && process.Alive() {
 			found = append(found, process)
 		}
 	}

@@ -1,4 +1,4 @@
-package embedded
+package moving
 
 import (
 	"context"
@@ -36,7 +36,7 @@ const (
 
 // Settle waits until no connection is on its way in or out. Two looks in a row have to say so: a packet that was let through
 // last may still be on its way within the kernel. Within a busy container there is always one on its way; for that Freeze waits.
-func (d *departure) Settle(ctx context.Context) error {
+func (d *Departure) Settle(ctx context.Context) error {
 	end, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
 	var found kernel.TCPUnderWay
@@ -44,7 +44,7 @@ func (d *departure) Settle(ctx context.Context) error {
 	for settled, pause := 0, time.Millisecond; end.Err() == nil; pause = min(pause*3/2, settleLook) {
 		var err error
 		if found, err = d.tcp.UnderWay(); err != nil {
-			return fmt.Errorf("look at the connections of container %s: %w", d.name, err)
+			return fmt.Errorf("look at the connections of container %s: %w", d.leaving.Name, err)
 		}
 		found.Within = d.inTheWay(began)
 		if settled++; found != (kernel.TCPUnderWay{}) {
@@ -62,7 +62,7 @@ func (d *departure) Settle(ctx context.Context) error {
 
 // inTheWay counts the connections within the container that were in the way of a freeze before Settle began, and gives them up
 // when they have had their time.
-func (d *departure) inTheWay(began time.Time) int {
+func (d *Departure) inTheWay(began time.Time) int {
 	if d.refused > 0 && time.Since(began) > withinPatience {
 		d.givenUp = began
 	}
@@ -73,7 +73,7 @@ func (d *departure) inTheWay(began time.Time) int {
 }
 
 // freezeTaken freezes the container at a moment at which nothing waits for it that a dump would lose, if there is one soon.
-func (d *departure) freezeTaken(ctx context.Context) (time.Time, error) {
+func (d *Departure) freezeTaken(ctx context.Context) (time.Time, error) {
 	end, cancel := context.WithTimeout(ctx, takePatience)
 	defer cancel()
 	for {
@@ -101,7 +101,7 @@ func (d *departure) freezeTaken(ctx context.Context) (time.Time, error) {
 }
 
 // freezeSoon freezes the container, or has its packets go on for a while if that takes long.
-func (d *departure) freezeSoon(ctx context.Context) (time.Time, error) {
+func (d *Departure) freezeSoon(ctx context.Context) (time.Time, error) {
 	if d.refused >= unsettledTimes {
 		return d.group.FreezeToMove(ctx)
 	}
@@ -116,7 +116,7 @@ func (d *departure) freezeSoon(ctx context.Context) (time.Time, error) {
 }
 
 // underWay looks at what is under way and was not given up. A process that has ended is noticed by the freeze.
-func (d *departure) underWay() kernel.TCPUnderWay {
+func (d *Departure) underWay() kernel.TCPUnderWay {
 	found, err := d.tcp.UnderWay()
 	if err != nil {
 		return kernel.TCPUnderWay{}
@@ -126,7 +126,7 @@ func (d *departure) underWay() kernel.TCPUnderWay {
 }
 
 // delivered looks at what is under way in a container that has just been frozen, when the kernel has done what it can.
-func (d *departure) delivered() kernel.TCPUnderWay {
+func (d *Departure) delivered() kernel.TCPUnderWay {
 	found := d.underWay()
 	for until := time.Now().Add(frozenPatience); found.Within > 0 && time.Now().Before(until); found = d.underWay() {
 		time.Sleep(time.Millisecond / 2)
@@ -137,7 +137,7 @@ func (d *departure) delivered() kernel.TCPUnderWay {
 // unsettled tells whether there is again, now that the container is frozen, what Settle has waited for, or, when patience is over,
 // what waits within the container for a process that waits for somebody outside. If Settle has waited in vain, waiting again is
 // of no use.
-func (d *departure) unsettled(found kernel.TCPUnderWay, over bool) bool {
+func (d *Departure) unsettled(found kernel.TCPUnderWay, over bool) bool {
 	if !d.settled || d.refused >= unsettledTimes {
 		return false
 	}
@@ -150,8 +150,8 @@ func (d *departure) unsettled(found kernel.TCPUnderWay, over bool) bool {
 
 // untaken tells whether something waits that the container would take if it had time. A process that has ended is noticed
 // by the freeze.
-func (d *departure) untaken() bool {
-	unread, err := kernel.UnreadDatagrams(d.init.PID)
+func (d *Departure) untaken() bool {
+	unread, err := kernel.UnreadDatagrams(d.first.PID)
 	if err != nil || unread > 0 {
 		return err == nil
 	}

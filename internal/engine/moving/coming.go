@@ -1,0 +1,201 @@
+package moving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pager"
+)
+
+// Coming is a restore that waits in the gate of package criu, and the memory that is filled while it goes on.
+type Coming struct {
+	images      string // directory with the execution state
+	memoryLimit int64  // of the container, bytes; 0: none
+	gate        *criu.Gate
+	pages       *memory.Store // nil: all memory is in the images
+	pager       *pager.Pager
+	shared      []memory.StoredObject // that CRIU is given
+}
+
+// Expect listens for a gate. The caller has the runtime start it, with the same socket, and waits for it with WaitReady.
+func Expect(socket, images string, memoryLimit int64) (*Coming, error) {
+	gate, err := criu.ListenGate(socket)
+	if err != nil {
+		return nil, err
+	}
+	return &Coming{images: images, memoryLimit: memoryLimit, gate: gate}, nil
+}
+
+// WaitReady returns when the restore waits for its state.
+func (c *Coming) WaitReady(ctx context.Context) error { return c.gate.WaitReady(ctx) }
+
+// FillFrom makes GoOn leave out the memory that can be filled while the processes run.
+func (c *Coming) FillFrom(ctx context.Context, pages *memory.Store, config pager.Config) error {
+	if c.pager != nil {
+		return errors.New("the memory of this arrival has a source already")
+	}
+	p, err := pager.Start(ctx, config)
+	if err != nil {
+		return fmt.Errorf("prepare to fill its memory: %w", err)
+	}
+	c.pager, c.pages = p, pages
+	return nil
+}
+
+// Close ends the gate, and with it the restore, and the pager, if the processes have not been resumed.
+func (c *Coming) Close() error {
+	err := c.gate.Close()
+	if c.pager != nil {
+		err = errors.Join(err, c.pager.Close()) // on which a pager that waits ends
+	}
+	return err
+}
+
+// GoOn lets CRIU restore upon this root file system, a mount point. When all sockets exist and before the first process
+// runs it calls beforeResume; if that fails nothing will ever run (criu.Gate.Go). The pages are handed over meanwhile: CRIU needs them only in its last part, and the processes are
+// not allowed to run before.
+func (c *Coming) GoOn(ctx context.Context, root string, beforeResume func() error) (criu.Resumed, error) {
+	defer c.closeShared()
+	inherit, err := c.takeShared()
+	if err != nil {
+		return criu.Resumed{}, err
+	}
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	var refused error
+	handed := make(chan struct{})
+	go func() {
+		defer close(handed)
+		if refused = c.handOver(ctx); refused != nil {
+			giveUp()
+		}
+	}()
+	options := criu.GateOptions{Root: root, LazyPages: c.pages != nil, Inherit: inherit}
+	resumed, err := c.gate.Go(ctx, options, func() error {
+		<-handed
+		if refused != nil {
+			return refused
+		}
+		if err := c.sealShared(); err != nil {
+			return err
+		}
+		return beforeResume()
+	})
+	if err != nil {
+		giveUp()
+	}
+	<-handed
+	if err != nil && refused != nil {
+		err = refused // why it was given up
+	}
+	if err == nil && c.pager != nil {
+		_ = c.pager.Resumed() // it goes on without it
+	}
+	return resumed, err
+}
+
+// takeShared takes shared memory out of what has come, for CRIU. It refuses what there is no room for.
+func (c *Coming) takeShared() (map[string]*os.File, error) {
+	if c.pages == nil {
+		return c.inheritShared()
+	}
+	stats := c.pages.Stats()
+	pages := stats.Pages + stats.LatePages + stats.SharedPages
+	if limit := c.memoryLimit; limit > 0 && pages*int64(memory.PageSize()) > limit {
+		return nil, fmt.Errorf("its processes have %d pages of %d bytes, more than its memory limit of %d bytes allows: memory "+
+			"that processes shared is counted for each of them, and filled for each; move it cold", pages, memory.PageSize(), limit)
+	}
+	var err error
+	if c.shared, err = c.pages.TakeObjects(); err != nil {
+		return nil, err
+	}
+	return c.inheritShared()
+}
+
+// handOver gives the pages to the pager, which then waits for CRIU. It refuses what could not be filled: once the
+// container runs there is no way back.
+func (c *Coming) handOver(ctx context.Context) error {
+	if c.pages == nil {
+		return nil
+	}
+	if err := c.checkLeftOut(); err != nil {
+		return err
+	}
+	image, err := c.pages.Seal()
+	if err != nil {
+		return err
+	}
+	return c.pager.Serve(ctx, image)
+}
+
+// inheritShared finds what of the shared memory that has come CRIU needs; it must all be here.
+func (c *Coming) inheritShared() (map[string]*os.File, error) {
+	wanted, err := criu.SharedFiles(c.images)
+	if err != nil {
+		return nil, err
+	}
+	here := make(map[uint64]*os.File, len(c.shared))
+	for _, o := range c.shared {
+		here[o.Inode] = o.File
+	}
+	inherit := make(map[string]*os.File, len(wanted))
+	for _, w := range wanted {
+		if here[w.Inode] == nil {
+			return nil, fmt.Errorf("%w: shared memory of inode %d", memory.ErrPagesMissing, w.Inode)
+		}
+		inherit[w.Key] = here[w.Inode]
+	}
+	return inherit, nil
+}
+
+// sealShared adds the seals that had to wait until all is mapped.
+func (c *Coming) sealShared() error {
+	for i := range c.shared {
+		if err := c.shared[i].Seal(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeShared lets go of shared memory, which is the processes' now, or nobody's.
+func (c *Coming) closeShared() {
+	for _, o := range c.shared {
+		_ = o.File.Close() // it is in memory
+	}
+	c.shared = nil
+}
+
+// checkLeftOut wants that every page that the dump left to others has come.
+func (c *Coming) checkLeftOut() error {
+	maps, err := leftOut(c.images)
+	if err != nil {
+		return err
+	}
+	return c.pages.Check(maps)
+}
+
+// leftOut is the memory whose content a dump has left to others.
+func leftOut(images string) ([]memory.TaskMap, error) {
+	left, err := criu.LeftOut(images)
+	if err != nil {
+		return nil, err
+	}
+	return taskMaps(left), nil
+}
+
+func taskMaps(left []criu.LazyMemory) []memory.TaskMap {
+	maps := make([]memory.TaskMap, 0, len(left))
+	for _, l := range left {
+		m := memory.TaskMap{Task: memory.Task(l.PID)}
+		for _, r := range l.Ranges {
+			m.Areas = append(m.Areas, memory.Area{Start: r.Start, Pages: r.Pages})
+		}
+		maps = append(maps, m)
+	}
+	return maps
+}

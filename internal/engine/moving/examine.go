@@ -1,0 +1,129 @@
+package moving
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// examinePause is the time between two looks at a container.
+const examinePause = 10 * time.Millisecond
+
+// LookTwice keeps of what look finds only what it finds twice: a process that is just beginning or ending looks odd for a
+// moment.
+func LookTwice(ctx context.Context, look func() ([]engine.Problem, error)) ([]engine.Problem, error) {
+	problems, err := look()
+	if err != nil || len(problems) == 0 {
+		return nil, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(examinePause):
+	}
+	again, err := look()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(again, func(p engine.Problem) bool { return !slices.Contains(problems, p) }), nil
+}
+
+// Examine lists what stands against moving these processes, the first of which made the others: foreign ones, and what CRIU
+// cannot dump.
+func Examine(ctx context.Context, first int, subject criu.Subject) ([]engine.Problem, error) {
+	problems := examineProcesses(first, subject.PIDs)
+	problems = append(problems, examineUsers(subject.PIDs)...)
+	found, err := criu.Examine(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range found {
+		problems = append(problems, engine.Problem{What: p.String(), Why: p.Why, Remedy: p.Remedy})
+	}
+	return problems, nil
+}
+
+// examineProcesses finds processes that did not come from the container's first one, and namespaces within.
+func examineProcesses(first int, pids []int) []engine.Problem {
+	var problems []engine.Problem
+	for _, pid := range pids {
+		process, err := kernel.ReadProcess(pid)
+		if err != nil { // ended meanwhile
+			continue
+		}
+		what := fmt.Sprintf("process %d (%s)", process.NamespaceID, process.Name)
+		if pid != first && !slices.Contains(pids, process.Parent) {
+			problems = append(problems, engine.Problem{
+				What: what, Why: "it was started by exec and its parent is outside of the container", Remedy: "end it, or wait until it ends",
+			})
+			continue
+		}
+		if kind := foreignNamespace(first, pid); kind != "" {
+			problems = append(problems, engine.Problem{
+				What: what, Why: "it is in a " + kind + " namespace of its own, below the container's", Remedy: "end it before the move",
+			})
+		}
+	}
+	return problems
+}
+
+// capSysResource is CAP_SYS_RESOURCE of include/uapi/linux/capability.h.
+const capSysResource = 24
+
+// examineUsers finds processes of other users than root where this process may not read their limits: that takes
+// CAP_SYS_RESOURCE (kernel/sys.c, check_prlimit_permission), which some virtual machines withhold even from root.
+func examineUsers(pids []int) []engine.Problem {
+	if capabilities, err := strconv.ParseUint(statusField(os.Getpid(), "CapEff:"), 16, 64); err == nil && capabilities>>capSysResource&1 == 1 {
+		return nil
+	}
+	var problems []engine.Problem
+	for _, pid := range pids {
+		process, err := kernel.ReadProcess(pid)
+		ids := strings.Fields(statusField(pid, "Uid:") + " " + statusField(pid, "Gid:"))
+		other := slices.IndexFunc(ids, func(id string) bool { return id != "0" })
+		if err != nil || other < 0 {
+			continue
+		}
+		problems = append(problems, engine.Problem{
+			What:   fmt.Sprintf("process %d (%s) of user %s", process.NamespaceID, process.Name, ids[0]),
+			Why:    "the agent has not CAP_SYS_RESOURCE, without which CRIU cannot read the limits of a process that is not root's",
+			Remedy: "run the agent with all capabilities, or the container as root",
+		})
+	}
+	return problems
+}
+
+// statusField reads one field of /proc/PID/status; "" if the process is gone.
+func statusField(pid int, name string) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// foreignNamespace names a namespace in which a process is and the container's first process is not, if CRIU cannot
+// carry that.
+func foreignNamespace(init, pid int) string {
+	for _, kind := range []string{"pid", "user", "ipc", "uts", "net"} {
+		a, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", init, kind))
+		b, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+		if err == nil && err2 == nil && a != b {
+			return kind
+		}
+	}
+	return ""
+}

@@ -1,0 +1,52 @@
+package moving
+
+import (
+	"fmt"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pager"
+)
+
+// RefuseFilling refuses to move a container whose memory is being filled, or has lost pages: a dump would not see what is
+// missing, and would succeed without it. path is the pager's report.
+func RefuseFilling(path string) error {
+	report, err := pager.ReadReport(path)
+	if err != nil {
+		return err
+	}
+	switch {
+	case report.State == memory.Filling && report.LateLeft > 0:
+		return fmt.Errorf("%w: %d of %d pages of its memory are missing after its last move, %d of them still at the node "+
+			"where it was; try again when they have come", engine.ErrBusy, report.LeftPages, report.Pages, report.LateLeft)
+	case report.State == memory.Filling:
+		return fmt.Errorf("%w: %d of %d pages of its memory are still being filled after its last move; try again in a moment",
+			engine.ErrBusy, report.LeftPages, report.Pages)
+	case report.LostPages > 0:
+		return fmt.Errorf("%d pages of its memory were lost in its last move, and would be zeros after another; start it anew",
+			report.LostPages)
+	}
+	return nil
+}
+
+// ExamineMemory finds out whether a container's memory is complete. It says nothing that changes from one look to the next.
+func ExamineMemory(path string) ([]engine.Problem, error) {
+	report, err := pager.ReadReport(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case report.State == memory.Filling:
+		return []engine.Problem{{
+			What:   "the container's memory",
+			Why:    "it is still being filled after its last move",
+			Remedy: "try again in a moment",
+		}}, nil
+	case report.LostPages > 0:
+		return []engine.Problem{{
+			What:   "the container's memory",
+			Why:    "pages of it were lost in its last move; another would make zeros of them, and nobody would notice",
+			Remedy: "start the container anew",
+		}}, nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,63 @@
+package moving
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Thaw lets the processes of a cgroup go on once no CRIU holds them any more.
+func Thaw(ctx context.Context, group *kernel.Cgroup) error {
+	pids, err := group.Procs()
+	if err != nil {
+		return err
+	}
+	if err := waitUntraced(ctx, pids); err != nil {
+		return err
+	}
+	if _, err := criu.Unrepair(pids); err != nil {
+		return fmt.Errorf("take its sockets out of repair: %w", err)
+	}
+	// Names that stay are clutter in the container's files; no reason to keep it frozen.
+	_, _ = criu.RemoveLinkRemaps(pids)
+	return group.Thaw()
+}
+
+// waitUntraced waits for a CRIU whose agent was killed: it notices that and puts back what it changed in the
+// processes. One that does not is killed in the end.
+func waitUntraced(ctx context.Context, pids []int) error {
+	const patience, pause = 5 * time.Second, 5 * time.Millisecond
+	for deadline := time.Now().Add(patience); ; {
+		tracer := tracerOf(pids)
+		if tracer == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			process, err := Identify(tracer)
+			if err == nil {
+				err = process.Kill()
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for CRIU (process %d) to let go: %w", tracer, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+func tracerOf(pids []int) int {
+	for _, pid := range pids {
+		// A debugger of the container's own is one of the processes, not a CRIU.
+		process, err := kernel.ReadProcess(pid)
+		if err == nil && process.Tracer != 0 && !slices.Contains(pids, process.Tracer) {
+			return process.Tracer
+		}
+	}
+	return 0
+}
