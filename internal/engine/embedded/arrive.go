@@ -12,6 +12,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 )
@@ -134,7 +135,7 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	}
 	// runc makes mount points in the root file system now, which come with the writable directory. So it gets an empty one,
 	// and CRIU gets the real one at last: until then nothing needs the image's layers.
-	if err := mountScratch(a.files.rootfs()); err != nil {
+	if err := mounts.Scratch(a.files.rootfs()); err != nil {
 		return err
 	}
 	if a.coming, err = moving.Expect(a.files.gate(), a.files.images(), a.definition.Limits.MemoryBytes); err != nil {
@@ -178,7 +179,7 @@ func (a *arrival) makeImages() error {
 	if err := os.MkdirAll(a.files.criuWork(), 0o700); err != nil {
 		return fmt.Errorf("make directory for CRIU's log: %w", err)
 	}
-	if err := mountMemory(a.files.images()); err != nil {
+	if err := mounts.Memory(a.files.images()); err != nil {
 		return err
 	}
 	if err := mountMemories(a.files, a.definition); err != nil {
@@ -192,7 +193,7 @@ func (a *arrival) makeImages() error {
 
 // startRestore starts the container's monitor, which starts `runc restore`, which starts this program as CRIU: the gate.
 func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
-	path, err := a.engine.gatePath()
+	path, err := moving.GatePath(a.engine.paths.tools(), a.engine.config.Executable)
 	if err != nil {
 		return err
 	}
@@ -236,27 +237,9 @@ func (a *arrival) watch(failed func()) {
 	}
 }
 
-// gatePath is a PATH in which `criu` is this program.
-func (e *Engine) gatePath() (string, error) {
-	dir := e.paths.tools()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("make directory for the gate: %w", err)
-	}
-	link := filepath.Join(dir, "criu")
-	target, err := os.Readlink(link)
-	if err != nil || target != e.config.Executable {
-		fresh := fmt.Sprintf("%s.%d", link, os.Getpid())
-		_ = os.Remove(fresh) // of a process with our number that was killed here; if it is still there, Symlink fails
-		if err := errors.Join(os.Symlink(e.config.Executable, fresh), os.Rename(fresh, link)); err != nil {
-			return "", fmt.Errorf("make the link to the gate: %w", err)
-		}
-	}
-	return dir + string(filepath.ListSeparator) + os.Getenv("PATH"), nil
-}
-
 // clearWay takes away what only runc's preparation needed, so that the trees come into empty directories.
 func (a *arrival) clearWay() error {
-	err := errors.Join(unmount(a.files.rootfs()), mountMemories(a.files, a.definition), a.clearVolumes())
+	err := errors.Join(mounts.Unmount(a.files.rootfs()), mountMemories(a.files, a.definition), a.clearVolumes())
 	if err != nil {
 		return err
 	}

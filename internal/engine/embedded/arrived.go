@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -115,7 +116,7 @@ func (e *Engine) discard(ctx context.Context, place container) error {
 func (e *Engine) settleArrival(ctx context.Context, place container) error {
 	err := awaitRecord(ctx, place)
 	if err == nil {
-		err = unmount(place.images())
+		err = mounts.Unmount(place.images())
 	}
 	if err == nil {
 		err = kernel.RemoveDurable(place.arrival())

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
 // maxResolvConf bounds what is read of the node's resolv.conf.
@@ -98,7 +99,7 @@ func (e *Engine) mountRoot(d engine.Definition) error {
 		}
 		layers[i] = path
 	}
-	return overlay{layers: layers, upper: place.upper(), work: place.work(), target: place.rootfs()}.mount()
+	return mounts.Overlay{Layers: layers, Upper: place.upper(), Work: place.work(), Target: place.rootfs()}.Mount()
 }
 
 // saveSpec writes a container's OCI specification.

@@ -56,7 +56,7 @@ func New(config Config) (*Engine, error) {
 		return nil, errors.New("embedded engine: no source of images")
 	}
 	if config.Runc == "" {
-		path, err := findRunc()
+		path, err := moving.FindRunc()
 		if err != nil {
 			return nil, err
 		}

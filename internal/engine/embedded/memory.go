@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -46,7 +47,7 @@ func mountMemories(place container, d engine.Definition) error {
 }
 
 func mountTmpfs(path, options string) error {
-	if err := unmount(path); err != nil {
+	if err := mounts.Unmount(path); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(path, 0o755); err != nil {

@@ -12,13 +12,14 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/enginetest"
+	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
 // mountMemoryDir is a directory for a dump.
 func mountMemoryDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := mountMemory(dir); err != nil {
+	if err := mounts.Memory(dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })

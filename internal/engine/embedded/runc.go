@@ -11,28 +11,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
 // runc calls the OCI runtime. Its directory holds its own state of the containers.
 type runc struct {
 	path string
 	root string
-}
-
-// findRunc looks for runc in GODWIT_RUNC, in /opt/godwit/bin and in PATH.
-func findRunc() (string, error) {
-	if path := os.Getenv("GODWIT_RUNC"); path != "" {
-		return path, nil
-	}
-	const own = "/opt/godwit/bin/runc"
-	if _, err := os.Stat(own); err == nil {
-		return own, nil
-	}
-	path, err := exec.LookPath("runc")
-	if err != nil {
-		return "", fmt.Errorf("find runc: neither GODWIT_RUNC, %s nor PATH has it; \"godwit doctor\" tells how to get it: %w", own, err)
-	}
-	return path, nil
 }
 
 // command makes a runc command line that writes its own messages to log (as JSON), apart from the container's output.
@@ -79,7 +65,7 @@ func lastRuncError(log string) string {
 // killed leaves there (criu-root). It needs no runc: a state that is half written would stop that.
 func (r runc) forget(id string) error {
 	dir := filepath.Join(r.root, id)
-	if err := errors.Join(unmountBelow(dir)); err != nil {
+	if err := errors.Join(mounts.UnmountBelow(dir)); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(dir); err != nil {

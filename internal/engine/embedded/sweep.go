@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+
+	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
 // sweep ends all processes of a container and removes what the kernel and runc have of it: cgroup, runc's state,
@@ -17,7 +19,7 @@ func sweep(ctx context.Context, r runc, files container) error {
 	if err := killCgroup(ctx, files); err != nil {
 		return err
 	}
-	return errors.Join(r.forget(files.id), unmountBelow(files.runDir()))
+	return errors.Join(r.forget(files.id), mounts.UnmountBelow(files.runDir()))
 }
 
 // killCgroup kills all processes in a container's cgroup and removes the cgroup.

@@ -1,4 +1,5 @@
-package embedded
+// Package mounts makes the mounts that engines make for containers, and takes them away again.
+package mounts
 
 import (
 	"errors"
@@ -12,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlay is a union mount: read-only layers below one directory that takes all changes.
-type overlay struct {
-	layers []string // lowest first
-	upper  string
-	work   string
-	target string
+// Overlay is a union mount: read-only layers below one directory that takes all changes.
+type Overlay struct {
+	Layers []string // lowest first
+	Upper  string
+	Work   string
+	Target string
 }
 
-// mount makes the overlay, with the options that keep its upper directory meaningful on another node: whatever the
+// Mount makes the overlay, with the options that keep its upper directory meaningful on another node: whatever the
 // kernel's defaults are, no file refers to a layer by inode (index), by path (redirect_dir) or for its data (metacopy);
 // see Documentation/filesystems/overlayfs.rst. The layers are given one by one, because all in one string of mount(2)
 // would be limited to a page; kernels before 6.5 have only that.
-func (o overlay) mount() error {
-	for _, dir := range []string{o.upper, o.work, o.target} {
+func (o Overlay) Mount() error {
+	for _, dir := range []string{o.Upper, o.Work, o.Target} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make directory for overlay: %w", err)
 		}
@@ -35,7 +36,7 @@ func (o overlay) mount() error {
 		err = o.mountByString()
 	}
 	if err != nil {
-		return fmt.Errorf("mount overlay of %d layers at %s: %w", len(o.layers), o.target, err)
+		return fmt.Errorf("mount overlay of %d layers at %s: %w", len(o.Layers), o.Target, err)
 	}
 	return nil
 }
@@ -44,17 +45,17 @@ func overlayOptions() [][2]string {
 	return [][2]string{{"index", "off"}, {"redirect_dir", "off"}, {"metacopy", "off"}}
 }
 
-func (o overlay) mountByDescriptor() error {
+func (o Overlay) mountByDescriptor() error {
 	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("fsopen: %w", err)
 	}
 	defer unix.Close(fd)
 	options := overlayOptions()
-	for _, layer := range slices.Backward(o.layers) { // the first that is given lies on top
+	for _, layer := range slices.Backward(o.Layers) { // the first that is given lies on top
 		options = append(options, [2]string{"lowerdir+", layer})
 	}
-	options = append(options, [2]string{"upperdir", o.upper}, [2]string{"workdir", o.work})
+	options = append(options, [2]string{"upperdir", o.Upper}, [2]string{"workdir", o.Work})
 	for _, option := range options {
 		if err := unix.FsconfigSetString(fd, option[0], option[1]); err != nil {
 			return fmt.Errorf("option %s=%s: %w", option[0], option[1], err)
@@ -68,21 +69,21 @@ func (o overlay) mountByDescriptor() error {
 		return fmt.Errorf("fsmount: %w", err)
 	}
 	defer unix.Close(mount)
-	return unix.MoveMount(mount, "", unix.AT_FDCWD, o.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	return unix.MoveMount(mount, "", unix.AT_FDCWD, o.Target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-func (o overlay) mountByString() error {
-	layers := slices.Clone(o.layers)
+func (o Overlay) mountByString() error {
+	layers := slices.Clone(o.Layers)
 	slices.Reverse(layers)
-	data := []string{"lowerdir=" + strings.Join(layers, ":"), "upperdir=" + o.upper, "workdir=" + o.work}
+	data := []string{"lowerdir=" + strings.Join(layers, ":"), "upperdir=" + o.Upper, "workdir=" + o.Work}
 	for _, option := range overlayOptions() {
 		data = append(data, option[0]+"="+option[1])
 	}
-	return unix.Mount("overlay", o.target, "overlay", 0, strings.Join(data, ","))
+	return unix.Mount("overlay", o.Target, "overlay", 0, strings.Join(data, ","))
 }
 
-// unmount takes away all mounts at a path. None is no error.
-func unmount(path string) error {
+// Unmount takes away all mounts at a path. None is no error.
+func Unmount(path string) error {
 	for range 16 {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
@@ -95,15 +96,15 @@ func unmount(path string) error {
 	return fmt.Errorf("unmount %s: something mounts there again and again", path)
 }
 
-// unmountBelow takes away the mounts directly below a directory, then at it.
-func unmountBelow(dir string) error {
+// UnmountBelow takes away the mounts directly below a directory, then at it.
+func UnmountBelow(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("list %s: %w", dir, err)
 	}
 	for _, entry := range entries {
 		if entry.IsDir() {
-			if err := unmount(filepath.Join(dir, entry.Name())); err != nil {
+			if err := Unmount(filepath.Join(dir, entry.Name())); err != nil {
 				return err
 			}
 		}
@@ -111,9 +112,9 @@ func unmountBelow(dir string) error {
 	return nil
 }
 
-// mountMemory makes a directory in memory that only root can enter and that is never swapped out where the kernel can
+// Memory makes a directory in memory that only root can enter and that is never swapped out where the kernel can
 // do so (noswap, Linux 6.4): what is in it is the memory of a container.
-func mountMemory(path string) error {
+func Memory(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make directory %s: %w", path, err)
 	}
@@ -128,8 +129,8 @@ func mountMemory(path string) error {
 	return nil
 }
 
-// mountScratch makes an empty directory in memory in which another program may make a few names.
-func mountScratch(path string) error {
+// Scratch makes an empty directory in memory in which another program may make a few names.
+func Scratch(path string) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return fmt.Errorf("make directory %s: %w", path, err)
 	}

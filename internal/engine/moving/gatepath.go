@@ -1,0 +1,25 @@
+package moving
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// GatePath is a PATH in which `criu` is this program, by a link in a directory, which is made.
+func GatePath(dir, executable string) (string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make directory for the gate: %w", err)
+	}
+	link := filepath.Join(dir, "criu")
+	target, err := os.Readlink(link)
+	if err != nil || target != executable {
+		fresh := fmt.Sprintf("%s.%d", link, os.Getpid())
+		_ = os.Remove(fresh) // of a process with our number that was killed here; if it is still there, Symlink fails
+		if err := errors.Join(os.Symlink(executable, fresh), os.Rename(fresh, link)); err != nil {
+			return "", fmt.Errorf("make the link to the gate: %w", err)
+		}
+	}
+	return dir + string(filepath.ListSeparator) + os.Getenv("PATH"), nil
+}
