@@ -224,8 +224,12 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 		if c.State == engine.Exited {
 			state, since = fmt.Sprintf("exited (%d)", c.ExitCode), c.Finished
 		}
-		fmt.Fprintf(table, "%.12s\t%s\t%s\t%s\t%s\t%s\n", c.Definition.ID, c.Definition.Name, c.Definition.Image, state,
-			c.Definition.Network.Address, ago(since))
+		address := "-" // of a network of its engine's own
+		if c.Definition.Network.Address.IsValid() {
+			address = c.Definition.Network.Address.String()
+		}
+		fmt.Fprintf(table, "%.12s\t%s\t%s\t%s\t%s\t%s\n", c.Definition.ID, engine.Label(c.Definition), c.Definition.Image, state,
+			address, ago(since))
 	}
 	return table.Flush()
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/kernel"
@@ -68,18 +69,19 @@ func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
 
 // Agent is one node's daemon.
 type Agent struct {
-	config  Config
-	log     *slog.Logger
-	ctx     context.Context //nolint:containedctx // The life of the daemon: migrations outlive the calls that begin them.
-	stop    context.CancelFunc
-	id      *identity.Identity
-	self    identity.Node
-	engine  *embedded.Engine
-	images  *image.Store
-	network *network.Network
-	peers   *peers
-	cores   int
-	boot    string // id of the machine's boot
+	config   Config
+	log      *slog.Logger
+	ctx      context.Context //nolint:containedctx // The life of the daemon: migrations outlive the calls that begin them.
+	stop     context.CancelFunc
+	id       *identity.Identity
+	self     identity.Node
+	engines  *engine.Set
+	embedded *embedded.Engine // the node's own among them, and the one that "godwit run" uses
+	images   *image.Store
+	network  *network.Network
+	peers    *peers
+	cores    int
+	boot     string // id of the machine's boot
 
 	moves        *moves
 	spare        *spare
@@ -145,12 +147,13 @@ func (a *Agent) open() error {
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		return err
 	}
-	a.engine, err = embedded.New(embedded.Config{
+	a.embedded, err = embedded.New(embedded.Config{
 		StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: a.images,
 	})
 	if err != nil {
 		return err
 	}
+	a.engines = engine.NewSet(a.embedded)
 	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version, a.config.callTimeout()); err != nil {
 		return err
 	}

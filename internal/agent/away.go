@@ -12,7 +12,7 @@ import (
 
 // inspect finds a container. If it was here the error says where it went.
 func (a *Agent) inspect(ctx context.Context, reference string) (engine.Container, error) {
-	container, err := a.engine.Inspect(ctx, reference)
+	container, err := a.engines.Inspect(ctx, reference)
 	return container, a.whereTo(err, reference)
 }
 
@@ -51,7 +51,7 @@ func (m *moves) movedTo(reference string) string {
 // only its copy.
 func (a *Agent) wait(ctx context.Context, id string) (int, error) {
 	for {
-		code, err := a.engine.Wait(ctx, id)
+		code, err := a.embedded.Wait(ctx, id)
 		if move := a.moves.of(id); move != nil && move.tracker.spec.Side == migration.Source && ctx.Err() == nil {
 			if err := waitFor(ctx, move.done); err != nil {
 				return 0, err

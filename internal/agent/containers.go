@@ -28,7 +28,7 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 	if err != nil {
 		return definition, err
 	}
-	if _, err := a.engine.Inspect(ctx, definition.Name); err == nil {
+	if _, err := a.engines.Inspect(ctx, definition.Name); err == nil {
 		return definition, fmt.Errorf("%w: %s", engine.ErrNameTaken, definition.Name)
 	}
 	if err := a.moves.checkVolumes(definition); err != nil {
@@ -64,17 +64,20 @@ func (a *Agent) create(ctx context.Context, definition engine.Definition) error 
 	if err != nil {
 		return err
 	}
-	if err := a.engine.Create(ctx, definition, netns); err != nil {
+	if err := a.embedded.Create(ctx, definition, netns); err != nil {
 		return err
 	}
 	if err := a.network.Route(definition.Network.Address, network.Local(definition.ID)); err != nil {
 		return err
 	}
-	return a.engine.Start(ctx, definition.ID)
+	return a.embedded.Start(ctx, definition.ID)
 }
 
 // attach makes a container's network namespace. It is not routed yet.
 func (a *Agent) attach(ctx context.Context, definition engine.Definition) (string, error) {
+	if !definition.Network.Address.IsValid() {
+		return "", nil // the engine makes its own
+	}
 	return a.network.Attach(ctx, definition.ID, network.Address{
 		IP: definition.Network.Address, MAC: definition.Network.MAC, MTU: definition.Network.MTU,
 	})
@@ -82,12 +85,15 @@ func (a *Agent) attach(ctx context.Context, definition engine.Definition) (strin
 
 // forget removes all of a container, and gives its address back.
 func (a *Agent) forget(ctx context.Context, definition engine.Definition) error {
-	err := a.engine.Remove(ctx, definition.ID, true)
+	err := a.engines.Of(definition.ID).Remove(ctx, definition.ID, true)
 	if errors.Is(err, engine.ErrNotFound) {
 		err = nil
 	}
 	if err != nil {
 		return err
+	}
+	if !definition.Network.Address.IsValid() {
+		return nil
 	}
 	err = a.network.Detach(definition.ID)
 	if a.atHome(definition.Network.Address) {
@@ -101,7 +107,7 @@ func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration)
 	if err != nil {
 		return err
 	}
-	return a.engine.Stop(ctx, container.Definition.ID, grace)
+	return a.engines.Of(container.Definition.ID).Stop(ctx, container.Definition.ID, grace)
 }
 
 func (a *Agent) remove(ctx context.Context, reference string, force bool) error {

@@ -81,7 +81,7 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 // input is what a prediction is made from: what is known now, with nothing watched.
 func (a *Agent) input(ctx context.Context, definition engine.Definition, node identity.Node, demands predict.Demands) (predict.Input, error) {
 	in := predict.Input{Link: a.peers.wayTo(node.Name), Demands: demands, Source: a.machine(), Target: a.machine()}
-	container, err := a.engine.Inspect(ctx, definition.ID)
+	container, err := a.engines.Inspect(ctx, definition.ID)
 	if err != nil {
 		return in, err
 	}
@@ -205,7 +205,7 @@ func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition eng
 	for _, problem := range plan.Problems {
 		in.Container.CheckpointImpossible = problem.What + ": " + problem.Why
 	}
-	if problems, err := a.engine.ExamineAnew(ctx, definition.ID); err == nil && len(problems) > 0 {
+	if problems, err := a.engines.Of(definition.ID).ExamineAnew(ctx, definition.ID); err == nil && len(problems) > 0 {
 		in.Container.RestartImpossible = problems[0].What + ": " + problems[0].Why
 	}
 	plan.Link = in.Link

@@ -37,7 +37,9 @@ const looksShare = 100
 
 // run goes on until nobody wants to know, or it cannot.
 func (g *gauge) run(ctx context.Context) (err error) {
-	processes := func() ([]int, error) { return g.agent.engine.Processes(g.agent.ctx, g.definition.ID) }
+	processes := func() ([]int, error) {
+		return g.agent.engines.Of(g.definition.ID).Processes(g.agent.ctx, g.definition.ID)
+	}
 	config := memory.SourceConfig{Processes: processes}
 	if !g.mayTrack(ctx) {
 		config.Tracking = memory.Hashing
@@ -62,7 +64,7 @@ func (g *gauge) mayTrack(ctx context.Context) bool {
 	if g.agent.stages.of(g.definition.ID) != nil {
 		return false
 	}
-	filling, err := g.agent.engine.Memory(ctx, g.definition.ID)
+	filling, err := g.agent.engines.Of(g.definition.ID).Memory(ctx, g.definition.ID)
 	return err == nil && filling.State != memory.Filling
 }
 
@@ -162,7 +164,7 @@ func (g *gauge) begin(ctx context.Context) error {
 func (g *gauge) look(ctx context.Context) error {
 	began := time.Now()
 	defer func() { g.looked = time.Since(began) }()
-	pids, err := g.agent.engine.Processes(ctx, g.definition.ID)
+	pids, err := g.agent.engines.Of(g.definition.ID).Processes(ctx, g.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -201,7 +203,7 @@ func (g *gauge) look(ctx context.Context) error {
 
 // counters are what its processes have written to files, and how much processor time they have used.
 func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration) {
-	pids, err := g.agent.engine.Processes(ctx, g.definition.ID)
+	pids, err := g.agent.engines.Of(g.definition.ID).Processes(ctx, g.definition.ID)
 	if err != nil {
 		return 0, 0
 	}
@@ -217,7 +219,7 @@ func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration)
 			}
 		}
 	}
-	used, _ = g.agent.engine.CPUTime(ctx, g.definition.ID) // 0 where it is not counted
+	used, _ = g.agent.engines.Of(g.definition.ID).CPUTime(ctx, g.definition.ID) // 0 where it is not counted
 	return wrote, used
 }
 

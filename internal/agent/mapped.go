@@ -16,7 +16,7 @@ import (
 // that are not writable at the moment count: the kernel may make pages that are dirty already writable without a fault
 // (mm/mprotect.c, can_change_shared_pte_writable), and it is faults that change a file's times.
 func (a *Agent) mappedFiles(ctx context.Context, container string) (files.Mapped, error) {
-	pids, err := a.engine.Processes(ctx, container)
+	pids, err := a.engines.Of(container).Processes(ctx, container)
 	if err != nil {
 		return files.Mapped{}, err
 	}

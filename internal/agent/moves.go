@@ -263,6 +263,9 @@ func (m *moves) recoverOne(id string) {
 	if err == nil {
 		machine, actions, err = migration.Resume(read.Record)
 	}
+	if err == nil {
+		_, err = m.agent.engines.For(read.Definition)
+	}
 	if err != nil {
 		m.setUnread(id, read, err)
 		return

@@ -117,9 +117,18 @@ func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, 
 	if err != nil {
 		return nil, err
 	}
-	reserve, problems := a.engine.ReserveAnew, migration.CompareAnew(theirs, ours)
+	one, err := a.engines.For(definition)
+	if errors.Is(err, engine.ErrNoEngine) {
+		return []migration.Problem{{
+			What: "engine " + definition.EngineName, Why: a.self.Name + " does not know it", Remedy: "use the same version of godwit on both nodes",
+		}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	reserve, problems := one.ReserveAnew, migration.CompareAnew(theirs, ours)
 	if mode != migration.Restart {
-		reserve = a.engine.Reserve
+		reserve = one.Reserve
 		problems, _ = migration.Compare(theirs, ours)
 	}
 	found, err := reserve(ctx, definition)
@@ -140,6 +149,9 @@ func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, 
 
 func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition) ([]migration.Problem, error) {
 	address := definition.Network.Address
+	if !address.IsValid() {
+		return nil, nil // the engine knows whether it can have it
+	}
 	what := "address " + address.String()
 	if _, err := a.network.Home(address); err != nil {
 		return []migration.Problem{{What: what, Why: err.Error(), Remedy: "use nodes of one cluster"}}, nil
@@ -164,7 +176,10 @@ func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition
 
 // holder is the container on this node that has an address; a definition without an id if there is none.
 func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definition, error) {
-	containers, err := a.engine.List(ctx)
+	if !address.IsValid() {
+		return engine.Definition{}, nil
+	}
+	containers, err := a.engines.List(ctx)
 	if err != nil {
 		return engine.Definition{}, err
 	}
@@ -178,7 +193,7 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 
 // missing lists what of an image is not here.
 func (a *Agent) missing(definition engine.Definition) *api.Reservation {
-	reservation := &api.Reservation{MissingImage: !a.images.Has(definition.ImageID)}
+	reservation := &api.Reservation{MissingImage: len(definition.Layers) > 0 && !a.images.Has(definition.ImageID)}
 	for _, layer := range definition.Layers {
 		if !a.images.HasLayer(layer) {
 			reservation.MissingLayers = append(reservation.MissingLayers, layer)
@@ -213,9 +228,9 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 // examineFor lists what stands against a container leaving in a mode.
 func (a *Agent) examineFor(ctx context.Context, spec migration.Spec) ([]engine.Problem, error) {
 	if spec.Mode == migration.Restart {
-		return a.engine.ExamineAnew(ctx, spec.Container)
+		return a.engines.Of(spec.Container).ExamineAnew(ctx, spec.Container)
 	}
-	found, err := a.engine.Examine(ctx, spec.Container)
+	found, err := a.engines.Of(spec.Container).Examine(ctx, spec.Container)
 	return a.restartRemedy(ctx, spec.Container, found), err
 }
 

@@ -103,7 +103,7 @@ func (a *Agent) claim(volumes []engine.Volume) (*claims, error) {
 		note: filepath.Join(a.proofsDir(), randomHex(8)+".json"),
 	}
 	for i, v := range volumes {
-		path, err := a.engine.VolumePath(v)
+		path, err := a.engines.VolumePath(v)
 		if err != nil {
 			return nil, err
 		}
@@ -232,7 +232,7 @@ func (a *Agent) answerProof(one *api.Proof) (shared.Answer, error) {
 	if one.Volume == nil {
 		return shared.Answer{}, fmt.Errorf("%w: no volume", errInvalid)
 	}
-	path, err := a.engine.VolumePath(decodeVolume(one.Volume))
+	path, err := a.engines.VolumePath(decodeVolume(one.Volume))
 	if err != nil {
 		return shared.Answer{}, err
 	}

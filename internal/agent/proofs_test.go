@@ -20,9 +20,10 @@ func newVolumeAgent(t *testing.T) *Agent {
 	t.Helper()
 	a := newTestAgent(t)
 	var err error
-	if a.engine, err = embedded.New(embedded.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: a.images}); err != nil {
+	if a.embedded, err = embedded.New(embedded.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: a.images}); err != nil {
 		t.Fatal(err)
 	}
+	a.engines = engine.NewSet(a.embedded)
 	return a
 }
 

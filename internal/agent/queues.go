@@ -17,7 +17,7 @@ const roomPatience = 5 * time.Minute
 func (a *Agent) giveRoom(id string) {
 	relief, told := criu.NewRelief(), false
 	for began := time.Now(); time.Since(began) < roomPatience; {
-		pids, err := a.engine.Processes(a.ctx, id)
+		pids, err := a.engines.Of(id).Processes(a.ctx, id)
 		if err != nil || a.leaves(id) {
 			return // it has ended, or is elsewhere, or soon
 		}

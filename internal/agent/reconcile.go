@@ -12,7 +12,7 @@ import (
 // reconcile makes the network what the containers of this node need, and removes what an earlier agent left of others.
 // What migrations need they set themselves when they are recovered.
 func (a *Agent) reconcile() error {
-	containers, err := a.engine.List(a.ctx)
+	containers, err := a.engines.List(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (a *Agent) awayAddresses(here []engine.Container) []netip.Addr {
 // routeHere turns the address of a container of this node to it. One that does not run, because the node was restarted
 // or it ended, needs no way to it.
 func (a *Agent) routeHere(ctx context.Context, definition engine.Definition) error {
-	container, err := a.engine.Inspect(ctx, definition.ID)
+	container, err := a.engines.Inspect(ctx, definition.ID)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}

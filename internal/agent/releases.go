@@ -157,7 +157,7 @@ func (a *Agent) unlease(ctx context.Context) {
 }
 
 func (a *Agent) unleaseOne(ctx context.Context, container string) error {
-	_, err := a.engine.Inspect(ctx, container)
+	_, err := a.engines.Inspect(ctx, container)
 	if errors.Is(err, engine.ErrNotFound) {
 		err = a.network.ReleaseLease(container)
 	}

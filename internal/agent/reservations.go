@@ -28,7 +28,7 @@ func (r *reservations) take(by string, definition engine.Definition) error {
 			continue
 		}
 		switch {
-		case have.Name == definition.Name:
+		case engine.Label(have) == engine.Label(definition):
 			return fmt.Errorf("%w: %s: a container of this name is just coming", engine.ErrNameTaken, definition.Name)
 		case have.ID == definition.ID:
 			return fmt.Errorf("%w: container %.12s is already coming, by migration %s", engine.ErrBusy, definition.ID, other)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,12 +13,13 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
 )
 
 // memoryOf is the memory of a container's processes that can travel, pages that they share counted once for each of
 // them: an upper limit.
 func (a *Agent) memoryOf(ctx context.Context, id string) (int64, error) {
-	container, err := a.engine.Inspect(ctx, id)
+	container, err := a.engines.Inspect(ctx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -46,7 +48,7 @@ func (a *Agent) memoryOf(ctx context.Context, id string) (int64, error) {
 // it (tcp(7), tcp_rmem).
 func (a *Agent) queuedIn(id string) (bytes int64) {
 	connections, err := a.network.Established(id)
-	if err != nil {
+	if err != nil && !errors.Is(err, network.ErrNotAttached) { // the network of an engine's own is not looked at
 		a.log.Warn("connections of a container", "container", id, "error", err) // the estimate is so much too low
 	}
 	for _, connection := range connections {

@@ -76,7 +76,7 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles, d
 		if !comes || v.Sort() == engine.Tmpfs {
 			continue
 		}
-		path, err := a.engine.VolumePath(v)
+		path, err := a.engines.VolumePath(v)
 		if err != nil {
 			continue // the engine refuses it, with a reason
 		}
@@ -122,7 +122,7 @@ func (a *Agent) syncVolumes(definition engine.Definition) error {
 		if v.Stays || v.Sort() == engine.Tmpfs {
 			continue
 		}
-		path, err := a.engine.VolumePath(v)
+		path, err := a.engines.VolumePath(v)
 		if err == nil {
 			err = files.Sync(path)
 		}

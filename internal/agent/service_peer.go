@@ -240,7 +240,7 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 	if a.leaseOf(address) != container {
 		return nil
 	}
-	if _, err := a.engine.Inspect(ctx, container); err == nil {
+	if _, err := a.engines.Inspect(ctx, container); err == nil {
 		return fmt.Errorf("%w: container %.12s is on this node", errInvalid, container)
 	}
 	if move := a.moves.of(container); move != nil {

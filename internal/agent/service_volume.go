@@ -17,7 +17,7 @@ type inspectedVolume struct {
 }
 
 func (s *localService) Volumes(ctx context.Context, _ *api.VolumesRequest) (*api.VolumesReply, error) {
-	all, err := s.agent.engine.Volumes(ctx)
+	all, err := s.agent.embedded.Volumes(ctx)
 	if err != nil {
 		return nil, wireError(err)
 	}
@@ -42,5 +42,5 @@ func (s *localService) InspectVolume(ctx context.Context, request *api.VolumeReq
 }
 
 func (s *localService) RemoveVolume(ctx context.Context, request *api.VolumeRequest) (*api.RemoveVolumeReply, error) {
-	return &api.RemoveVolumeReply{}, wireError(s.agent.engine.RemoveVolume(ctx, request.Name))
+	return &api.RemoveVolumeReply{}, wireError(s.agent.embedded.RemoveVolume(ctx, request.Name))
 }

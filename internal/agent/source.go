@@ -140,7 +140,7 @@ func (s *source) examine(ctx context.Context) error {
 		return err
 	}
 	s.connectEarly()
-	problems, err := s.agent.engine.Examine(ctx, s.definition.ID)
+	problems, err := s.agent.engines.Of(s.definition.ID).Examine(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (s *source) examineAgain(ctx context.Context) error {
 	if s.memory == nil {
 		return nil
 	}
-	problems, err := s.agent.engine.Examine(ctx, s.definition.ID)
+	problems, err := s.agent.engines.Of(s.definition.ID).Examine(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (s *source) destroy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.agent.engine.Destroy(ctx, s.definition.ID, s.stay()); err != nil {
+	if err := s.agent.engines.Of(s.definition.ID).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
 		return err
 	}
 	s.forgetShared(ctx)
@@ -78,6 +78,9 @@ func (s *source) cleanup(ctx context.Context) error {
 // straighten forgets the way to a container that has come home: it is the one that packets take anyway.
 func (s *source) straighten() error {
 	address := s.definition.Network.Address
+	if !address.IsValid() {
+		return nil
+	}
 	home, err := s.agent.network.Home(address)
 	if err != nil || home != s.target.Number {
 		return err

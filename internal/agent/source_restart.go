@@ -18,14 +18,14 @@ import (
 
 // examineAnew finds what stands against stopping the container here and starting it at the target.
 func (s *source) examineAnew(ctx context.Context) error {
-	problems, err := s.agent.engine.ExamineAnew(ctx, s.definition.ID)
+	problems, err := s.agent.engines.Of(s.definition.ID).ExamineAnew(ctx, s.definition.ID)
 	if err == nil {
 		err = refuse(problems)
 	}
 	if err != nil {
 		return err
 	}
-	ports, err := s.agent.engine.Ports(ctx, s.definition.ID)
+	ports, err := s.agent.engines.Of(s.definition.ID).Ports(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (a *Agent) restartRemedy(ctx context.Context, id string, problems []engine.
 	}
 	ctx, cancel := context.WithTimeout(ctx, remedyPatience)
 	defer cancel()
-	if anew, err := a.engine.ExamineAnew(ctx, id); err != nil || len(anew) > 0 {
+	if anew, err := a.engines.Of(id).ExamineAnew(ctx, id); err != nil || len(anew) > 0 {
 		return problems // it would not help, as far as is known
 	}
 	problems = slices.Clone(problems)
@@ -123,7 +123,7 @@ func (s *source) holdNew() error {
 
 // stop ends the container.
 func (s *source) stop(ctx context.Context) error {
-	at, err := s.agent.engine.Halt(ctx, s.definition.ID)
+	at, err := s.agent.engines.Of(s.definition.ID).Halt(ctx, s.definition.ID)
 	if !at.IsZero() {
 		s.move.tracker.frozen(at)
 	}
@@ -195,7 +195,7 @@ func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
 // one, so it gets a network of its own; those who want to connect go on waiting until it is healthy.
 func (s *source) revive(ctx context.Context) error {
 	s.setAimable(nil)
-	halted, err := s.agent.engine.Halted(ctx, s.definition.ID)
+	halted, err := s.agent.engines.Of(s.definition.ID).Halted(ctx, s.definition.ID)
 	if err != nil || !halted {
 		return err
 	}
@@ -203,7 +203,7 @@ func (s *source) revive(ctx context.Context) error {
 		return fmt.Errorf("network of %s: %w", s.definition.Name, err)
 	}
 	s.forgetShared(ctx) // what was on trial at the target may have written there
-	health, err := s.agent.engine.Revive(ctx, s.definition.ID)
+	health, err := s.agent.engines.Of(s.definition.ID).Revive(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}

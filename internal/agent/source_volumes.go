@@ -102,7 +102,7 @@ func (s *source) trees(ctx context.Context) ([]files.Tree, error) {
 
 // treesOf are the directories of a container that move, in the order of its engine.
 func (a *Agent) treesOf(ctx context.Context, moving engine.Definition) ([]files.Tree, error) {
-	trees, err := a.engine.Trees(ctx, moving.ID)
+	trees, err := a.engines.Of(moving.ID).Trees(ctx, moving.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (a *Agent) staying(moving engine.Definition) (volumes []engine.Volume, plac
 		if !v.Stays || v.Sort() == engine.Tmpfs {
 			continue
 		}
-		place, err := a.engine.VolumePath(v)
+		place, err := a.engines.VolumePath(v)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -171,7 +171,7 @@ func (s *source) releaseShared(ctx context.Context) error {
 	}
 	var pids []int
 	if !s.stoppedNow() {
-		if pids, err = s.agent.engine.Processes(ctx, moving.ID); err != nil {
+		if pids, err = s.agent.engines.Of(moving.ID).Processes(ctx, moving.ID); err != nil {
 			return err
 		}
 	}
@@ -195,7 +195,7 @@ func (s *source) checkLocks(ctx context.Context) error {
 		if i >= len(chosen.locked) || !chosen.locked[i] {
 			continue
 		}
-		place, err := s.agent.engine.VolumePath(v)
+		place, err := s.agent.engines.VolumePath(v)
 		if err != nil {
 			return err
 		}

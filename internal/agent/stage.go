@@ -178,7 +178,9 @@ func (g *stage) work(ctx context.Context) error {
 			return err
 		}
 	}
-	processes := func() ([]int, error) { return g.agent.engine.Processes(g.agent.ctx, g.definition.ID) }
+	processes := func() ([]int, error) {
+		return g.agent.engines.Of(g.definition.ID).Processes(g.agent.ctx, g.definition.ID)
+	}
 	g.pages = memory.NewSource(memory.SourceConfig{Processes: processes})
 	if err := g.round(ctx); err != nil {
 		return err
@@ -223,7 +225,7 @@ func (g *stage) keep(ctx context.Context) error {
 
 // look ends the stage of a container that runs no more, or whose time is over.
 func (g *stage) look(ctx context.Context) error {
-	container, err := g.agent.engine.Inspect(ctx, g.definition.ID)
+	container, err := g.agent.engines.Inspect(ctx, g.definition.ID)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}

@@ -126,7 +126,7 @@ func (t *target) ask(context.Context, bool) (migration.Message, error) {
 }
 
 func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
-	outcome, err := t.agent.engine.Arrived(ctx, t.definition.ID)
+	outcome, err := t.agent.engines.Of(t.definition.ID).Arrived(ctx, t.definition.ID)
 	if err == nil && outcome == engine.NeverRan {
 		t.giveBackShared(ctx)
 	}
@@ -299,7 +299,7 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 // settle makes an ordinary container of what arrived. An agent that was killed after the resume may not have come to
 // that. What has become of the container since does not matter here.
 func (t *target) settle(ctx context.Context) error {
-	_, err := t.agent.engine.Arrived(ctx, t.definition.ID)
+	_, err := t.agent.engines.Of(t.definition.ID).Arrived(ctx, t.definition.ID)
 	return err
 }
 
@@ -321,7 +321,7 @@ func (t *target) discard(ctx context.Context) error {
 		t.keepFiles(ctx)
 	}
 	failed = errors.Join(failed, t.files.undo())
-	failed = errors.Join(failed, t.agent.engine.Discard(ctx, t.definition.ID), t.turnBack(ctx))
+	failed = errors.Join(failed, t.agent.engines.Of(t.definition.ID).Discard(ctx, t.definition.ID), t.turnBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
@@ -346,7 +346,7 @@ func (t *target) fence(ctx context.Context) error {
 	if err := t.agent.network.Silence(t.definition.Network.Address); err != nil {
 		return err
 	}
-	return errors.Join(t.agent.engine.Destroy(ctx, t.definition.ID, stayingKeys(t.definition)), t.leaveAddress(ctx))
+	return errors.Join(t.agent.engines.Of(t.definition.ID).Destroy(ctx, t.definition.ID, stayingKeys(t.definition)), t.leaveAddress(ctx))
 }
 
 // send hands a message to the session, with what belongs to it.

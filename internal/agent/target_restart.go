@@ -22,8 +22,12 @@ func (t *target) restarts() bool { return t.move.tracker.spec.Mode == migration.
 
 // expect has the engine prepare what is to come.
 func (t *target) expect(ctx context.Context, netns string) (engine.Arrival, error) {
+	one, err := t.agent.engines.For(t.definition)
+	if err != nil {
+		return nil, err
+	}
 	if !t.restarts() {
-		return t.agent.engine.Arrive(ctx, t.definition, netns)
+		return one.Arrive(ctx, t.definition, netns)
 	}
 	ports, err := decodePorts(t.offer.PortsJson)
 	if err != nil {
@@ -36,7 +40,7 @@ func (t *target) expect(ctx context.Context, netns string) (engine.Arrival, erro
 	t.mu.Lock()
 	t.hold = hold
 	t.mu.Unlock()
-	return t.agent.engine.ArriveAnew(ctx, t.definition, netns, ports)
+	return one.ArriveAnew(ctx, t.definition, netns, ports)
 }
 
 func decodePorts(document []byte) ([]engine.Port, error) {

@@ -13,7 +13,7 @@ const fillPace = 20 * time.Millisecond
 // awaitFilled waits until memory that is still being filled after the last move is complete: a matter of seconds.
 func (a *Agent) awaitFilled(ctx context.Context, container string) error {
 	for {
-		report, err := a.engine.Memory(ctx, container)
+		report, err := a.engines.Of(container).Memory(ctx, container)
 		if err != nil || report.State != memory.Filling {
 			return err
 		}

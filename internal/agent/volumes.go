@@ -119,7 +119,7 @@ func (a *Agent) examineVolumes(ctx context.Context, mode migration.Mode, id stri
 	if len(c.volumes) == 0 {
 		return nil
 	}
-	all, err := a.engine.List(ctx)
+	all, err := a.engines.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (a *Agent) examineVolumes(ctx context.Context, mode migration.Mode, id stri
 		if v.Sort() == engine.Tmpfs {
 			continue
 		}
-		path, err := a.engine.VolumePath(v)
+		path, err := a.engines.VolumePath(v)
 		if err != nil {
 			return err
 		}
@@ -215,7 +215,7 @@ func (a *Agent) examineLocks(ctx context.Context, id string, v engine.Volume, pa
 	if !locked {
 		return nil, nil
 	}
-	pids, err := a.engine.Processes(ctx, id)
+	pids, err := a.engines.Of(id).Processes(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func (a *Agent) examineLocks(ctx context.Context, id string, v engine.Volume, pa
 
 // findVolume finds a volume of this node by its name.
 func (a *Agent) findVolume(ctx context.Context, name string) (engine.StoredVolume, error) {
-	all, err := a.engine.Volumes(ctx)
+	all, err := a.embedded.Volumes(ctx)
 	if err != nil {
 		return engine.StoredVolume{}, err
 	}

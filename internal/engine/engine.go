@@ -44,11 +44,14 @@ const (
 // Definition describes a container so that another node can make the same one. It holds no path of the node it comes
 // from, but those of host directories, which are the same on every node. It travels between nodes as JSON and is validated where it arrives.
 type Definition struct {
+	// EngineName says whose container it is; empty is that of the embedded engine, whose definitions need no name.
+	EngineName string `json:"engine_name,omitempty"`
+
 	ID       string            `json:"id"`   // 64 lower-case hexadecimal digits, the same on every node
 	Name     string            `json:"name"` // unique on a node: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
 	Image    string            `json:"image"`
 	ImageID  string            `json:"image_id"` // digest of the image's configuration
-	Layers   []string          `json:"layers"`   // DiffIDs, lowest first
+	Layers   []string          `json:"layers"`   // DiffIDs, lowest first; empty: the engine has an image store of its own, and cares for it
 	Args     []string          `json:"args"`
 	Env      []string          `json:"env"`
 	Dir      string            `json:"dir"`
@@ -78,7 +81,8 @@ type Limits struct {
 	Pids        int64   `json:"pids"`
 }
 
-// Network is the address that a container keeps for life.
+// Network is the address that a container keeps for life. Without an address the container's network is the engine's own:
+// nobody else makes it, routes to it, or holds its packets.
 type Network struct {
 	Address netip.Addr `json:"address"`
 	MAC     string     `json:"mac"`
@@ -174,7 +178,8 @@ type Engine interface {
 	// not stay, a missing feature, and so on.
 	Reserve(ctx context.Context, definition Definition) ([]Problem, error)
 	// Arrive prepares a container that will be restored here: all that can be done before its state is here is done
-	// when it returns. netns must be the path of its network namespace. The image's layers may come later, but before Restore.
+	// when it returns. netns must be the path of its network namespace, or empty if the engine makes that itself
+	// (Definition.Network). The image's layers may come later, but before Restore.
 	Arrive(ctx context.Context, definition Definition, netns string) (Arrival, error)
 	// Arrived tells what became of an arrival, also after the agent crashed. It ends an arrival whose agent is gone
 	// before it answers, so that NeverRan is final.

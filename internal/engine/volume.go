@@ -19,6 +19,7 @@ const (
 
 // Volume is a directory that is mounted into a container beside what comes from its image.
 type Volume struct {
+	Engine   string     `json:"engine,omitempty"` // whose a named one is, as in Definition.EngineName
 	Kind     VolumeKind `json:"kind,omitempty"`   // empty: named
 	Name     string     `json:"name,omitempty"`   // of a named one: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
 	Source   string     `json:"source,omitempty"` // of a bind: the directory, by the same path on every node
@@ -60,7 +61,7 @@ func (v Volume) Overlaps(other Volume) bool {
 	case v.Sort() != other.Sort() || v.Sort() == Tmpfs:
 		return false
 	case v.Sort() == Named:
-		return v.Name == other.Name
+		return v.Engine == other.Engine && v.Name == other.Name
 	}
 	return Within(v.Source, other.Source) || Within(other.Source, v.Source)
 }

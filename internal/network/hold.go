@@ -22,7 +22,7 @@ const (
 	lingerQuiet = 50 * time.Millisecond
 )
 
-// Hold is an address whose packets wait in this process.
+// Hold is an address whose packets wait in this process. A nil one holds nothing: that of a container without an address here.
 type Hold struct {
 	network *Network
 	ip      netip.Addr
@@ -49,6 +49,9 @@ type Hold struct {
 // Prepare makes all that a hold needs, so that Start takes one change of a route. Nothing is held yet. An address that
 // is prepared or held already gives the same Hold.
 func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
+	if elsewhere(ip) {
+		return nil, nil //nolint:nilnil // a nil Hold holds nothing
+	}
 	if _, err := n.config.home(ip); err != nil {
 		return nil, fmt.Errorf("hold: %w", err)
 	}
@@ -122,6 +125,9 @@ func (h *Hold) prepare() error {
 // process: to a container here, so that what it has begun can come to an end, or to one elsewhere that is not to get new
 // connections yet. It may follow Start, and itself with another destination; Start or Release has to follow it.
 func (h *Hold) StartNew(to Destination) error {
+	if h == nil {
+		return nil
+	}
 	if err := h.aim(to); err != nil {
 		return fmt.Errorf("hold new connections to %s: %w", h.ip, err)
 	}
@@ -132,6 +138,9 @@ func (h *Hold) StartNew(to Destination) error {
 // StartRequests is StartNew that also turns to the queue datagrams by which somebody asks for something, as far as their port
 // tells: for a container that is not to be asked anything, and may ask others.
 func (h *Hold) StartRequests(to Destination) error {
+	if h == nil {
+		return nil
+	}
 	if err := h.aim(to); err != nil {
 		return fmt.Errorf("hold requests to %s: %w", h.ip, err)
 	}
@@ -141,6 +150,9 @@ func (h *Hold) StartRequests(to Destination) error {
 
 // Start turns all packets for the address to the queue. Starting again does nothing.
 func (h *Hold) Start() error {
+	if h == nil {
+		return nil
+	}
 	h.setWaits(nil)
 	return h.turn()
 }
@@ -241,6 +253,9 @@ func (h *Hold) count(change func(*HoldStats)) {
 // the pace that is kept anyway), and then switches the address's route. It returns when the route is switched. Should
 // it fail, or ctx end, the rest stays held, and Release may be called again, also with another destination.
 func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64) error {
+	if h == nil {
+		return nil
+	}
 	h.releasing.Lock()
 	defer h.releasing.Unlock()
 	if err := h.aim(to); err != nil {
@@ -256,6 +271,9 @@ func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64)
 // Close ends a hold that is not wanted any more and drops what it holds. The address is left without a route of its
 // own if the hold was started: nobody answers for it until Route is called.
 func (h *Hold) Close() error {
+	if h == nil {
+		return nil
+	}
 	h.releasing.Lock()
 	defer h.releasing.Unlock()
 	packets, bytes, _ := h.queue.size()

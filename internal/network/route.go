@@ -64,10 +64,17 @@ func (d Destination) String() string {
 	return "node " + d.peer
 }
 
+// elsewhere tells of an address that is none: the network of that container is not this package's, and there is nothing to
+// do for it here.
+func elsewhere(ip netip.Addr) bool { return !ip.IsValid() }
+
 // Route says where a container address is. Local plugs the container in: before, nothing that it sends leaves, and
 // nothing reaches it. Via and Unroute unplug a container of this address that is still attached here, so nothing that
 // happens to it from then on (it is killed, its timers run) can be heard outside.
 func (n *Network) Route(ip netip.Addr, to Destination) error {
+	if elsewhere(ip) {
+		return nil
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.holding(ip) {
@@ -78,6 +85,9 @@ func (n *Network) Route(ip netip.Addr, to Destination) error {
 
 // Unroute forgets where an address is: its packets go to its home, or to the blackhole if this is its home.
 func (n *Network) Unroute(ip netip.Addr) error {
+	if elsewhere(ip) {
+		return nil
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, err := n.config.home(ip); err != nil {
@@ -189,6 +199,9 @@ func (n *Network) unplug(ip netip.Addr) error {
 // other: a sender that goes on elsewhere takes acknowledgements of what it has not sent, as far as it knows, for
 // invalid (RFC 9293, section 3.10.7.4), and the connection stands still for good.
 func (n *Network) Silence(ip netip.Addr) error {
+	if elsewhere(ip) {
+		return nil
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, err := n.config.home(ip); err != nil {
@@ -201,6 +214,9 @@ func (n *Network) Silence(ip netip.Addr) error {
 
 // EndSilence lets a container that goes on here be heard again. Doing nothing is success.
 func (n *Network) EndSilence(ip netip.Addr) error {
+	if elsewhere(ip) {
+		return nil
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for id, attached := range n.containers {

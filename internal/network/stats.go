@@ -36,6 +36,9 @@ type Stats struct {
 
 // Stats tells what the hold has done so far.
 func (h *Hold) Stats() HoldStats {
+	if h == nil {
+		return HoldStats{}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	stats := h.stats
