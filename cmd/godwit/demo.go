@@ -251,12 +251,13 @@ func (d *demo) tell(report migration.Report) {
 			after += phase.Seconds
 		}
 	}
-	d.note("%-8s while it ran: examine, reserve, send layers (%s), make all ready on node %s", formatSeconds(before),
-		formatBytes(report.Bytes.Layers), report.Target)
-	d.note("%-8s frozen: %s", formatSeconds(report.DowntimeSeconds), strings.Join(frozen, ", "))
-	d.note("%-8s running again: forward %d packets that were held for it, remove what is left on node %s", formatSeconds(after),
-		report.Held.Packets, report.Source)
-	d.say("redis runs on node %s; %s of memory and state went over the link", report.Target, formatBytes(report.Bytes.MemoryFinal))
+	sent := report.Bytes
+	d.note("%-8s while it ran (mode %s): %s of image layers and %s of memory sent ahead, all made ready on node %s", formatSeconds(before),
+		report.Mode, formatBytes(sent.Layers), formatBytes(sent.MemoryPrecopy), report.Target)
+	d.note("%-8s frozen, %s of memory and state sent: %s", formatSeconds(report.DowntimeSeconds), formatBytes(sent.MemoryFinal), strings.Join(frozen, ", "))
+	d.note("%-8s running again: %d packets forwarded that were held for it, %s of memory sent after it, what was left on node %s removed",
+		formatSeconds(after), report.Held.Packets, formatBytes(sent.MemoryFaulted+sent.MemoryPushed), report.Source)
+	d.say("redis runs on node %s", report.Target)
 }
 
 // note writes a line without the time, below the one before.
