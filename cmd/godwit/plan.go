@@ -26,7 +26,7 @@ func newDemandFlags() *demandFlags { return &demandFlags{bytes: newSizeFlag()} }
 
 func (d *demandFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.DurationVar(&d.deadline, "deadline", 0, "mode auto: it has to run at the other node by then (default: whenever it does)")
+	positiveVar(cmd, &d.deadline, "deadline", 0, "mode auto: it has to run at the other node by then (default: whenever it does)")
 	flags.Var(d.bytes, "max-bytes", "mode auto: send at most so much, such as 500m (default: what it takes)")
 	flags.BoolVar(&d.noPostCopy, "no-post-copy", false, "mode auto: its state is never to be on two nodes")
 }
@@ -69,16 +69,13 @@ func newPlanCommand() *cobra.Command {
 			request.DowntimeTargetSeconds, request.WatchSeconds = downtime.Seconds(), measure.Seconds()
 			request.BandwidthLimitBitsPerSecond = float64(limit.value)
 			demands.fill(request)
-			if err := checkDowntime(cmd, downtime); err != nil {
-				return err
-			}
 			return withAgent(cmd, func(agent api.AgentClient) error { return showPlan(cmd, agent, request, asJSON) })
 		},
 	}
 	flags := cmd.Flags()
 	demands.add(cmd)
 	addRoundFlags(cmd, &downtime, &request.MaxRounds, &request.OnNoConvergence, limit)
-	flags.DurationVar(&measure, "measure", 0, "watch for so long what it writes, and measure the link (default: what is not known, and for a second at most)")
+	positiveVar(cmd, &measure, "measure", 0, "watch for so long what it writes, and measure the link (default: what is not known, and for a second at most)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -180,7 +177,7 @@ func printReasons(w io.Writer, p predict.Plan) {
 	}
 	for _, one := range p.Predictions {
 		if one.Mode == p.Choice.Mode {
-			fmt.Fprintf(w, "  it would use %d rounds, codec %s, %d connections", one.Use.Rounds, one.Use.Codec, one.Use.Streams)
+			fmt.Fprintf(w, "  it would use: rounds %d, codec %s, connections %d", one.Use.Rounds, one.Use.Codec, one.Use.Streams)
 			if one.Use.CPUs > 0 {
 				fmt.Fprintf(w, ", and slow it down to %.2f processors", one.Use.CPUs)
 			}

@@ -260,9 +260,9 @@ func printPlan(w io.Writer, p migration.Plan) {
 		fmt.Fprintf(w, "  note: %s\n", warning)
 	}
 	if p.Mode != migration.Restart {
-		fmt.Fprintf(w, "  memory  %s at most, before compression\n", formatBytes(p.MemoryBytes))
+		fmt.Fprintf(w, "  memory          %s at most, before compression\n", formatBytes(p.MemoryBytes))
 	}
-	fmt.Fprintf(w, "  files   %s\n", formatBytes(p.FilesBytes))
+	fmt.Fprintf(w, "  files           %s\n", formatBytes(p.FilesBytes))
 	printVolumes(w, p.Volumes)
-	fmt.Fprintf(w, "  layers  %d that %s has not\n", len(p.MissingLayers), p.Target)
+	fmt.Fprintf(w, "  layers          %d that %s has not\n", len(p.MissingLayers), p.Target)
 }

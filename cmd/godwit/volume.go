@@ -111,7 +111,7 @@ func printVolumes(w io.Writer, volumes []migration.VolumeMoved) {
 		fmt.Fprintf(w, "  volume          %s: ", what)
 		switch v.Way {
 		case migration.VolumeMove:
-			fmt.Fprintf(w, "moves, %s in %d files\n", formatBytes(v.Bytes), v.Files)
+			fmt.Fprintf(w, "moves, %s in %d files and directories\n", formatBytes(v.Bytes), v.Files)
 		case migration.VolumeSkip:
 			fmt.Fprintln(w, "skipped: the container has what is there at the target")
 		default:

@@ -24,7 +24,7 @@ func demandsOf(request *api.MigrateRequest, settings migration.Settings) (predic
 	case !auto && (demands.Deadline != 0 || demands.MaxBytes != 0 || demands.NoPostCopy):
 		return demands, fmt.Errorf("%w: a deadline, a most of bytes, or no post-copy, are for mode %s, which chooses by them", errInvalid, migration.Auto)
 	case demands.Deadline < 0 || demands.MaxBytes < 0:
-		return demands, fmt.Errorf("%w: a deadline and a most of bytes must not be negative", errInvalid)
+		return demands, fmt.Errorf("%w: --deadline and --max-bytes must not be negative", errInvalid)
 	case demands.NoPostCopy && settings.OnNoConvergence == migration.TurnHybrid:
 		return demands, fmt.Errorf("%w: its state is never to be on two nodes, and is to be when rounds do not converge: choose one", errInvalid)
 	case demands.MaxBytes > 0 && demands.MaxBytes < leastMaxBytes:

@@ -225,6 +225,8 @@ func wireError(err error) error {
 		code = codes.Canceled
 	case errors.Is(err, errInvalid):
 		code, text = codes.InvalidArgument, strings.Replace(text, errInvalid.Error()+": ", "", 1) // the code says so
+	case errors.Is(err, engine.ErrInvalid):
+		code = codes.InvalidArgument
 	case errors.Is(err, errRefused):
 		code, text = codes.FailedPrecondition, strings.Replace(text, errRefused.Error()+": ", "", 1)
 	}

@@ -326,8 +326,8 @@ func answerProbes(ctx context.Context, session *stream.Session) error {
 	limit := time.AfterFunc(2*measureTimeout, func() { _ = session.Close() })
 	defer limit.Stop()
 	_, err := session.Next() // probes are answered while it reads
-	if errors.Is(err, io.EOF) || ctx.Err() != nil {
-		return nil
+	if errors.Is(err, io.EOF) || errors.Is(err, stream.ErrTruncated) || ctx.Err() != nil {
+		return nil // who measures just ends it
 	}
 	return err
 }

@@ -59,8 +59,11 @@ func (t *tracker) chose(auto *autoMode) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.facts.Requested = migration.Auto
-	for _, why := range append(auto.choice.Why, auto.choice.Unmet...) {
+	for _, why := range auto.choice.Why {
 		t.decide("auto: " + why)
+	}
+	for _, unmet := range auto.choice.Unmet {
+		t.decide("auto: not to be had: " + unmet)
 	}
 	t.decide(fmt.Sprintf("auto: it took %s to choose", predict.Seconds(auto.took.Seconds())))
 }

@@ -29,6 +29,9 @@ func checkVolumeWays(definition engine.Definition, ways migration.VolumeWays) er
 	for _, name := range ways.Named() {
 		i := slices.IndexFunc(definition.Volumes, func(v engine.Volume) bool { return name == v.Key() || name == v.Path })
 		if i < 0 {
+			if len(definition.Volumes) == 0 {
+				return fmt.Errorf("%w: container %s has no volumes", errInvalid, definition.Name)
+			}
 			var have []string
 			for _, v := range definition.Volumes {
 				have = append(have, v.Key())

@@ -26,6 +26,7 @@ var (
 	ErrNotFilling = errors.New("the container's memory is not being filled")
 	ErrUnsettled  = errors.New("container has connections that the move would lose")
 	ErrNoVolume   = errors.New("no such volume")
+	ErrInvalid    = errors.New("container definition is not valid")
 )
 
 // State of a container, in the words of `godwit ps`.

@@ -40,7 +40,7 @@ func validate(d engine.Definition) error {
 	}
 	for _, check := range checks {
 		if err := check(d); err != nil {
-			return fmt.Errorf("container definition is not valid: %w", err)
+			return fmt.Errorf("%w: %w", engine.ErrInvalid, err)
 		}
 	}
 	_, err := decodeExtra(d)

@@ -163,7 +163,7 @@ func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]
 		}
 		if v.Stays {
 			if info, err := os.Stat(place); v.Sort() == engine.Bind && (err != nil || !info.IsDir()) {
-				add("it is not copied, and there is no such directory on this node", "make or mount it here, or have it moved")
+				add("it is not copied, and there is no such directory at the target", "make or mount it there, or have it moved")
 			}
 			continue
 		}
@@ -173,7 +173,7 @@ func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]
 		case len(engine.Sharing(all, d.ID, v)) > 0:
 			add("container "+engine.Sharing(all, d.ID, v)[0]+" on this node has it", "remove that container, or give one of them another volume"+instead)
 		case err == nil && len(entries) > 0:
-			add("there is one with files in it on this node", "remove it, or move its files elsewhere"+instead)
+			add("there is one with files in it already, at the target", "remove it, or move its files elsewhere"+instead)
 		case errors.Is(err, unix.ENOTDIR):
 			add("on this node that is no directory", "remove what is there")
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
