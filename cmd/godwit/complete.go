@@ -35,21 +35,39 @@ func completeNames(cmd *cobra.Command) {
 		if known == nil {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
-		defer cancel()
-		var names []string
-		err := withAgent(cmd, func(agent api.AgentClient) (err error) {
-			names, err = known(ctx, agent)
-			return err
-		})
-		if err != nil { // Nobody reads errors here.
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
 		given := func(name string) bool {
 			name, _, _ = strings.Cut(name, "\t")
 			return slices.Contains(args, name)
 		}
-		return slices.DeleteFunc(names, given), cobra.ShellCompDirectiveNoFileComp
+		return slices.DeleteFunc(askAgent(cmd, known), given), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// lister lists names that the agent knows.
+type lister func(context.Context, api.AgentClient) ([]string, error)
+
+// askAgent returns what the agent knows, or nothing: nobody who presses Tab reads errors.
+func askAgent(cmd *cobra.Command, known lister) []string {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+	defer cancel()
+	var names []string
+	err := withAgent(cmd, func(agent api.AgentClient) (err error) {
+		names, err = known(ctx, agent)
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	return names
+}
+
+// completeNodes makes the shell offer nodes for a flag.
+func completeNodes(cmd *cobra.Command, flag string) {
+	offer := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return askAgent(cmd, nodeNames), cobra.ShellCompDirectiveNoFileComp
+	}
+	if err := cmd.RegisterFlagCompletionFunc(flag, offer); err != nil {
+		panic(err) // Only where there is no such flag.
 	}
 }
 
@@ -79,7 +97,7 @@ func placeholderAt(wanted []string, position int) string {
 }
 
 // namesOf lists what can stand for a placeholder of a command; nil if that is nothing that an agent knows.
-func namesOf(placeholder, command string) func(context.Context, api.AgentClient) ([]string, error) {
+func namesOf(placeholder, command string) lister {
 	switch placeholder {
 	case "":
 		return func(context.Context, api.AgentClient) ([]string, error) { return nil, nil }
@@ -89,6 +107,8 @@ func namesOf(placeholder, command string) func(context.Context, api.AgentClient)
 		return volumeNames
 	case "NODE":
 		return nodeNames
+	case "IMAGE":
+		return imageNames
 	case "MIGRATION":
 		return func(ctx context.Context, agent api.AgentClient) ([]string, error) {
 			list, err := reports(ctx, agent)
@@ -110,6 +130,18 @@ func containerNames(ctx context.Context, agent api.AgentClient) ([]string, error
 			return nil, err
 		}
 		names = append(names, c.Definition.Name+"\t"+string(c.State))
+	}
+	return names, nil
+}
+
+func imageNames(ctx context.Context, agent api.AgentClient) ([]string, error) {
+	reply, err := agent.ListImages(ctx, &api.ListImagesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, image := range reply.Images {
+		names = append(names, image.Names...)
 	}
 	return names, nil
 }

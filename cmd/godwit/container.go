@@ -72,6 +72,7 @@ func newRunCommand() *cobra.Command {
 	flags.StringVar(&request.Hostname, "hostname", "", "host name (default: its name)")
 	flags.StringVar(&request.Entrypoint, "entrypoint", "", "program in place of the image's entrypoint")
 	flags.StringSliceVar(&request.StageTo, "stage-to", nil, "nodes that get the image's layers as soon as it runs, so that it can move there quickly")
+	completeNodes(cmd, "stage-to")
 	flags.BoolVar(&request.ReadOnly, "read-only", false, "make its root file system read-only")
 	flags.StringArrayVarP(&request.Labels, "label", "l", nil, "label, NAME=VALUE")
 	addLifeFlags(cmd, request)
@@ -113,11 +114,7 @@ func parseRun(request *api.RunRequest, memory string, volumes, memories []string
 		}
 		request.MemoryBytes = bytes
 	}
-	for i, entry := range request.Env {
-		if !strings.Contains(entry, "=") {
-			request.Env[i] = entry + "=" + os.Getenv(entry)
-		}
-	}
+	fillEnvironment(request.Env)
 	for _, text := range volumes {
 		volume, err := parseVolume(text)
 		if err != nil {
@@ -133,6 +130,15 @@ func parseRun(request *api.RunRequest, memory string, volumes, memories []string
 		request.Volumes = append(request.Volumes, volume)
 	}
 	return nil
+}
+
+// fillEnvironment gives variables that have no value the one that they have here.
+func fillEnvironment(variables []string) {
+	for i, one := range variables {
+		if !strings.Contains(one, "=") {
+			variables[i] = one + "=" + os.Getenv(one)
+		}
+	}
 }
 
 func run(cmd *cobra.Command, agent api.AgentClient, request *api.RunRequest, detach bool) error {
@@ -266,7 +272,7 @@ func newInspectCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&measure, "measure", 0, "watch for so long what it writes, and look at what its pages hold (default: tell what is known)")
+	positiveVar(cmd, &measure, "measure", 0, "watch for so long what it writes, and look at what its pages hold (default: tell what is known)")
 	return cmd
 }
 
@@ -279,6 +285,9 @@ func newLogsCommand() *cobra.Command {
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Reference = args[0]
+			if cmd.Flags().Changed("tail") && request.Tail < 0 {
+				return &codedError{exitUsage, fmt.Errorf("--tail %d: must not be negative", request.Tail)}
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error { return showLogs(cmd, agent, request) })
 		},
 	}
@@ -322,6 +331,9 @@ func newStopCommand() *cobra.Command {
 		Example: "  godwit stop --time 30s cache",
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if grace < 0 {
+				return &codedError{exitUsage, fmt.Errorf("--time %s: must not be negative", grace)}
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				return eachContainer(cmd, args, func(reference string) error {
 					_, err := agent.Stop(cmd.Context(), &api.StopRequest{

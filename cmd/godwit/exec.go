@@ -19,13 +19,14 @@ func newExecCommand() *cobra.Command {
 		Args:    usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start.Reference, start.Args = args[0], args[1:]
+			fillEnvironment(start.Env)
 			return withAgent(cmd, func(agent api.AgentClient) error { return execIn(cmd, agent, start) })
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	flags.BoolVarP(&start.Stdin, "interactive", "i", false, "pass stdin on")
-	flags.StringArrayVarP(&start.Env, "env", "e", nil, "environment, NAME=VALUE")
+	flags.StringArrayVarP(&start.Env, "env", "e", nil, "environment, NAME=VALUE; NAME alone takes it from here")
 	flags.StringVarP(&start.Dir, "workdir", "w", "", "working directory")
 	flags.StringVarP(&start.User, "user", "u", "", "user, NAME or UID[:GID]")
 	return cmd

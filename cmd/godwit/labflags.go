@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -29,6 +30,22 @@ func (p *parsed[T]) Set(text string) error {
 	}
 	p.value, p.text, p.wasSet = value, text, true
 	return nil
+}
+
+// positiveVar is a flag for a time that is more than 0: to the agent 0 means that none was given. Without a default start is 0.
+func positiveVar(cmd *cobra.Command, value *time.Duration, name string, start time.Duration, usage string) {
+	flag := &parsed[time.Duration]{kind: "duration", parse: func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err == nil && d <= 0 {
+			err = errors.New("must be more than 0, such as 1m30s")
+		}
+		*value = d
+		return d, err
+	}}
+	if *value = start; start > 0 {
+		flag.text = start.String()
+	}
+	cmd.Flags().Var(flag, name, usage)
 }
 
 // linkFlags are the flags that say what a link is like.

@@ -95,7 +95,7 @@ func newMigrateCommand() *cobra.Command {
 			request.Container, request.Node, request.TimeoutSeconds = args[0], args[1], timeout.Seconds()
 			request.DowntimeTargetSeconds, request.KeepFootprintSeconds = downtime.Seconds(), footprint.Seconds()
 			request.BandwidthLimitBitsPerSecond = float64(limit.value)
-			if err := errors.Join(checkDowntime(cmd, downtime), checkModeFlags(cmd, request.Mode), checkCheckpoints(checkpoints)); err != nil {
+			if err := errors.Join(checkModeFlags(cmd, request.Mode), checkCheckpoints(checkpoints)); err != nil {
 				return err
 			}
 			demands.fill(request)

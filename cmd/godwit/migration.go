@@ -126,7 +126,7 @@ func named(list []migration.Report, id string) (migration.Report, error) {
 	}
 	switch len(alike) {
 	case 0:
-		return migration.Report{}, fmt.Errorf("no migration %s on this node; \"godwit migration ls\" lists them", id)
+		return migration.Report{}, fmt.Errorf("no migration %q on this node; \"godwit migration ls\" lists them", id)
 	case 1:
 		return alike[0], nil
 	}
@@ -169,9 +169,6 @@ func newMigrationSetCommand() *cobra.Command {
 			if flags.NFlag() == 0 {
 				return &codedError{exitUsage, errors.New("say what to change, for example --bandwidth-limit 50mbit")}
 			}
-			if err := checkDowntime(cmd, downtime); err != nil {
-				return err
-			}
 			if flags.Changed("downtime-target") {
 				request.DowntimeTargetSeconds = new(downtime.Seconds())
 			}
@@ -198,7 +195,7 @@ func newMigrationSetCommand() *cobra.Command {
 // addRoundFlags adds the flags that bound the rounds of a pre-copy.
 func addRoundFlags(cmd *cobra.Command, downtime *time.Duration, rounds *int32, choice *string, limit *parsed[int64]) {
 	flags := cmd.Flags()
-	flags.DurationVar(downtime, "downtime-target", migration.DefaultDowntimeTarget, "pre-copy, hybrid: freeze when it will take no longer than this")
+	positiveVar(cmd, downtime, "downtime-target", migration.DefaultDowntimeTarget, "pre-copy, hybrid: freeze when it will take no longer than this")
 	flags.Int32Var(rounds, "max-rounds", 0, "pre-copy, hybrid: freeze after so many rounds (default: as many as help)")
 	flags.StringVar(choice, "on-no-convergence", "",
 		"pre-copy: what to do when the downtime target cannot be met: stop-and-copy, throttle, hybrid, give-up (default: stop-and-copy)")
@@ -212,14 +209,6 @@ func completeValues(cmd *cobra.Command, flag string, values ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // Only where there is no such flag.
 	}
-}
-
-// checkDowntime refuses a target of 0, which to the agent means that none was given.
-func checkDowntime(cmd *cobra.Command, downtime time.Duration) error {
-	if cmd.Flags().Changed("downtime-target") && downtime <= 0 {
-		return &codedError{exitUsage, fmt.Errorf("--downtime-target %s: must be more than 0, for example 50ms", downtime)}
-	}
-	return nil
 }
 
 func newMigrationCancelCommand() *cobra.Command {

@@ -95,7 +95,7 @@ func withTokenCommand(node *cobra.Command) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&ttl, "ttl", 15*time.Minute, "how long it can be used")
+	positiveVar(cmd, &ttl, "ttl", 15*time.Minute, "how long it can be used")
 	cmd.Flags().StringVar(&name, "node", "", "the only node that may use it (default: any that has not joined before)")
 	node.AddCommand(cmd)
 	return node

@@ -10,9 +10,10 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-func TestUnknownCommandIsUsageError(t *testing.T) {
+func TestUsageErrors(t *testing.T) {
 	for _, line := range []string{"frob", "migrat", "image frob", "migration frob", "help frob", "help image frob", "lab frob", "ps frob",
-		"lab image frob", "lab client"} {
+		"lab image frob", "lab client", "logs web --tail -5", "stop web --time -1s", "inspect web --measure -1s",
+		"stage web b --keep 0s", "plan web b --measure -1s", "migrate web b --deadline -1s", "node token --ttl 0s"} {
 		root := newRootCommand()
 		root.SetArgs(strings.Fields(line))
 		root.SetOut(io.Discard)
@@ -70,6 +71,7 @@ func TestPlaceholders(t *testing.T) {
 func TestCompletionWithoutAgent(t *testing.T) {
 	for line, want := range map[string]string{
 		"migrate": ":4", "stage web": ":4", "migration show": ":4", "ps": ":4", "image load": ":0", "lab exec": ":0",
+		"image rm": ":4", "run": ":4", "run --stage-to": ":4",
 	} {
 		root := newRootCommand()
 		root.SetArgs(append(append([]string{"__complete", "--socket", "/nonexistent"}, strings.Fields(line)...), ""))

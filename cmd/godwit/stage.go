@@ -66,7 +66,7 @@ func newStageCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&keep, "keep", migration.DefaultKeep, "how long the copy stays")
+	positiveVar(cmd, &keep, "keep", migration.DefaultKeep, "how long the copy stays")
 	flags.DurationVar(&fresh, "keep-fresh", 0, "how long the copy is kept up to date; it stays at least as long (default: it is not)")
 	flags.Var(limit, "bandwidth-limit", "how much of the link it may take, for example 5mbit (default: all)")
 	flags.BoolVar(&request.LayersOnly, "layers-only", false, "bring the image's layers, and no memory")
