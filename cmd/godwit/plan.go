@@ -26,7 +26,7 @@ func newDemandFlags() *demandFlags { return &demandFlags{bytes: newSizeFlag()} }
 
 func (d *demandFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	positiveVar(cmd, &d.deadline, "deadline", 0, "mode auto: it has to run at the other node by then (default: whenever it does)")
+	flags.DurationVar(&d.deadline, "deadline", 0, "mode auto: it has to run at the other node by then (default: whenever it does)")
 	flags.Var(d.bytes, "max-bytes", "mode auto: send at most so much, such as 500m (default: what it takes)")
 	flags.BoolVar(&d.noPostCopy, "no-post-copy", false, "mode auto: its state is never to be on two nodes")
 }

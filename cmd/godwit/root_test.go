@@ -13,7 +13,7 @@ import (
 func TestUsageErrors(t *testing.T) {
 	for _, line := range []string{"frob", "migrat", "image frob", "migration frob", "help frob", "help image frob", "lab frob", "ps frob",
 		"lab image frob", "lab client", "logs web --tail -5", "stop web --time -1s", "inspect web --measure -1s",
-		"stage web b --keep 0s", "plan web b --measure -1s", "migrate web b --deadline -1s", "node token --ttl 0s"} {
+		"stage web b --keep 0s", "plan web b --measure -1s", "node token --ttl 0s"} {
 		root := newRootCommand()
 		root.SetArgs(strings.Fields(line))
 		root.SetOut(io.Discard)
