@@ -208,6 +208,8 @@ func TestSelected(t *testing.T) {
 		{Config{Workloads: []string{"tiny"}, Links: []string{"10mbit", "1gbit"}, Ways: []string{"godwit"}, Runs: 2},
 			"tiny over 1gbit/0.4ms by godwit cold, godwit pre-copy: 2\ntiny over 10mbit/100ms by godwit cold, godwit pre-copy: 2"},
 		{Config{Workloads: []string{"redis"}, Ways: []string{"godwit pre", "criu"}, Quick: true}, "redis over 1gbit/0.4ms by criu floor, godwit pre-copy: 3"},
+		{Config{Workloads: []string{"tiny"}, Links: []string{"50mbit/10ms"}, Ways: []string{"godwit"}, Runs: 2},
+			"tiny over 50mbit/10ms by godwit cold, godwit pre-copy: 2"},
 		{Config{Workloads: []string{"recogniser"}, Links: []string{"50mbit/10ms"}}, "recogniser over 50mbit/10ms by godwit pre-copy: 1"},
 		{Config{Memory: pages.Config{Size: 1 << 20}, Ways: []string{"godwit"}}, "memory over 1gbit/0.4ms by godwit cold, godwit pre-copy: 5"},
 		{Config{Workloads: []string{"idle-4GiB"}, Ways: []string{"podman"}},

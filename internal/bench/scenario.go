@@ -211,9 +211,11 @@ func (c Config) selected() ([]scenario, error) {
 	}
 	selected := []scenario{}
 	for _, s := range chosen {
-		if s.links, err = c.linksOf(s); err != nil {
+		links, err := c.linksOf(s)
+		if err != nil {
 			return nil, err
 		}
+		s.links = slices.DeleteFunc(slices.Clone(links), func(link string) bool { return measures(selected, s.name, link) })
 		if ways, err := choose("way", s.ways, itself, c.Ways); err == nil {
 			s.ways = ways
 		} else {
@@ -233,6 +235,11 @@ func (c Config) selected() ([]scenario, error) {
 		return nil, errors.New("nothing to measure: these workloads are not moved in these ways over these links, or not in a quick run")
 	}
 	return selected, nil
+}
+
+// measures tells whether a workload is measured over a link already: one that is asked for in full is a link of every scenario.
+func measures(selected []scenario, workload, link string) bool {
+	return slices.ContainsFunc(selected, func(s scenario) bool { return s.name == workload && slices.Contains(s.links, link) })
 }
 
 // linksOf are the links over which a scenario is measured: of its own those whose beginnings are asked for, and all that
