@@ -260,8 +260,12 @@ func plain(err error) string {
 	if err == nil {
 		return "it ended"
 	}
-	if s, ok := status.FromError(err); ok {
-		return s.Message()
+	s, ok := status.FromError(err)
+	switch {
+	case !ok:
+		return err.Error()
+	case s.Code() == codes.DeadlineExceeded, s.Code() == codes.Canceled && s.Message() != context.Canceled.Error():
+		return "it does not answer" // for so long that the call, or the connection under it, was given up (peer.disconnect)
 	}
-	return err.Error()
+	return s.Message()
 }
