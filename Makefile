@@ -56,7 +56,7 @@ test-long: setup ## the same, with all faults at all steps and more of what is r
 	scripts/test.sh --long
 
 .PHONY: test-kernels
-test-kernels: ## memory tracking on Debian's kernels in QEMU, without acceleration (minutes; not part of test)
+test-kernels: ## memory tracking on Debian's kernels in QEMU, without acceleration (long; not part of test)
 	scripts/test-kernels.sh
 
 MIGRATIONS ?= 200
