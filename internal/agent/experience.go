@@ -24,8 +24,9 @@ type lesson struct {
 	pace  predict.Pace
 	curve predict.Curve
 	// content is what was sent of each byte of memory; 0: not known.
-	content float64
-	at      time.Time
+	content     float64
+	stop, start float64 // seconds, in mode restart; 0: not known
+	at          time.Time
 }
 
 const (
@@ -48,17 +49,7 @@ func (e *experience) learn(node, container string, report migration.Report, part
 			known = &lesson{past: map[migration.Mode][]predict.Seen{}}
 			e.all[of] = known
 		}
-		known.at = time.Now()
-		seen := predict.Seen{Parts: parts, RTTSeconds: report.Link.RTTSeconds}
-		before := known.past[report.Mode]
-		known.past[report.Mode] = append(slices.Clone(before[max(0, len(before)+1-mostSeen):]), seen)
-		known.pace = known.pace.After(report, bitsPerSecond)
-		if curve := predict.CurveOf(report); len(curve) > 0 {
-			known.curve = curve
-		}
-		if content := predict.ContentOf(report); content > 0 {
-			known.content = content
-		}
+		known.take(report, parts, bitsPerSecond)
 	}
 	for len(e.all) > mostLessons {
 		var oldest experienced
@@ -68,6 +59,24 @@ func (e *experience) learn(node, container string, report migration.Report, part
 			}
 		}
 		delete(e.all, oldest)
+	}
+}
+
+// take is what one migration teaches.
+func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecond float64) {
+	l.at = time.Now()
+	before := l.past[report.Mode]
+	seen := predict.Seen{Parts: parts, RTTSeconds: report.Link.RTTSeconds}
+	l.past[report.Mode] = append(slices.Clone(before[max(0, len(before)+1-mostSeen):]), seen)
+	l.pace = l.pace.After(report, bitsPerSecond)
+	if curve := predict.CurveOf(report); len(curve) > 0 {
+		l.curve = curve
+	}
+	if stop, start := predict.RestartOf(report); start > 0 {
+		l.stop, l.start = stop, start
+	}
+	if content := predict.ContentOf(report); content > 0 {
+		l.content = content
 	}
 }
 
@@ -94,6 +103,7 @@ func (e *experience) of(node, container string, in *predict.Input) {
 		if time.Since(own.at) < keepSamples {
 			in.Longer = own.curve
 			in.Container = in.Container.Holding(own.content)
+			in.Container.StopSeconds, in.Container.StartSeconds = own.stop, own.start
 		}
 	}
 }
@@ -101,7 +111,7 @@ func (e *experience) of(node, container string, in *predict.Input) {
 // learn takes what there is to learn from a migration that has moved its container. The source's report tells all; what a target
 // knows by itself does not.
 func (a *Agent) learn(report migration.Report, side migration.Side, container string) {
-	if report.Result != migration.Moved || !slices.ContainsFunc(report.Phases, isFreeze) {
+	if report.Result != migration.Moved || !slices.ContainsFunc(report.Phases, standsStill) {
 		return
 	}
 	other := report.Target
@@ -121,7 +131,10 @@ func (a *Agent) learn(report migration.Report, side migration.Side, container st
 	a.experience.learn(other, container, report, parts, bits)
 }
 
-func isFreeze(p migration.Phase) bool { return p.Name == string(migration.StepFreeze) }
+// standsStill tells that a report has the source's part of the downtime.
+func standsStill(p migration.Phase) bool {
+	return p.Name == string(migration.StepFreeze) || p.Name == string(migration.StepStop) && p.Downtime
+}
 
 // learnWork learns how fast this node and the other are at what a freeze takes anyway, of any container.
 func (a *Agent) learnWork(report migration.Report, container string, parts predict.Parts, bitsPerSecond float64) {

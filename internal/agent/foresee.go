@@ -142,9 +142,10 @@ func (a *Agent) watchFor(ctx context.Context, in *predict.Input, definition engi
 			if len(measured.Curve) == 0 {
 				return // nobody can tell
 			}
-			files, entries, staged := in.Container.FileTreeBytes, in.Container.FileTreeEntries, in.Container.StagedAge
+			before := in.Container
 			in.Container = measured.Container
-			in.Container.FileTreeBytes, in.Container.FileTreeEntries, in.Container.StagedAge = files, entries, staged
+			in.Container.FileTreeBytes, in.Container.FileTreeEntries, in.Container.StagedAge = before.FileTreeBytes, before.FileTreeEntries, before.StagedAge
+			in.Container.StopSeconds, in.Container.StartSeconds = before.StopSeconds, before.StartSeconds
 			in.Source.CompressBytesPerSec = measured.CompressBytesPerSecond
 		}
 	}

@@ -39,7 +39,10 @@ const (
 )
 
 // ForetoldWays lists the ways of the suite predict.
-func ForetoldWays() []string { return []string{wayCold, wayPreCopy, wayHybrid, wayPostCopy, wayAuto} }
+func ForetoldWays() []string { return append(foretoldModes(), wayAuto, wayRestart) }
+
+// foretoldModes are those among which auto chooses.
+func foretoldModes() []string { return []string{wayCold, wayPreCopy, wayHybrid, wayPostCopy} }
 
 // foretold is a workload that is moved in all modes over some links, each move predicted before.
 type foretold struct {
@@ -54,12 +57,15 @@ type foretold struct {
 func foretolds() []foretold {
 	links := []string{linkFast, linkMiddle, "20mbit/50ms"}
 	of := func(w containerWorkload, quick int) foretold {
-		return foretold{containerWorkload: w, links: links, ways: ForetoldWays(), runs: 3, quick: quick}
+		return foretold{containerWorkload: w, links: links, ways: append(foretoldModes(), wayAuto), runs: 3, quick: quick}
 	}
 	coap := coapApp(500)
 	service := of(containerWorkload{name: coap.name, image: coap.image}, 0)
 	service.app, service.links = &coap, links[:2]
+	shell := of(containerWorkload{name: "shell", image: "busybox", args: []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"}}, 1)
+	shell.ways = []string{wayRestart}
 	return []foretold{
+		shell,
 		of(containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}, 1),
 		of(ofPages("32MiB, idle", pages.Config{Size: 32 * mebi}), 0),
 		of(ofPages("64MiB, 2 MB/s to 8 MB", pages.Config{Size: 64 * mebi, Rate: 2e6, Hot: 8e6, Half: true}), 1),
@@ -272,7 +278,7 @@ func judgeAuto(rows []Row) []Asked {
 		for _, link := range f.links {
 			auto := m.downtime(f.name, link, wayAuto)
 			least, most := math.NaN(), math.NaN()
-			for _, way := range ForetoldWays()[:4] {
+			for _, way := range foretoldModes() {
 				if d := m.downtime(f.name, link, way); !math.IsNaN(d) {
 					least, most = math.Min(d, orElse(least, d)), math.Max(d, orElse(most, d))
 				}

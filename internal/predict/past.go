@@ -220,8 +220,28 @@ func PartsOf(report migration.Report, bytesPerSecond float64) Parts {
 	if report.Layers != nil {
 		p.Begin = 0
 	}
+	if report.Mode == migration.Restart {
+		p.Freeze = 0 // see RestartOf
+	}
 	p.Ahead = max(0, p.Ahead)
 	return p
+}
+
+// RestartOf is how long a container took to end, and to begin anew, in a migration of mode restart.
+func RestartOf(report migration.Report) (stop, start float64) {
+	if report.Mode != migration.Restart {
+		return 0, 0
+	}
+	for _, phase := range report.Phases {
+		switch {
+		case !phase.Downtime:
+		case phase.Name == string(migration.StepStop):
+			stop += phase.Seconds
+		case phase.Name == string(migration.StepStart):
+			start += phase.Seconds
+		}
+	}
+	return stop, start
 }
 
 // alike lists the modes whose past tells something about a mode, the best first. What they differ in is known: see fixed.
@@ -236,7 +256,7 @@ func alike(mode migration.Mode) []migration.Mode {
 	case migration.Cold:
 		return []migration.Mode{migration.Cold, migration.PreCopy, migration.Hybrid, migration.PostCopy}
 	}
-	return nil
+	return []migration.Mode{migration.Restart}
 }
 
 // costsCount is for how many migrations the costs count.

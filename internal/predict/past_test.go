@@ -80,6 +80,17 @@ func TestContentOf(t *testing.T) {
 	near(t, "of what was not", Container{}.Holding(0.1).Ratio, 0.1)
 }
 
+func TestRestartOf(t *testing.T) {
+	report := migration.Report{Mode: migration.Restart, DowntimeSeconds: 4.1, Phases: []migration.Phase{
+		{Name: "stop", Seconds: 0.1}, {Name: "stop", Seconds: 3, Downtime: true}, {Name: "transfer", Seconds: 0.1, Downtime: true},
+		{Name: "start", Seconds: 1, Downtime: true},
+	}}
+	stop, start := RestartOf(report)
+	near(t, "stop", stop, 3)
+	near(t, "start", start, 1)
+	near(t, "freeze", PartsOf(report, 1e6).Freeze, 0)
+}
+
 func TestMiddle(t *testing.T) {
 	at := func(begin, rtt float64) Seen { return Seen{Parts: Parts{Begin: begin}, RTTSeconds: rtt} }
 	got := Middle([]Seen{at(9, 0.02), at(1, 0.05), at(8, 0.05), at(0, 0.05), at(2, 0.05)})
