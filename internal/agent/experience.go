@@ -20,9 +20,10 @@ type experience struct {
 type experienced struct{ node, container string }
 
 type lesson struct {
-	past  map[migration.Mode][]predict.Seen
-	pace  predict.Pace
-	curve predict.Curve
+	past map[migration.Mode][]predict.Seen
+	// Of rounds and of drains: the latest. One may have met a moment in which the processors were busy, so the middle counts.
+	rounds, drains []float64
+	curve          predict.Curve
 	// content is what was sent of each byte of memory; 0: not known.
 	content     float64
 	stop, start float64 // seconds, in mode restart; 0: not known
@@ -68,7 +69,13 @@ func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecon
 	before := l.past[report.Mode]
 	seen := predict.Seen{Parts: parts, RTTSeconds: report.Link.RTTSeconds}
 	l.past[report.Mode] = append(slices.Clone(before[max(0, len(before)+1-mostSeen):]), seen)
-	l.pace = l.pace.After(report, bitsPerSecond)
+	pace, rounds, drained := predict.PaceOf(report, bitsPerSecond)
+	if rounds {
+		l.rounds = newest(l.rounds, pace.Rounds)
+	}
+	if drained {
+		l.drains = newest(l.drains, pace.Drain)
+	}
 	if curve := predict.CurveOf(report); len(curve) > 0 {
 		l.curve = curve
 	}
@@ -78,6 +85,17 @@ func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecon
 	if content := predict.ContentOf(report); content > 0 {
 		l.content = content
 	}
+}
+
+// pace is the middle of what was seen.
+func (l *lesson) pace() (p predict.Pace) {
+	if len(l.rounds) > 0 {
+		p.Rounds = median(l.rounds)
+	}
+	if len(l.drains) > 0 {
+		p.Drain = median(l.drains)
+	}
+	return p
 }
 
 // of adds what is known of a way to what is known of a container: from when it went it, and from others where it has not.
@@ -91,7 +109,7 @@ func (e *experience) of(node, container string, in *predict.Input) {
 			seen.Freeze = 0 // it depends on what the container is
 			in.Past[mode] = seen
 		}
-		in.Pace = others.pace
+		in.Pace = others.pace()
 	}
 	if own := e.all[experienced{node, container}]; own != nil {
 		for mode, all := range own.past {
@@ -99,7 +117,7 @@ func (e *experience) of(node, container string, in *predict.Input) {
 			seen.Same = true
 			in.Past[mode] = seen
 		}
-		in.Pace = own.pace
+		in.Pace = own.pace()
 		if time.Since(own.at) < keepSamples {
 			in.Longer = own.curve
 			in.Container = in.Container.Holding(own.content)

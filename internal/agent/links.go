@@ -80,8 +80,8 @@ func (p *peers) wayTo(name string) predict.Link {
 	return link
 }
 
-// mostBandwidths is how many measurements the bandwidth is the median of: one that a busy machine has spoilt does not count, and
-// two that agree about a link that has changed do.
+// mostBandwidths is how many measurements count. Of probes it is the median: one that a busy machine has spoilt does not count, and
+// two that agree about a link that has changed do. Of transfers it is the best.
 const mostBandwidths = 3
 
 // noteProbe takes what a probe has found. It is short, so it may be wrong by half: what a transfer has shown counts more, until probes
@@ -115,7 +115,7 @@ func (p *peer) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
 		return
 	}
 	p.transfers = newest(p.transfers, bitsPerSecond)
-	p.bandwidth, p.seen = median(p.transfers), at
+	p.bandwidth, p.seen = slices.Max(p.transfers), at // nothing gets more through than the link carries
 }
 
 // noteTransfer keeps what a transfer to a node has shown.

@@ -55,7 +55,7 @@ type peer struct {
 	failure   string
 	version   string
 	rtt       time.Duration
-	bandwidth float64 // bits per second; 0: not measured. The median of what transfers have shown; of probes, where there were none
+	bandwidth float64 // bits per second; 0: not measured. The best that transfers have shown; what probes have, where there were none
 	transfers []float64
 	probes    []float64
 	// Of the link: when the bandwidth was measured or tried to, how much round trips differ, the bandwidth from there as that node has

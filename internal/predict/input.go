@@ -149,8 +149,13 @@ func (in Input) sane() Input {
 	c.FilesChangedPerSecond = within(c.FilesChangedPerSecond, 1e12)
 	in.Source.PageBytesPerSecond = within(in.Source.PageBytesPerSecond, 1e13)
 	in.Source.CompressBytesPerSec = within(in.Source.CompressBytesPerSec, 1e13)
+	in.Past = in.Past.sane()
+	in.Pace = Pace{Rounds: within(in.Pace.Rounds, slowestPace), Drain: within(in.Pace.Drain, slowestPace)}
 	return in
 }
+
+// slowestPace is a kilobyte per second.
+const slowestPace = 1e-3
 
 const (
 	mostBytes      = 1 << 50

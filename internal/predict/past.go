@@ -27,6 +27,24 @@ type Seen struct {
 	RTTSeconds float64 `json:"rtt_seconds"` // of the link then
 	Times      int     `json:"times"`       // how many there were
 	Same       bool    `json:"same"`        // it was the same container
+	// Of the freezes, if there were several.
+	ShortestFreeze float64 `json:"shortest_freeze_seconds,omitempty"`
+	LongestFreeze  float64 `json:"longest_freeze_seconds,omitempty"`
+}
+
+// sane is the past without what cannot be.
+func (p Past) sane() Past {
+	sane := make(Past, len(p))
+	for mode, seen := range p {
+		for _, x := range []*float64{
+			&seen.Begin, &seen.Ahead, &seen.Freeze, &seen.End, &seen.RTTSeconds, &seen.ShortestFreeze, &seen.LongestFreeze,
+		} {
+			*x = within(*x, mostSeconds)
+		}
+		seen.Times = max(seen.Times, 0)
+		sane[mode] = seen
+	}
+	return sane
 }
 
 // Pace is how many seconds a byte of memory took the last time, if that was longer than the link takes: the processors were the limit, of
@@ -103,19 +121,14 @@ func (t Transfer) Pace(bitsPerSecond float64) float64 {
 
 const clearlyLonger = 1.1
 
-// After is a pace after another migration, over a link that carries so much. One that was held back says nothing of it.
-func (p Pace) After(report migration.Report, bitsPerSecond float64) Pace {
+// PaceOf is at which pace rounds and drain of a migration went over a link that carries so much, and which of the two there
+// were that nothing held back.
+func PaceOf(report migration.Report, bitsPerSecond float64) (pace Pace, rounds, drained bool) {
 	if report.Layers != nil || report.Link.LimitBitsPerSecond > 0 {
-		return p
+		return Pace{}, false, false
 	}
 	round, drain := Transferred(report)
-	if round.Seconds > 0 {
-		p.Rounds = round.Pace(bitsPerSecond)
-	}
-	if drain.Seconds > 0 {
-		p.Drain = drain.Pace(bitsPerSecond * drainShare)
-	}
-	return p
+	return Pace{Rounds: round.Pace(bitsPerSecond), Drain: drain.Pace(bitsPerSecond * drainShare)}, round.Seconds > 0, drain.Seconds > 0
 }
 
 // CurveOf is what the rounds of a migration tell of what its container wrote: each brings what was written in the one before.
@@ -161,26 +174,33 @@ func (c Container) Holding(content float64) Container {
 func Middle(all []Seen) Seen {
 	latest := all[len(all)-1]
 	all = slices.DeleteFunc(slices.Clone(all), func(s Seen) bool { return likeness(s.RTTSeconds, latest.RTTSeconds) < sameWay })
-	middle := func(of func(Parts) float64) float64 {
-		var known []float64
+	sorted := func(of func(Parts) float64) (known []float64) {
 		for _, s := range all {
 			if x := of(s.Parts); x > 0 {
 				known = append(known, x)
 			}
 		}
+		slices.Sort(known)
+		return known
+	}
+	middle := func(of func(Parts) float64) float64 {
+		known := sorted(of)
 		if len(known) == 0 {
 			return 0
 		}
-		slices.Sort(known)
 		return (known[(len(known)-1)/2] + known[len(known)/2]) / 2
 	}
-	return Seen{
+	seen := Seen{
 		Parts: Parts{
 			Begin: middle(func(p Parts) float64 { return p.Begin }), Ahead: middle(func(p Parts) float64 { return p.Ahead }),
 			Freeze: middle(func(p Parts) float64 { return p.Freeze }), End: middle(func(p Parts) float64 { return p.End }),
 		},
 		RTTSeconds: latest.RTTSeconds, Times: len(all), Same: latest.Same,
 	}
+	if freezes := sorted(func(p Parts) float64 { return p.Freeze }); len(freezes) > 1 {
+		seen.ShortestFreeze, seen.LongestFreeze = freezes[0], freezes[len(freezes)-1]
+	}
+	return seen
 }
 
 // sameWay is how alike round trips are if they are those of the same link.
@@ -267,13 +287,22 @@ const otherContainer = 0.6
 
 // corrected are the parts of a mode: what the costs say, and what the past has shown that to be wrong by.
 func (m *model) corrected(mode migration.Mode) Parts {
-	own := m.fixed(mode)
-	return Parts{
-		Begin:  m.correct(mode, own, func(p Parts) float64 { return p.Begin }),
-		Ahead:  m.correct(mode, own, func(p Parts) float64 { return p.Ahead }),
-		Freeze: m.correct(mode, own, func(p Parts) float64 { return p.Freeze }),
-		End:    m.correct(mode, own, func(p Parts) float64 { return p.End }),
+	own, plain := m.fixed(mode), m.plain().fixed(mode)
+	p := Parts{
+		Begin: m.correct(mode, own, func(p Parts) float64 { return p.Begin }),
+		Ahead: m.correct(mode, own, func(p Parts) float64 { return p.Ahead }),
+		End:   m.correct(mode, own, func(p Parts) float64 { return p.End }),
 	}
+	// Of the others much is round trips, and what is uncertain is the work; a freeze is all work but the way of its last byte.
+	p.Freeze = m.correct(mode, plain, func(p Parts) float64 { return p.Freeze })
+	p.Freeze = m.rtt/2 + max(0, p.Freeze-m.rtt/2)*m.lean.costs
+	switch seen := m.in.Past[mode]; { // what there was is possible
+	case m.lean.costs > 1:
+		p.Freeze = max(p.Freeze, min(seen.LongestFreeze, mostCorrection*p.Freeze))
+	case m.lean.costs < 1 && seen.ShortestFreeze > 0:
+		p.Freeze = min(p.Freeze, seen.ShortestFreeze)
+	}
+	return p
 }
 
 // correct is one part. Of the past of a mode that is not the same, and of another container, only what the costs did not foresee

@@ -169,6 +169,9 @@ func FuzzPredict(f *testing.F) {
 			Container: Container{PrivateBytes: bytes, Curve: Curve{{0.1, dirtied}, {1, dirtied * 2}}, Ratio: ratio, ZeroShare: zero, SampledPages: 10},
 			Link:      Link{BandwidthBitsPerSecond: bits, RTTSeconds: rtt},
 		}
+		seen := Seen{Parts{dirtied, rtt, bits, zero}, rtt, int(bytes), ratio > 0.5, zero, dirtied}
+		in.Past = Past{migration.PreCopy: seen, migration.Cold: seen}
+		in.Pace, in.Longer = Pace{zero, ratio}, Curve{{rtt, bits}}
 		for _, p := range All(in) {
 			for i, one := range []Interval{p.Downtime, p.Interruption, p.Handoff, p.Total, p.Bytes, p.Split, p.Waiting, p.SourceCPU} {
 				if !(one.Low >= 0 && one.Low <= one.Expected && one.Expected <= one.High) || math.IsInf(one.High, 0) {
