@@ -26,7 +26,7 @@ GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X m
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## install what is needed: packages, Go, a CRIU and a runc that work here (root; quick when all is there)
@@ -91,7 +91,7 @@ demo: setup ## two nodes, a link, a Redis that moves while a client counts; leav
 	build/godwit demo --json build/demo.json
 
 .PHONY: bench
-bench: bench-rounds bench-switchover bench-postcopy bench-files bench-predict ## all benchmarks
+bench: bench-rounds bench-switchover bench-postcopy bench-files bench-predict ## all benchmarks but bench-studies
 
 .PHONY: bench-rounds
 bench-rounds: setup ## what the parts of a pre-copy cost; leaves build/bench-rounds.json
