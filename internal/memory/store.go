@@ -275,10 +275,7 @@ func (s *slot) counted() int { return s.have.count() + s.late.count() }
 
 // punch gives memory of a slot back.
 func (s *Store) punch(one *slot, from, to int) error {
-	file := s.file
-	if one.object != nil {
-		file = one.object.file
-	}
+	file := s.fileOf(one)
 	start, size := one.offset+int64(from*PageSize()), int64((to-from)*PageSize())
 	return unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, start, size)
 }
