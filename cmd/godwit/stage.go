@@ -38,12 +38,22 @@ is no copy of the memory, any number of nodes can have the layers, and "godwit r
 The list has what else is kept for a migration that may come: on a node that a container has left what it held (footprint), and on one to
 which a migration failed the files that had come (broken). The next attempt does not send them again; see "godwit agent --help".
 
+If it is known where the container will be, --path names the nodes and by when it may be there: the copy at each is made in time, at no
+more of the link than that takes, and brought up to date right before. What is predicted is told beforehand: a deadline that cannot be
+met is said to be late, and staged nevertheless. If it is not known, --nearest keeps copies at its nearest neighbours, by round trip, and
+brings them up to date in turn; --budget bounds the memory of all of them together. Either goes with the container: when it has moved,
+the node where it is then goes on. Copies that are not the next one's turn are parked: they stay as they are, and when the
+container comes or the copy is brought up to date, only what has changed is sent. --off, or "stage rm CONTAINER", ends it.
+
 A container whose name is "ls" or "rm" is named by its id here.`
 
 const stageExample = `  godwit stage web b                        # one copy, for an hour
   godwit stage web b --keep-fresh 8h --bandwidth-limit 20mbit
   godwit migrate web b --mode pre-copy      # sends what was written since
   godwit stage web c --layers-only          # the image, no memory
+  godwit stage web --path b@10m,c@14:30     # it will be at b in ten minutes, and at c by half past two
+  godwit stage web --nearest 2 --budget 2GiB
+  godwit stage web --off
   godwit stage ls
   godwit stage rm web b`
 
@@ -53,20 +63,32 @@ func newStageCommand() *cobra.Command {
 	var asJSON, detach bool
 	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
 	cmd := &cobra.Command{
-		Use:     "stage CONTAINER NODE",
+		Use:     "stage CONTAINER [NODE]",
 		Short:   "Bring layers and a copy of a container's memory to a node ahead of a migration",
 		Long:    stageLong,
 		Example: stageExample,
-		Args:    usageArgs(cobra.ExactArgs(2)),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	}
+	way := addAheadFlags(cmd)
+	cmd.Args = way.stageArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !way.wanted() {
 			request.Container, request.Node = args[0], args[1]
 			request.KeepSeconds, request.KeepFreshSeconds = keep.Seconds(), fresh.Seconds()
 			request.BandwidthLimitBitsPerSecond = float64(limit.value)
 			return withAgent(cmd, func(agent api.AgentClient) error { return stage(cmd, agent, request, asJSON, detach) })
-		},
+		}
+		ahead, err := way.request(args[0], time.Now())
+		if err != nil {
+			return err
+		}
+		ahead.BandwidthLimitBitsPerSecond = float64(limit.value)
+		if cmd.Flags().Changed("keep") {
+			ahead.KeepSeconds = keep.Seconds()
+		}
+		return withAgent(cmd, func(agent api.AgentClient) error { return stageAhead(cmd, agent, ahead, asJSON) })
 	}
 	flags := cmd.Flags()
-	positiveVar(cmd, &keep, "keep", migration.DefaultKeep, "how long the copy stays")
+	positiveVar(cmd, &keep, "keep", migration.DefaultKeep, "how long the copy stays; of copies on a path, after its last deadline; of copies at neighbours, 30 days unless it is given")
 	flags.DurationVar(&fresh, "keep-fresh", 0, "how long the copy is kept up to date; it stays at least as long (default: it is not)")
 	flags.Var(limit, "bandwidth-limit", "how much of the link it may take, for example 5mbit (default: all)")
 	flags.BoolVar(&request.LayersOnly, "layers-only", false, "bring the image's layers, and no memory")
@@ -74,6 +96,7 @@ func newStageCommand() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("layers-only", "keep-fresh")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	flags.BoolVarP(&detach, "detach", "d", false, "return when it has begun")
+	way.exclude(cmd)
 	cmd.AddCommand(newStageListCommand(), newStageRemoveCommand())
 	return cmd
 }
@@ -176,7 +199,7 @@ func newStageListCommand() *cobra.Command {
 
 func printStages(w io.Writer, list []migration.Stage) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CONTAINER\tKIND\tOF\tAT\tSTATE\tMEMORY\tDISK\tSENT\tROUNDS\tAS OF\tUNTIL\tWHY")
+	fmt.Fprintln(table, "CONTAINER\tKIND\tOF\tAT\tSTATE\tMEMORY\tDISK\tSENT\tROUNDS\tAS OF\tUNTIL\tAHEAD\tWHY")
 	for _, s := range list {
 		asOf, until := "-", "-"
 		if !s.Fresh.IsZero() {
@@ -185,24 +208,29 @@ func printStages(w io.Writer, list []migration.Stage) error {
 		if !s.Until.IsZero() && s.State != migration.StageEnded {
 			until = s.Until.Local().Format(time.DateTime)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.Container, s.Kind, s.Source, s.Target, s.State,
-			formatBytes(s.MemoryBytes), formatBytes(s.DiskBytes), formatBytes(s.SentBytes), s.Rounds, asOf, until, cmp.Or(plainText(s.Error), "-"))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Container, s.Kind, s.Source, s.Target, s.State,
+			formatBytes(s.MemoryBytes), formatBytes(s.DiskBytes), formatBytes(s.SentBytes), s.Rounds, asOf, until,
+			aheadText(s.Ahead, time.Now()), cmp.Or(plainText(s.Error), "-"))
 	}
 	return table.Flush()
 }
 
 func newStageRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "rm CONTAINER NODE",
+		Use:   "rm CONTAINER [NODE]",
 		Short: "Remove a copy, or end the staging of one; the container runs on",
 		Long: "Remove ends a copy and gives its memory, or its room on the disk, back. NODE is the other node: where the copy is, or, on the\n" +
-			"node that has it, where the container is. Layers that are on their way there (stage --layers-only, run --stage-to) come no more; those that\n" +
+			"node that has it, where the container is. Without it, all copies go that are made ahead by --path or --nearest, and no more are made. Layers that are on their way there (stage --layers-only, run --stage-to) come no more; those that\n" +
 			"are there stay until the image is removed.",
-		Example: "  godwit stage rm web b",
-		Args:    usageArgs(cobra.ExactArgs(2)),
+		Example: "  godwit stage rm web b\n  godwit stage rm web",
+		Args:    usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			request := &api.UnstageRequest{Container: args[0]}
+			if len(args) > 1 {
+				request.Node = args[1]
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
-				_, err := agent.Unstage(cmd.Context(), &api.UnstageRequest{Container: args[0], Node: args[1]})
+				_, err := agent.Unstage(cmd.Context(), request)
 				return err
 			})
 		},

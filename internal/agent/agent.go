@@ -86,6 +86,7 @@ type Agent struct {
 	moves        *moves
 	spare        *spare
 	stages       *stages
+	ahead        *aheads
 	samples      *samples
 	speed        func() float64 // of the page pipeline on one core, bytes per second
 	pastWork     pastWork
@@ -175,6 +176,9 @@ func (a *Agent) open() error {
 	a.moves = newMoves(a)
 	a.stages = newStages(a)
 	a.samples = newSamples(a)
+	if a.ahead, err = openAheads(a); err != nil {
+		return err
+	}
 	return a.moves.recover()
 }
 
@@ -306,6 +310,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.moves.retry(a.ctx) })
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
+	a.ahead.begin()
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
 	select {
@@ -315,6 +320,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 		stopHeard(peerServer)
 	case err = <-failed:
 	}
+	a.ahead.close()
 	a.stages.close()
 	a.samples.close()
 	a.stop()

@@ -47,6 +47,22 @@ func (m *moves) movedTo(reference string) string {
 	return node
 }
 
+// broughtBy tells whether a container came here from a node when it was last moved from or to this one.
+func (m *moves) broughtBy(node, container string) bool {
+	brought := false
+	for _, move := range m.list() {
+		spec, moved := move.tracker.spec, move.ended() && move.record().Result == migration.Moved
+		switch {
+		case spec.Container != container:
+		case spec.Side == migration.Target && (moved || !move.ended()):
+			brought = spec.Source == node
+		case spec.Side == migration.Source && moved:
+			brought = false
+		}
+	}
+	return brought
+}
+
 // wait waits until a container has ended, and tells who waits if it goes away instead: what is destroyed here then was
 // only its copy.
 func (a *Agent) wait(ctx context.Context, id string) (int, error) {

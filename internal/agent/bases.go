@@ -42,8 +42,10 @@ type base struct {
 	footprint  *footprint // what the container left here when it went; nil: nothing
 	data       *stream.Session
 	started    time.Time
+	done       chan struct{} // closed when nothing of it is left, or it is parked
 
 	mu     sync.Mutex
+	keep   time.Duration // for how long it is parked when its connection has ended; 0: not
 	pages  *memory.Store // nil: not yet, or a migration has it
 	rounds int
 	fresh  time.Time
@@ -123,19 +125,26 @@ func (b *base) describe() migration.Stage {
 	return told
 }
 
-// drop ends it, and tells the other node why.
-func (b *base) drop(why error) { _ = b.data.Abort(plain(why)) }
+// drop ends it, and tells the other node why. It is not parked.
+func (b *base) drop(why error) {
+	b.mu.Lock()
+	b.keep = 0
+	b.mu.Unlock()
+	_ = b.data.Abort(plain(why))
+}
 
 // serveBase takes a copy that another node makes over a connection, until that ends.
 func (a *Agent) serveBase(ctx context.Context, data *stream.Session, from, id string) error {
-	b := &base{agent: a, id: id, from: from, data: data, started: time.Now().UTC()}
+	b := &base{agent: a, id: id, from: from, data: data, started: time.Now().UTC(), done: make(chan struct{})}
+	defer close(b.done)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { _ = data.Close() }) // nobody waits for a peer that says nothing
 	go watchLink(ctx, data, a.config.stagePatience(), func(error) { cancel() })
 	err := b.serve(ctx)
-	a.bases.remove(b)
 	b.footprint.release()
+	a.park(b)
+	a.bases.remove(b)
 	a.reservations.release(b.id)
 	err = errors.Join(err, b.close())
 	if err != nil && ctx.Err() == nil {
@@ -145,14 +154,19 @@ func (a *Agent) serveBase(ctx context.Context, data *stream.Session, from, id st
 }
 
 func (b *base) close() error {
+	if pages := b.takePages(); pages != nil {
+		return pages.Close()
+	}
+	return nil
+}
+
+// takePages takes what is here away from it; nil: there is nothing (any more).
+func (b *base) takePages() *memory.Store {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pages == nil {
-		return nil
-	}
 	pages := b.pages
 	b.pages = nil
-	return pages.Close()
+	return pages
 }
 
 func (b *base) serve(ctx context.Context) error {
@@ -222,9 +236,12 @@ func (b *base) offer() (*api.Offer, error) {
 		return nil, fmt.Errorf("%w: a stage begins with an offer", errInvalid)
 	}
 	offer := envelope.Offer
-	if err := errors.Join(checkProtocol(b.from, offer), checkSizes(offer)); err != nil {
+	if err := errors.Join(checkProtocol(b.from, offer), checkSizes(offer), checkParked(offer.KeepSeconds)); err != nil {
 		return nil, err
 	}
+	b.mu.Lock()
+	b.keep = seconds(offer.KeepSeconds)
+	b.mu.Unlock()
 	if err := json.Unmarshal(offer.DefinitionJson, &b.definition); err != nil {
 		return nil, fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
 	}
@@ -306,10 +323,7 @@ func (b *base) handOver(id string) error {
 	if !ok || spec.Source != b.from || spec.Container != b.definition.ID || m.ended() {
 		return fmt.Errorf("migration %.40q does not bring %s from %s here", id, b.definition.Name, b.from)
 	}
-	b.mu.Lock()
-	pages := b.pages
-	b.pages = nil
-	b.mu.Unlock()
+	pages := b.takePages()
 	if pages == nil {
 		return errors.New("there is no copy any more")
 	}

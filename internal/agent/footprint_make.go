@@ -19,7 +19,7 @@ const footprintTime = 10 * time.Second
 // keepFootprint reads what the frozen container holds, which goes on elsewhere, before it is destroyed. That it cannot be
 // done does not matter to the migration.
 func (s *source) keepFootprint(ctx context.Context) {
-	keep := s.settings.get().KeepFootprint
+	keep := max(s.settings.get().KeepFootprint, s.agent.ahead.footprintTime(s.definition.ID, s.agent.self.Name))
 	if keep == 0 || s.offered == nil {
 		return
 	}
@@ -52,7 +52,7 @@ func (s *source) makeFootprint(ctx context.Context, keep time.Duration) (*footpr
 	now := time.Now().UTC()
 	made := &footprint{
 		definition: s.definition, pages: memory.NewFootprint(file, room), id: s.id(), target: s.target.Name,
-		node: s.agent.self.Name, started: now, until: now.Add(keep),
+		node: s.agent.self.Name, started: now, fresh: now, until: now.Add(keep),
 	}
 	// Nothing is tracked any more, only read: that works whatever has become of the tracker.
 	processes := func() ([]int, error) { return s.agent.engines.Of(s.definition.ID).Processes(ctx, s.definition.ID) }

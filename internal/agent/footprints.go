@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -30,9 +31,11 @@ type footprint struct {
 	target     string // where it went
 	node       string // this one
 	started    time.Time
-	until      time.Time
+	fresh      time.Time // as of when it is
+	parked     bool      // the container was never here: it was staged
 
 	mu      sync.Mutex
+	until   time.Time
 	users   int  // migrations that refer to it
 	dropped bool // to be closed when nobody uses it
 }
@@ -160,18 +163,54 @@ func (f *footprints) yield(bytes int64) {
 // expire forgets those whose time is over.
 func (f *footprints) expire(now time.Time) {
 	for _, one := range f.list() {
-		if now.After(one.until) {
+		if now.After(one.expires()) {
 			f.drop(one.definition.ID)
 		}
 	}
 }
 
+// extend lets the footprint of a container stay at least until then. Nil: there is none.
+func (f *footprints) extend(container string, until time.Time) *footprint {
+	f.mu.Lock()
+	one := f.all[container]
+	f.mu.Unlock()
+	if one == nil {
+		return nil
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if until.After(one.until) {
+		one.until = until
+	}
+	return one
+}
+
+// copyOf describes the footprint of a container as a copy at this node; without a node: there is none.
+func (f *footprints) copyOf(container, here string) ahead.Copy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one := f.all[container]; one != nil {
+		return ahead.Copy{Node: here, Bytes: one.pages.Bytes(), Fresh: one.fresh}
+	}
+	return ahead.Copy{}
+}
+
+func (o *footprint) expires() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.until
+}
+
 func (o *footprint) describe() migration.Stage {
-	return migration.Stage{
+	told := migration.Stage{
 		ID: o.id, Kind: migration.Footprint, Container: o.definition.Name, ContainerID: o.definition.ID, Source: o.target,
-		Target: o.node, State: migration.StageReady, Started: o.started, Fresh: o.started, Until: o.until, Rounds: 1,
+		Target: o.node, State: migration.StageReady, Started: o.started, Fresh: o.fresh, Until: o.expires(), Rounds: 1,
 		MemoryBytes: o.pages.Bytes(),
 	}
+	if o.parked {
+		told.Kind, told.State = migration.BaseCopy, migration.StageParked
+	}
+	return told
 }
 
 // watchMemory gives up what can be made again when its time is over, and when memory, or the disk, is short.

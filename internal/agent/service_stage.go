@@ -83,7 +83,16 @@ func (a *Agent) stageLayers(request *api.StageRequest, stream grpc.ServerStreami
 }
 
 func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesReply, error) {
-	list := s.agent.stages.list()
+	live := map[layersAt]migration.Stage{}
+	var list []migration.Stage
+	for _, one := range s.agent.stages.list() {
+		if one.Kind == migration.BaseCopy && one.State != migration.StageEnded && s.agent.ahead.of(one.ContainerID) != nil {
+			live[layersAt{one.ContainerID, one.Target}] = one
+			continue
+		}
+		list = append(list, one)
+	}
+	list = append(s.agent.aheadStages(live), list...)
 	for _, b := range s.agent.bases.list() {
 		list = append(list, b.describe())
 	}
@@ -99,6 +108,12 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 
 // Unstage removes a copy at the node where the container is, or at the one where the copy is. Layers that are on their way come no more.
 func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest) (*api.UnstageReply, error) {
+	if request.Node == "" {
+		return &api.UnstageReply{}, wireError(s.agent.unstageAhead(ctx, request.Container))
+	}
+	if f := s.agent.aheadOf(ctx, request.Container); f != nil {
+		return &api.UnstageReply{}, wireError(f.leaveOut(ctx, request.Container, request.Node))
+	}
 	dropped, err := s.agent.stages.dropLayers(ctx, request.Container, request.Node, errStageRemoved)
 	if err != nil {
 		return nil, wireError(err)

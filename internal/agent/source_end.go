@@ -30,7 +30,7 @@ func (s *source) destroy(ctx context.Context) error {
 		return err
 	}
 	s.forgetShared(ctx)
-	return nil
+	return s.agent.ahead.left(s.definition.ID, s.target.Name, s.agent.footprints.copyOf(s.definition.ID, s.agent.self.Name))
 }
 
 // awaitCopy waits until the copy here is not needed any more.

@@ -24,6 +24,7 @@ type stage struct {
 	spec       migration.Spec // of the migration that this might become
 	definition engine.Definition
 	node       identity.Node
+	parked     time.Duration // for how long the target keeps what it has when the stage ends, unless it is told to forget it; 0: not
 
 	ctx    context.Context //nolint:containedctx // The stage's own life: it outlives the call that begins it.
 	cancel context.CancelCauseFunc
@@ -62,10 +63,12 @@ type takenBase struct {
 }
 
 var (
-	errStageOver    = errors.New("its time is over")
-	errStageRemoved = errors.New("it was removed by a user")
-	errStageTaken   = errors.New("a migration went on from it")
-	errStageGone    = errors.New("the container has ended")
+	errStageOver     = errors.New("its time is over")
+	errStageRemoved  = errors.New("it was removed by a user")
+	errStageTaken    = errors.New("a migration went on from it")
+	errStageGone     = errors.New("the container has ended")
+	errStageUnwanted = errors.New("no copy is wanted there any more")
+	errStageParked   = errors.New("it is parked: another one is made, or brought up to date")
 )
 
 func newStage(agent *Agent, spec migration.Spec, definition engine.Definition, node identity.Node) *stage {
@@ -95,6 +98,28 @@ func (g *stage) choose(settings migration.StageSettings) {
 		}
 	})
 }
+
+// limitTo changes how much of the link it may take, if that is much more or less.
+func (g *stage) limitTo(rate float64) {
+	g.tell(func(*migration.Stage) {
+		if have := g.settings.BandwidthLimit; have == rate || have > 0 && rate > 0 && rate > 0.8*have && rate < 1.25*have {
+			return
+		}
+		g.settings.BandwidthLimit = rate
+		if g.data != nil && g.watcher == nil {
+			g.data.SetRate(rate)
+		}
+	})
+}
+
+// end ends it, and returns when nothing of it is left in the container's processes.
+func (g *stage) end(ctx context.Context, why error) error {
+	g.cancel(why)
+	return waitFor(ctx, g.done)
+}
+
+// target is the node at which the copy is.
+func (g *stage) target() string { return g.node.Name }
 
 // refresh asks for a round now.
 func (g *stage) refresh() {

@@ -45,6 +45,7 @@ func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
+	offer.KeepSeconds = g.parked.Seconds()
 	g.tell(func(told *migration.Stage) { told.ExpectedBytes = offer.MemoryBytes })
 	g.most = maxClaims(offer)
 	if err := g.connect(ctx); err != nil {
@@ -235,6 +236,7 @@ func (g *stage) round(ctx context.Context) error {
 		told.Rounds++
 		told.MemoryBytes += int64(stats.Bytes())
 		told.RoundBytes, told.DirtyingRate = sent-before.SentBytes, stats.DirtyingRate()
+		told.RoundSeconds = time.Since(began).Seconds()
 	})
 	return nil
 }

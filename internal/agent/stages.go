@@ -53,13 +53,21 @@ func (s *stages) begin(ctx context.Context, request *api.StageRequest) (*stage, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	spec, definition, node, err := s.agent.specify(ctx, &api.MigrateRequest{
-		Container: request.Container, Node: request.Node, Mode: string(migration.PreCopy),
-	})
+	if err := s.agent.aheadFree(ctx, request.Container); err != nil {
+		return nil, err
+	}
+	return s.start(ctx, request.Container, request.Node, settings, 0)
+}
+
+// start is begin. The copy is parked for so long when its connection ends.
+func (s *stages) start(ctx context.Context, container, node string, settings migration.StageSettings, parked time.Duration) (*stage, error) {
+	spec, definition, at, err := s.agent.specify(ctx, &api.MigrateRequest{Container: container, Node: node, Mode: string(migration.PreCopy)})
 	if err != nil {
 		return nil, err
 	}
-	g, again, err := s.add(newStage(s.agent, spec, definition, node))
+	added := newStage(s.agent, spec, definition, at)
+	added.parked = parked
+	g, again, err := s.add(added)
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +109,9 @@ func (s *stages) forget(g *stage) {
 	defer s.mu.Unlock()
 	if s.live[g.definition.ID] == g {
 		delete(s.live, g.definition.ID)
+	}
+	if errors.Is(context.Cause(g.ctx), errStageParked) {
+		return // it is there, and its policy tells of it
 	}
 	s.ended = append(s.ended, g.describe())
 	s.ended = s.ended[max(0, len(s.ended)-keepStages):]

@@ -3032,6 +3032,150 @@ func (x *StageRequest) GetLayersOnly() bool {
 	return false
 }
 
+type StageAheadRequest struct {
+	state                       protoimpl.MessageState `protogen:"open.v1"`
+	Container                   string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	Path                        []*Stop                `protobuf:"bytes,2,rep,name=path,proto3" json:"path,omitempty"`                                                                                          // known: the nodes to which it will go
+	Nearest                     int32                  `protobuf:"varint,3,opt,name=nearest,proto3" json:"nearest,omitempty"`                                                                                   // not known: at how many neighbours there shall be copies
+	BudgetBytes                 int64                  `protobuf:"varint,4,opt,name=budget_bytes,json=budgetBytes,proto3" json:"budget_bytes,omitempty"`                                                        // of memory that all copies take, at whichever node; 0: no limit
+	BandwidthLimitBitsPerSecond float64                `protobuf:"fixed64,5,opt,name=bandwidth_limit_bits_per_second,json=bandwidthLimitBitsPerSecond,proto3" json:"bandwidth_limit_bits_per_second,omitempty"` // 0: none
+	KeepSeconds                 float64                `protobuf:"fixed64,6,opt,name=keep_seconds,json=keepSeconds,proto3" json:"keep_seconds,omitempty"`                                                       // for how long, beyond the last deadline; 0: the default
+	Off                         bool                   `protobuf:"varint,7,opt,name=off,proto3" json:"off,omitempty"`                                                                                           // no more copies, and none of those that there are
+	unknownFields               protoimpl.UnknownFields
+	sizeCache                   protoimpl.SizeCache
+}
+
+func (x *StageAheadRequest) Reset() {
+	*x = StageAheadRequest{}
+	mi := &file_godwit_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageAheadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageAheadRequest) ProtoMessage() {}
+
+func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageAheadRequest.ProtoReflect.Descriptor instead.
+func (*StageAheadRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *StageAheadRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *StageAheadRequest) GetPath() []*Stop {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *StageAheadRequest) GetNearest() int32 {
+	if x != nil {
+		return x.Nearest
+	}
+	return 0
+}
+
+func (x *StageAheadRequest) GetBudgetBytes() int64 {
+	if x != nil {
+		return x.BudgetBytes
+	}
+	return 0
+}
+
+func (x *StageAheadRequest) GetBandwidthLimitBitsPerSecond() float64 {
+	if x != nil {
+		return x.BandwidthLimitBitsPerSecond
+	}
+	return 0
+}
+
+func (x *StageAheadRequest) GetKeepSeconds() float64 {
+	if x != nil {
+		return x.KeepSeconds
+	}
+	return 0
+}
+
+func (x *StageAheadRequest) GetOff() bool {
+	if x != nil {
+		return x.Off
+	}
+	return false
+}
+
+type Stop struct {
+	state                   protoimpl.MessageState `protogen:"open.v1"`
+	Node                    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	DeadlineUnixNanoseconds int64                  `protobuf:"varint,2,opt,name=deadline_unix_nanoseconds,json=deadlineUnixNanoseconds,proto3" json:"deadline_unix_nanoseconds,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *Stop) Reset() {
+	*x = Stop{}
+	mi := &file_godwit_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stop) ProtoMessage() {}
+
+func (x *Stop) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stop.ProtoReflect.Descriptor instead.
+func (*Stop) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Stop) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Stop) GetDeadlineUnixNanoseconds() int64 {
+	if x != nil {
+		return x.DeadlineUnixNanoseconds
+	}
+	return 0
+}
+
 type StageUpdate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StageJson     []byte                 `protobuf:"bytes,1,opt,name=stage_json,json=stageJson,proto3" json:"stage_json,omitempty"`
@@ -3041,7 +3185,7 @@ type StageUpdate struct {
 
 func (x *StageUpdate) Reset() {
 	*x = StageUpdate{}
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3197,7 @@ func (x *StageUpdate) String() string {
 func (*StageUpdate) ProtoMessage() {}
 
 func (x *StageUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3210,7 @@ func (x *StageUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageUpdate.ProtoReflect.Descriptor instead.
 func (*StageUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StageUpdate) GetStageJson() []byte {
@@ -3084,7 +3228,7 @@ type StagesRequest struct {
 
 func (x *StagesRequest) Reset() {
 	*x = StagesRequest{}
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3096,7 +3240,7 @@ func (x *StagesRequest) String() string {
 func (*StagesRequest) ProtoMessage() {}
 
 func (x *StagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3109,7 +3253,7 @@ func (x *StagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesRequest.ProtoReflect.Descriptor instead.
 func (*StagesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
+	return file_godwit_proto_rawDescGZIP(), []int{56}
 }
 
 type StagesReply struct {
@@ -3121,7 +3265,7 @@ type StagesReply struct {
 
 func (x *StagesReply) Reset() {
 	*x = StagesReply{}
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +3277,7 @@ func (x *StagesReply) String() string {
 func (*StagesReply) ProtoMessage() {}
 
 func (x *StagesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +3290,7 @@ func (x *StagesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesReply.ProtoReflect.Descriptor instead.
 func (*StagesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{55}
+	return file_godwit_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StagesReply) GetStagesJson() [][]byte {
@@ -3159,14 +3303,14 @@ func (x *StagesReply) GetStagesJson() [][]byte {
 type UnstageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
-	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"` // the other one
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"` // the other one; empty: all copies that are made ahead of its path, or at its neighbours
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UnstageRequest) Reset() {
 	*x = UnstageRequest{}
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3322,7 @@ func (x *UnstageRequest) String() string {
 func (*UnstageRequest) ProtoMessage() {}
 
 func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3335,7 @@ func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageRequest.ProtoReflect.Descriptor instead.
 func (*UnstageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{56}
+	return file_godwit_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *UnstageRequest) GetContainer() string {
@@ -3216,7 +3360,7 @@ type UnstageReply struct {
 
 func (x *UnstageReply) Reset() {
 	*x = UnstageReply{}
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3372,7 @@ func (x *UnstageReply) String() string {
 func (*UnstageReply) ProtoMessage() {}
 
 func (x *UnstageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3385,7 @@ func (x *UnstageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageReply.ProtoReflect.Descriptor instead.
 func (*UnstageReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{57}
+	return file_godwit_proto_rawDescGZIP(), []int{59}
 }
 
 type Location struct {
@@ -3255,7 +3399,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3411,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3424,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{58}
+	return file_godwit_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Location) GetAddress() string {
@@ -3316,7 +3460,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3472,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3485,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{59}
+	return file_godwit_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *HelloRequest) GetNodesJson() []byte {
@@ -3384,7 +3528,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3540,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3553,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{60}
+	return file_godwit_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *HelloReply) GetNodesJson() []byte {
@@ -3449,7 +3593,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3605,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3618,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{61}
+	return file_godwit_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ProveRequest) GetProofs() []*Proof {
@@ -3494,7 +3638,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3506,7 +3650,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3519,7 +3663,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{62}
+	return file_godwit_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Proof) GetVolume() *Volume {
@@ -3545,7 +3689,7 @@ type ProveReply struct {
 
 func (x *ProveReply) Reset() {
 	*x = ProveReply{}
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3701,7 @@ func (x *ProveReply) String() string {
 func (*ProveReply) ProtoMessage() {}
 
 func (x *ProveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3714,7 @@ func (x *ProveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveReply.ProtoReflect.Descriptor instead.
 func (*ProveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{63}
+	return file_godwit_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ProveReply) GetProven() []*Proven {
@@ -3592,7 +3736,7 @@ type Proven struct {
 
 func (x *Proven) Reset() {
 	*x = Proven{}
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3748,7 @@ func (x *Proven) String() string {
 func (*Proven) ProtoMessage() {}
 
 func (x *Proven) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3761,7 @@ func (x *Proven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proven.ProtoReflect.Descriptor instead.
 func (*Proven) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{64}
+	return file_godwit_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Proven) GetToken() string {
@@ -3660,7 +3804,7 @@ type Envelope struct {
 
 func (x *Envelope) Reset() {
 	*x = Envelope{}
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3672,7 +3816,7 @@ func (x *Envelope) String() string {
 func (*Envelope) ProtoMessage() {}
 
 func (x *Envelope) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3685,7 +3829,7 @@ func (x *Envelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
 func (*Envelope) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{65}
+	return file_godwit_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Envelope) GetMessage() *Message {
@@ -3724,7 +3868,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3880,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3893,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{66}
+	return file_godwit_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Message) GetKind() string {
@@ -3804,17 +3948,18 @@ type Offer struct {
 	MemoryBytes            int64                  `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	TreesBytes             int64                  `protobuf:"varint,7,opt,name=trees_bytes,json=treesBytes,proto3" json:"trees_bytes,omitempty"`
 	StartedUnixNanoseconds int64                  `protobuf:"varint,8,opt,name=started_unix_nanoseconds,json=startedUnixNanoseconds,proto3" json:"started_unix_nanoseconds,omitempty"`
-	DryRun                 bool                   `protobuf:"varint,9,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`                // answer, and forget it
-	PortsJson              []byte                 `protobuf:"bytes,20,opt,name=ports_json,json=portsJson,proto3" json:"ports_json,omitempty"`       // mode restart: engine.Port, on which it waits
-	VolumesJson            []byte                 `protobuf:"bytes,21,opt,name=volumes_json,json=volumesJson,proto3" json:"volumes_json,omitempty"` // migration.VolumeMoved, a list: how much is to come of each
-	Layers                 []*Layer               `protobuf:"bytes,40,rep,name=layers,proto3" json:"layers,omitempty"`                              // of the image
+	DryRun                 bool                   `protobuf:"varint,9,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`                  // answer, and forget it
+	PortsJson              []byte                 `protobuf:"bytes,20,opt,name=ports_json,json=portsJson,proto3" json:"ports_json,omitempty"`         // mode restart: engine.Port, on which it waits
+	VolumesJson            []byte                 `protobuf:"bytes,21,opt,name=volumes_json,json=volumesJson,proto3" json:"volumes_json,omitempty"`   // migration.VolumeMoved, a list: how much is to come of each
+	Layers                 []*Layer               `protobuf:"bytes,40,rep,name=layers,proto3" json:"layers,omitempty"`                                // of the image
+	KeepSeconds            float64                `protobuf:"fixed64,60,opt,name=keep_seconds,json=keepSeconds,proto3" json:"keep_seconds,omitempty"` // of a copy that is staged: for how long it stays when its connection has ended; 0: not
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +3971,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +3984,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{67}
+	return file_godwit_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Offer) GetProtocol() uint32 {
@@ -3926,6 +4071,13 @@ func (x *Offer) GetLayers() []*Layer {
 	return nil
 }
 
+func (x *Offer) GetKeepSeconds() float64 {
+	if x != nil {
+		return x.KeepSeconds
+	}
+	return 0
+}
+
 type Reservation struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	MissingLayers  []string               `protobuf:"bytes,1,rep,name=missing_layers,json=missingLayers,proto3" json:"missing_layers,omitempty"`
@@ -3939,7 +4091,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3951,7 +4103,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3964,7 +4116,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{68}
+	return file_godwit_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Reservation) GetMissingLayers() []string {
@@ -4012,7 +4164,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4176,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4189,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{69}
+	return file_godwit_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -4063,7 +4215,7 @@ type TellReply struct {
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4075,7 +4227,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4088,7 +4240,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{70}
+	return file_godwit_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TellReply) GetAnswer() *Message {
@@ -4108,7 +4260,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4120,7 +4272,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4133,7 +4285,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{71}
+	return file_godwit_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -4159,7 +4311,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4171,7 +4323,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4184,7 +4336,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{72}
+	return file_godwit_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -4203,7 +4355,7 @@ type DurableRequest struct {
 
 func (x *DurableRequest) Reset() {
 	*x = DurableRequest{}
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4215,7 +4367,7 @@ func (x *DurableRequest) String() string {
 func (*DurableRequest) ProtoMessage() {}
 
 func (x *DurableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4380,7 @@ func (x *DurableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
 func (*DurableRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{73}
+	return file_godwit_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DurableRequest) GetMigration() string {
@@ -4246,7 +4398,7 @@ type DurableReply struct {
 
 func (x *DurableReply) Reset() {
 	*x = DurableReply{}
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4410,7 @@ func (x *DurableReply) String() string {
 func (*DurableReply) ProtoMessage() {}
 
 func (x *DurableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4423,7 @@ func (x *DurableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
 func (*DurableReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{74}
+	return file_godwit_proto_rawDescGZIP(), []int{76}
 }
 
 type ReleaseRequest struct {
@@ -4284,7 +4436,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4296,7 +4448,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4309,7 +4461,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{75}
+	return file_godwit_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -4334,7 +4486,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4346,7 +4498,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4359,7 +4511,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{76}
+	return file_godwit_proto_rawDescGZIP(), []int{78}
 }
 
 type Layer struct {
@@ -4373,7 +4525,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4537,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4550,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{77}
+	return file_godwit_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -4437,7 +4589,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4449,7 +4601,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4462,7 +4614,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{78}
+	return file_godwit_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -4523,7 +4675,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4535,7 +4687,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4548,7 +4700,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{79}
+	return file_godwit_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -4567,7 +4719,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4579,7 +4731,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4592,7 +4744,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{80}
+	return file_godwit_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -4611,7 +4763,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4623,7 +4775,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4636,7 +4788,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{81}
+	return file_godwit_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -4655,7 +4807,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4667,7 +4819,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4680,7 +4832,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{82}
+	return file_godwit_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -4698,7 +4850,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4862,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4875,191 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{83}
+	return file_godwit_proto_rawDescGZIP(), []int{85}
+}
+
+type KeepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"` // from now; 0: it goes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepRequest) Reset() {
+	*x = KeepRequest{}
+	mi := &file_godwit_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepRequest) ProtoMessage() {}
+
+func (x *KeepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
+func (*KeepRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *KeepRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *KeepRequest) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+type KeepReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MemoryBytes   int64                  `protobuf:"varint,1,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepReply) Reset() {
+	*x = KeepReply{}
+	mi := &file_godwit_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepReply) ProtoMessage() {}
+
+func (x *KeepReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
+func (*KeepReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *KeepReply) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+type FollowRequest struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	PolicyJson         []byte                 `protobuf:"bytes,1,opt,name=policy_json,json=policyJson,proto3" json:"policy_json,omitempty"`                            // ahead.Policy
+	NowUnixNanoseconds int64                  `protobuf:"varint,2,opt,name=now_unix_nanoseconds,json=nowUnixNanoseconds,proto3" json:"now_unix_nanoseconds,omitempty"` // the caller's clock, by which its times are
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *FollowRequest) Reset() {
+	*x = FollowRequest{}
+	mi := &file_godwit_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowRequest) ProtoMessage() {}
+
+func (x *FollowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
+func (*FollowRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *FollowRequest) GetPolicyJson() []byte {
+	if x != nil {
+		return x.PolicyJson
+	}
+	return nil
+}
+
+func (x *FollowRequest) GetNowUnixNanoseconds() int64 {
+	if x != nil {
+		return x.NowUnixNanoseconds
+	}
+	return 0
+}
+
+type FollowReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowReply) Reset() {
+	*x = FollowReply{}
+	mi := &file_godwit_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowReply) ProtoMessage() {}
+
+func (x *FollowReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowReply.ProtoReflect.Descriptor instead.
+func (*FollowReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{89}
 }
 
 var File_godwit_proto protoreflect.FileDescriptor
@@ -4949,7 +5285,18 @@ const file_godwit_proto_rawDesc = "" +
 	"\x12keep_fresh_seconds\x18\x04 \x01(\x01R\x10keepFreshSeconds\x12D\n" +
 	"\x1fbandwidth_limit_bits_per_second\x18\x05 \x01(\x01R\x1bbandwidthLimitBitsPerSecond\x12\x1f\n" +
 	"\vlayers_only\x18( \x01(\bR\n" +
-	"layersOnly\",\n" +
+	"layersOnly\"\x8e\x02\n" +
+	"\x11StageAheadRequest\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12#\n" +
+	"\x04path\x18\x02 \x03(\v2\x0f.godwit.v1.StopR\x04path\x12\x18\n" +
+	"\anearest\x18\x03 \x01(\x05R\anearest\x12!\n" +
+	"\fbudget_bytes\x18\x04 \x01(\x03R\vbudgetBytes\x12D\n" +
+	"\x1fbandwidth_limit_bits_per_second\x18\x05 \x01(\x01R\x1bbandwidthLimitBitsPerSecond\x12!\n" +
+	"\fkeep_seconds\x18\x06 \x01(\x01R\vkeepSeconds\x12\x10\n" +
+	"\x03off\x18\a \x01(\bR\x03off\"V\n" +
+	"\x04Stop\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12:\n" +
+	"\x19deadline_unix_nanoseconds\x18\x02 \x01(\x03R\x17deadlineUnixNanoseconds\",\n" +
 	"\vStageUpdate\x12\x1d\n" +
 	"\n" +
 	"stage_json\x18\x01 \x01(\fR\tstageJson\"\x0f\n" +
@@ -5003,7 +5350,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"spans_json\x18\x05 \x01(\fR\tspansJson\x12\x1f\n" +
 	"\vreport_json\x18\x06 \x01(\fR\n" +
-	"reportJson\"\xa6\x03\n" +
+	"reportJson\"\xc9\x03\n" +
 	"\x05Offer\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1c\n" +
 	"\tmigration\x18\x02 \x01(\tR\tmigration\x12\x12\n" +
@@ -5018,7 +5365,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"ports_json\x18\x14 \x01(\fR\tportsJson\x12!\n" +
 	"\fvolumes_json\x18\x15 \x01(\fR\vvolumesJson\x12(\n" +
-	"\x06layers\x18( \x03(\v2\x10.godwit.v1.LayerR\x06layers\"\xc6\x01\n" +
+	"\x06layers\x18( \x03(\v2\x10.godwit.v1.LayerR\x06layers\x12!\n" +
+	"\fkeep_seconds\x18< \x01(\x01R\vkeepSeconds\"\xc6\x01\n" +
 	"\vReservation\x12%\n" +
 	"\x0emissing_layers\x18\x01 \x03(\tR\rmissingLayers\x12#\n" +
 	"\rmissing_image\x18\x02 \x01(\bR\fmissingImage\x12#\n" +
@@ -5066,7 +5414,17 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06layers\x18\x01 \x03(\v2\x10.godwit.v1.LayerR\x06layers\".\n" +
 	"\x0eRemovedRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\"\x0e\n" +
-	"\fRemovedReply2\xc4\x0e\n" +
+	"\fRemovedReply\"E\n" +
+	"\vKeepRequest\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\".\n" +
+	"\tKeepReply\x12!\n" +
+	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\"b\n" +
+	"\rFollowRequest\x12\x1f\n" +
+	"\vpolicy_json\x18\x01 \x01(\fR\n" +
+	"policyJson\x120\n" +
+	"\x14now_unix_nanoseconds\x18\x02 \x01(\x03R\x12nowUnixNanoseconds\"\r\n" +
+	"\vFollowReply2\x88\x0f\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
 	"\tLoadImage\x12\x10.godwit.v1.Chunk\x1a\x18.godwit.v1.ImageProgress(\x010\x01\x12D\n" +
@@ -5097,9 +5455,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06Switch\x12\x1b.godwit.v1.MigrationRequest\x1a\x16.godwit.v1.SwitchReply\x12=\n" +
 	"\x06Cancel\x12\x1b.godwit.v1.MigrationRequest\x1a\x16.godwit.v1.CancelReply\x12=\n" +
 	"\aResolve\x12\x19.godwit.v1.ResolveRequest\x1a\x17.godwit.v1.ResolveReply\x12:\n" +
-	"\x05Stage\x12\x17.godwit.v1.StageRequest\x1a\x16.godwit.v1.StageUpdate0\x01\x12:\n" +
+	"\x05Stage\x12\x17.godwit.v1.StageRequest\x1a\x16.godwit.v1.StageUpdate0\x01\x12B\n" +
+	"\n" +
+	"StageAhead\x12\x1c.godwit.v1.StageAheadRequest\x1a\x16.godwit.v1.StagesReply\x12:\n" +
 	"\x06Stages\x12\x18.godwit.v1.StagesRequest\x1a\x16.godwit.v1.StagesReply\x12=\n" +
-	"\aUnstage\x12\x19.godwit.v1.UnstageRequest\x1a\x17.godwit.v1.UnstageReply2\xda\x04\n" +
+	"\aUnstage\x12\x19.godwit.v1.UnstageRequest\x1a\x17.godwit.v1.UnstageReply2\xcc\x05\n" +
 	"\x04Peer\x127\n" +
 	"\x05Hello\x12\x17.godwit.v1.HelloRequest\x1a\x15.godwit.v1.HelloReply\x127\n" +
 	"\x05Prove\x12\x17.godwit.v1.ProveRequest\x1a\x15.godwit.v1.ProveReply\x127\n" +
@@ -5110,7 +5470,9 @@ const file_godwit_proto_rawDesc = "" +
 	"\aRelease\x12\x19.godwit.v1.ReleaseRequest\x1a\x17.godwit.v1.ReleaseReply\x129\n" +
 	"\x05Fetch\x12\x17.godwit.v1.FetchRequest\x1a\x15.godwit.v1.FetchReply0\x01\x12:\n" +
 	"\x06Layers\x12\x18.godwit.v1.LayersRequest\x1a\x16.godwit.v1.LayersReply\x12=\n" +
-	"\aRemoved\x12\x19.godwit.v1.RemovedRequest\x1a\x17.godwit.v1.RemovedReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
+	"\aRemoved\x12\x19.godwit.v1.RemovedRequest\x1a\x17.godwit.v1.RemovedReply\x124\n" +
+	"\x04Keep\x12\x16.godwit.v1.KeepRequest\x1a\x14.godwit.v1.KeepReply\x12:\n" +
+	"\x06Follow\x12\x18.godwit.v1.FollowRequest\x1a\x16.godwit.v1.FollowReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
 
 var (
 	file_godwit_proto_rawDescOnce sync.Once
@@ -5124,7 +5486,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
@@ -5179,37 +5541,43 @@ var file_godwit_proto_goTypes = []any{
 	(*ResolveRequest)(nil),     // 50: godwit.v1.ResolveRequest
 	(*ResolveReply)(nil),       // 51: godwit.v1.ResolveReply
 	(*StageRequest)(nil),       // 52: godwit.v1.StageRequest
-	(*StageUpdate)(nil),        // 53: godwit.v1.StageUpdate
-	(*StagesRequest)(nil),      // 54: godwit.v1.StagesRequest
-	(*StagesReply)(nil),        // 55: godwit.v1.StagesReply
-	(*UnstageRequest)(nil),     // 56: godwit.v1.UnstageRequest
-	(*UnstageReply)(nil),       // 57: godwit.v1.UnstageReply
-	(*Location)(nil),           // 58: godwit.v1.Location
-	(*HelloRequest)(nil),       // 59: godwit.v1.HelloRequest
-	(*HelloReply)(nil),         // 60: godwit.v1.HelloReply
-	(*ProveRequest)(nil),       // 61: godwit.v1.ProveRequest
-	(*Proof)(nil),              // 62: godwit.v1.Proof
-	(*ProveReply)(nil),         // 63: godwit.v1.ProveReply
-	(*Proven)(nil),             // 64: godwit.v1.Proven
-	(*Envelope)(nil),           // 65: godwit.v1.Envelope
-	(*Message)(nil),            // 66: godwit.v1.Message
-	(*Offer)(nil),              // 67: godwit.v1.Offer
-	(*Reservation)(nil),        // 68: godwit.v1.Reservation
-	(*TellRequest)(nil),        // 69: godwit.v1.TellRequest
-	(*TellReply)(nil),          // 70: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),     // 71: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),       // 72: godwit.v1.OutcomeReply
-	(*DurableRequest)(nil),     // 73: godwit.v1.DurableRequest
-	(*DurableReply)(nil),       // 74: godwit.v1.DurableReply
-	(*ReleaseRequest)(nil),     // 75: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),       // 76: godwit.v1.ReleaseReply
-	(*Layer)(nil),              // 77: godwit.v1.Layer
-	(*FetchRequest)(nil),       // 78: godwit.v1.FetchRequest
-	(*FetchReply)(nil),         // 79: godwit.v1.FetchReply
-	(*LayersRequest)(nil),      // 80: godwit.v1.LayersRequest
-	(*LayersReply)(nil),        // 81: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),     // 82: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),       // 83: godwit.v1.RemovedReply
+	(*StageAheadRequest)(nil),  // 53: godwit.v1.StageAheadRequest
+	(*Stop)(nil),               // 54: godwit.v1.Stop
+	(*StageUpdate)(nil),        // 55: godwit.v1.StageUpdate
+	(*StagesRequest)(nil),      // 56: godwit.v1.StagesRequest
+	(*StagesReply)(nil),        // 57: godwit.v1.StagesReply
+	(*UnstageRequest)(nil),     // 58: godwit.v1.UnstageRequest
+	(*UnstageReply)(nil),       // 59: godwit.v1.UnstageReply
+	(*Location)(nil),           // 60: godwit.v1.Location
+	(*HelloRequest)(nil),       // 61: godwit.v1.HelloRequest
+	(*HelloReply)(nil),         // 62: godwit.v1.HelloReply
+	(*ProveRequest)(nil),       // 63: godwit.v1.ProveRequest
+	(*Proof)(nil),              // 64: godwit.v1.Proof
+	(*ProveReply)(nil),         // 65: godwit.v1.ProveReply
+	(*Proven)(nil),             // 66: godwit.v1.Proven
+	(*Envelope)(nil),           // 67: godwit.v1.Envelope
+	(*Message)(nil),            // 68: godwit.v1.Message
+	(*Offer)(nil),              // 69: godwit.v1.Offer
+	(*Reservation)(nil),        // 70: godwit.v1.Reservation
+	(*TellRequest)(nil),        // 71: godwit.v1.TellRequest
+	(*TellReply)(nil),          // 72: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),     // 73: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),       // 74: godwit.v1.OutcomeReply
+	(*DurableRequest)(nil),     // 75: godwit.v1.DurableRequest
+	(*DurableReply)(nil),       // 76: godwit.v1.DurableReply
+	(*ReleaseRequest)(nil),     // 77: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),       // 78: godwit.v1.ReleaseReply
+	(*Layer)(nil),              // 79: godwit.v1.Layer
+	(*FetchRequest)(nil),       // 80: godwit.v1.FetchRequest
+	(*FetchReply)(nil),         // 81: godwit.v1.FetchReply
+	(*LayersRequest)(nil),      // 82: godwit.v1.LayersRequest
+	(*LayersReply)(nil),        // 83: godwit.v1.LayersReply
+	(*RemovedRequest)(nil),     // 84: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),       // 85: godwit.v1.RemovedReply
+	(*KeepRequest)(nil),        // 86: godwit.v1.KeepRequest
+	(*KeepReply)(nil),          // 87: godwit.v1.KeepReply
+	(*FollowRequest)(nil),      // 88: godwit.v1.FollowRequest
+	(*FollowReply)(nil),        // 89: godwit.v1.FollowReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
@@ -5217,105 +5585,112 @@ var file_godwit_proto_depIdxs = []int32{
 	10, // 2: godwit.v1.RunRequest.volumes:type_name -> godwit.v1.Volume
 	26, // 3: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
 	35, // 4: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
-	58, // 5: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
-	58, // 6: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	62, // 7: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
-	10, // 8: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
-	64, // 9: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
-	66, // 10: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
-	67, // 11: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
-	68, // 12: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	77, // 13: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
-	66, // 14: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	66, // 15: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
-	66, // 16: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	77, // 17: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	77, // 18: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
-	0,  // 19: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
-	2,  // 20: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
-	5,  // 21: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
-	6,  // 22: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
-	8,  // 23: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
-	11, // 24: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
-	13, // 25: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
-	15, // 26: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
-	13, // 27: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	18, // 28: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
-	20, // 29: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	22, // 30: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	24, // 31: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	27, // 32: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	29, // 33: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
-	31, // 34: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
-	31, // 35: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
-	34, // 36: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	37, // 37: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	39, // 38: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	39, // 39: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	42, // 40: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	47, // 41: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	44, // 42: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
-	42, // 43: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
-	42, // 44: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	50, // 45: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	52, // 46: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
-	54, // 47: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
-	56, // 48: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
-	59, // 49: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	61, // 50: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
-	65, // 51: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	69, // 52: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	71, // 53: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	73, // 54: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	75, // 55: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	78, // 56: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	80, // 57: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	82, // 58: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	1,  // 59: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 60: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 61: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 62: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 63: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 64: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 65: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 66: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	17, // 67: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	19, // 68: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
-	21, // 69: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	23, // 70: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	25, // 71: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	28, // 72: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	30, // 73: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	32, // 74: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	33, // 75: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	36, // 76: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	38, // 77: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	40, // 78: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	41, // 79: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	43, // 80: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	48, // 81: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	45, // 82: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	46, // 83: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	49, // 84: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	51, // 85: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	53, // 86: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	55, // 87: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	57, // 88: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	60, // 89: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	63, // 90: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	65, // 91: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	70, // 92: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	72, // 93: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	74, // 94: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	76, // 95: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	79, // 96: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	81, // 97: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	83, // 98: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	59, // [59:99] is the sub-list for method output_type
-	19, // [19:59] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	54, // 5: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
+	60, // 6: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
+	60, // 7: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
+	64, // 8: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
+	10, // 9: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
+	66, // 10: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
+	68, // 11: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	69, // 12: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	70, // 13: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	79, // 14: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	68, // 15: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	68, // 16: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	68, // 17: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	79, // 18: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	79, // 19: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	0,  // 20: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
+	2,  // 21: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
+	5,  // 22: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
+	6,  // 23: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
+	8,  // 24: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
+	11, // 25: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
+	13, // 26: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
+	15, // 27: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
+	13, // 28: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
+	18, // 29: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
+	20, // 30: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	22, // 31: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	24, // 32: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	27, // 33: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	29, // 34: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
+	31, // 35: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
+	31, // 36: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
+	34, // 37: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	37, // 38: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	39, // 39: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	39, // 40: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	42, // 41: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	47, // 42: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	44, // 43: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
+	42, // 44: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
+	42, // 45: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	50, // 46: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	52, // 47: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
+	53, // 48: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
+	56, // 49: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
+	58, // 50: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
+	61, // 51: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	63, // 52: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
+	67, // 53: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	71, // 54: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	73, // 55: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	75, // 56: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	77, // 57: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	80, // 58: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	82, // 59: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	84, // 60: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	86, // 61: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
+	88, // 62: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
+	1,  // 63: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 64: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 65: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 66: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 67: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 68: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 69: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 70: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	17, // 71: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	19, // 72: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	21, // 73: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	23, // 74: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	25, // 75: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	28, // 76: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	30, // 77: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	32, // 78: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	33, // 79: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	36, // 80: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	38, // 81: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	40, // 82: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	41, // 83: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	43, // 84: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	48, // 85: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	45, // 86: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	46, // 87: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	49, // 88: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	51, // 89: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	55, // 90: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	57, // 91: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
+	57, // 92: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	59, // 93: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	62, // 94: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	65, // 95: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	67, // 96: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	72, // 97: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	74, // 98: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	76, // 99: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	78, // 100: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	81, // 101: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	83, // 102: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	85, // 103: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	87, // 104: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
+	89, // 105: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
+	63, // [63:106] is the sub-list for method output_type
+	20, // [20:63] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_godwit_proto_init() }
@@ -5330,7 +5705,7 @@ func file_godwit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   84,
+			NumMessages:   90,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

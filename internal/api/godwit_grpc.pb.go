@@ -52,6 +52,7 @@ const (
 	Agent_Cancel_FullMethodName        = "/godwit.v1.Agent/Cancel"
 	Agent_Resolve_FullMethodName       = "/godwit.v1.Agent/Resolve"
 	Agent_Stage_FullMethodName         = "/godwit.v1.Agent/Stage"
+	Agent_StageAhead_FullMethodName    = "/godwit.v1.Agent/StageAhead"
 	Agent_Stages_FullMethodName        = "/godwit.v1.Agent/Stages"
 	Agent_Unstage_FullMethodName       = "/godwit.v1.Agent/Unstage"
 )
@@ -96,6 +97,8 @@ type AgentClient interface {
 	Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveReply, error)
 	// Copies of memory that are made ahead of a migration.
 	Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StageUpdate], error)
+	// StageAhead has copies made where a container will be, or may be: in time for each node of its path, or at its nearest neighbours.
+	StageAhead(ctx context.Context, in *StageAheadRequest, opts ...grpc.CallOption) (*StagesReply, error)
 	Stages(ctx context.Context, in *StagesRequest, opts ...grpc.CallOption) (*StagesReply, error)
 	Unstage(ctx context.Context, in *UnstageRequest, opts ...grpc.CallOption) (*UnstageReply, error)
 }
@@ -430,6 +433,16 @@ func (c *agentClient) Stage(ctx context.Context, in *StageRequest, opts ...grpc.
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_StageClient = grpc.ServerStreamingClient[StageUpdate]
 
+func (c *agentClient) StageAhead(ctx context.Context, in *StageAheadRequest, opts ...grpc.CallOption) (*StagesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StagesReply)
+	err := c.cc.Invoke(ctx, Agent_StageAhead_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Stages(ctx context.Context, in *StagesRequest, opts ...grpc.CallOption) (*StagesReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StagesReply)
@@ -490,6 +503,8 @@ type AgentServer interface {
 	Resolve(context.Context, *ResolveRequest) (*ResolveReply, error)
 	// Copies of memory that are made ahead of a migration.
 	Stage(*StageRequest, grpc.ServerStreamingServer[StageUpdate]) error
+	// StageAhead has copies made where a container will be, or may be: in time for each node of its path, or at its nearest neighbours.
+	StageAhead(context.Context, *StageAheadRequest) (*StagesReply, error)
 	Stages(context.Context, *StagesRequest) (*StagesReply, error)
 	Unstage(context.Context, *UnstageRequest) (*UnstageReply, error)
 	mustEmbedUnimplementedAgentServer()
@@ -585,6 +600,9 @@ func (UnimplementedAgentServer) Resolve(context.Context, *ResolveRequest) (*Reso
 }
 func (UnimplementedAgentServer) Stage(*StageRequest, grpc.ServerStreamingServer[StageUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Stage not implemented")
+}
+func (UnimplementedAgentServer) StageAhead(context.Context, *StageAheadRequest) (*StagesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method StageAhead not implemented")
 }
 func (UnimplementedAgentServer) Stages(context.Context, *StagesRequest) (*StagesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stages not implemented")
@@ -1067,6 +1085,24 @@ func _Agent_Stage_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_StageServer = grpc.ServerStreamingServer[StageUpdate]
 
+func _Agent_StageAhead_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StageAheadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).StageAhead(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_StageAhead_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).StageAhead(ctx, req.(*StageAheadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Stages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StagesRequest)
 	if err := dec(in); err != nil {
@@ -1199,6 +1235,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Agent_Resolve_Handler,
 		},
 		{
+			MethodName: "StageAhead",
+			Handler:    _Agent_StageAhead_Handler,
+		},
+		{
 			MethodName: "Stages",
 			Handler:    _Agent_Stages_Handler,
 		},
@@ -1255,6 +1295,8 @@ const (
 	Peer_Fetch_FullMethodName   = "/godwit.v1.Peer/Fetch"
 	Peer_Layers_FullMethodName  = "/godwit.v1.Peer/Layers"
 	Peer_Removed_FullMethodName = "/godwit.v1.Peer/Removed"
+	Peer_Keep_FullMethodName    = "/godwit.v1.Peer/Keep"
+	Peer_Follow_FullMethodName  = "/godwit.v1.Peer/Follow"
 )
 
 // PeerClient is the client API for Peer service.
@@ -1282,6 +1324,10 @@ type PeerClient interface {
 	Layers(ctx context.Context, in *LayersRequest, opts ...grpc.CallOption) (*LayersReply, error)
 	// Removed tells that a container is no more: what is kept in case that it comes back is of no use.
 	Removed(ctx context.Context, in *RemovedRequest, opts ...grpc.CallOption) (*RemovedReply, error)
+	// Keep asks for the copy of a container's memory to stay for some time more, or to go.
+	Keep(ctx context.Context, in *KeepRequest, opts ...grpc.CallOption) (*KeepReply, error)
+	// Follow hands over where copies of a container shall be that has come to the node.
+	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (*FollowReply, error)
 }
 
 type peerClient struct {
@@ -1404,6 +1450,26 @@ func (c *peerClient) Removed(ctx context.Context, in *RemovedRequest, opts ...gr
 	return out, nil
 }
 
+func (c *peerClient) Keep(ctx context.Context, in *KeepRequest, opts ...grpc.CallOption) (*KeepReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(KeepReply)
+	err := c.cc.Invoke(ctx, Peer_Keep_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (*FollowReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FollowReply)
+	err := c.cc.Invoke(ctx, Peer_Follow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -1429,6 +1495,10 @@ type PeerServer interface {
 	Layers(context.Context, *LayersRequest) (*LayersReply, error)
 	// Removed tells that a container is no more: what is kept in case that it comes back is of no use.
 	Removed(context.Context, *RemovedRequest) (*RemovedReply, error)
+	// Keep asks for the copy of a container's memory to stay for some time more, or to go.
+	Keep(context.Context, *KeepRequest) (*KeepReply, error)
+	// Follow hands over where copies of a container shall be that has come to the node.
+	Follow(context.Context, *FollowRequest) (*FollowReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -1468,6 +1538,12 @@ func (UnimplementedPeerServer) Layers(context.Context, *LayersRequest) (*LayersR
 }
 func (UnimplementedPeerServer) Removed(context.Context, *RemovedRequest) (*RemovedReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Removed not implemented")
+}
+func (UnimplementedPeerServer) Keep(context.Context, *KeepRequest) (*KeepReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Keep not implemented")
+}
+func (UnimplementedPeerServer) Follow(context.Context, *FollowRequest) (*FollowReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Follow not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -1652,6 +1728,42 @@ func _Peer_Removed_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Keep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KeepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Keep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Keep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Keep(ctx, req.(*KeepRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_Follow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FollowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Follow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Follow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Follow(ctx, req.(*FollowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1690,6 +1802,14 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Removed",
 			Handler:    _Peer_Removed_Handler,
+		},
+		{
+			MethodName: "Keep",
+			Handler:    _Peer_Keep_Handler,
+		},
+		{
+			MethodName: "Follow",
+			Handler:    _Peer_Follow_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

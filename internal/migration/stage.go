@@ -12,9 +12,11 @@ type StageState string
 // The states, in their order.
 const (
 	StageConnecting StageState = "connecting"
-	StageLayers     StageState = "layers" // image layers are being sent
-	StageMemory     StageState = "memory" // the first round is being sent
-	StageReady      StageState = "ready"  // a migration can start from it
+	StageLayers     StageState = "layers"  // image layers are being sent
+	StageMemory     StageState = "memory"  // the first round is being sent
+	StageReady      StageState = "ready"   // a migration can start from it
+	StageParked     StageState = "parked"  // as it was: a migration refers to it by digests, and sends what is not the same
+	StageWaiting    StageState = "waiting" // nothing is there yet
 	StageEnded      StageState = "ended"
 )
 
@@ -52,8 +54,32 @@ type Stage struct {
 	RoundBytes  int64 `json:"round_bytes"`
 	// ExpectedBytes is an upper limit of what the first round sends, before compression.
 	ExpectedBytes          int64   `json:"expected_bytes"`
+	RoundSeconds           float64 `json:"round_seconds"`                  // that the last round took
 	DirtyingRate           float64 `json:"dirtying_rate_bytes_per_second"` // as the last round saw it
 	BandwidthBitsPerSecond float64 `json:"bandwidth_bits_per_second"`
+	Ahead                  *Ahead  `json:"ahead,omitempty"` // nil: a user named the node, and said no more
+}
+
+// Why a copy is made ahead.
+const (
+	AheadPath    = "path"
+	AheadNearest = "nearest"
+	AheadSpare   = "spare" // it was near, or on the path, and there is room for it
+)
+
+// Ahead tells of a copy that is made because the container may come: on the path of its user, or to a near node.
+type Ahead struct {
+	Why      string    `json:"why"` // AheadPath, AheadNearest or AheadSpare
+	Deadline time.Time `json:"deadline,omitzero"`
+	Begin    time.Time `json:"begin,omitzero"` // when it will be begun, or brought up to date
+	From     string    `json:"from,omitempty"` // the node at which the container will be then; empty: where it is now
+	// Outlook says whether the deadline will be met: in time, may be late, late, cannot be reached.
+	Outlook          string  `json:"outlook,omitempty"`
+	LateSeconds      float64 `json:"late_seconds,omitempty"`
+	NeedSeconds      float64 `json:"need_seconds"`       // until it is up to date, as predicted
+	NeedWorstSeconds float64 `json:"need_worst_seconds"` // the same, at worst
+	NeedBytes        float64 `json:"need_bytes"`
+	Failures         int     `json:"failures,omitempty"`
 }
 
 // StageSettings are what a user can choose of a stage. Zero values are defaults.

@@ -1,0 +1,271 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/ahead"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// aheads are the policies by which copies of containers of this node are made before they move, by container. Each is in a file of its
+// own, so that the next agent goes on with it; the copies are parked meanwhile.
+type aheads struct {
+	dir   string
+	world aheadWorld
+	ctx   context.Context //nolint:containedctx // The life of the daemon.
+	log   func(message string, arguments ...any)
+
+	mu   sync.Mutex
+	all  map[string]*follower
+	over bool
+}
+
+// aheadWorld is what policies look at and act upon: the agent.
+type aheadWorld interface {
+	// situation is what there is; where tells whether there is anything to do with the container here.
+	situation(ctx context.Context, p ahead.Policy, live liveCopy) (s ahead.Situation, where whereabouts, err error)
+	// stage begins a copy that is parked when it ends.
+	stage(ctx context.Context, container, node string, rate float64, until time.Time) (liveCopy, error)
+	// keep lets the copy at a node stay for some time, and tells what it takes; 0: it goes.
+	keep(ctx context.Context, container, node string, d time.Duration) (bytes int64, err error)
+	// follow hands a policy over to the node where its container is.
+	follow(ctx context.Context, node string, p ahead.Policy) error
+}
+
+// liveCopy is a stage.
+type liveCopy interface {
+	describe() migration.Stage
+	refresh()
+	limitTo(rate float64)
+	end(ctx context.Context, why error) error
+	target() string
+}
+
+// whereabouts say whether a container is here.
+type whereabouts int
+
+const (
+	isHere    whereabouts = iota
+	isMoving              // a migration has to do with it
+	isMissing             // it is not here, or does not run
+)
+
+// maxPolicies bounds the policies of one node.
+const maxPolicies = 1024
+
+// aheadFile is what is durable of a policy.
+type aheadFile struct {
+	Policy ahead.Policy `json:"policy"`
+	Left   string       `json:"left,omitempty"` // the node to which the container has gone; it is to get the policy
+}
+
+// openAheads reads the policies that an earlier agent has left.
+func openAheads(a *Agent) (*aheads, error) {
+	s := &aheads{
+		dir: filepath.Join(a.config.StateDir, "ahead"), world: newSurroundings(a), ctx: a.ctx, log: a.log.Info, all: map[string]*follower{},
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("policies of copies: %w", err)
+	}
+	files, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("policies of copies: %w", err)
+	}
+	for _, file := range files {
+		container, is := strings.CutSuffix(file.Name(), ".json")
+		if !is || migration.CheckContainerID(container) != nil {
+			continue
+		}
+		if err := s.read(container); err != nil { // one that cannot be read must not keep a node from serving
+			s.log("policy of copies not read", "container", container, "error", err)
+			_ = os.Remove(s.path(container))
+		}
+	}
+	return s, nil
+}
+
+func (s *aheads) path(container string) string { return filepath.Join(s.dir, container+".json") }
+
+func (s *aheads) read(container string) error {
+	data, err := os.ReadFile(s.path(container))
+	if err != nil {
+		return err
+	}
+	var file aheadFile
+	if err := json.Unmarshal(data, &file); err != nil {
+		return err
+	}
+	if file.Policy.Container != container {
+		return fmt.Errorf("it is of container %.80q", file.Policy.Container)
+	}
+	f := newFollower(s, file.Policy)
+	f.left = file.Left
+	s.all[container] = f
+	return nil
+}
+
+// begin begins to carry out the policies that were read.
+func (s *aheads) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.all {
+		go f.run()
+	}
+}
+
+// set makes a policy durable, and begins to carry it out: instead of the one that the container has, and with its copies.
+func (s *aheads) set(p ahead.Policy) error {
+	if err := p.Check(time.Now()); err != nil {
+		return fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	for {
+		f, err := s.take(p)
+		if err != nil {
+			return err
+		}
+		if done, err := f.replace(p); done {
+			return err
+		}
+		<-f.done // it has just come to its end
+	}
+}
+
+// take is the follower of a policy's container, which is made if there is none.
+func (s *aheads) take(p ahead.Policy) (*follower, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.all[p.Container]; f != nil {
+		return f, nil
+	}
+	if s.over || len(s.all) >= maxPolicies {
+		return nil, fmt.Errorf("%w: this node has policies of %d containers", engine.ErrBusy, len(s.all))
+	}
+	f := newFollower(s, p)
+	s.all[p.Container] = f
+	go f.run()
+	return f, nil
+}
+
+// forget is called by a follower that has ended.
+func (s *aheads) forget(f *follower, container string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[container] == f {
+		delete(s.all, container)
+	}
+	return kernel.RemoveDurable(s.path(container))
+}
+
+func (s *aheads) save(container string, file aheadFile) error {
+	data, err := json.Marshal(file)
+	if err != nil {
+		return err
+	}
+	return kernel.WriteFileAtomic(s.path(container), data, 0o600)
+}
+
+// of is the follower of a container; nil: it has no policy.
+func (s *aheads) of(container string) *follower {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[container]
+}
+
+func (s *aheads) list() []*follower {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*follower, 0, len(s.all))
+	for _, f := range s.all {
+		list = append(list, f)
+	}
+	slices.SortFunc(list, func(a, b *follower) int { return strings.Compare(a.container, b.container) })
+	return list
+}
+
+// close ends the work; policies stay, and copies are parked.
+func (s *aheads) close() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	for _, f := range s.list() {
+		f.cancel()
+	}
+	for _, f := range s.list() {
+		<-f.done
+	}
+}
+
+// aheadFree refuses to stage a container by hand that has a policy: there is one tracker of its memory.
+func (a *Agent) aheadFree(ctx context.Context, reference string) error {
+	if a.aheadOf(ctx, reference) == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: copies of %s are made ahead of its way already: end that by \"godwit stage rm %s\" first", engine.ErrBusy, reference, reference)
+}
+
+// aheadOf is the follower of a container; nil: it has no policy, or is not here.
+func (a *Agent) aheadOf(ctx context.Context, reference string) *follower {
+	container, err := a.engines.Inspect(ctx, reference)
+	if err != nil {
+		return nil // who does something with it tells it better
+	}
+	return a.ahead.of(container.Definition.ID)
+}
+
+// leaveOut makes no copy at a node any more, if a user has named it.
+func (f *follower) leaveOut(ctx context.Context, container, node string) error {
+	if f.without(ctx, node) {
+		return nil
+	}
+	if f.snapshot().Nearest > 0 {
+		return fmt.Errorf("%w: copies of %s are at its nearest neighbours, whichever these are: \"godwit stage rm %s\" ends that", errRefused, container, container)
+	}
+	return errStageNone{container, node}
+}
+
+// left tells that a container has gone to another node. What is to be copied where goes there, too.
+func (s *aheads) left(container, node string, kept ahead.Copy) error {
+	f := s.of(container)
+	if f == nil {
+		return nil
+	}
+	return f.leave(node, kept)
+}
+
+// footprintTime is for how long a container that leaves is worth keeping here; 0: it has no policy by which it may come back.
+func (s *aheads) footprintTime(container, node string) time.Duration {
+	f := s.of(container)
+	if f == nil || !f.snapshot().Returns(node) {
+		return 0
+	}
+	return parkedFor
+}
+
+// ageAt is how old a copy at a node is that is parked, or live; 0: there is none that is whole.
+func (s *aheads) ageAt(container, node string) time.Duration {
+	f := s.of(container)
+	if f == nil {
+		return 0
+	}
+	p := f.snapshot()
+	if c := p.At(node); c != nil && !c.Fresh.IsZero() {
+		return max(time.Since(c.Fresh), time.Millisecond)
+	}
+	return 0
+}
+
+var errAheadOff = errors.New("it was ended by a user")

@@ -1,0 +1,386 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/ahead"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const (
+	aheadTick = 500 * time.Millisecond
+	// parkedFor is how long a parked copy stays at another node from when it was last asked to; it is asked three times as often.
+	parkedFor = 10 * time.Minute
+	// aheadSave is how often is written down what has come of a policy; that there is another one, or that it goes, at once.
+	aheadSave = 10 * time.Second
+)
+
+// follower carries out the policy of one container.
+type follower struct {
+	owner     *aheads
+	container string
+	ctx       context.Context //nolint:containedctx // Its own life: it outlives the call that begins it.
+	cancel    context.CancelFunc
+	done      chan struct{}
+
+	work    sync.Mutex // held while something is done by the policy
+	policy  ahead.Policy
+	live    liveCopy // nil: none
+	before  int64    // bytes that were sent for the copy that is live, before it was
+	asked   int      // rounds of it, and the one that it was asked for
+	renewed time.Time
+	saved   []byte
+	savedAt time.Time
+	ended   bool
+
+	mu      sync.Mutex
+	told    ahead.Policy // as it was after the last step
+	left    string       // the node to which the container has gone
+	kept    ahead.Copy   // of what it held when it left; no node: nothing was kept
+	decided ahead.Decision
+}
+
+func newFollower(owner *aheads, p ahead.Policy) *follower {
+	f := &follower{owner: owner, container: p.Container, policy: p.Clone(), told: p.Clone(), done: make(chan struct{})}
+	f.ctx, f.cancel = context.WithCancel(owner.ctx)
+	return f
+}
+
+func (f *follower) snapshot() ahead.Policy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.told.Clone()
+}
+
+// outlook is how far it is, and what was decided last.
+func (f *follower) outlook() (ahead.Policy, ahead.Decision) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.told.Clone(), f.decided
+}
+
+// publish lets others see how far it is.
+func (f *follower) publish(d ahead.Decision) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.told, f.decided = f.policy.Clone(), d
+}
+
+// run goes on until the policy has come to its end, or the agent.
+func (f *follower) run() {
+	defer close(f.done)
+	tick := time.NewTicker(aheadTick)
+	defer tick.Stop()
+	for !f.stepped() {
+		select {
+		case <-f.ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// stepped does what is due, and tells whether the policy has come to its end.
+func (f *follower) stepped() (over bool) {
+	f.work.Lock()
+	defer f.work.Unlock()
+	if f.ended || f.ctx.Err() != nil {
+		return true
+	}
+	why := f.step(f.ctx, time.Now())
+	if why != "" {
+		f.finish(f.ctx, why)
+	}
+	return why != ""
+}
+
+// step does what is due; its text says why the policy has come to its end.
+func (f *follower) step(ctx context.Context, now time.Time) string {
+	s, where, err := f.owner.world.situation(ctx, f.policy, f.live)
+	if err != nil {
+		return "" // nothing is known
+	}
+	f.note(now, where)
+	switch gone := f.goneTo(); {
+	case where == isMoving:
+		f.renewed = time.Time{} // a migration may use a copy up
+		f.publish(ahead.Decision{})
+		return ""
+	case where == isHere && gone != "": // it has come back before it was told to anybody
+		f.policy.Arrive(s.Node)
+		f.setLeft("")
+	case gone != "":
+		return f.handOver(ctx, gone, now)
+	case where == isMissing:
+		return "the container has ended"
+	}
+	f.renew(ctx, now)
+	d := f.policy.Decide(s)
+	if d.Over != "" {
+		return d.Over
+	}
+	f.carryOut(ctx, d, now)
+	f.publish(d)
+	if err := f.save(now, false); err != nil {
+		f.owner.log("policy of copies not saved", "container", f.container, "error", err)
+	}
+	return ""
+}
+
+// note takes what has become of the copy that is live.
+func (f *follower) note(now time.Time, where whereabouts) {
+	if f.live == nil {
+		return
+	}
+	told := f.live.describe()
+	c := f.policy.Make(f.live.target())
+	c.SentBytes = f.before + told.SentBytes
+	if told.Rounds <= 1 { // later rounds bring what is there already
+		c.Bytes = max(c.Bytes, told.MemoryBytes)
+	}
+	if told.Rounds > 0 {
+		c.Fresh, c.Seconds, c.Failures, c.Error = told.Fresh, told.RoundSeconds, 0, ""
+	}
+	if told.State != migration.StageEnded {
+		return
+	}
+	f.live = nil
+	if where == isHere {
+		f.failed(c.Node, errors.New(told.Error), now)
+	}
+}
+
+// failed notes that a copy could not be made, or was lost.
+func (f *follower) failed(node string, err error, now time.Time) {
+	c := f.policy.Make(node)
+	c.Failures, c.Tried, c.Error = c.Failures+1, now, bounded(plain(err))
+	f.renewed = time.Time{} // is there anything left?
+}
+
+// renew lets parked copies stay, and forgets those that are no more.
+func (f *follower) renew(ctx context.Context, now time.Time) {
+	if now.Sub(f.renewed) < parkedFor/3 {
+		return
+	}
+	f.renewed = now
+	for _, c := range f.snapshotCopies() {
+		if f.live != nil && f.live.target() == c.Node {
+			continue
+		}
+		have, err := f.owner.world.keep(ctx, f.container, c.Node, parkedFor)
+		if kept := f.policy.At(c.Node); err == nil && have == 0 {
+			kept.Bytes, kept.Fresh = 0, time.Time{}
+		} else if err == nil {
+			kept.Bytes = have
+		}
+	}
+}
+
+func (f *follower) snapshotCopies() []ahead.Copy { return f.policy.Clone().Copies }
+
+// bounded is a text that is not longer than another node takes.
+func bounded(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), ahead.MaxError)], "")
+}
+
+// carryOut does what was decided.
+func (f *follower) carryOut(ctx context.Context, d ahead.Decision, now time.Time) {
+	for _, node := range d.Drop {
+		f.drop(ctx, node)
+	}
+	if f.live != nil && f.live.target() != d.Live {
+		f.park(ctx, now)
+	}
+	if d.Live == "" {
+		return
+	}
+	if f.live == nil {
+		f.begin(ctx, d, now)
+		return
+	}
+	f.live.limitTo(d.Rate)
+	if rounds := f.live.describe().Rounds; d.Round && rounds > 0 && rounds >= f.asked {
+		f.asked = rounds + 1
+		f.live.refresh()
+	}
+}
+
+func (f *follower) begin(ctx context.Context, d ahead.Decision, now time.Time) {
+	live, err := f.owner.world.stage(ctx, f.container, d.Live, d.Rate, f.policy.Until)
+	if err != nil {
+		f.failed(d.Live, err, now)
+		return
+	}
+	f.live, f.asked, f.before = live, 0, f.policy.Make(d.Live).SentBytes
+}
+
+// park ends the copy that is live; what there is of it stays where it is.
+func (f *follower) park(ctx context.Context, now time.Time) {
+	if f.live == nil {
+		return
+	}
+	if err := f.live.end(ctx, errStageParked); err != nil {
+		return // the agent ends
+	}
+	f.note(now, isMoving)
+}
+
+// drop lets a copy go. A node that cannot be told gives it up when nobody asks for it any more.
+func (f *follower) drop(ctx context.Context, node string) {
+	if f.live != nil && f.live.target() == node {
+		_ = f.live.end(ctx, errStageUnwanted) // otherwise the agent ends
+		f.live = nil
+	}
+	if _, err := f.owner.world.keep(ctx, f.container, node, 0); err != nil {
+		f.owner.log("copy not given up", "container", f.container, "node", node, "error", err)
+	}
+	f.policy.Forget(node)
+}
+
+// finish lets all copies go, and the policy.
+func (f *follower) finish(ctx context.Context, why string) {
+	if f.goneTo() == "" {
+		var all sync.WaitGroup
+		for _, c := range f.snapshotCopies() {
+			if f.live != nil && f.live.target() == c.Node {
+				continue
+			}
+			all.Go(func() { _, _ = f.owner.world.keep(ctx, f.container, c.Node, 0) })
+		}
+		all.Wait()
+		if f.live != nil {
+			f.drop(ctx, f.live.target())
+		}
+	}
+	f.ended = true
+	f.cancel()
+	err := f.owner.forget(f, f.container)
+	f.owner.log("copies are made ahead no more", "container", f.container, "why", why, "error", err)
+}
+
+// off ends the policy because a user wants that.
+func (f *follower) off(ctx context.Context) {
+	f.work.Lock()
+	defer f.work.Unlock()
+	if !f.ended {
+		f.finish(ctx, errAheadOff.Error())
+	}
+}
+
+// without leaves a node out of a path; false: it is not on it.
+func (f *follower) without(ctx context.Context, node string) bool {
+	f.work.Lock()
+	defer f.work.Unlock()
+	rest := slices.DeleteFunc(slices.Clone(f.policy.Path), func(s ahead.Stop) bool { return s.Node == node })
+	if f.ended || len(rest) == len(f.policy.Path) {
+		return false
+	}
+	f.policy.Path = rest
+	f.drop(ctx, node)
+	if len(rest) == 0 {
+		f.finish(ctx, errAheadOff.Error())
+		return true
+	}
+	f.publish(ahead.Decision{})
+	if err := f.save(time.Now(), true); err != nil {
+		f.owner.log("policy of copies not saved", "container", f.container, "error", err)
+	}
+	return true
+}
+
+// replace gives it another policy, with the copies that there are. False: it has come to its end.
+func (f *follower) replace(p ahead.Policy) (done bool, err error) {
+	f.work.Lock()
+	defer f.work.Unlock()
+	if f.ended || f.ctx.Err() != nil {
+		return f.owner.ctx.Err() != nil, f.owner.ctx.Err()
+	}
+	for _, c := range f.policy.Copies {
+		if p.At(c.Node) == nil {
+			p.Copies = append(p.Copies, c)
+		}
+	}
+	f.policy, f.renewed = p.Clone(), time.Time{}
+	f.publish(ahead.Decision{})
+	return true, f.save(time.Now(), true)
+}
+
+// leave notes durably that the container has gone to a node, and what of it was kept here.
+func (f *follower) leave(node string, kept ahead.Copy) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left, f.kept = node, kept
+	return f.owner.save(f.container, aheadFile{Policy: f.told.With(kept), Left: node})
+}
+
+func (f *follower) goneTo() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.left
+}
+
+func (f *follower) setLeft(node string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = node
+}
+
+// leaving is the policy with what the container has left here.
+func (f *follower) leaving() ahead.Policy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.policy.With(f.kept)
+}
+
+// handOver gives the policy to the node where the container is now. What that refuses it will refuse again.
+func (f *follower) handOver(ctx context.Context, node string, now time.Time) string {
+	p := f.leaving()
+	p.Arrive(node)
+	if len(p.Path) == 0 && p.Nearest == 0 {
+		return f.farewell(ctx)
+	}
+	err := f.owner.world.follow(ctx, node, p)
+	switch {
+	case err == nil:
+		return "it has gone to " + node + " with the container"
+	case now.After(p.Until):
+		return "its time is over"
+	}
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unimplemented, codes.ResourceExhausted:
+		return "refused by " + node + ": " + plain(err)
+	}
+	return ""
+}
+
+// farewell lets the copies go of a container that is where its path ends.
+func (f *follower) farewell(ctx context.Context) string {
+	for _, c := range f.snapshotCopies() {
+		f.drop(ctx, c.Node)
+	}
+	return "the container is where its path ends"
+}
+
+// save writes down how far it is.
+func (f *follower) save(now time.Time, atOnce bool) error {
+	if !atOnce && now.Sub(f.savedAt) < aheadSave {
+		return nil
+	}
+	file := aheadFile{Policy: f.policy, Left: f.goneTo()}
+	data, err := json.Marshal(file)
+	if err != nil || bytes.Equal(data, f.saved) {
+		return err
+	}
+	f.saved, f.savedAt = data, now
+	return f.owner.save(f.container, file)
+}

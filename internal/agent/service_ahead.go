@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/ahead"
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// StageAhead has copies made ahead of where a container will go, or may go, and tells what is expected of them.
+func (s *localService) StageAhead(ctx context.Context, request *api.StageAheadRequest) (*api.StagesReply, error) {
+	if request.Off {
+		return &api.StagesReply{}, wireError(s.agent.unstageAhead(ctx, request.Container))
+	}
+	list, err := s.agent.stageAhead(ctx, request)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	documents, err := marshalEach(list)
+	return &api.StagesReply{StagesJson: documents}, wireError(err)
+}
+
+// stageAhead gives a container a policy.
+func (a *Agent) stageAhead(ctx context.Context, request *api.StageAheadRequest) ([]migration.Stage, error) {
+	container, err := a.idle(ctx, request.Container)
+	if err != nil {
+		return nil, err
+	}
+	if container.State != engine.Running {
+		return nil, fmt.Errorf("%w: %s is %s; only a running container can be staged", engine.ErrNotRunning, container.Definition.Name, container.State)
+	}
+	now := time.Now()
+	p, err := a.policyOf(request, container.Definition.ID, now)
+	if err != nil {
+		return nil, err
+	}
+	if g := a.stages.of(p.Container); g != nil && a.ahead.of(p.Container) == nil {
+		return nil, fmt.Errorf("%w: %s is staged at %s already: \"godwit stage rm %s %s\" first", engine.ErrBusy, container.Definition.Name, g.node.Name,
+			container.Definition.Name, g.node.Name)
+	}
+	if err := a.checkBudget(ctx, p, container.Definition.Name); err != nil {
+		return nil, err
+	}
+	world := newSurroundings(a)
+	situation, _, err := world.situation(ctx, p, nil) // takes a second, in which it is measured
+	if err != nil {
+		return nil, err
+	}
+	if err := a.ahead.set(p); err != nil {
+		return nil, err
+	}
+	return a.describeAhead(p, p.Decide(situation), nil), nil
+}
+
+// policyOf is what a user wants; what makes no sense is refused.
+func (a *Agent) policyOf(request *api.StageAheadRequest, container string, now time.Time) (ahead.Policy, error) {
+	p := ahead.Policy{
+		Container: container, Nearest: int(request.Nearest), BudgetBytes: request.BudgetBytes, BandwidthLimit: request.BandwidthLimitBitsPerSecond,
+	}
+	for _, stop := range request.Path {
+		if _, err := a.peers.find(stop.Node); err != nil {
+			return p, err
+		}
+		p.Path = append(p.Path, ahead.Stop{Node: stop.Node, Deadline: time.Unix(0, stop.DeadlineUnixNanoseconds)})
+	}
+	if err := p.Sort(now); err != nil {
+		return p, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	if len(p.Path) > 0 { // it may come back later
+		if err := migration.CheckRoute(a.self.Name, p.Path[0].Node); err != nil {
+			return p, fmt.Errorf("%w: %w", errRefused, err)
+		}
+	}
+	if request.KeepSeconds == 0 && p.Nearest > 0 { // until a user ends it
+		request.KeepSeconds = migration.MaxKeep.Seconds()
+	}
+	keep := migration.StageSettings{Keep: seconds(request.KeepSeconds), BandwidthLimit: request.BandwidthLimitBitsPerSecond}
+	keep, err := keep.Complete()
+	if err != nil {
+		return p, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	p.Until = now.Add(keep.Keep)
+	if len(p.Path) > 0 {
+		p.Until = p.Path[len(p.Path)-1].Deadline.Add(keep.Keep)
+	}
+	if err := p.Check(now); err != nil {
+		return p, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	return p, nil
+}
+
+// checkBudget refuses a budget in which there is no room for a single copy.
+func (a *Agent) checkBudget(ctx context.Context, p ahead.Policy, name string) error {
+	if p.BudgetBytes == 0 {
+		return nil
+	}
+	memory, err := a.memoryOf(ctx, p.Container)
+	if err != nil {
+		return err
+	}
+	if memory > p.BudgetBytes {
+		return fmt.Errorf("%w: a budget of %d MiB is too small: one copy of %s takes %d MiB", errRefused, p.BudgetBytes>>20, name, memory>>20+1)
+	}
+	return nil
+}
+
+// unstageAhead ends the policy of a container, and lets its copies go.
+func (a *Agent) unstageAhead(ctx context.Context, reference string) error {
+	container, err := a.inspect(ctx, reference)
+	if err != nil {
+		return err
+	}
+	f := a.ahead.of(container.Definition.ID)
+	if f == nil {
+		return fmt.Errorf("%w: no copies of %s are made ahead of its way; \"godwit stage ls\" lists what is staged", engine.ErrNotFound, container.Definition.Name)
+	}
+	f.off(ctx)
+	return nil
+}
+
+// aheadStages describes the policies of this node. Copies that are live are in live, by container and node.
+func (a *Agent) aheadStages(live map[layersAt]migration.Stage) (list []migration.Stage) {
+	for _, f := range a.ahead.list() {
+		p, d := f.outlook()
+		list = append(list, a.describeAhead(p, d, live)...)
+	}
+	return list
+}
+
+// describeAhead describes what a policy wants, and what there is of it.
+func (a *Agent) describeAhead(p ahead.Policy, d ahead.Decision, live map[layersAt]migration.Stage) (list []migration.Stage) {
+	name := p.Container
+	if container, err := a.engines.Inspect(a.ctx, p.Container); err == nil {
+		name = container.Definition.Name
+	}
+	described := map[string]bool{}
+	add := func(node string, of *migration.Ahead) {
+		if described[node] {
+			return
+		}
+		described[node] = true
+		one, is := live[layersAt{p.Container, node}]
+		if !is {
+			one = a.describeCopy(p, node, name)
+		}
+		if c := p.At(node); c != nil {
+			one.SentBytes = max(one.SentBytes, c.SentBytes)
+			of.Failures = c.Failures
+			if one.Error == "" {
+				one.Error = c.Error
+			}
+		}
+		one.Ahead, one.Until = of, p.Until
+		list = append(list, one)
+	}
+	for _, t := range d.Targets {
+		add(t.Node, describeTarget(p, t))
+	}
+	for _, stop := range p.Path { // if nothing was decided yet
+		add(stop.Node, &migration.Ahead{Why: migration.AheadPath, Deadline: stop.Deadline})
+	}
+	for _, c := range p.Copies {
+		add(c.Node, &migration.Ahead{Why: migration.AheadSpare})
+	}
+	return list
+}
+
+func describeTarget(p ahead.Policy, t ahead.Target) *migration.Ahead {
+	told := &migration.Ahead{
+		Why: migration.AheadPath, Deadline: t.Deadline, Begin: t.Begin, From: t.From, Outlook: string(t.Outlook), LateSeconds: t.Late.Seconds(),
+		NeedSeconds: t.Need.Seconds, NeedWorstSeconds: t.Need.High, NeedBytes: t.Need.Bytes,
+	}
+	if p.Nearest > 0 {
+		told.Why = migration.AheadNearest
+	}
+	return told
+}
+
+// describeCopy describes one that is not live.
+func (a *Agent) describeCopy(p ahead.Policy, node, name string) migration.Stage {
+	told := migration.Stage{
+		Kind: migration.BaseCopy, Container: name, ContainerID: p.Container, Source: a.self.Name, Target: node, State: migration.StageWaiting,
+	}
+	if c := p.At(node); c != nil && c.Bytes > 0 {
+		told.State, told.Fresh, told.MemoryBytes, told.RoundSeconds = migration.StageParked, c.Fresh, c.Bytes, c.Seconds
+	}
+	return told
+}
+
+// Follow takes over where copies of a container shall be that has come here, from the node from which it has come.
+func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*api.FollowReply, error) {
+	from, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := decodePolicy(request, time.Now())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if !s.agent.moves.broughtBy(from, p.Container) {
+		return nil, status.Errorf(codes.PermissionDenied, "node %s has not brought container %.12s here", from, p.Container)
+	}
+	if !s.agent.has(p.Container) {
+		return nil, status.Errorf(codes.NotFound, "container %.12s is not here", p.Container)
+	}
+	return &api.FollowReply{}, wireError(s.agent.ahead.set(p))
+}
+
+const maxPolicyBytes = 1 << 20
+
+// decodePolicy reads what another node sends, with its times by this node's clock.
+func decodePolicy(request *api.FollowRequest, now time.Time) (p ahead.Policy, err error) {
+	if len(request.PolicyJson) > maxPolicyBytes {
+		return p, fmt.Errorf("a policy of %d bytes", len(request.PolicyJson))
+	}
+	if err := json.Unmarshal(request.PolicyJson, &p); err != nil {
+		return p, fmt.Errorf("policy: %w", err)
+	}
+	if err := migration.CheckContainerID(p.Container); err != nil {
+		return p, err
+	}
+	p.Shift(now.Sub(time.Unix(0, request.NowUnixNanoseconds)))
+	return p, p.Check(now)
+}
