@@ -91,7 +91,7 @@ demo: setup ## two nodes, a link, a Redis that moves while a client counts; leav
 	build/godwit demo --json build/demo.json
 
 .PHONY: bench
-bench: bench-rounds bench-switchover bench-postcopy bench-files bench-predict ## all benchmarks but bench-studies
+bench: bench-rounds bench-switchover bench-postcopy bench-files bench-predict bench-journey ## all benchmarks but bench-studies
 
 .PHONY: bench-rounds
 bench-rounds: setup ## what the parts of a pre-copy cost; leaves build/bench-rounds.json
@@ -120,6 +120,14 @@ bench-files: setup ## how files, volumes and images move, beside rsync and Podma
 .PHONY: bench-predict
 bench-predict: setup ## predictions beside what migrations take, and mode auto beside the best mode; leaves build/bench-predict.json
 	build/godwit bench predict --json build/bench-predict.json
+
+.PHONY: bench-journey
+bench-journey: setup ## a user who moves over four nodes: path known, unknown, nothing staged; leaves build/bench-journey.json
+	build/godwit bench journey --json build/bench-journey.json
+
+.PHONY: bench-journey-quick
+bench-journey-quick: setup ## the same with one journey of each kind; leaves build/bench-journey-quick.json
+	build/godwit bench journey --quick --json build/bench-journey-quick.json
 
 .PHONY: bench-files-quick
 bench-files-quick: setup ## the same with much less of everything; leaves build/bench-files-quick.json

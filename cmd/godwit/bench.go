@@ -26,7 +26,7 @@ func newBenchCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchRoundsCommand(), newBenchSwitchoverCommand(), newBenchPostCopyCommand(), newBenchFilesCommand(),
-		newBenchPredictCommand(), newBenchStudiesCommand(), newBenchTimeCommand())
+		newBenchPredictCommand(), newBenchJourneyCommand(), newBenchStudiesCommand(), newBenchTimeCommand())
 	return cmd
 }
 
@@ -187,6 +187,31 @@ func newBenchPredictCommand() *cobra.Command {
 			Long:  benchPredictLong,
 			Example: `  godwit bench predict --json predict.json
   godwit bench predict --quick --workload tiny`,
+		},
+	}.make()
+}
+
+const benchJourneyLong = `Measure what it gains to know where a user will go. A user moves along four nodes in a row, the farther apart the longer their round trip,
+stays at each for a while, and the container follows by mode pre-copy:
+
+  godwit, nothing staged  all of the memory is sent at each move
+  godwit, path known      godwit stage --path, with the times of the moves
+  godwit, nearest 1, 2    godwit stage --nearest 1 or 2: at the second node, the one that was left is as near as the next one
+
+What is told of moves is the median of a journey's, and the worst handoff; bytes are of the whole journey. Each page is verified in the end:
+if anything is lost the benchmark fails.
+
+The whole takes about 25 minutes; --quick takes five.`
+
+func newBenchJourneyCommand() *cobra.Command {
+	return benchInTurns{
+		suite: bench.Journey, workloads: bench.JourneyNames(), ways: bench.JourneyWays(), quick: "one journey of each kind, with one workload",
+		command: cobra.Command{
+			Use:   "journey",
+			Short: "What it gains to know where a user will go",
+			Long:  benchJourneyLong,
+			Example: `  godwit bench journey --json journey.json
+  godwit bench journey --quick --way "godwit, path"`,
 		},
 	}.make()
 }

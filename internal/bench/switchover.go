@@ -32,6 +32,7 @@ type Config struct {
 	Progress   func(string)
 
 	users bool // there is a third node, which has their machines
+	nodes int  // of the lab, without that; two if 0
 }
 
 // suite is one run of the benchmark.
@@ -122,7 +123,7 @@ func (s *suite) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	count := len(nodes)
+	count := max(s.config.nodes, len(nodes))
 	if s.config.users {
 		count++
 	}

@@ -19,6 +19,8 @@ func (r Result) WriteText(w io.Writer) {
 		r.writeMetrics(w)
 	case suitePostCopy:
 		r.writeFollowing(w)
+	case suiteJourney:
+		r.writeJourney(w)
 	case suiteFiles:
 		r.writeCopying(w)
 	case suiteStudies:

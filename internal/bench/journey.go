@@ -1,0 +1,295 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const suiteJourney = "journey"
+
+// The ways of the suite journey: what is known of where the user goes.
+const (
+	wayNothing  = "godwit, nothing staged"
+	wayPath     = "godwit, path known"
+	wayNearest1 = "godwit, nearest 1"
+	wayNearest2 = "godwit, nearest 2"
+)
+
+// JourneyWays lists the ways of the suite journey.
+func JourneyWays() []string { return []string{wayNothing, wayPath, wayNearest1, wayNearest2} }
+
+// Metrics of the suite journey. Those of moves are the medians of a journey's; bytes are of all of it.
+const (
+	metricWorst  = "worst_handoff_seconds"
+	metricStaged = "staged_bytes"         // ahead of moves
+	metricVain   = "staged_in_vain_bytes" // of these, to nodes to which the user did not go
+	metricMoved  = "moved_bytes"          // by the migrations
+	metricAll    = "all_bytes"            // both
+)
+
+// journeyNodes stand in a row, along which the user moves: the round trip is in proportion to the distance.
+var journeyNodes = [...]string{"a", "b", "c", "d"}
+
+// journey is a user who moves along all nodes and stays at each for a while, with a container that follows.
+type journey struct {
+	containerWorkload
+	link  string // between two that are next to each other
+	stay  time.Duration
+	ways  []string
+	runs  int
+	quick int
+}
+
+func journeys() []journey {
+	return []journey{
+		{ofPages("64MiB, 1 MB/s to 4 MB", pages.Config{Size: 64 * mebi, Rate: 1e6, Hot: 4e6}), "100mbit/10ms", 20 * time.Second, JourneyWays(), 3, 1},
+		{ofPages("32MiB, 0.2 MB/s to 2 MB", pages.Config{Size: 32 * mebi, Rate: 2e5, Hot: 2e6}), "20mbit/20ms", 40 * time.Second, JourneyWays(), 1, 0},
+	}
+}
+
+// JourneyNames lists the workloads of the suite journey.
+func JourneyNames() []string { return namesOf(journeys(), func(j journey) string { return j.name }) }
+
+// Journey measures what it gains to know where a user will go, or to stage all around.
+func Journey(ctx context.Context, config Config) (Result, error) {
+	selected, err := selectTurns(config, journeys(), JourneyWays(), func(j *journey) turns {
+		return turns{title: j.name, ways: &j.ways, runs: &j.runs, quick: j.quick}
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	config.nodes = len(journeyNodes)
+	measure := func(ctx context.Context, s *suite) error {
+		for _, j := range selected {
+			if err := s.measureJourney(ctx, j); err != nil {
+				return fmt.Errorf("%s: %w", j.name, err)
+			}
+		}
+		return nil
+	}
+	return runInTurns(ctx, config, suiteJourney, measure, judgeJourney)
+}
+
+func (s *suite) measureJourney(ctx context.Context, j journey) error {
+	archive, err := s.buildImage(ctx, j.containerWorkload)
+	if err != nil {
+		return err
+	}
+	if err := s.layOut(j.link); err != nil {
+		return err
+	}
+	for _, node := range journeyNodes {
+		if _, err := s.bed.exec(ctx, node, program, "image", "load", archive); err != nil {
+			return err
+		}
+		if _, err := s.bed.exec(ctx, node, program, "nodes", "--measure"); err != nil { // what was known of other links is of no use
+			return err
+		}
+	}
+	return s.takeTurns(ctx, turns{title: j.name, ways: &j.ways, runs: &j.runs}, j.link, func(way string) ([]measurement, error) {
+		return s.travel(ctx, j, way)
+	})
+}
+
+// layOut gives each pair of nodes a link that is as long as they are apart.
+func (s *suite) layOut(name string) error {
+	shape, err := parseLink(name)
+	if err != nil {
+		return err
+	}
+	for i, a := range journeyNodes {
+		for k, b := range journeyNodes[i+1:] {
+			link := lab.Link{BandwidthBitsPerSecond: shape.BandwidthBitsPerSecond, RTT: time.Duration(k+1) * shape.RTT}
+			if err := s.bed.lab.SetLink(a, b, link); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// traveller is one journey.
+type traveller struct {
+	*godwitWay
+	way     string
+	stay    time.Duration
+	staged  map[string]float64 // bytes, by the node of the copy, since the user was there
+	vain    float64            // to nodes whose copy has gone
+	used    float64
+	reports []migration.Report
+}
+
+// travel makes one journey. All of the memory is verified in the end.
+func (s *suite) travel(ctx context.Context, j journey, way string) (measured []measurement, err error) {
+	g := newGodwitWay(s.bed, migration.PreCopy, j.containerWorkload, "")
+	t := &traveller{godwitWay: g, way: way, stay: j.stay, staged: map[string]float64{}}
+	if err := g.run(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.removeContainer(context.WithoutCancel(ctx))) }()
+	container, err := g.inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.bed.awaitMemory(ctx, g.at, container.PID, j.memory.Size); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if flags := t.flags(); len(flags) > 0 {
+		if _, err := s.bed.exec(ctx, g.at, append([]string{program, "stage", g.container()}, flags...)...); err != nil {
+			return nil, err
+		}
+	}
+	for i, node := range journeyNodes[1:] {
+		if err := t.sojourn(ctx, began.Add(time.Duration(i+1)*j.stay)); err != nil {
+			return nil, err
+		}
+		if err := t.moveTo(ctx, node); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.count(ctx); err != nil {
+		return nil, err
+	}
+	return t.measured(), nil
+}
+
+// flags are those of stage.
+func (t *traveller) flags() []string {
+	switch t.way {
+	case wayPath:
+		var stops []string
+		for i, node := range journeyNodes[1:] {
+			stops = append(stops, fmt.Sprintf("%s@%s", node, time.Duration(i+1)*t.stay))
+		}
+		return []string{"--path", strings.Join(stops, ",")}
+	case wayNearest1:
+		return []string{"--nearest", "1", "--budget", "1GiB"}
+	case wayNearest2:
+		return []string{"--nearest", "2", "--budget", "1GiB"}
+	}
+	return nil
+}
+
+// countEvery is how often is looked what was staged.
+const countEvery = time.Second
+
+// sojourn is the time that the user stays. If nothing is staged it does not matter how long that is.
+func (t *traveller) sojourn(ctx context.Context, until time.Time) error {
+	for t.way != wayNothing && time.Now().Before(until) {
+		if err := t.count(ctx); err != nil {
+			return err
+		}
+		if err := pause(ctx, min(countEvery, time.Until(until))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count reads what was sent for copies. What was sent for one that is not there any more was sent in vain.
+func (t *traveller) count(ctx context.Context) error {
+	if t.way == wayNothing {
+		return nil
+	}
+	var list []migration.Stage
+	if err := t.ask(ctx, &list, "stage", "ls", "--json"); err != nil {
+		return err
+	}
+	now := map[string]float64{}
+	for _, one := range list {
+		if one.Container == t.container() && one.Ahead != nil {
+			now[one.Target] = float64(one.SentBytes)
+		}
+	}
+	if len(now) == 0 && len(t.staged) > 0 && t.at != journeyNodes[len(journeyNodes)-1] {
+		return nil // the policy is on its way
+	}
+	for node, bytes := range t.staged {
+		if now[node] < bytes {
+			t.vain += bytes
+		}
+	}
+	t.staged = now
+	return nil
+}
+
+// moveTo has the container follow the user.
+func (t *traveller) moveTo(ctx context.Context, node string) error {
+	if err := t.count(ctx); err != nil {
+		return err
+	}
+	var report migration.Report
+	if err := t.ask(ctx, &report, "migrate", t.container(), node, "--mode", string(t.mode), "--wait", "--json"); err != nil {
+		return err
+	}
+	t.used += t.staged[node]
+	delete(t.staged, node)
+	t.at = report.Target
+	t.reports = append(t.reports, report)
+	return nil
+}
+
+func (t *traveller) measured() []measurement {
+	vain := t.vain
+	for _, bytes := range t.staged {
+		vain += bytes
+	}
+	var downtimes, handoffs, totals []float64
+	moved := 0.0
+	for _, r := range t.reports {
+		downtimes, handoffs, totals = append(downtimes, r.DowntimeSeconds), append(handoffs, r.HandoffSeconds), append(totals, r.TotalSeconds)
+		b := r.Bytes
+		moved += float64(b.MemoryPrecopy + b.MemoryFinal + b.FilesPrecopy + b.FilesFinal + b.Metadata)
+	}
+	handoff := summarise(handoffs)
+	return []measurement{
+		{metricDowntime, summarise(downtimes).median}, {metricHandoff, handoff.median}, {metricWorst, handoff.high},
+		{metricTotal, summarise(totals).median}, {metricMoved, moved}, {metricStaged, t.used + vain}, {metricVain, vain},
+		{metricAll, moved + t.used + vain},
+	}
+}
+
+// What is asked of copies that are made ahead.
+const (
+	journeyHandoff = 0.25 // of the handoff with nothing staged
+	journeyBytes   = 1.5  // of the bytes with nothing staged, where the path is known
+)
+
+func judgeJourney(rows []Row) []Asked {
+	m := medians(rows)
+	var asked []Asked
+	for _, j := range journeys() {
+		nothing := m.of(j.name, j.link, wayNothing, metricHandoff)
+		for _, way := range []string{wayPath, wayNearest2} {
+			what := fmt.Sprintf("%s, %s: handoff at most %.2f x that with nothing staged", way, j.name, journeyHandoff)
+			asked = append(asked, atMost(what, m.of(j.name, j.link, way, metricHandoff), journeyHandoff*nothing))
+		}
+		bytes := atMost(fmt.Sprintf("%s, %s: sent in all at most %.1f x that with nothing staged", wayPath, j.name, journeyBytes),
+			m.of(j.name, j.link, wayPath, metricAll), journeyBytes*m.of(j.name, j.link, wayNothing, metricAll))
+		bytes.Unit = "bytes"
+		asked = append(asked, bytes)
+	}
+	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
+}
+
+// writeJourney has a table for each workload.
+func (r Result) writeJourney(w io.Writer) {
+	r.writeWays(w, wayTable{
+		columns: []column{
+			{"downtime", metricDowntime}, {"handoff", metricHandoff}, {"worst", metricWorst}, {"total", metricTotal}, {"sent by moves", metricMoved},
+			{"staged", metricStaged}, {"in vain", metricVain}, {"in all", metricAll},
+		},
+		ways: JourneyWays(),
+	})
+}
