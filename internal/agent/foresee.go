@@ -51,6 +51,8 @@ const (
 	watchShare    = 10
 	shortestWatch = 100 * time.Millisecond
 	longestWatch  = time.Second
+	// startWork is what it takes to start a container, beside what it is then looked at.
+	startWork = 0.1
 	// What nobody has measured can be anything between these.
 	slowLink, fastLink = 4e6, 2e9 // bits per second
 )
@@ -95,6 +97,11 @@ func (a *Agent) input(ctx context.Context, definition engine.Definition, node id
 	in.Container = seen.Container
 	in.Source.CompressBytesPerSec = seen.CompressBytesPerSecond
 	a.experience.of(node.Name, definition.ID, &in)
+	if in.Container.StartSeconds == 0 && definition.Health == nil {
+		if ports, err := a.engines.Of(definition.ID).Ports(ctx, definition.ID); err == nil && len(ports) == 0 {
+			in.Container.StartSeconds = engine.SettledAfter.Seconds() + startWork
+		}
+	}
 	in.Container.FileTreeBytes, in.Container.FileTreeEntries, err = a.filesOf(ctx, definition)
 	if g := a.stages.of(definition.ID); g != nil && g.node.Name == node.Name {
 		if told := g.describe(); told.State == migration.StageReady {

@@ -58,6 +58,9 @@ func ComparePorts(a, b Port) int {
 	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Number, b.Number))
 }
 
+// SettledAfter is how long a container has to run that was started anew and has neither a health check nor ports.
+const SettledAfter = 3 * time.Second
+
 // Health is how it is found out whether a container does what it is for. Times are in seconds; 0 is the default.
 type Health struct {
 	Command  []string `json:"command"` // exit code 0: healthy

@@ -102,7 +102,7 @@ func (m *model) restart(out *outcome) {
 	}
 	out.frozen = left
 	out.bytes += left + float64(c.MissingLayerBytes)
-	out.downtime = out.parts.Freeze + stop + left/m.bandwidth + start
+	out.downtime = out.parts.Freeze + (stop+start)*m.lean.pace() + left/m.bandwidth
 	out.handoff = out.parts.Begin + m.layers() + out.filesSeconds + out.parts.Ahead + out.downtime
 	out.converges = true
 }

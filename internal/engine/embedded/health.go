@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// settledAfter is how long a container has to run that has neither a health check nor ports.
-	settledAfter = 3 * time.Second
 	// Checks of a container that is starting follow each other sooner than those of one that runs: clients wait.
 	firstCheckPause = 100 * time.Millisecond
 	lastCheckPause  = 2 * time.Second
@@ -121,10 +119,10 @@ func (t *trial) look(ctx context.Context, ran time.Duration) (how, why string) {
 			return "", "it does not wait on " + engine.DescribePorts(missing)
 		}
 		return "it waits on " + engine.DescribePorts(t.ports), ""
-	case ran >= settledAfter:
+	case ran >= engine.SettledAfter:
 		return "it runs", ""
 	}
-	return "", fmt.Sprintf("it has run for less than %s", settledAfter)
+	return "", fmt.Sprintf("it has run for less than %s", engine.SettledAfter)
 }
 
 func (t *trial) missingPorts() []engine.Port {
