@@ -88,6 +88,7 @@ func Predict(ctx context.Context, config Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	config.users = slices.ContainsFunc(selected, func(f foretold) bool { return f.app != nil })
 	measure := func(ctx context.Context, s *suite) error {
 		for _, f := range selected {
 			if err := s.measureForetold(ctx, f); err != nil {
