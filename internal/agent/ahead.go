@@ -237,13 +237,16 @@ func (f *follower) leaveOut(ctx context.Context, container, node string) error {
 	return errStageNone{container, node}
 }
 
-// left tells that a container has gone to another node. What is to be copied where goes there, too.
-func (s *aheads) left(container, node string, kept ahead.Copy) error {
+// left tells that a container has gone to another node. What is to be copied where goes there, too. That it could not be written down
+// does not hold up the migration: then it goes if this agent lives.
+func (s *aheads) left(container, node string, kept ahead.Copy) {
 	f := s.of(container)
 	if f == nil {
-		return nil
+		return
 	}
-	return f.leave(node, kept)
+	if err := f.leave(node, kept); err != nil {
+		s.log("policy of copies not saved", "container", container, "error", err)
+	}
 }
 
 // footprintTime is for how long a container that leaves is worth keeping here; 0: it has no policy by which it may come back.

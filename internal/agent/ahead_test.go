@@ -246,9 +246,7 @@ func TestAheadGoesAlong(t *testing.T) {
 		t.Error("that a migration took it counts as a failure")
 	}
 	kept := ahead.Copy{Node: "a", Bytes: 1000, Fresh: time.Now()}
-	if err := f.owner.left(testContainer, "b", kept); err != nil {
-		t.Fatal(err)
-	}
+	f.owner.left(testContainer, "b", kept)
 	again := &aheads{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
@@ -282,9 +280,7 @@ func TestAheadGoesAlong(t *testing.T) {
 func TestAheadAtItsEnd(t *testing.T) {
 	w, f := newTestAheads(t, onPath("b", 1.0))
 	f.policy.Make("c").Fresh = time.Now()
-	if err := f.owner.left(testContainer, "b", ahead.Copy{}); err != nil {
-		t.Fatal(err)
-	}
+	f.owner.left(testContainer, "b", ahead.Copy{})
 	w.where = isMissing
 	if why := w.at(f, 2); !strings.Contains(why, "where its path ends") || strings.Join(w.gone, " ") != "c" {
 		t.Errorf("%q, given up %v", why, w.gone)

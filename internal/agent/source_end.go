@@ -30,7 +30,8 @@ func (s *source) destroy(ctx context.Context) error {
 		return err
 	}
 	s.forgetShared(ctx)
-	return s.agent.ahead.left(s.definition.ID, s.target.Name, s.agent.footprints.copyOf(s.definition.ID, s.agent.self.Name))
+	s.agent.ahead.left(s.definition.ID, s.target.Name, s.agent.footprints.copyOf(s.definition.ID, s.agent.self.Name))
+	return nil
 }
 
 // awaitCopy waits until the copy here is not needed any more.
