@@ -12,14 +12,21 @@ func GatePath(dir, executable string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make directory for the gate: %w", err)
 	}
-	link := filepath.Join(dir, "criu")
-	target, err := os.Readlink(link)
-	if err != nil || target != executable {
-		fresh := fmt.Sprintf("%s.%d", link, os.Getpid())
-		_ = os.Remove(fresh) // of a process with our number that was killed here; if it is still there, Symlink fails
-		if err := errors.Join(os.Symlink(executable, fresh), os.Rename(fresh, link)); err != nil {
-			return "", fmt.Errorf("make the link to the gate: %w", err)
-		}
+	if err := Link(executable, filepath.Join(dir, "criu")); err != nil {
+		return "", err
 	}
 	return dir + string(filepath.ListSeparator) + os.Getenv("PATH"), nil
+}
+
+// Link gives a program another name, by which it is called.
+func Link(executable, link string) error {
+	if target, err := os.Readlink(link); err == nil && target == executable {
+		return nil
+	}
+	fresh := fmt.Sprintf("%s.%d", link, os.Getpid())
+	_ = os.Remove(fresh) // of a process with our number that was killed here; if it is still there, Symlink fails
+	if err := errors.Join(os.Symlink(executable, fresh), os.Rename(fresh, link)); err != nil {
+		return fmt.Errorf("make the link %s: %w", link, err)
+	}
+	return nil
 }

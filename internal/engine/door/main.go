@@ -1,0 +1,89 @@
+package door
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/godwit/godwit/internal/engine/moving"
+)
+
+// Program is the name under which this program is an OCI runtime.
+const Program = "godwit-runc"
+
+// Main is the main function of godwit-runc. args are those of runc, without the program. It returns the exit code, if it
+// does not become runc.
+func Main(args []string) int {
+	runc, err := moving.FindRunc()
+	code := 0
+	if err == nil {
+		code, err = serve(parseCall(args), args, runc)
+	}
+	if err != nil {
+		logError(parseCall(args), err)
+		fmt.Fprintf(os.Stderr, "%s: %v\n", Program, err)
+		return 1
+	}
+	return code
+}
+
+func serve(c call, args []string, runc string) (int, error) {
+	place, err := At(RunDir, c.id())
+	if err != nil { // a command without a container
+		return become(runc, args, nil)
+	}
+	switch c.command {
+	case "create":
+		job, err := place.load()
+		if errors.Is(err, fs.ErrNotExist) {
+			return become(runc, args, nil)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("what arrives in the place of this container cannot be read: %w", err)
+		}
+		return place.restore(c, job)
+	case "start":
+		if job, err := place.load(); err == nil && exists(job.Record) {
+			return 0, nil // it runs since it was restored
+		}
+	case "delete":
+		if exists(place.dir) {
+			return place.deleted(runc, args)
+		}
+	}
+	return become(runc, args, nil)
+}
+
+// become turns this process into runc, with these variables in the place of those that it has.
+func become(runc string, args, env []string) (int, error) {
+	for _, variable := range env {
+		name, value, _ := strings.Cut(variable, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return 0, err
+		}
+	}
+	err := syscall.Exec(runc, append([]string{"runc"}, args...), os.Environ())
+	return 0, fmt.Errorf("run %s: %w", runc, err)
+}
+
+// deleted passes a delete on, and removes what is left here of a container whose arrival is over. As long as it is not, its
+// agent does that.
+func (p Place) deleted(runc string, args []string) (int, error) {
+	cmd := exec.Command(runc, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err := cmd.Run()
+	var ended *exec.ExitError
+	switch {
+	case errors.As(err, &ended):
+		return ended.ExitCode(), nil
+	case err != nil:
+		return 0, fmt.Errorf("run %s: %w", runc, err)
+	case p.Waits():
+		return 0, nil
+	}
+	return 0, p.Remove()
+}

@@ -1,0 +1,147 @@
+package door
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// RunDir is where agents have their run directory unless they are told otherwise. Engines tell a runtime nothing of agents.
+const RunDir = "/run/godwit"
+
+// directory of all places, in the run directory.
+const directory = "door"
+
+// idPattern is what ids of engines look like. It keeps them from being paths.
+var idPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
+
+// Place is where a container arrives, or has arrived. It is there until the engine deletes the container's processes.
+type Place struct{ dir string }
+
+// At is the place of a container by the id that its engine gives to its runtime.
+func At(runDir, id string) (Place, error) {
+	if !idPattern.MatchString(id) {
+		return Place{}, fmt.Errorf("id of a container %.80q: must have letters, digits, and _ . - only", id)
+	}
+	return Place{filepath.Join(runDir, directory, id)}, nil
+}
+
+// Dir is the place's directory.
+func (p Place) Dir() string { return p.dir }
+
+// Images is the directory, in memory, for the execution state.
+func (p Place) Images() string { return filepath.Join(p.dir, "images") }
+
+// CRIU is its working directory.
+func (p Place) CRIU() string { return filepath.Join(p.dir, "criu") }
+
+// Gate is the socket of the gate of package criu.
+func (p Place) Gate() string { return filepath.Join(p.dir, "gate.sock") }
+
+// PagerLog is what the pager writes.
+func (p Place) PagerLog() string { return filepath.Join(p.dir, "pager.log") }
+
+// Memory is the pager's report.
+func (p Place) Memory() string { return filepath.Join(p.dir, "memory.json") }
+
+// Late is the socket on which the pager takes late pages.
+func (p Place) Late() string { return filepath.Join(p.dir, "late.sock") }
+
+func (p Place) job() string     { return filepath.Join(p.dir, "job.json") }
+func (p Place) bundle() string  { return filepath.Join(p.dir, "bundle") }
+func (p Place) scratch() string { return filepath.Join(p.dir, "scratch") }
+func (p Place) network() string { return filepath.Join(p.dir, "network") }
+func (p Place) masked() string  { return filepath.Join(p.dir, "masked") } // made by the gate
+
+// Job is what godwit-runc does when it is asked to create the container.
+type Job struct {
+	Runc   string   `json:"runc"`        // path of the runtime that restores
+	Record string   `json:"record"`      // of the gate: it is there when the container was allowed to run
+	Env    []string `json:"environment"` // of the gate: criu.GateEnv, and PATH
+}
+
+// Open makes the place, with its directory in memory for the execution state. From now on the container can only be restored.
+func (p Place) Open(job Job) error {
+	if err := os.MkdirAll(p.CRIU(), 0o700); err != nil {
+		return fmt.Errorf("make the place of an arrival: %w", err)
+	}
+	if err := mounts.Memory(p.Images()); err != nil {
+		return err
+	}
+	data, err := json.Marshal(job)
+	if err != nil {
+		return err
+	}
+	return kernel.WriteFileAtomic(p.job(), data, 0o600)
+}
+
+// load reads the job. Error: fs.ErrNotExist if nothing arrives here.
+func (p Place) load() (Job, error) {
+	var job Job
+	data, err := os.ReadFile(p.job())
+	if err != nil {
+		return job, err
+	}
+	return job, json.Unmarshal(data, &job)
+}
+
+// Waits tells whether the container can only be restored.
+func (p Place) Waits() bool { return exists(p.job()) }
+
+// Cgroup is the name of the container's cgroup below the mount point of each hierarchy, when its runtime has begun to restore it.
+// Where systemd makes cgroups, it comes as slice:prefix:name (runc, docs/systemd.md).
+func (p Place) Cgroup() (string, error) {
+	spec, err := readBundle(p.bundle())
+	if err != nil {
+		return "", err
+	}
+	slice, rest, systemd := strings.Cut(spec.Linux.CgroupsPath, ":")
+	if !systemd {
+		return filepath.Join("/", spec.Linux.CgroupsPath), nil
+	}
+	return filepath.Join("/", slice, strings.Replace(rest, ":", "-", 1)+".scope"), nil
+}
+
+// Void makes sure that no gate that has not found its agent yet ever does.
+func (p Place) Void() error {
+	if err := os.Remove(p.Gate()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("end an arrival: %w", err)
+	}
+	return nil
+}
+
+// Settle makes an ordinary container of one that was resumed and that its engine knows to run: it may be created again.
+func (p Place) Settle() error {
+	err := mounts.Unmount(p.Images())
+	if err == nil {
+		err = os.Remove(p.job())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("tidy up after an arrival: %w", err)
+	}
+	return nil
+}
+
+// Remove removes the place, with all that is mounted in it. Nothing may run there.
+func (p Place) Remove() error {
+	for _, mounted := range []string{p.Images(), p.scratch(), p.network(), p.masked()} {
+		if err := mounts.Unmount(mounted); err != nil {
+			return err
+		}
+	}
+	return files.RemoveTree(p.dir)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,188 @@
+package door
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine/mounts"
+)
+
+// restore has runc restore the container in the place of creating it. It waits in the gate until the agent lets it go on.
+func (p Place) restore(c call, job Job) (int, error) {
+	if exists(job.Record) {
+		return 0, errors.New("this container has arrived and run before, and its agent has not taken note of that: start the agent first")
+	}
+	if err := p.makeBundle(c.flag("--bundle"), c.id()); err != nil {
+		return 0, err
+	}
+	args := append([]string{}, c.before...)
+	args = append(args, "restore", "--detach", "--bundle", p.bundle(), "--image-path", p.Images(), "--work-path", p.CRIU(),
+		"--tcp-established", "--file-locks", "--manage-cgroups-mode", "ignore")
+	for _, name := range []string{"--pid-file", "--console-socket"} {
+		if value := c.flag(name); value != "" {
+			args = append(args, name, value)
+		}
+	}
+	if c.has("--no-pivot") {
+		args = append(args, "--no-pivot")
+	}
+	return become(job.Runc, append(args, c.id()), job.Env)
+}
+
+// makeBundle makes the bundle with which runc restores from the engine's.
+func (p Place) makeBundle(engines, id string) error {
+	spec, err := readBundle(engines)
+	if err != nil {
+		return err
+	}
+	// runc makes mount points in the root file system, which come with the writable layer. So it gets an empty one; CRIU gets
+	// the real one at last.
+	if err := errors.Join(mounts.Unmount(p.scratch()), mounts.Scratch(p.scratch())); err != nil {
+		return err
+	}
+	spec.Root.Path = p.scratch()
+	for i, m := range spec.Mounts {
+		if source, err := filepath.EvalSymlinks(m.Source); err == nil && filepath.IsAbs(m.Source) {
+			spec.Mounts[i].Source = source // CRIU does not follow them
+		}
+	}
+	if spec.Annotations == nil {
+		spec.Annotations = map[string]string{}
+	}
+	spec.Annotations["org.criu.config"] = "" // no configuration file of the node changes what is asked of CRIU
+	if err := p.makeNetwork(spec, engines, id); err != nil {
+		return err
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.bundle(), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(p.bundle(), "config.json"), data, 0o600)
+}
+
+// readBundle reads the specification in a bundle.
+func readBundle(dir string) (*specs.Spec, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		return nil, fmt.Errorf("read bundle: %w", err)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, fmt.Errorf("decode bundle %s: %w", dir, err)
+	}
+	if spec.Root == nil || spec.Linux == nil {
+		return nil, fmt.Errorf("bundle %s has no root file system, or is not for Linux", dir)
+	}
+	return &spec, nil
+}
+
+// makeNetwork makes the network namespace that runc would make, and has the engine's hooks make what is in it, now: at the
+// restore it would be in the freeze. A process that does nothing stands for the container's first one.
+func (p Place) makeNetwork(spec *specs.Spec, bundle, id string) error {
+	own := -1
+	for i, n := range spec.Linux.Namespaces {
+		if n.Type == specs.NetworkNamespace && n.Path == "" {
+			own = i
+		}
+	}
+	if own < 0 {
+		return nil
+	}
+	holder, err := startHolder()
+	if err != nil {
+		return err
+	}
+	defer holder.end()
+	if err := pin(holder.namespace(), p.network()); err != nil {
+		return err
+	}
+	spec.Linux.Namespaces[own].Path = p.network()
+	return runHooks(spec, specs.State{
+		Version: spec.Version, ID: id, Status: specs.StateCreated, Pid: holder.cmd.Process.Pid, Bundle: bundle, Annotations: spec.Annotations,
+	})
+}
+
+// runHooks runs what an engine wants to be done when the namespaces are there, and takes it out of the specification.
+func runHooks(spec *specs.Spec, state specs.State) error {
+	if spec.Hooks == nil {
+		return nil
+	}
+	told, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	hooks := append(append([]specs.Hook{}, spec.Hooks.Prestart...), spec.Hooks.CreateRuntime...) //nolint:staticcheck // Docker uses it
+	for _, hook := range hooks {
+		var output bytes.Buffer
+		cmd := exec.Cmd{Path: hook.Path, Args: hook.Args, Env: hook.Env, Stdin: bytes.NewReader(told), Stdout: &output, Stderr: &output}
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("hook %s of the engine: %w: %s", hook.Path, err, bytes.TrimSpace(output.Bytes()))
+		}
+	}
+	spec.Hooks.Prestart, spec.Hooks.CreateRuntime = nil, nil //nolint:staticcheck // Docker uses it
+	return nil
+}
+
+// HolderCommand is the hidden command of this program that stands for a container's first process while the container's
+// network is made: see Hold.
+const HolderCommand = "network-holder"
+
+// Hold keeps the namespaces of this process for as long as its standard input is open.
+func Hold() int {
+	_, _ = io.Copy(io.Discard, os.Stdin) // its end is all that matters
+	return 0
+}
+
+// holder is a process with a network namespace of its own.
+type holder struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+func startHolder() (*holder, error) {
+	cmd := exec.Command("/proc/self/exe", HolderCommand)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a network namespace: %w", err)
+	}
+	return &holder{cmd, stdin}, nil
+}
+
+func (h *holder) namespace() string { return "/proc/" + strconv.Itoa(h.cmd.Process.Pid) + "/ns/net" }
+
+func (h *holder) end() {
+	_ = h.stdin.Close()
+	_ = h.cmd.Wait() // it has nothing to say
+}
+
+// pin keeps a namespace at a path.
+func pin(namespace, path string) error {
+	if err := mounts.Unmount(path); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Mount(namespace, path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("keep network namespace at %s: %w", path, err)
+	}
+	return nil
+}
