@@ -201,7 +201,7 @@ stays at each for a while, and the container follows by mode pre-copy:
 What is told of moves is the median of a journey's, and the worst handoff; bytes are of the whole journey. Each page is verified in the end:
 if anything is lost the benchmark fails.
 
---quick takes four minutes.`
+The whole takes about 25 minutes; --quick takes five.`
 
 func newBenchJourneyCommand() *cobra.Command {
 	return benchInTurns{

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/memory/pager"
@@ -75,6 +76,13 @@ func becomeHelper() {
 	// runc finds this binary as "criu" when a container arrives: see the package criu on its gate.
 	if filepath.Base(os.Args[0]) == "criu" {
 		os.Exit(criu.GateMain(os.Args))
+	}
+	// An engine calls it as its OCI runtime: see the package door.
+	if filepath.Base(os.Args[0]) == door.Program {
+		os.Exit(door.Main(os.Args[1:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == door.HolderCommand {
+		os.Exit(door.Hold())
 	}
 	if len(os.Args) > 1 && os.Args[1] == embedded.MonitorCommand {
 		os.Exit(embedded.Monitor(os.Args[2:]))

@@ -23,6 +23,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/docker"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/kernel"
@@ -154,7 +155,11 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
-	a.engines = engine.NewSet(a.embedded)
+	containers, err := docker.New(docker.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
+	if err != nil {
+		return err
+	}
+	a.engines = engine.NewSet(a.embedded, containers)
 	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version, a.config.callTimeout()); err != nil {
 		return err
 	}

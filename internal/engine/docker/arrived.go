@@ -1,0 +1,195 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+)
+
+// Arrived tells what became of an arrival, also after the agent crashed.
+func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
+	if !idPattern.MatchString(id) {
+		return "", fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+	}
+	e.endOwn(id)
+	defer e.lock(id)()
+	var was arrivalRecord
+	err := load(e.arrivalPath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err := e.find(ctx, id)
+		switch {
+		case err == nil:
+			return engine.Ran, nil
+		case errors.Is(err, engine.ErrNotFound):
+			return engine.NeverRan, nil
+		}
+		return "", err
+	}
+	if err != nil {
+		return "", err
+	}
+	outcome, err := e.outcome(ctx, id, was.DockerID)
+	if err == nil && outcome == engine.Ran {
+		err = e.settle(ctx, id)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find out about the arrival of container %.12s: %w", id, err)
+	}
+	return outcome, nil
+}
+
+// endOwn ends an arrival of this process that still waits.
+func (e *Engine) endOwn(id string) {
+	e.mu.Lock()
+	a := e.arrivals[id]
+	e.mu.Unlock()
+	if a != nil {
+		_ = a.Close() // the record decides
+	}
+}
+
+// outcome looks for the gate's record, and makes sure that none can come any more if there is none: a gate without an agent
+// makes none, and one that does not run yet finds no agent.
+func (e *Engine) outcome(ctx context.Context, id, dockerID string) (engine.Outcome, error) {
+	if dockerID != "" { // otherwise Docker has started nothing
+		place, err := e.place(dockerID)
+		if err == nil {
+			err = place.Void()
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	ran, err := criu.Ran(waiting, e.recordPath(id))
+	if err != nil {
+		return "", err
+	}
+	if ran {
+		return engine.Ran, nil
+	}
+	return engine.NeverRan, nil
+}
+
+// settle makes an ordinary container of an arrival that was resumed: Docker starts it again as it was told at the source.
+func (e *Engine) settle(ctx context.Context, id string) error {
+	var was arrivalRecord
+	err := load(e.arrivalPath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	found, err := e.find(ctx, id)
+	if errors.Is(err, engine.ErrNotFound) { // it has ended, and was removed, since
+		return e.forget(id)
+	}
+	if err == nil {
+		err = e.restart(ctx, found, was.Restart)
+	}
+	if err != nil {
+		return err
+	}
+	place, err := e.place(found.ID)
+	if err == nil {
+		err = place.Settle()
+	}
+	if err != nil {
+		return err
+	}
+	return e.forget(id)
+}
+
+// Discard removes an arrival that never ran.
+func (e *Engine) Discard(ctx context.Context, id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+	}
+	e.endOwn(id)
+	defer e.lock(id)()
+	return e.discard(ctx, id)
+}
+
+// discard removes all of an arrival that must not have run. Docker's container goes first: as long as Docker could start it,
+// its place is there, in which it can only be restored.
+func (e *Engine) discard(ctx context.Context, id string) error {
+	var was arrivalRecord
+	err := load(e.arrivalPath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	outcome, err := e.outcome(ctx, id, was.DockerID)
+	if err == nil && outcome == engine.Ran {
+		err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
+	}
+	if err == nil {
+		err = e.removeArrival(ctx, id, was)
+	}
+	if err != nil {
+		return fmt.Errorf("discard the arrival of container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord) error {
+	dockerID, err := e.dockerID(ctx, id)
+	if err != nil {
+		return err
+	}
+	if dockerID != id {
+		_, err := e.api.ContainerRemove(ctx, dockerID, client.ContainerRemoveOptions{Force: true})
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+			return fmt.Errorf("have Docker remove it: %w", err)
+		}
+		if err := e.awaitRemoved(ctx, dockerID); err != nil {
+			return err
+		}
+		place, err := e.place(dockerID)
+		if err == nil {
+			err = place.Remove()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := e.unmakeVolumes(ctx, was.Volumes); err != nil {
+		return err
+	}
+	return e.forget(id)
+}
+
+// Salvage ends an arrival that never ran, and keeps nothing of it.
+func (e *Engine) Salvage(ctx context.Context, id string, _ func(files.Tree) error) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+	}
+	e.endOwn(id)
+	defer e.lock(id)()
+	var was arrivalRecord
+	err := load(e.arrivalPath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	outcome, err := e.outcome(ctx, id, was.DockerID)
+	if err == nil && outcome == engine.Ran {
+		err = fmt.Errorf("%w: it has been resumed", engine.ErrBusy)
+	}
+	return err
+}

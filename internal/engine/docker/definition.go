@@ -1,0 +1,184 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// Bounds of a definition: it may come from another node.
+const (
+	maxExtra   = 1 << 20
+	maxLayers  = 256
+	maxVolumes = 64
+)
+
+var (
+	namePattern   = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,254}$`)
+	diffIDPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	stdioPattern  = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
+)
+
+// extra is this engine's part of a definition (Definition.Engine).
+type extra struct {
+	Config *container.Config     `json:"config"`
+	Host   *container.HostConfig `json:"host_config"`
+	Layers []string              `json:"layers"` // of the image, DiffIDs, lowest first
+	Stdio  []string              `json:"stdio"`  // what stdin, stdout and stderr are in the images, in the words of CRIU
+}
+
+func nameOf(found container.InspectResponse) string { return strings.TrimPrefix(found.Name, "/") }
+
+// describe makes of what Docker says what this package's callers know of a container.
+func (e *Engine) describe(found container.InspectResponse) (engine.Container, error) {
+	c, h := found.Config, found.HostConfig
+	d := engine.Definition{
+		EngineName: Name, ID: identity(found.ID, c.Labels), Name: nameOf(found), Image: c.Image, ImageID: found.Image,
+		Args: append([]string{found.Path}, found.Args...), Env: c.Env, Dir: c.WorkingDir, User: c.User, Hostname: c.Hostname,
+		TTY: c.Tty, ReadOnly: h.ReadonlyRootfs, Labels: c.Labels, StopSignal: c.StopSignal, Limits: limitsOf(h.Resources),
+		Volumes: volumesOf(found.Mounts),
+	}
+	d.Created, _ = time.Parse(time.RFC3339Nano, found.Created) // zero if Docker does not say
+	if c.StopTimeout != nil {
+		d.StopTimeout = float64(*c.StopTimeout)
+	}
+	one := engine.Container{Definition: d, State: stateOf(found.State), ExitCode: found.State.ExitCode}
+	one.Started, _ = time.Parse(time.RFC3339Nano, found.State.StartedAt)
+	one.Finished, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)
+	if one.State == engine.Running {
+		one.PID = found.State.Pid
+		if e.frozen(d.ID, one.PID) {
+			one.State = engine.Frozen
+		}
+	}
+	return one, nil
+}
+
+// describeWhole adds what another node needs to make a container that runs.
+func (e *Engine) describeWhole(ctx context.Context, found container.InspectResponse) (engine.Container, error) {
+	one, err := e.describe(found)
+	if err != nil || one.PID == 0 {
+		return one, err
+	}
+	image, err := e.api.ImageInspect(ctx, found.Image)
+	if err != nil {
+		return one, fmt.Errorf("ask Docker about the image of container %s: %w", nameOf(found), err)
+	}
+	x := extra{Config: found.Config, Host: found.HostConfig, Layers: image.RootFS.Layers}
+	if x.Stdio, err = stdioOf(filepath.Dir(e.config.Socket), found.ID); err != nil {
+		return one, err
+	}
+	one.Definition.Engine, err = json.Marshal(x)
+	return one, err
+}
+
+func stateOf(state *container.State) engine.State {
+	switch {
+	case state.Running && state.Pid > 0:
+		return engine.Running
+	case state.Status == container.StateCreated:
+		return engine.Created
+	}
+	return engine.Exited
+}
+
+func limitsOf(r container.Resources) engine.Limits {
+	limits := engine.Limits{MemoryBytes: r.Memory, CPUs: float64(r.NanoCPUs) / 1e9}
+	if r.CPUQuota > 0 && r.CPUPeriod > 0 {
+		limits.CPUs = float64(r.CPUQuota) / float64(r.CPUPeriod)
+	}
+	if r.PidsLimit != nil && *r.PidsLimit > 0 {
+		limits.Pids = *r.PidsLimit
+	}
+	return limits
+}
+
+// volumesOf are the mounts that are directories of the node. A tmpfs is part of the execution state.
+func volumesOf(mounts []container.MountPoint) []engine.Volume {
+	var volumes []engine.Volume
+	for _, m := range mounts {
+		v := engine.Volume{Path: path.Clean(m.Destination), ReadOnly: !m.RW}
+		switch m.Type {
+		case mount.TypeVolume:
+			v.Engine, v.Kind, v.Name = Name, engine.Named, m.Name
+		case mount.TypeBind:
+			v.Kind, v.Source = engine.Bind, path.Clean(m.Source)
+		default:
+			continue
+		}
+		volumes = append(volumes, v)
+	}
+	return volumes
+}
+
+// decode reads this engine's part of a definition, and refuses one that this engine could not make, or that means harm.
+func decode(d engine.Definition) (extra, error) {
+	x, err := decodeExtra(d)
+	if err != nil {
+		return x, fmt.Errorf("definition of container %.80q is not valid: %w", d.Name, err)
+	}
+	return x, nil
+}
+
+func decodeExtra(d engine.Definition) (extra, error) {
+	var x extra
+	switch {
+	case !idPattern.MatchString(d.ID):
+		return x, fmt.Errorf("id %.80q: must be 64 lower-case hexadecimal digits", d.ID)
+	case !namePattern.MatchString(d.Name):
+		return x, fmt.Errorf("name %.80q is not one that Docker allows", d.Name)
+	case len(d.Volumes) > maxVolumes:
+		return x, fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)
+	case len(d.Engine) > maxExtra:
+		return x, fmt.Errorf("Docker's part has %d bytes: at most %d", len(d.Engine), maxExtra) //nolint:staticcheck // its name
+	}
+	if err := json.Unmarshal(d.Engine, &x); err != nil {
+		return x, err
+	}
+	if x.Config == nil || x.Host == nil {
+		return x, errors.New("it has no configuration")
+	}
+	if len(x.Layers) == 0 || len(x.Layers) > maxLayers {
+		return x, fmt.Errorf("%d layers: must be 1 to %d", len(x.Layers), maxLayers)
+	}
+	for _, layer := range x.Layers {
+		if !diffIDPattern.MatchString(layer) {
+			return x, fmt.Errorf("layer %.80q: must be sha256: and 64 hexadecimal digits", layer)
+		}
+	}
+	if len(x.Stdio) != 3 {
+		return x, fmt.Errorf("%d standard descriptors, not 3", len(x.Stdio))
+	}
+	for _, name := range x.Stdio {
+		if !stdioPattern.MatchString(name) {
+			return x, fmt.Errorf("standard descriptor %.40q", name)
+		}
+	}
+	return x, checkVolumes(d, x)
+}
+
+// checkVolumes wants the volumes that are told to the agent to be those that Docker will make: nothing else is looked after.
+func checkVolumes(d engine.Definition, x extra) error {
+	for _, v := range d.Volumes {
+		named := v.Sort() == engine.Named && v.Engine == Name && namePattern.MatchString(v.Name)
+		bound := v.Sort() == engine.Bind && path.IsAbs(v.Source) && path.Clean(v.Source) == v.Source && v.Source != "/"
+		if !named && !bound || !path.IsAbs(v.Path) || path.Clean(v.Path) != v.Path || v.Path == "/" {
+			return fmt.Errorf("volume %.80s at %.80q is not one of Docker's", v, v.Path)
+		}
+	}
+	if len(x.Host.VolumesFrom) > 0 {
+		return errors.New("it takes volumes from other containers")
+	}
+	return nil
+}

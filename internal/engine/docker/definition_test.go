@@ -1,0 +1,90 @@
+package docker
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// good is a definition as it comes from another node.
+func good(t testing.TB, change func(*engine.Definition, *extra)) engine.Definition {
+	t.Helper()
+	d := engine.Definition{EngineName: Name, ID: strings.Repeat("5f", 32), Name: "web"}
+	x := extra{
+		Config: &container.Config{Image: "x"}, Host: &container.HostConfig{}, Layers: []string{"sha256:" + strings.Repeat("ab", 32)},
+		Stdio: []string{"/dev/null", "pipe:[4711]", "pipe:[4712]"},
+	}
+	change(&d, &x)
+	var err error
+	if d.Engine, err = json.Marshal(x); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDecode(t *testing.T) {
+	volume := engine.Volume{Engine: Name, Name: "data", Path: "/data"}
+	if _, err := decode(good(t, func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{volume} })); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(*engine.Definition, *extra){
+		"id":              func(d *engine.Definition, _ *extra) { d.ID = "../" + d.ID[3:] },
+		"name":            func(d *engine.Definition, _ *extra) { d.Name = "a/b" },
+		"no config":       func(_ *engine.Definition, x *extra) { x.Config = nil },
+		"no host config":  func(_ *engine.Definition, x *extra) { x.Host = nil },
+		"no layers":       func(_ *engine.Definition, x *extra) { x.Layers = nil },
+		"layer":           func(_ *engine.Definition, x *extra) { x.Layers[0] = "sha256:x" },
+		"stdio":           func(_ *engine.Definition, x *extra) { x.Stdio[1] = "/etc/passwd" },
+		"two descriptors": func(_ *engine.Definition, x *extra) { x.Stdio = x.Stdio[:2] },
+		"volumes from":    func(_ *engine.Definition, x *extra) { x.Host.VolumesFrom = []string{"db"} },
+		"volume's name": func(d *engine.Definition, _ *extra) {
+			d.Volumes = []engine.Volume{{Engine: Name, Name: "../x", Path: "/data"}}
+		},
+		"volume's path": func(d *engine.Definition, _ *extra) {
+			d.Volumes = []engine.Volume{{Engine: Name, Name: "data", Path: "/a/../b"}}
+		},
+		"others' volume": func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}} },
+		"host directory": func(d *engine.Definition, _ *extra) {
+			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/", Path: "/data"}}
+		},
+		"tmpfs": func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{{Kind: engine.Tmpfs, Path: "/data"}} },
+	} {
+		if _, err := decode(good(t, change)); err == nil {
+			t.Errorf("%s is accepted", what)
+		}
+	}
+}
+
+func TestObstacles(t *testing.T) {
+	for what, change := range map[string]func(*container.HostConfig){
+		"--privileged": func(h *container.HostConfig) { h.Privileged = true }, "--pid host": func(h *container.HostConfig) { h.PidMode = "host" },
+		"--ipc shareable":        func(h *container.HostConfig) { h.IpcMode = "shareable" },
+		"--network container:db": func(h *container.HostConfig) { h.NetworkMode = "container:db" },
+		"--network bridge":       func(h *container.HostConfig) { h.NetworkMode = "bridge" },
+		"--runtime kata":         func(h *container.HostConfig) { h.Runtime = "kata" },
+		"--device or --gpus":     func(h *container.HostConfig) { h.DeviceRequests = []container.DeviceRequest{{}} },
+	} {
+		h := container.HostConfig{NetworkMode: "none", IpcMode: "private", Runtime: "runc"}
+		if found := obstacles(&h); len(found) > 0 {
+			t.Fatalf("%+v", found)
+		}
+		change(&h)
+		if found := obstacles(&h); len(found) != 1 || found[0].What != what {
+			t.Errorf("%s: %+v", what, found)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(good(f, func(*engine.Definition, *extra) {}).Engine))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		d := engine.Definition{ID: strings.Repeat("5f", 32), Name: "web", Engine: data}
+		if x, err := decode(d); err == nil {
+			obstacles(x.Host)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Output of a container goes through a pipe to its shim, through a fifo to Docker, and into the log. The first two can be
+// looked into; that Docker has written what it has read only its log can tell, by growing no more.
+const (
+	drainPause = time.Millisecond
+	drainQuiet = 5 * time.Millisecond
+	// drainPatience is how long a shim or a Docker that does not read may keep the container frozen.
+	drainPatience = 2 * time.Second
+)
+
+// drained waits until all that a frozen container has written has left it, and is in its log as far as can be seen.
+func (a alive) drained(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drainPatience)
+	defer cancel()
+	size, since := int64(-1), time.Now()
+	for {
+		unread, err := a.unread()
+		if err != nil {
+			return fmt.Errorf("look at what container %s has written: %w", nameOf(a.container), err)
+		}
+		if now := logSize(a.container.LogPath); unread > 0 || now != size {
+			size, since = now, time.Now()
+		} else if time.Since(since) >= drainQuiet {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("container %s: Docker does not read what it has written: %w", nameOf(a.container), ctx.Err())
+		case <-time.After(drainPause):
+		}
+	}
+}
+
+// unread is how much of the container's output nobody has read yet.
+func (a alive) unread() (bytes int, err error) {
+	dir := fmt.Sprintf("/proc/%d/fd", a.shim)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		target, err := os.Readlink(path)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		fifo := strings.HasSuffix(target, "/init-stdout") || strings.HasSuffix(target, "/init-stderr")
+		if !fifo && (target == "" || !slices.Contains(a.stdio, target)) {
+			continue
+		}
+		bytes += waiting(path)
+	}
+	return bytes, nil
+}
+
+// waiting is how much can be read from a pipe.
+func waiting(path string) int {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0 // it is no pipe any more
+	}
+	defer unix.Close(fd)
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func logSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0 // another log driver
+	}
+	return info.Size()
+}

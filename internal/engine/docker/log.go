@@ -1,0 +1,117 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/moby/moby/api/types/container"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// logDriver is the one whose logs move: one file of lines. Others stay with their drivers.
+	logDriver = "json-file"
+	// logName is the log's name in the private directory.
+	logName = "log"
+)
+
+// copyLog brings the copy of a container's log that moves, in its private directory, up to date: what was added since is added.
+func (e *Engine) copyLog(found container.InspectResponse) error {
+	id := identity(found.ID, found.Config.Labels)
+	if err := makePrivate(e.private(id)); err != nil {
+		return err
+	}
+	name := filepath.Join(e.private(id), logName)
+	if found.LogPath == "" || found.HostConfig.LogConfig.Type != logDriver {
+		return removeIfThere(name)
+	}
+	if err := e.appendLog(id, name, found.LogPath); err != nil {
+		return fmt.Errorf("log of container %s: %w", nameOf(found), err)
+	}
+	return nil
+}
+
+func (e *Engine) appendLog(id, name, path string) error {
+	from, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := from.Stat()
+	at := int64(0)
+	if err == nil && e.sameLog(id, info) {
+		at, err = to.Seek(0, io.SeekEnd)
+	}
+	if err == nil && at > info.Size() { // it has been cut
+		at = 0
+	}
+	if err == nil && at == 0 {
+		err = errors.Join(to.Truncate(0), seek(to, 0))
+	}
+	if err == nil {
+		err = seek(from, at)
+	}
+	if err == nil {
+		_, err = io.Copy(to, from)
+	}
+	return errors.Join(err, to.Close())
+}
+
+func seek(f *os.File, at int64) error {
+	_, err := f.Seek(at, io.SeekStart)
+	return err
+}
+
+// sameLog tells whether a file is the one that was copied last: Docker begins a new one when a log is large enough.
+func (e *Engine) sameLog(id string, now os.FileInfo) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was := e.logs[id]
+	e.logs[id] = now
+	return was != nil && os.SameFile(was, now)
+}
+
+func makePrivate(path string) error { return os.MkdirAll(path, 0o700) }
+
+// carryLog puts what Docker had logged at the source before what it logs here: it has opened an empty log, and nothing has been
+// written to it yet.
+func (a *arrival) carryLog(ctx context.Context) error {
+	came := filepath.Join(a.engine.private(a.definition.ID), logName)
+	info, err := os.Lstat(came)
+	if errors.Is(err, os.ErrNotExist) || a.extra.Host.LogConfig.Type != logDriver {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() { // it comes from another node
+		return errors.New("the log that has come is not a regular file")
+	}
+	root, err := a.engine.directory(ctx)
+	if err != nil {
+		return err
+	}
+	from, err := os.Open(came)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	path := filepath.Join(root, "containers", a.dockerID, a.dockerID+"-json.log")
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return fmt.Errorf("log of the container: %w", err)
+	}
+	_, err = io.Copy(to, from)
+	if err := errors.Join(err, to.Close()); err != nil {
+		return fmt.Errorf("log of the container: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pager"
+)
+
+// Memory tells how far the memory of a container is that is filled while it runs.
+func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, error) {
+	own, err := e.dockerID(ctx, id)
+	if err != nil {
+		return memory.FillReport{}, err
+	}
+	place, err := e.place(own)
+	if err != nil {
+		return memory.FillReport{}, err
+	}
+	report, err := pager.ReadReport(place.Memory())
+	if err != nil {
+		return memory.FillReport{}, fmt.Errorf("look at the memory of container %.12s: %w", id, err)
+	}
+	return report, nil
+}
+
+// LatePages connects to the pager of a container.
+func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, error) {
+	own, err := e.dockerID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	place, err := e.place(own)
+	if err != nil {
+		return nil, err
+	}
+	late, err := pager.DialLate(ctx, place.Late())
+	if errors.Is(err, pager.ErrNoPager) {
+		err = engine.ErrNotFilling
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bring pages to container %.12s: %w", id, err)
+	}
+	return late, nil
+}

@@ -1,0 +1,51 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/files"
+)
+
+// Restore makes the processes from the state that is here now.
+func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
+	e := a.engine
+	unlock := e.lock(a.definition.ID)
+	fail := func(err error) (time.Time, error) {
+		unlock()
+		return time.Time{}, fmt.Errorf("restore container %s: %w", a.definition.Name, err)
+	}
+	if err := a.carryLog(ctx); err != nil {
+		return fail(err)
+	}
+	if err := a.remount(); err != nil {
+		return fail(err)
+	}
+	resumed, err := a.coming.GoOn(ctx, a.root.Target, beforeResume)
+	if err != nil {
+		return fail(err)
+	}
+	go func() { // Docker comes to its end after the container runs; who wants to act on the container waits for that
+		defer unlock()
+		<-a.started
+		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived does it again
+	}()
+	return resumed.At, nil
+}
+
+// remount mounts the root file system anew at its place. Its writable layer has been written to behind the back of the mount
+// that Docker has made, which may have noted what was there before. Nobody uses that one yet.
+func (a *arrival) remount() error {
+	if err := mounts.Unmount(a.root.Target); err != nil {
+		return err
+	}
+	return a.root.Mount()
+}
+
+// forget removes the records of a container's move.
+func (e *Engine) forget(id string) error {
+	return errors.Join(files.RemoveTree(e.records(id)), files.RemoveTree(e.workDir(id)))
+}
