@@ -17,6 +17,7 @@ packages=(
   redis-server   # the demo's workload, packed into a lab image
   sshfs openssh-sftp-server # storage that both nodes mount, in tests
   rsync          # benchmark: checkpoint, copy, restore by hand
+  docker.io      # tests: its containers move
   podman netavark conmon # benchmark: the way of Podman
   iptables       # benchmark: the CRIU that Podman starts locks connections by it
   e2fsprogs      # benchmark: an empty file system for each run
@@ -25,6 +26,11 @@ packages=(
   debian-archive-keyring # checks the signatures of what install-criu.sh fetches
   shellcheck     # make lint
 )
+
+# From Debian 13 and Ubuntu 25.04 on Docker's command line is a package of its own.
+if apt-cache show docker-cli >/dev/null 2>&1; then
+  packages+=(docker-cli)
+fi
 
 missing() {
   local package
@@ -50,6 +56,7 @@ disable_services() { # PACKAGE...
   for package in "$@"; do
     case $package in
       redis-server) systemctl disable --quiet redis-server.service 2>/dev/null || true ;;
+      docker.io) systemctl disable --quiet docker.service docker.socket containerd.service 2>/dev/null || true ;;
       openssh-server) systemctl disable --quiet ssh.service ssh.socket 2>/dev/null || true ;;
     esac
   done

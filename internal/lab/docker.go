@@ -1,0 +1,89 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Where a node's Docker is, as the node sees it.
+const (
+	dockerData    = nodeStateDirectory + "/dockerd"
+	dockerSocket  = "/run/docker.sock"
+	dockerPIDFile = "/run/docker.pid"
+	dockerRuntime = "/run/godwit-lab/bin/godwit-runc"
+)
+
+// dockerTimeout is how long Docker may take to answer after its start, or to end.
+const dockerTimeout = time.Minute
+
+// StartDocker starts a Docker of a node's own, which knows the lab's program as the runtime godwit, and returns when it
+// answers. It makes no bridge, and no rule of a firewall. More flags are dockerd's.
+func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) error {
+	root, err := l.Root(node)
+	if err != nil {
+		return err
+	}
+	if err := os.Symlink(nodeProgram, root+dockerRuntime); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("Docker of node %s: %w", node, err) //nolint:staticcheck // its name
+	}
+	log, err := os.OpenFile(filepath.Join(runDirectory(l.name), node+"-docker.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := []string{
+		"dockerd", "--data-root", dockerData, "--pidfile", dockerPIDFile, "--host", "unix://" + dockerSocket,
+		"--bridge=none", "--iptables=false", "--ip6tables=false", "--add-runtime", "godwit=" + dockerRuntime,
+	}
+	cmd, err := l.enter(ctx, node, "detach", append(args, flags...))
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("start Docker of node %s: %w", node, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
+	defer cancel()
+	err = poll(ctx, func() (bool, error) {
+		connection, err := net.Dial("unix", root+dockerSocket)
+		if err != nil {
+			return false, nil
+		}
+		return true, connection.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("Docker of node %s does not answer: %w; its log is %s", node, err, log.Name()) //nolint:staticcheck // its name
+	}
+	return nil
+}
+
+// StopDocker ends the Docker of a node, with its containers. What it has stored stays until RemoveDocker.
+func (l *Lab) StopDocker(ctx context.Context, node string) error {
+	root, err := l.Root(node)
+	if err != nil {
+		return err
+	}
+	if _, err := l.Exec(ctx, node, "sh", "-c", "kill -TERM $(cat "+dockerPIDFile+")"); err != nil {
+		return fmt.Errorf("stop Docker: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
+	defer cancel()
+	return poll(ctx, func() (bool, error) {
+		_, err := os.Stat(root + dockerPIDFile)
+		return errors.Is(err, fs.ErrNotExist), nil
+	})
+}
+
+// RemoveDocker removes what a Docker that was stopped has stored, and its links.
+func (l *Lab) RemoveDocker(ctx context.Context, node string) error {
+	script := "umount -R " + dockerData + " 2>/dev/null; rm -rf " + dockerData + " /run/docker /run/docker.sock " + dockerRuntime
+	_, err := l.Exec(ctx, node, "sh", "-c", script)
+	return err
+}

@@ -1,0 +1,265 @@
+package engines
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+)
+
+// image of the tests: a busybox.
+const image = "godwit-test:1"
+
+// count is what most containers do: they say which number they are at, for ever.
+const count = `i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.05; done`
+
+// bringUpDocker starts the Docker of a node, with the image.
+func bringUpDocker(ctx context.Context, node string) error {
+	if err := world.lab.StartDocker(ctx, node); err != nil {
+		return err
+	}
+	archive := filepath.Join(world.directory, "image.tar")
+	if _, err := os.Stat(archive); err != nil {
+		if err := makeImage(ctx, archive); err != nil {
+			return err
+		}
+	}
+	_, err := world.lab.Exec(ctx, node, "docker", "import", archive, image)
+	return err
+}
+
+func makeImage(ctx context.Context, archive string) error {
+	bin := filepath.Join(world.directory, "image", "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	program, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		return fmt.Errorf("%w; busybox-static has it", err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "busybox"), program, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"sh", "sleep", "cat", "ps", "kill"} {
+		if err := os.Symlink("busybox", filepath.Join(bin, name)); err != nil {
+			return err
+		}
+	}
+	tar := exec.CommandContext(ctx, "tar", "-C", filepath.Join(world.directory, "image"), "-cf", archive, ".")
+	if out, err := tar.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// docker starts a container on node a as any user would, and removes it wherever it is in the end.
+func docker(t *testing.T, flags []string, script string) (name string) {
+	t.Helper()
+	name = strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestDocker"), "/", "-"))
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "docker", "rm", "--force", name) // it is on one of them, or on none
+		}
+	})
+	args := append([]string{"docker", "run", "--detach", "--name", name, "--network", "none"}, flags...)
+	in(t, "a", append(args, image, "/bin/sh", "-c", script)...)
+	counted(t, "a", name, 1)
+	return name
+}
+
+func migrate(t *testing.T, name, from, to, mode string) {
+	t.Helper()
+	in(t, from, "godwit", "migrate", "--mode", mode, "docker:"+name, to)
+}
+
+// begin begins to move a container from a to b, and tells how that ends.
+func begin(name, mode string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", mode, "docker:"+name, "b")
+		done <- err
+	}()
+	return done
+}
+
+// counted waits until a container has counted beyond a number, wants that it has left out none, and returns how far it is.
+func counted(t *testing.T, node, name string, beyond int) int {
+	t.Helper()
+	last := 0
+	eventually(t, fmt.Sprintf("%s on %s counts beyond %d", name, node, beyond), func() bool {
+		last = 0
+		for line := range strings.Lines(in(t, node, "docker", "logs", name)) {
+			now, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "tick ")))
+			if err != nil || now != last+1 {
+				t.Fatalf("after %d its log has %q", last, line)
+			}
+			last = now
+		}
+		return last > beyond
+	})
+	return last
+}
+
+// inspected is a field of what Docker says of a container.
+func inspected(t *testing.T, node, name, field string) string {
+	t.Helper()
+	return in(t, node, "docker", "inspect", "--format", "{{"+field+"}}", name)
+}
+
+// nothing wants that a node has nothing of a container, nor of its move.
+func nothing(t *testing.T, node, name string) {
+	t.Helper()
+	if left := in(t, node, "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$"); left != "" {
+		t.Errorf("container %s is still on %s: %s", name, node, left)
+	}
+	eventually(t, "records of "+name+" on "+node+" are gone", func() bool {
+		return in(t, node, "sh", "-c", "find /var/lib/godwit/engines/docker /run/godwit/door -type f 2>/dev/null || true") == ""
+	})
+}
+
+// TestDockerMoves moves a container there and back in all modes, and wants it to be a container of Docker each time.
+func TestDockerMoves(t *testing.T) {
+	name := docker(t, []string{
+		"--env", "COLOUR=blue", "--label", "team=red", "--memory", "64m", "--pids-limit", "50", "--restart", "always", "--init",
+		"--volume", "moves-data:/data", "--tmpfs", "/scratch", "--hostname", "wader",
+	}, `echo file >/file; echo data >/data/x; echo scratch >/scratch/x; `+count)
+	from, to, at := "a", "b", 1
+	for _, mode := range []string{"cold", "pre-copy", "post-copy", "hybrid"} {
+		migrate(t, name, from, to, mode)
+		nothing(t, from, name)
+		from, to = to, from
+		at = counted(t, from, name, at)
+		if got := in(t, from, "docker", "exec", name, "/bin/sh", "-c", "echo $COLOUR; cat /file /data/x /scratch/x /proc/sys/kernel/hostname"); got != "blue\nfile\ndata\nscratch\nwader" {
+			t.Fatalf("after %s: %q", mode, got)
+		}
+	}
+	for field, want := range map[string]string{
+		".State.Status": "running", ".HostConfig.Memory": "67108864", ".HostConfig.RestartPolicy.Name": "always",
+		`index .Config.Labels "team"`: "red", ".HostConfig.PidsLimit": "50", ".HostConfig.Init": "true",
+	} {
+		if got := inspected(t, from, name, field); got != want {
+			t.Errorf("%s is %q, want %q", field, got, want)
+		}
+	}
+	if volumes := in(t, to, "docker", "volume", "ls", "--quiet"); volumes != "" {
+		t.Errorf("volumes on %s: %s", to, volumes)
+	}
+	in(t, from, "docker", "stop", "--time", "1", name)
+	in(t, from, "docker", "start", name) // as any other
+	eventually(t, "it runs again", func() bool { return inspected(t, from, name, ".State.Running") == "true" })
+	in(t, from, "docker", "rm", "--force", name)
+	in(t, from, "docker", "volume", "rm", "moves-data")
+	nothing(t, from, name)
+}
+
+// TestDockerStartsNoSecondCopy: a policy that says always starts the container again at the target, and never at the source.
+func TestDockerStartsNoSecondCopy(t *testing.T) {
+	name := docker(t, []string{"--restart", "always"}, count)
+	stop := fault(t, "a", agent.Fault{Side: "source", Step: "destroy", When: "before"}, agent.FaultPause)
+	done := begin(name, "cold")
+	stop.reached(t)
+	in(t, "a", "docker", "kill", name) // the frozen copy that is left
+	eventually(t, "it has ended at the source", func() bool { return inspected(t, "a", name, ".State.Running") == "false" })
+	if restarts := inspected(t, "a", name, ".RestartCount"); restarts != "0" {
+		t.Errorf("started again %s times at the source", restarts)
+	}
+	stop.goOn(t)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	nothing(t, "a", name)
+	counted(t, "b", name, 1)
+	pid := inspected(t, "b", name, ".State.Pid")
+	in(t, "b", "kill", "-KILL", pid)
+	eventually(t, "it is started again at the target", func() bool {
+		return inspected(t, "b", name, ".State.Running") == "true" && inspected(t, "b", name, ".State.Pid") != pid
+	})
+}
+
+// TestDockerRolledBack: a move that fails leaves the container as it was in the eyes of its Docker, whatever fails.
+func TestDockerRolledBack(t *testing.T) {
+	for step, f := range map[string]struct {
+		when string
+		kind agent.FaultKind
+	}{"arrive": {"after", agent.FaultFail}, "restore": {"before", agent.FaultFail}, "receive": {"after", agent.FaultKill}} {
+		t.Run(step, func(t *testing.T) {
+			name := docker(t, []string{"--restart", "unless-stopped", "--volume", "rolled-" + step + ":/data"}, count)
+			id, pid := inspected(t, "a", name, ".Id"), inspected(t, "a", name, ".State.Pid")
+			point := fault(t, "b", agent.Fault{Side: "target", Step: step, When: f.when}, f.kind)
+			done := begin(name, "pre-copy")
+			if f.kind == agent.FaultKill {
+				point.reached(t)
+				eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
+			}
+			if err := <-done; err == nil {
+				t.Error("it moved")
+			}
+			counted(t, "a", name, counted(t, "a", name, 1))
+			for field, want := range map[string]string{".Id": id, ".State.Pid": pid, ".HostConfig.RestartPolicy.Name": "unless-stopped", ".RestartCount": "0"} {
+				if got := inspected(t, "a", name, field); got != want {
+					t.Errorf("%s is %q, was %q", field, got, want)
+				}
+			}
+			nothing(t, "b", name)
+			if volumes := in(t, "b", "docker", "volume", "ls", "--quiet"); volumes != "" {
+				t.Errorf("volumes on b: %s", volumes)
+			}
+			in(t, "a", "docker", "rm", "--force", "--volumes", name)
+			in(t, "a", "docker", "volume", "rm", "rolled-"+step)
+		})
+	}
+}
+
+// TestDockerRemovedOnTheWay: who removes a container while it is being moved has removed it, everywhere.
+func TestDockerRemovedOnTheWay(t *testing.T) {
+	name := docker(t, nil, count)
+	stop := fault(t, "a", agent.Fault{Side: "source", Step: "prepare", When: "before"}, agent.FaultPause)
+	done := begin(name, "cold")
+	stop.reached(t)
+	in(t, "a", "docker", "rm", "--force", name)
+	stop.goOn(t)
+	if err := <-done; err == nil {
+		t.Error("what was removed has moved")
+	}
+	for _, node := range nodes() {
+		nothing(t, node, name)
+	}
+}
+
+// TestDockerRefused: what cannot move is refused by name, and runs on.
+func TestDockerRefused(t *testing.T) {
+	for what, flags := range map[string][]string{"--pid host": {"--pid", "host"}, "--ipc shareable": {"--ipc", "shareable"}} {
+		t.Run(strings.Trim(strings.ReplaceAll(what, " ", "-"), "-"), func(t *testing.T) {
+			name := docker(t, flags, count)
+			err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b")
+			if err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("%v, want a refusal of %s", err, what)
+			}
+			counted(t, "a", name, counted(t, "a", name, 1))
+		})
+	}
+}
+
+// TestDockerNotThere: a target whose Docker does not run refuses.
+func TestDockerNotThere(t *testing.T) {
+	name := docker(t, nil, count)
+	if err := world.lab.StopDocker(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b")
+	if err == nil || !strings.Contains(err.Error(), "Docker") {
+		t.Errorf("%v, want that Docker does not run there", err)
+	}
+	if err := world.lab.StartDocker(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Docker has its image", func() bool { return tried(t, "b", "docker", "inspect", image) == nil })
+	migrate(t, name, "a", "b", "cold")
+	counted(t, "b", name, 1)
+}
