@@ -21,7 +21,7 @@ import (
 )
 
 // protocolVersion of what two agents say to each other. It changes whenever two versions would misunderstand.
-const protocolVersion = 3
+const protocolVersion = 4
 
 // What one node may use of another. Peers have certificates, but one that has gone wrong must not take its neighbours
 // with it.

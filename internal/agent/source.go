@@ -53,6 +53,7 @@ type source struct {
 	aiming  sync.Mutex      // held while the hold is aimed; guards aimable
 	aimable *network.Hold   // that the target may have aimed at itself; nil: none
 	early   chan *wire.Conn // to the target, made while it is asked; nil: dialSession makes one
+	known   *knownPages     // contents that the target has, and that the execution state may refer to; nil: none
 	warming chan error      // data is being measured while the target gets ready; nil: it was
 	layers  *comingLayers   // of the image; nil: the target had all
 }

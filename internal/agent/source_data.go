@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -146,6 +147,29 @@ func (s *source) warm(ctx context.Context) error {
 		s.move.tracker.clock(link.Clock)
 	}
 	return err
+}
+
+// sendKnown sends ahead what CRIU's images will have in them that hardly ever changes.
+func (s *source) sendKnown(ctx context.Context) error {
+	if s.memory == nil {
+		return nil // all of it is one freeze
+	}
+	pids, err := s.agent.engines.Of(s.definition.ID).Processes(ctx, s.definition.ID)
+	if err != nil {
+		return err
+	}
+	known := newKnownPages()
+	if err := memory.ChangedFilePages(pids, known.add); err != nil {
+		return err
+	}
+	if len(known.content) == 0 {
+		return nil
+	}
+	s.known = known
+	if err := s.section(kindKnown, "", known.content); err != nil {
+		return err
+	}
+	return s.data.Flush()
 }
 
 // section sends a small section whole.

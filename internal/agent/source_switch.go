@@ -39,6 +39,9 @@ func (s *source) prepare(ctx context.Context) error {
 	if s.hold, err = s.agent.network.Prepare(s.definition.Network.Address); err != nil {
 		return err
 	}
+	if err := s.sendKnown(ctx); err != nil {
+		return err
+	}
 	if err := s.warm(ctx); err != nil {
 		return err
 	}
@@ -163,6 +166,7 @@ func (s *source) dump(ctx context.Context) error {
 		}
 	}
 	s.sender = newStateSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
+	s.sender.known, s.sender.refer = s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) }
 	complete := make(chan struct{})
 	followed := make(chan error, 1)
 	go func() { followed <- s.sender.follow(ctx, complete) }()

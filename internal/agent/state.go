@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/godwit/godwit/internal/memory"
 )
 
 // The execution state is the set of files that CRIU writes. It travels as pieces, each a section named FILE@OFFSET, so
@@ -33,9 +36,11 @@ type sectionWriter func(name string) (io.WriteCloser, error)
 
 // stateSender sends the files of a directory, each byte once, in any number of passes.
 type stateSender struct {
-	dir  string
-	open sectionWriter
-	sent map[string]int64
+	dir   string
+	open  sectionWriter
+	sent  map[string]int64
+	known *knownPages   // that files of pages may refer to; nil: none
+	refer sectionWriter // begins a section that does
 }
 
 func newStateSender(dir string, open sectionWriter) *stateSender {
@@ -55,11 +60,14 @@ func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) erro
 			return context.Cause(ctx)
 		case <-ticker.C:
 		}
-		if err := s.pass(complete, func(name string) bool { return strings.HasPrefix(name, "pages-") }); err != nil {
+		if err := s.pass(complete, hasPages); err != nil {
 			return err
 		}
 	}
 }
+
+// hasPages tells whether a file is nothing but pages, one after the other.
+func hasPages(name string) bool { return strings.HasPrefix(name, "pages-") }
 
 // rest sends all that has not been sent, and returns the names and sizes of all files.
 func (s *stateSender) rest() (map[string]int64, error) {
@@ -106,11 +114,36 @@ func (s *stateSender) sendFile(name string, enough <-chan struct{}) error {
 			return nil
 		default:
 		}
-		if err := s.sendPiece(file, name, offset, min(info.Size()-offset, statePiece)); err != nil {
+		length := min(info.Size()-offset, statePiece)
+		send := s.sendPiece
+		if s.known != nil && hasPages(name) {
+			switch whole := length - length%int64(memory.PageSize()); {
+			case whole > 0:
+				length, send = whole, s.sendPages
+			case enough != nil:
+				return nil // a part of a page, which is being written
+			}
+		}
+		if err := send(file, name, offset, length); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sendPages sends a piece that may refer to pages that the target has.
+func (s *stateSender) sendPages(file io.ReaderAt, name string, offset, length int64) error {
+	pages := make([]byte, length)
+	if _, err := file.ReadAt(pages, offset); err != nil {
+		return err
+	}
+	section, err := s.refer(name + "@" + strconv.FormatInt(offset, 10))
+	if err != nil {
+		return err
+	}
+	_, err = section.Write(s.known.encode(pages))
+	s.sent[name] = offset + length
+	return errors.Join(err, section.Close())
 }
 
 func (s *stateSender) sendPiece(file io.ReaderAt, name string, offset, length int64) error {
@@ -157,6 +190,15 @@ func (r *stateReceiver) piece(sectionName string, content io.Reader) error {
 		return fmt.Errorf("execution state: more comes than was announced, or a piece of more than %d bytes", statePiece)
 	}
 	return nil
+}
+
+// refers takes one that refers to pages that came before.
+func (r *stateReceiver) refers(sectionName string, content io.Reader, known []byte) error {
+	pages, err := decodeReferred(content, known)
+	if err != nil {
+		return err
+	}
+	return r.piece(sectionName, bytes.NewReader(pages))
 }
 
 func parsePiece(section string) (name string, offset int64, err error) {

@@ -22,7 +22,9 @@ const (
 	kindStaged = "staged" // nothing more comes before the freeze
 	kindKey    = "key"    // content: pipeline.Key
 	kindPages  = "pages"  // content: a frame of pages, on any data connection of the migration
+	kindKnown  = "known"  // content: pages to which pieces of the state may refer
 	kindState  = "state"  // name: FILE@OFFSET
+	kindRefers = "refers" // the same, content: see knownPages.encode
 	kindLate   = "late"   // which pages come after the restore; before the map
 	kindMap    = "map"    // which pages there are; name: number of the barrier before which all of them came
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds

@@ -46,13 +46,17 @@ func (t *target) receive(ctx context.Context) error {
 	}
 	state := newStateReceiver(t.arrival.ImagesDir(), t.stateLimit())
 	mapped := t.pages == nil
-	var frame []byte
+	var frame, known []byte
 	for {
 		section, err := t.data.Next()
 		if err != nil {
 			return err
 		}
 		switch section.Kind {
+		case kindKnown:
+			known, err = receiveKnown(section)
+		case kindRefers:
+			err = state.refers(section.Name, section, known)
 		case kindKey:
 			err = t.takeKey(section)
 		case kindPages:

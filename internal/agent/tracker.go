@@ -137,11 +137,11 @@ func (t *tracker) counted(counters stream.Counters) {
 	precopy := int64(t.precopy)
 	t.shareFinal(sent(kindPages) - precopy)
 	t.facts.Bytes = migration.Bytes{
-		MemoryPrecopy: precopy, MemoryFinal: sent(kindState) + sent(kindPages) - precopy,
+		MemoryPrecopy: precopy + sent(kindKnown), MemoryFinal: sent(kindState) + sent(kindRefers) + sent(kindPages) - precopy,
 		FilesPrecopy: t.files, FilesFinal: sent(kindFiles) - t.files, FilesKept: t.keptFiles,
 		Layers:    sent(kindLayer) + sent(kindParts) + sent(kindPieces),
 		Metadata:  sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
-		MemoryRaw: int64(counters.Sent[kindState].RawBytes + t.raw),
+		MemoryRaw: int64(counters.Sent[kindState].RawBytes + counters.Sent[kindKnown].RawBytes + counters.Sent[kindRefers].RawBytes + t.raw),
 	}
 }
 

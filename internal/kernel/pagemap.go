@@ -128,6 +128,15 @@ func (p *Pagemap) Anonymous(start, end uint64) (ranges []PageRange, next uint64,
 	})
 }
 
+// Changed returns ranges of pages between start and end that have content of their own in a private mapping of a file: what the
+// process has written there, and not what it has only read.
+func (p *Pagemap) Changed(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
+	return p.scan(pageScan{
+		start: start, end: end, maxPages: maxPages,
+		inverted: PageZero | PageFile, mask: PageZero | PageFile, anyOf: PagePresent | PageSwapped, returned: PagePresent,
+	})
+}
+
 // Guarded tells whether there are pages between start and end that pageGuard marks. A kernel that cannot tell says no.
 func (p *Pagemap) Guarded(start, end uint64) (bool, error) {
 	if p.noGuard {

@@ -1,0 +1,44 @@
+package memory
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestChangedFilePages finds what was written to a private mapping of a file, and not what was only read.
+func TestChangedFilePages(t *testing.T) {
+	size := PageSize()
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Truncate(int64(4 * size)); err != nil {
+		t.Fatal(err)
+	}
+	mapped, err := unix.Mmap(int(file.Fd()), 0, 4*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mapped) }()
+	mark := bytes.Repeat([]byte("godwit: changed "), size/16)
+	read := mapped[size]
+	copy(mapped[2*size:], mark)
+	found := 0
+	err = ChangedFilePages([]int{os.Getpid(), 1 << 22}, func(page []byte) bool {
+		if bytes.Equal(page, mark) {
+			found++
+		}
+		return true
+	})
+	if err != nil || found != 1 {
+		t.Errorf("it was found %d times, %v (read %d)", found, err, read)
+	}
+	visited := 0
+	if err := ChangedFilePages([]int{os.Getpid()}, func([]byte) bool { visited++; return false }); err != nil || visited != 1 {
+		t.Errorf("%d pages were visited, %v", visited, err)
+	}
+}
