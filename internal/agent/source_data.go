@@ -21,7 +21,7 @@ func (s *source) stage(ctx context.Context) error {
 	// In a cold migration nothing else leaves before the prepare: on a long way measuring takes long.
 	beside := s.move.tracker.spec.Mode == migration.Cold && !s.lacksImage()
 	if !beside {
-		if err := s.measure(ctx, 0); err != nil {
+		if err := s.measure(ctx, s.expectedState()); err != nil {
 			return err
 		}
 	}
@@ -48,8 +48,22 @@ const (
 	leastState = 64 << 10
 )
 
-// expectedState is how much leaves at once when the container is frozen in a cold migration, at most, mostly.
-func (s *source) expectedState() int64 { return max(leastState, s.offered.MemoryBytes/stateShare) }
+// expectedState is how much leaves at once, at most, mostly: in the freeze of a cold migration, or in the first round.
+func (s *source) expectedState() int64 {
+	if s.lacksImage() {
+		return 0 // that is much
+	}
+	return max(leastState, s.offered.MemoryBytes/stateShare)
+}
+
+// expectedRest is how much leaves at once in the freeze when rounds have gone before, at most, mostly. The first of them may have
+// been large.
+func (s *source) expectedRest() int64 {
+	if s.memory == nil || len(s.memory.history) < 2 {
+		return s.expectedState()
+	}
+	return max(leastState, 2*int64(s.memory.history[len(s.memory.history)-1].SentBytes))
+}
 
 func (s *source) openData(ctx context.Context) error {
 	s.limiter.SetRate(s.settings.get().BandwidthLimit)
@@ -142,7 +156,7 @@ func (s *source) warm(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	link, err := s.data.Warm(ctx, stream.Budget{})
+	link, err := s.data.Warm(ctx, stream.Budget{Enough: s.expectedRest()})
 	if err == nil {
 		s.move.tracker.clock(link.Clock)
 	}
