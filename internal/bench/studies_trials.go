@@ -87,7 +87,7 @@ func trials() []trial {
 		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged), few: with(peers, modes, []string{wayStagedAuto}), runs: 6, quick: 1},
 		{
 			study: "a", app: recogniserApp(), links: studyA, ways: with(peers, staged), runs: 6, quick: 1,
-			few: []string{wayRsync, wayPreDump, wayLazy, wayAuto, wayCold, wayPostCopy, wayStagedAuto},
+			few: []string{wayRsync, wayPreDump, wayAuto, wayCold, wayPostCopy, wayStagedAuto},
 		},
 		{
 			study: "b", app: coapApp(500), links: []string{linkManagement, linkMobility}, ways: with(peers, modes), runs: 6, quick: 1,
