@@ -35,7 +35,7 @@ on asking all the time, from a third node that is near to both; those of the oth
 gone while they are moved. Beside what was measured stands what the bytes that were sent need at the link's bandwidth.
 
 Images are made from Debian's packages and Maven Central, once; that takes minutes and 4 GB of disk. Then the whole takes
-hours, nearly all of it for slow links; --quick has one run of much less.`
+hours, nearly all of it for slow links; --quick has one run of less, in a quarter of an hour.`
 
 func newBenchStudiesCommand() *cobra.Command {
 	config := bench.Config{ImageCache: labImageCache}
@@ -53,7 +53,7 @@ func newBenchStudiesCommand() *cobra.Command {
 	flags.StringVar(&file, "json", "", "write the result to this file")
 	flags.StringVar(&html, "html", "", "write a page with charts to this file")
 	flags.StringVar(&config.Lab, "lab", "bench-studies", "name of the lab that is made for it, and is gone at the end")
-	flags.BoolVar(&config.Quick, "quick", false, "one or two runs, of fewer ways, over one link each")
+	flags.BoolVar(&config.Quick, "quick", false, "one run, of fewer ways, over one link each")
 	flags.IntVar(&config.Runs, "runs", 0, "how often each way is measured (default 6)")
 	flags.StringSliceVar(&config.Studies, "study", nil, "only these: a, b, c, d")
 	flags.StringArrayVar(&config.Workloads, "workload", nil, "only this one: "+strings.Join(bench.StudyTitles(), "; "))
