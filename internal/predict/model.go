@@ -194,8 +194,23 @@ func (m *model) state() float64 {
 }
 
 // warm is how long it takes to open the window of a connection and to measure the link: stream.Session.Warm has 300 ms or
-// eight round trips, and ends sooner on short links.
-func (m *model) warm() float64 { return min(max(0.3, 8*m.rtt), 0.015+10*m.rtt) }
+// eight round trips, and ends sooner on short links, and where the bandwidth is known and little has to fit into the window. That
+// doubles in each round trip.
+func (m *model) warm() float64 {
+	all := min(max(0.3, 8*m.rtt), 0.015+10*m.rtt)
+	if m.in.Link.BandwidthBitsPerSecond <= 0 {
+		return all
+	}
+	enough := max(m.in.Container.memory()/windowShare, leastWindow)
+	return min(all, 0.015+m.rtt*(1+math.Ceil(math.Log2(enough/firstWindow))))
+}
+
+const (
+	firstWindow = 14 << 10 // RFC 6928
+	// windowShare of the memory is to fit into the window, or at least so many bytes: see stateShare and leastState of package agent.
+	windowShare = 4
+	leastWindow = 64 << 10
+)
 
 // layers is how long the image's layers take that the target has not.
 func (m *model) layers() float64 {

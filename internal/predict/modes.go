@@ -53,8 +53,8 @@ func (m *model) fixed(mode migration.Mode) Parts {
 	case migration.PostCopy:
 		p.Ahead += k.TripsDrain * m.rtt
 		p.Freeze += k.Touched * slow
-	case migration.Cold: // which measures the link at last
-		p.Ahead += m.warm()
+	case migration.Cold: // which measures the link while its target makes room
+		p.Ahead += max(0, m.warm()-k.Arrive*slow-m.rtt)
 	case migration.Restart:
 		p.Begin += m.warm()
 		p.Ahead += k.TripsPrepare * m.rtt
