@@ -87,6 +87,9 @@ func becomeHelper() {
 	if len(os.Args) > 1 && os.Args[1] == embedded.MonitorCommand {
 		os.Exit(embedded.Monitor(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == criu.GatekeeperCommand {
+		os.Exit(criu.GatekeeperMain(os.Args[2:]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == pager.Command {
 		os.Exit(pager.Main(os.Args[2:]))
 	}

@@ -30,6 +30,7 @@ type DumpRequest struct {
 	Network        string       // network namespace in which CRIU runs, see NetworkFor; "": this process's own
 	ExternalMounts []Mount      // see ExternalFor
 	External       []string     // see ExternalFor
+	Auto           bool         // CRIU finds external mounts itself: those of which the node has the source mounted
 	TTY            bool         // the container's stdio is a terminal
 	Watched        []string     // what inotify watches of the container watch, as it sees it: CRIU cannot find that on an overlay
 	GhostLimit     uint32       // largest deleted but open file that is carried in the images, bytes; 0: 1 GiB
@@ -221,6 +222,10 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 		OrphanPtsMaster:   proto.Bool(true),
 		GhostLimit:        proto.Uint32(ghost),
 		External:          r.External,
+	}
+	if r.Auto {
+		o.AutoExtMnt, o.ExtSharing, o.ExtMasters = proto.Bool(true), proto.Bool(true), proto.Bool(true)
+		o.EnableFs = []string{"hugetlbfs", "tracefs"}
 	}
 	if r.FreezeCgroup != "" {
 		o.FreezeCgroup = proto.String(r.FreezeCgroup)

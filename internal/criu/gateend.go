@@ -59,12 +59,12 @@ const endPatience = 5 * time.Second
 func (g *gateProcess) endReal(err error) {
 	g.real.close()
 	if err != nil {
-		kill := time.AfterFunc(endPatience, func() { _ = g.real.process.Process.Kill() }) // it may have ended
+		kill := time.AfterFunc(endPatience, func() { g.real.signalKill() })
 		defer kill.Stop()
 	}
 	_ = g.real.wait() // the error given counts
 	if err != nil {
-		killChildren()
+		g.killRest()
 	}
 }
 

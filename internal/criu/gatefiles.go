@@ -35,7 +35,7 @@ func (g *gateProcess) inherit(o *rpc.CriuOpts, wanted []gateFile) error {
 		}
 		files = append(files, file)
 	}
-	fds, err := kernel.GiveFiles(g.real.process.Process.Pid, files)
+	fds, err := kernel.GiveFiles(g.real.pid(), files)
 	if err != nil {
 		return fmt.Errorf("hand files over to CRIU: %w", err)
 	}

@@ -41,6 +41,9 @@ func gateMain(args []string) error {
 	if err != nil {
 		return err
 	}
+	if isStandIn(args) {
+		return becomeCRIU(path, args)
+	}
 	fd, restore := -1, false
 	if os.Getenv(envGate) != "" && len(args) == 3 && args[1] == "swrk" {
 		if fd, err = strconv.Atoi(args[2]); err != nil {
@@ -86,7 +89,8 @@ type gateProcess struct {
 	criu    string // path
 	record  string
 	lock    *os.File
-	runc    *link
+	runc    *link  // nil: the engine waits for CRIU itself
+	cgroup  string // with a stand-in: the container's
 	real    *session
 	agent   *gateConn
 	workDir string
@@ -265,6 +269,9 @@ func (g *gateProcess) expectLocks(o *rpc.CriuOpts) error {
 	if g.locks, err = dumpedLocks(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())); err != nil || len(g.locks) == 0 {
 		return err
 	}
+	if g.runc == nil {
+		return nil // the engine expects it as its own child; what cannot be taken anew ends the restore
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("take over the container's first process: %w", err)
 	}
@@ -331,6 +338,9 @@ func (g *gateProcess) notified(m *rpc.CriuResp, rights []byte) error {
 
 // askRunc passes a notification to runc and waits for its answer.
 func (g *gateProcess) askRunc(m *rpc.CriuResp, rights []byte) error {
+	if g.runc == nil {
+		return nil
+	}
 	if err := g.runc.send(m, rights); err != nil {
 		return fmt.Errorf("pass %s to runc: %w", m.GetNotify().GetScript(), err)
 	}
@@ -377,13 +387,19 @@ func (g *gateProcess) askAgent() error {
 // finish passes CRIU's last answer to runc and waits for CRIU's end, so that the restored first process, a child of
 // this one, passes to the monitor when the gate ends.
 func (g *gateProcess) finish(m *rpc.CriuResp) error {
-	if !m.GetSuccess() {
+	var err error
+	if g.runc != nil {
+		err = g.runc.send(m, nil)
+	}
+	if !m.GetSuccess() { // what matters is told to the agent
 		g.refused = true
-		_ = g.runc.send(m, nil) // what matters is told to the agent
 		return fmt.Errorf("CRIU failed to restore (errno %d)", m.GetCrErrno())
 	}
-	if err := g.runc.send(m, nil); err != nil {
+	if err != nil {
 		return fmt.Errorf("pass CRIU's answer to runc: %w", err)
+	}
+	if g.runc == nil {
+		g.real.close() // it waits for more, and the engine for its end
 	}
 	return g.real.wait()
 }

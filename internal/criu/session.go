@@ -16,6 +16,8 @@ import (
 	"github.com/checkpoint-restore/go-criu/v7/rpc"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // maxMessage bounds one message of CRIU's protocol. Requests carry lists of mounts; a few kilobytes are usual.
@@ -76,8 +78,9 @@ func (l *link) close() { _ = l.conn.Close() } // nothing is lost: every message 
 type session struct {
 	*link
 	process *exec.Cmd
-	tables  *tables  // that it gets in place of the kernel's; nil: none
-	mounts  *os.File // its mount namespace; nil: this process's own
+	other   *otherProcess // that another process started, in place of process; nil: it is process
+	tables  *tables       // that it gets in place of the kernel's; nil: none
+	mounts  *os.File      // its mount namespace; nil: this process's own
 	reap    sync.Once
 	reaped  chan struct{}
 	waitErr error // when reaped is closed
@@ -254,6 +257,9 @@ func (s *session) interruptOn(ctx context.Context) (stop func()) {
 
 // alive tells whether CRIU has not ended.
 func (s *session) alive() bool {
+	if s.other != nil {
+		return s.other.alive()
+	}
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, s.process.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return err == nil && info.Signo == 0
@@ -265,13 +271,30 @@ const killPatience = 5 * time.Second
 
 // kill ends CRIU and collects it. It may be called more than once.
 func (s *session) kill() {
-	_ = s.process.Process.Kill() // it may have ended already
+	s.signalKill()
 	s.collect()
 	select {
 	case <-s.reaped:
 	case <-time.After(killPatience):
 	}
 	s.close()
+}
+
+// signalKill tells CRIU to end.
+func (s *session) signalKill() {
+	if s.other != nil {
+		_ = kernel.PidfdKill(s.other.pidfd) // it may have ended already
+		return
+	}
+	_ = s.process.Process.Kill() // as above
+}
+
+// pid of CRIU.
+func (s *session) pid() int {
+	if s.other != nil {
+		return s.other.pid
+	}
+	return s.process.Process.Pid
 }
 
 // wait collects CRIU.
@@ -285,7 +308,11 @@ func (s *session) wait() error {
 func (s *session) collect() {
 	s.reap.Do(func() {
 		go func() {
-			s.waitErr = s.process.Wait()
+			if s.other != nil {
+				s.waitErr = s.other.wait()
+			} else {
+				s.waitErr = s.process.Wait()
+			}
 			if s.tables != nil {
 				s.tables.close()
 			}
@@ -302,7 +329,7 @@ func (s *session) killUnlessDone(ctx context.Context, patience time.Duration) (d
 		select {
 		case <-over:
 		case <-time.After(patience):
-			_ = s.process.Process.Kill() // it may have ended already
+			s.signalKill()
 			_ = s.conn.SetDeadline(time.Unix(1, 0))
 		}
 	})

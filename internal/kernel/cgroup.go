@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,6 +81,42 @@ func JoinCgroupsOf(pid int) error {
 				return fmt.Errorf("move to the cgroup of process %d: %w", pid, err)
 			}
 		}
+	}
+	return nil
+}
+
+// JoinCgroups moves the calling process into groups of the hierarchies that are named: by the controllers of version 1, as in
+// /proc/PID/cgroup; any other name, also a list of controllers, is version 2.
+func JoinCgroups(groups map[string]string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	left := maps.Clone(groups)
+	join := func(h hierarchy, name string) error {
+		dir, ok := h.dir(left[name])
+		delete(left, name)
+		if !ok {
+			return fmt.Errorf("move to cgroup %s of %q: it is not mounted here", groups[name], name)
+		}
+		if err := writeFile(filepath.Join(dir, "cgroup.procs"), "0"); err != nil {
+			return fmt.Errorf("move to cgroup %s of %q: %w", groups[name], name, err)
+		}
+		return nil
+	}
+	for _, h := range all {
+		if _, named := left[h.controllers]; named && !h.unified {
+			if err := join(h, h.controllers); err != nil {
+				return err
+			}
+		}
+	}
+	for name := range left {
+		i := slices.IndexFunc(all, func(h hierarchy) bool { return h.unified })
+		if i < 0 {
+			return fmt.Errorf("move to cgroup %s of %q: there is no such hierarchy", groups[name], name)
+		}
+		return join(all[i], name)
 	}
 	return nil
 }

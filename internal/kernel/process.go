@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -200,4 +201,20 @@ func PidfdAlive(pidfd *os.File) (bool, error) {
 		}
 		return n == 0, nil
 	}
+}
+
+// PidfdWait returns when the process behind pidfd has ended, or ctx has: it looks at that every second.
+func PidfdWait(ctx context.Context, pidfd *os.File) error {
+	const pause = 1000 // milliseconds
+	poll := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}
+	for ctx.Err() == nil {
+		n, err := unix.Poll(poll, pause)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("poll %s: %w", pidfd.Name(), err)
+		}
+		if n > 0 {
+			return nil
+		}
+	}
+	return ctx.Err()
 }

@@ -1,0 +1,281 @@
+package criu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/checkpoint-restore/go-criu/v7/rpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// GatekeeperCommand is the hidden command of this program that becomes a gate for an engine that starts CRIU by its
+// command line: see GatekeeperMain.
+const GatekeeperCommand = "restore-gatekeeper"
+
+// Gatekeeper says what a gate needs that gets nothing from the engine but a stand-in for CRIU.
+type Gatekeeper struct {
+	Gate   string // socket on which ListenGate listens
+	Record string // file that is made durably before anything runs
+	Socket string // that is made for the stand-in
+	Images string // directory
+	Work   string // directory, for CRIU's log
+	Cgroup string // the container's, as for kernel.OpenCgroup: what a restore that failed leaves there is killed
+}
+
+// Start starts the gate and returns when its socket is there. The process lives until the restore is over, or the agent gives
+// it up; who starts it collects it.
+func (k Gatekeeper) Start(executable string) (*exec.Cmd, error) {
+	settings, err := json.Marshal(k)
+	if err != nil {
+		return nil, err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start the gatekeeper: %w", err)
+	}
+	defer read.Close()
+	cmd := exec.Command(executable, GatekeeperCommand, string(settings))
+	cmd.ExtraFiles = []*os.File{write}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	_ = write.Close() // the gatekeeper has its own
+	if err != nil {
+		return nil, fmt.Errorf("start the gatekeeper: %w", err)
+	}
+	if _, err := io.ReadFull(read, make([]byte, 1)); err != nil {
+		_ = cmd.Process.Kill() // it may have ended already
+		return nil, fmt.Errorf("start the gatekeeper: %w", errors.Join(errors.New("it has ended"), cmd.Wait()))
+	}
+	return cmd, nil
+}
+
+// readyFD is the gatekeeper's descriptor on which it says that its socket is there.
+const readyFD = 3
+
+// GatekeeperMain is the main function of a gatekeeper. It returns the exit code.
+func GatekeeperMain(args []string) int {
+	err := gatekeeperMain(args)
+	if err == nil {
+		return 0
+	}
+	if !errors.Is(err, errNoted) {
+		fmt.Fprintln(os.Stderr, "godwit restore gatekeeper:", err)
+	}
+	return 1
+}
+
+func gatekeeperMain(args []string) error {
+	if len(args) != 1 {
+		return errors.New("must be started with its settings")
+	}
+	var k Gatekeeper
+	if err := json.Unmarshal([]byte(args[0]), &k); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	g := &gateProcess{record: k.Record, workDir: k.Work, cgroup: k.Cgroup}
+	return g.end(g.keep(k))
+}
+
+// keep goes through the whole life of a gate with a stand-in.
+func (g *gateProcess) keep(k Gatekeeper) error {
+	conn, err := net.Dial("unix", k.Gate)
+	if err != nil {
+		return fmt.Errorf("connect to the agent: %w", err)
+	}
+	g.agent = newGateConn(conn)
+	if g.lock, err = lockRecord(g.record); err != nil {
+		return err
+	}
+	hello, err := g.awaitCRIU(k.Socket)
+	if err != nil {
+		return err
+	}
+	options, err := restoreOptions(hello.Args)
+	if err != nil {
+		return err
+	}
+	for path, fd := range map[string]**int32{k.Images: &options.ImagesDirFd, k.Work: &options.WorkDirFd} {
+		dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open directory %s: %w", path, err)
+		}
+		*fd = proto.Int32(int32(dir)) // stays open: CRIU opens it through /proc/GATEKEEPER/fd
+	}
+	request := rpc.CriuReq{Type: rpc.CriuReqType_RESTORE.Enum(), Opts: options}
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+	defer cancel()
+	if _, err := g.real.warm(ctx); err != nil {
+		return fmt.Errorf("start CRIU: %w", errEnded(ctx, err))
+	}
+	if err := g.waitForGo(&request); err != nil {
+		return err
+	}
+	if err := g.real.send(&request, nil); err != nil {
+		return fmt.Errorf("send the request to CRIU: %w", err)
+	}
+	return g.relay()
+}
+
+// awaitCRIU waits for the process that becomes CRIU, or for the agent to give up.
+func (g *gateProcess) awaitCRIU(socket string) (standInHello, error) {
+	var hello standInHello
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return hello, fmt.Errorf("make the gatekeeper's socket: %w", err)
+	}
+	// CRIU looks for the directories of its requests in the process that listens (SO_PEERCRED of unix(7)): it is this one.
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		return hello, fmt.Errorf("make the gatekeeper's socket: %w", err)
+	}
+	defer listener.Close()
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return hello, fmt.Errorf("make the gatekeeper's socket: %w", err)
+	}
+	ready := os.NewFile(readyFD, "ready")
+	_, err = ready.Write([]byte{1})
+	if err = errors.Join(err, ready.Close()); err != nil {
+		return hello, fmt.Errorf("say that the socket is there: %w", err)
+	}
+	given := g.agent.watch(func() { _ = listener.SetDeadline(time.Unix(1, 0)) })
+	conn, err := listener.AcceptUnix()
+	given()
+	if err != nil {
+		return hello, fmt.Errorf("wait for the engine to start CRIU: %w", err)
+	}
+	l2 := &link{conn: conn, buf: make([]byte, maxMessage)}
+	n, err := conn.Read(l2.buf)
+	if err == nil {
+		err = json.Unmarshal(l2.buf[:n], &hello)
+	}
+	if err != nil {
+		return hello, fmt.Errorf("hear of the engine's CRIU: %w", err)
+	}
+	other, err := newOtherProcess(conn)
+	if err != nil {
+		return hello, err
+	}
+	g.real = &session{link: l2, other: other, reaped: make(chan struct{})}
+	return hello, nil
+}
+
+// watch calls gone when the agent closes its end, until the returned function is called. Nothing is read.
+func (c *gateConn) watch(gone func()) (stop func()) {
+	ended := make(chan struct{})
+	raw, err := c.conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return func() {}
+	}
+	go func() {
+		defer close(ended)
+		var buf [1]byte
+		_ = raw.Read(func(fd uintptr) bool {
+			n, _, err := unix.Recvfrom(int(fd), buf[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			if errors.Is(err, unix.EAGAIN) {
+				return false
+			}
+			if n <= 0 {
+				gone()
+			}
+			return true
+		})
+	}()
+	return func() {
+		_ = c.conn.SetReadDeadline(time.Unix(1, 0)) // ends the wait
+		<-ended
+		_ = c.conn.SetReadDeadline(time.Time{})
+	}
+}
+
+// restoreOptions make a request of what the engine asked for on its command line. What is the agent's is set here: cgroups are
+// entered by the stand-in, the network is held by the agent.
+func restoreOptions(args []string) (*rpc.CriuOpts, error) {
+	root := argumentsOf(args, "--root")
+	if len(root) != 1 {
+		return nil, errors.New("the engine gives CRIU no --root")
+	}
+	o := &rpc.CriuOpts{
+		LogFile:           proto.String(restoreLog),
+		LogLevel:          proto.Int32(logWarnings),
+		Root:              proto.String(root[0]),
+		RstSibling:        proto.Bool(slices.Contains(args, "--restore-sibling")),
+		ManageCgroupsMode: rpc.CriuCgMode_IGNORE.Enum(),
+		NetworkLock:       rpc.CriuNetworkLockMethod_SKIP.Enum(),
+		NotifyScripts:     proto.Bool(true),
+		TcpEstablished:    proto.Bool(true),
+		FileLocks:         proto.Bool(true),
+		LinkRemap:         proto.Bool(true),
+		EvasiveDevices:    proto.Bool(true),
+		OrphanPtsMaster:   proto.Bool(true),
+		AutoExtMnt:        proto.Bool(true),
+		ExtSharing:        proto.Bool(true),
+		ExtMasters:        proto.Bool(true),
+		EnableFs:          argumentsOf(args, "--enable-fs"),
+	}
+	for _, mount := range argumentsOf(args, "--ext-mount-map") {
+		key, value, found := strings.Cut(mount, ":")
+		if mount == "auto" || !found || value == "" {
+			continue
+		}
+		o.ExtMnt = append(o.ExtMnt, &rpc.ExtMountMap{Key: proto.String(key), Val: proto.String(value)})
+	}
+	if profile := argumentsOf(args, "--lsm-profile"); len(profile) == 1 {
+		o.LsmProfile = proto.String(profile[0])
+	}
+	return o, nil
+}
+
+// otherProcess is a CRIU that is no child of this process.
+type otherProcess struct {
+	pid   int
+	pidfd *os.File
+}
+
+// newOtherProcess finds the process at the other end of a connection.
+func newOtherProcess(conn *net.UnixConn) (*otherProcess, error) {
+	pid, err := peerPID(conn)
+	if err != nil {
+		return nil, err
+	}
+	pidfd, err := kernel.PidfdOpen(pid)
+	if err != nil {
+		return nil, fmt.Errorf("find the engine's CRIU: %w", err)
+	}
+	return &otherProcess{pid: pid, pidfd: pidfd}, nil
+}
+
+func (p *otherProcess) alive() bool {
+	alive, err := kernel.PidfdAlive(p.pidfd)
+	return err == nil && alive
+}
+
+// wait returns when the process has ended. What its exit code was its parent knows.
+func (p *otherProcess) wait() error { return kernel.PidfdWait(context.Background(), p.pidfd) }
+
+// killRest kills what CRIU has made if it did not do so itself.
+func (g *gateProcess) killRest() {
+	if g.cgroup == "" {
+		killChildren()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	if group, err := kernel.OpenCgroup(g.cgroup); err == nil {
+		if err := group.Kill(ctx); err != nil {
+			g.note(err.Error())
+		}
+	}
+}

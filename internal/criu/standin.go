@@ -1,0 +1,146 @@
+package criu
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Some engines start CRIU by its command line, `criu restore --root …`, and wait for that very process, as lxc-checkpoint
+// does. They find this program as `criu`, the stand-in: it tells the gate the arguments, puts itself where the container will
+// be, and becomes CRIU, with what the engine has given to it (descriptors, mounts), next to which the container's first process
+// has to be made. It takes its requests from the gate, a process of its own that the agent has started before (Gatekeeper).
+
+// Environment of the stand-in.
+const (
+	envStandIn        = "GODWIT_STAND_IN"
+	envStandInNetwork = "GODWIT_STAND_IN_NETWORK"
+)
+
+// StandInSettings make the criu of one engine's restore a stand-in.
+type StandInSettings struct {
+	Socket  string // on which the gatekeeper listens
+	Network string // path of the network namespace that the container gets
+	Tool    Tool   // the real CRIU
+}
+
+// StandInEnv is the environment for the engine's command. Its PATH must begin with a directory in which `criu` is a link to
+// this program: the caller adds that.
+func StandInEnv(s StandInSettings) []string {
+	return []string{envStandIn + "=" + s.Socket, envStandInNetwork + "=" + s.Network, envCRIU + "=" + s.Tool.Path}
+}
+
+// isStandIn tells whether this process was started as a stand-in. All else that engines ask of CRIU, such as its version, is for
+// the real one.
+func isStandIn(args []string) bool {
+	return os.Getenv(envStandIn) != "" && len(args) > 1 && args[1] == "restore"
+}
+
+// standInHello is the stand-in's one message to the gatekeeper; what follows on the connection is CRIU's protocol.
+type standInHello struct {
+	Args []string `json:"args"`
+}
+
+// becomeCRIU becomes the real CRIU. It returns only if that fails.
+func becomeCRIU(path string, args []string) error {
+	runtime.LockOSThread() // the thread that has changed its namespaces is the one that becomes CRIU
+	if err := enterPlace(args); err != nil {
+		return err
+	}
+	fd, err := dialGatekeeper(os.Getenv(envStandIn), standInHello{Args: args[1:]})
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(path, []string{path, "swrk", fmt.Sprint(fd)}, criuEnvironment[:])
+}
+
+// enterPlace puts this process where the container's processes are to be: what CRIU has they inherit. Cgroups come first,
+// because they are the roots of the new cgroup namespace. The network namespace is the engine's to keep (NetworkFor).
+func enterPlace(args []string) error {
+	groups, err := cgroupRoots(args)
+	if err == nil {
+		err = kernel.JoinCgroups(groups)
+	}
+	if err != nil {
+		return fmt.Errorf("enter the container's cgroup: %w", err)
+	}
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("make the container's cgroup namespace: %w", err)
+	}
+	network, err := os.Open(os.Getenv(envStandInNetwork))
+	if err != nil {
+		return fmt.Errorf("enter the container's network: %w", err)
+	}
+	defer network.Close()
+	if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the container's network %s: %w", network.Name(), err)
+	}
+	return nil
+}
+
+// cgroupRoots are the cgroups that the engine has made for the container, by the names of their hierarchies: the arguments
+// --cgroup-root [CONTROLLERS:]PATH.
+func cgroupRoots(args []string) (map[string]string, error) {
+	groups := map[string]string{}
+	for _, value := range argumentsOf(args, "--cgroup-root") {
+		controllers, path, found := strings.Cut(value, ":")
+		if !found {
+			controllers, path = "", value
+		}
+		if !strings.HasPrefix(path, "/") {
+			return nil, fmt.Errorf("--cgroup-root %.80q is not [CONTROLLERS:]PATH", value)
+		}
+		groups[controllers] = path
+	}
+	if len(groups) == 0 {
+		return nil, errors.New("the engine names none")
+	}
+	return groups, nil
+}
+
+// argumentsOf are the values of an option that may come several times.
+func argumentsOf(args []string, option string) (values []string) {
+	for i, arg := range args {
+		if value, found := strings.CutPrefix(arg, option+"="); found {
+			values = append(values, value)
+		}
+		if arg == option && i+1 < len(args) {
+			values = append(values, args[i+1])
+		}
+	}
+	return values
+}
+
+// dialGatekeeper connects to the gatekeeper and says hello. The descriptor stays open in the program that follows.
+func dialGatekeeper(socket string, hello standInHello) (int, error) {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		return -1, fmt.Errorf("connect to the gatekeeper: %w", err)
+	}
+	defer conn.Close()
+	data, err := json.Marshal(hello)
+	if err != nil {
+		return -1, err
+	}
+	if _, err := conn.Write(data); err != nil {
+		return -1, fmt.Errorf("tell the gatekeeper: %w", err)
+	}
+	file, err := conn.File() // blocking, which is what CRIU expects
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.Dup(int(file.Fd())) // without FD_CLOEXEC
+	if err != nil {
+		return -1, fmt.Errorf("keep the connection to the gatekeeper: %w", err)
+	}
+	return fd, nil
+}
