@@ -1,8 +1,8 @@
 // Package network lets a container keep its IP address when it moves to another node.
 //
 // It owns, on one node and in one network namespace: the addresses of the containers whose home is this node, the
-// network namespace and the veth pair of every container here, the tunnel to the other nodes, the routes, and the hold
-// queues in which packets wait while a container moves. It must not know what a migration is, who asks, or how
+// network namespace and the veth pair of every container here (made by itself, or adopted from another engine), the
+// tunnel to the other nodes, the routes, and the hold queues in which packets wait while a container moves. It must not know what a migration is, who asks, or how
 // processes are frozen: it is told where an address is, and makes it so. Every call says what shall be, not what shall
 // change, so it can be repeated after a crash.
 //

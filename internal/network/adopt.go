@@ -1,0 +1,179 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Adopt takes over the connection of a container that another engine has started: its network namespace, such as /proc/PID/ns/net,
+// and its veth pair, whose node's end must be on no bridge. From then on it is as if Attach had made them; that device's own
+// name stays as another name of it. What of that is so already stays, so a running container does not notice. An address of
+// this node becomes the container's own (Lease).
+func (n *Network) Adopt(ctx context.Context, id, netns string, address Address) error {
+	if !validID.MatchString(id) {
+		return fmt.Errorf("container id %q is %w", id, ErrInvalid)
+	}
+	if _, err := n.config.check(address); err != nil {
+		return fmt.Errorf("adopt container %s: %w", id, err)
+	}
+	path := n.NetnsPath(id)
+	if !sameFile(path, netns) {
+		if err := n.Detach(id); err != nil { // it was started anew since
+			return fmt.Errorf("adopt container %s: %w", id, err)
+		}
+		if err := n.takeLease(id, address); err != nil {
+			return fmt.Errorf("adopt container %s: %w", id, err)
+		}
+	}
+	err := n.adopt(ctx, id, path, netns, address)
+	if err == nil {
+		err = n.Route(address.IP, Local(id))
+	}
+	if err != nil {
+		return fmt.Errorf("adopt container %s with %s: %w", id, address.IP, err)
+	}
+	return nil
+}
+
+func (n *Network) adopt(ctx context.Context, id, path, theirs string, address Address) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if n.containers[id] != nil {
+		return nil
+	}
+	for other, attached := range n.containers {
+		if attached.address.IP == address.IP {
+			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, other)
+		}
+	}
+	mac, err := n.config.check(address)
+	if err != nil {
+		return err
+	}
+	if err := bindNamespace(theirs, path); err != nil {
+		return err
+	}
+	inside, err := openNamespace(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inside.Close() }()
+	handle, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
+	}
+	defer handle.Close()
+	if err := n.takePair(handle, id, address); err != nil {
+		return errors.Join(err, removeNamespace(path))
+	}
+	if err := errors.Join(n.configureOutside(id, address, mac), configureInside(handle, inside, address)); err != nil {
+		return err
+	}
+	n.containers[id] = &attachment{address: address, device: containerDevice(id)}
+	return nil
+}
+
+// takePair makes the node's end of a veth pair what makePair would have made.
+func (n *Network) takePair(handle *netlink.Handle, id string, address Address) error {
+	eth0, err := handle.LinkByName(insideDevice)
+	if err != nil {
+		return fmt.Errorf("find the container's %s: %w", insideDevice, err)
+	}
+	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
+	if err != nil || outside.Type() != "veth" || outside.Attrs().ParentIndex != eth0.Attrs().Index {
+		return fmt.Errorf("the container's %s is %w: its other end is no veth device of this node", insideDevice, ErrInvalid)
+	}
+	if outside.Attrs().MasterIndex != 0 {
+		return fmt.Errorf("the container's device %s is %w: it is on a bridge", outside.Attrs().Name, ErrInvalid)
+	}
+	_, gatewayMAC := gateway()
+	old, name := outside.Attrs().Name, containerDevice(id)
+	if old != name {
+		if err := n.rename(outside, name); err != nil {
+			return fmt.Errorf("rename device %s to %s: %w", old, name, err)
+		}
+		_ = n.links.LinkAddAltName(outside, old) // Linux 5.5; who made it finds it by that
+	}
+	err = errors.Join(n.links.LinkSetGroup(outside, groupContainer), n.links.LinkSetHardwareAddr(outside, gatewayMAC),
+		n.links.LinkSetMTU(outside, address.MTU), handle.LinkSetMTU(eth0, address.MTU))
+	if err != nil {
+		return fmt.Errorf("take over device %s: %w", name, err)
+	}
+	return nil
+}
+
+// rename a device. Before Linux 6.2 it has to be down for that, for a moment.
+func (n *Network) rename(link netlink.Link, name string) error {
+	err := n.links.LinkSetName(link, name)
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	if err := n.links.LinkSetDown(link); err != nil {
+		return err
+	}
+	return errors.Join(n.links.LinkSetName(link, name), n.links.LinkSetUp(link))
+}
+
+// bindNamespace keeps a network namespace that there is by a mount at path.
+func bindNamespace(theirs, path string) error {
+	if sameFile(path, theirs) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the directory of network namespaces: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err == nil {
+		err = file.Close()
+	}
+	if err == nil {
+		err = unix.Mount(theirs, path, "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		return fmt.Errorf("keep the network namespace %s: %w", theirs, err)
+	}
+	return nil
+}
+
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(one, other)
+}
+
+// takeLease gives an address of this node to the container that has it already.
+func (n *Network) takeLease(id string, address Address) error {
+	if number, err := n.config.home(address.IP); err != nil || number != n.config.NodeNumber {
+		return err
+	}
+	l := n.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ip, lease := range l.held {
+		switch {
+		case lease.Container == id && ip == address.IP:
+			return nil
+		case lease.Container == id:
+			return fmt.Errorf("%w: its address was %s before; give it that one", ErrInvalid, ip)
+		case ip == address.IP:
+			return fmt.Errorf("%w: %s is that of container %s; give it another one of %s", ErrAddressTaken, ip, lease.Container,
+				l.config.subnet(l.config.NodeNumber))
+		}
+	}
+	l.held[address.IP] = Lease{Container: id, Address: address.IP, MAC: address.MAC, MTU: address.MTU, Since: time.Now().UTC()}
+	if err := l.save(); err != nil {
+		delete(l.held, address.IP)
+		return err
+	}
+	return nil
+}
