@@ -25,6 +25,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/docker"
 	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/engine/lxc"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
@@ -77,6 +78,7 @@ type Agent struct {
 	id       *identity.Identity
 	self     identity.Node
 	engines  *engine.Set
+	routed   []engine.Engine  // those among them whose containers' connections are adopted
 	embedded *embedded.Engine // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
 	network  *network.Network
@@ -100,6 +102,7 @@ type Agent struct {
 	reservations *reservations
 	locations    *locations
 	releases     *releases
+	adopted      adopted
 }
 
 // Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are under way are undone, or
@@ -118,6 +121,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	a := &Agent{
 		config: config, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
+		adopted:   adopted{first: map[string]int{}},
 		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
 		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
@@ -159,7 +163,8 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
-	a.engines = engine.NewSet(a.embedded, containers)
+	a.routed = a.openRouted()
+	a.engines = engine.NewSet(a.embedded, append([]engine.Engine{containers}, a.routed...)...)
 	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version, a.config.callTimeout()); err != nil {
 		return err
 	}
@@ -185,6 +190,21 @@ func (a *Agent) open() error {
 		return err
 	}
 	return a.moves.recover()
+}
+
+// openRouted finds the engines of this node that give containers addresses of their own. One that does not work keeps nobody
+// from the others.
+func (a *Agent) openRouted() []engine.Engine {
+	var found []engine.Engine
+	if lxc.Found() {
+		one, err := lxc.New(lxc.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
+		if err != nil {
+			a.log.Warn("containers of LXC cannot be moved", "error", err)
+		} else {
+			found = append(found, one)
+		}
+	}
+	return found
 }
 
 func (a *Agent) openNetwork() error {
@@ -315,6 +335,9 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.moves.retry(a.ctx) })
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
+	if len(a.routed) > 0 {
+		all.Go(func() { a.adoptForEver(a.ctx) })
+	}
 	a.ahead.begin()
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error

@@ -119,6 +119,9 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 		}
 	}
 	container, err := a.idle(ctx, request.Container)
+	if err == nil {
+		container, err = a.connected(ctx, container)
+	}
 	if err != nil {
 		return fail(err)
 	}

@@ -40,7 +40,11 @@ func (a *Agent) reconcileOne(container engine.Container) {
 	case engine.Damaged:
 		a.log.Error("what is recorded of a container cannot be read; it is left as it is", "container", name, "id", container.Definition.ID)
 	case engine.Running:
-		if err := a.reattach(container.Definition); err != nil {
+		reattach := func() error { return a.reattach(container.Definition) }
+		if adoptable(container.Definition) {
+			reattach = func() error { return a.adopt(a.ctx, container) }
+		}
+		if err := reattach(); err != nil {
 			a.log.Error("container is not connected; start the agent again to repeat it", "container", name, "error", err)
 		}
 		go a.giveRoom(container.Definition.ID) // an agent that was killed may have restored it just before

@@ -20,11 +20,13 @@ type Leaving struct {
 	Cgroup    *kernel.Cgroup
 	Root      string         // its root file system, as this process sees it
 	Externals criu.Externals // what of it comes from outside
-	Network   string         // network namespace that the engine keeps for it; "": it goes into the images
-	Terminal  bool
-	Stdio     []string                    // what stdin, stdout and stderr are, in the words of CRIU
-	WorkDir   string                      // for CRIU's log
-	Drain     func(context.Context) error // has all that the frozen container has written be in its log
+	// FindMounts has CRIU find by itself which mounts come from outside: for a runtime that has its restore do so.
+	FindMounts bool
+	Network    string // network namespace that the engine keeps for it; "": it goes into the images
+	Terminal   bool
+	Stdio      []string                    // what stdin, stdout and stderr are, in the words of CRIU
+	WorkDir    string                      // for CRIU's log
+	Drain      func(context.Context) error // has all that the frozen container has written be in its log
 }
 
 // Departure is a container that is about to be frozen. It implements engine.Departure.
@@ -81,6 +83,7 @@ func (d *Departure) warmDump(ctx context.Context, c *CRIU, options engine.Depart
 		FreezeCgroup:   d.group.FreezerDir(),
 		ExternalMounts: d.leaving.Externals.Mounts,
 		External:       d.leaving.Externals.External,
+		Auto:           d.leaving.FindMounts,
 		Network:        d.leaving.Network,
 		TTY:            d.leaving.Terminal,
 		Watched:        watched,

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/network"
+)
+
+// adoptEvery is how often the containers of other engines are looked at: they start and end without telling the agent.
+const adoptEvery = 3 * time.Second
+
+// adoptForEver gives containers of other engines that have an address of the pool the network that those of this node have.
+func (a *Agent) adoptForEver(ctx context.Context) {
+	told := map[string]string{} // by id, so that a lasting error is told once
+	for {
+		a.adoptAll(ctx, told)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(adoptEvery):
+		}
+	}
+}
+
+func (a *Agent) adoptAll(ctx context.Context, told map[string]string) {
+	var containers []engine.Container
+	for _, one := range a.routed {
+		found, err := one.List(ctx)
+		if err != nil {
+			return // who asks for it is told
+		}
+		containers = append(containers, found...)
+	}
+	for _, one := range containers {
+		if !adoptable(one.Definition) || a.moves.of(one.Definition.ID) != nil {
+			continue
+		}
+		err := a.followEngine(ctx, one)
+		text := fmt.Sprint(err)
+		if err != nil && told[one.Definition.ID] != text && ctx.Err() == nil {
+			a.log.Warn("container is not connected", "container", engine.Label(one.Definition), "error", err)
+		}
+		told[one.Definition.ID] = text
+	}
+}
+
+// adoptable tells whether another engine has made a container's connection, and it is to be ours.
+func adoptable(definition engine.Definition) bool {
+	return definition.EngineName != "" && definition.Network.Address.IsValid()
+}
+
+// followEngine makes the network what a container of another engine needs now.
+func (a *Agent) followEngine(ctx context.Context, one engine.Container) error {
+	switch one.State {
+	case engine.Running:
+		return a.adopt(ctx, one)
+	case engine.Exited:
+		return a.network.Detach(one.Definition.ID) // when it starts again it has another namespace
+	case engine.Created, engine.Frozen, engine.Arriving, engine.Damaged:
+	}
+	return nil
+}
+
+// adopt takes over the connection of a running container of another engine, until it ends.
+func (a *Agent) adopt(ctx context.Context, one engine.Container) error {
+	own := one.Definition.Network
+	err := a.network.Adopt(ctx, one.Definition.ID, fmt.Sprintf("/proc/%d/ns/net", one.PID), network.Address{
+		IP: own.Address, MAC: own.MAC, MTU: min(own.MTU, a.network.MTU()),
+	})
+	if err != nil {
+		return err
+	}
+	a.adopted.mu.Lock()
+	defer a.adopted.mu.Unlock()
+	if a.adopted.first[one.Definition.ID] == one.PID {
+		return nil
+	}
+	pidfd, err := kernel.PidfdOpen(one.PID)
+	if err != nil {
+		return nil // it has just ended, which is seen the next time
+	}
+	a.adopted.first[one.Definition.ID] = one.PID
+	go a.awaitEnd(one, pidfd)
+	return nil
+}
+
+// adopted are the first processes of containers whose end is waited for.
+type adopted struct {
+	mu    sync.Mutex
+	first map[string]int
+}
+
+// awaitEnd waits for the end of a container and lets go of its connection at once: its engine may start it again, and makes another.
+func (a *Agent) awaitEnd(one engine.Container, pidfd *os.File) {
+	id := one.Definition.ID
+	err := errors.Join(kernel.PidfdWait(a.ctx, pidfd), pidfd.Close())
+	a.adopted.mu.Lock()
+	delete(a.adopted.first, id)
+	a.adopted.mu.Unlock()
+	if err == nil && a.moves.of(id) == nil {
+		now, inspectErr := a.engines.Inspect(a.ctx, id)
+		if inspectErr == nil && now.State == engine.Exited { // else it is another's, or will be looked at again
+			err = a.network.Detach(id)
+		}
+	}
+	if err != nil && a.ctx.Err() == nil {
+		a.log.Warn("connection of a container that has ended", "container", engine.Label(one.Definition), "error", err)
+	}
+}
+
+// connected is a container as it is when its connection is ours.
+func (a *Agent) connected(ctx context.Context, one engine.Container) (engine.Container, error) {
+	if one.State != engine.Running || !adoptable(one.Definition) || a.moves.of(one.Definition.ID) != nil {
+		return one, nil
+	}
+	if err := a.adopt(ctx, one); err != nil {
+		return one, err
+	}
+	return a.engines.Inspect(ctx, one.Definition.ID)
+}

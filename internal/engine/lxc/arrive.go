@@ -1,0 +1,299 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pager"
+)
+
+// arrivalPatience bounds how long LXC may take to come to its CRIU, closePatience how long it may take to end without it.
+const (
+	arrivalPatience = 30 * time.Second
+	closePatience   = 5 * time.Second
+)
+
+// Reserve lists what stands against restoring this container here.
+func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
+	written, all, err := e.validate(d)
+	if err != nil {
+		return nil, err
+	}
+	problems := checkSettings(written, all)
+	add := func(what, why, remedy string) {
+		problems = append(problems, engine.Problem{What: what, Why: why, Remedy: remedy})
+	}
+	containers, err := e.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range containers {
+		switch {
+		case one.Definition.ID == d.ID:
+			add("LXC container "+d.Name, "it is here already ("+string(one.State)+")", "remove what is left of it on this node")
+		case one.Definition.Name == d.Name:
+			add("name "+d.Name, "an LXC container on this node has it", "remove or rename that container")
+		}
+	}
+	if len(problems) == 0 && exists(e.place(d.ID, d.Name).lxc) {
+		add("directory "+e.place(d.ID, d.Name).lxc, "it is there, and is no container", "remove it")
+	}
+	if _, err := e.config.Criu.Tool(); err != nil {
+		add("CRIU", err.Error(), "run \"godwit doctor\" on this node")
+	}
+	return problems, nil
+}
+
+// arrivalRecord is there from the begin of an arrival until the container has been resumed and all is tidy.
+type arrivalRecord struct {
+	Name   string `json:"name"`
+	Config string `json:"config"` // the configuration that the container has in the end
+}
+
+// arrival is a container that waits for its state, and all that was started for it.
+type arrival struct {
+	engine     *Engine
+	definition engine.Definition
+	settings   []setting // with what is included
+	place      place
+	coming     *moving.Coming
+	keeper     *exec.Cmd // the gate's process
+	lxc        *exec.Cmd // lxc-checkpoint
+	once       sync.Once
+	settled    chan struct{} // closed when LXC has the container, or has given up; then settleErr is set
+	settleErr  error
+}
+
+var _ engine.Arrival = (*arrival)(nil)
+
+// Arrive prepares a container that will be restored here. When it returns LXC has made all that is its own, and the process
+// that it takes for CRIU waits for the state.
+func (e *Engine) Arrive(ctx context.Context, d engine.Definition, netns string) (engine.Arrival, error) {
+	defer e.lock("")() // of names
+	defer e.lock(d.ID)()
+	problems, err := e.Reserve(ctx, d)
+	if err == nil && len(problems) > 0 {
+		err = fmt.Errorf("%s: %s", problems[0].What, problems[0].Why)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("prepare the arrival of LXC container %s: %w", d.Name, err)
+	}
+	a := &arrival{engine: e, definition: d, place: e.place(d.ID, d.Name), settled: make(chan struct{})}
+	if err := a.prepare(ctx, netns); err != nil {
+		cleanup := context.WithoutCancel(ctx)
+		return nil, errors.Join(fmt.Errorf("prepare the arrival of LXC container %s: %w", d.Name, err), a.Close(),
+			e.discard(cleanup, a.place))
+	}
+	e.mu.Lock()
+	e.arrivals[d.ID] = a
+	e.mu.Unlock()
+	return a, nil
+}
+
+// prepare makes everything that can be there before the state is.
+func (a *arrival) prepare(ctx context.Context, netns string) error {
+	tool, err := a.engine.config.Criu.Tool()
+	if err != nil {
+		return err
+	}
+	if err := a.place.clearGroups(); err != nil {
+		return err
+	}
+	if err := a.makeFiles(netns); err != nil {
+		return err
+	}
+	if a.coming, err = moving.Expect(a.place.gate(), a.place.images(), a.definition.Limits.MemoryBytes); err != nil {
+		return err
+	}
+	if err := a.startRestore(ctx, tool, netns); err != nil {
+		return err
+	}
+	// LXC has read its configuration. Until the container has come nobody else may start it from what is there of it.
+	return a.writeConfig(true)
+}
+
+// makeFiles makes the container's directories. From the first one on Discard knows what to remove.
+func (a *arrival) makeFiles(netns string) error {
+	written, all, err := a.engine.validate(a.definition)
+	if err != nil {
+		return err
+	}
+	a.settings = all
+	for _, dir := range []string{a.place.state, a.place.criuWork()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make directory: %w", err)
+		}
+	}
+	record := arrivalRecord{Name: a.definition.Name, Config: render(written, a.place.rootfs(), false)}
+	if err := saveJSON(a.place.arrival(), record); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(a.place.rootfs(), 0o755); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	if err := os.Chmod(a.place.lxc, 0o770); err != nil { // as lxc-create makes it
+		return fmt.Errorf("protect directory: %w", err)
+	}
+	if err := saveJSON(a.place.own(), ownRecord{ID: a.definition.ID}); err != nil {
+		return err
+	}
+	// So LXC's monitor knows what to remove when the container ends.
+	device, err := hostEnd(netns)
+	if err != nil {
+		return err
+	}
+	if err := a.writeConfig(false, setting{"lxc.net.0.veth.pair", device}); err != nil {
+		return err
+	}
+	if err := mounts.Memory(a.place.images()); err != nil {
+		return err
+	}
+	return criu.WriteDescriptors(a.place.images(), nil)
+}
+
+// writeConfig writes the configuration of a container that is not here yet.
+func (a *arrival) writeConfig(guarded bool, more ...setting) error {
+	written, _, err := a.engine.validate(a.definition)
+	if err != nil {
+		return err
+	}
+	text := render(append(written, more...), a.place.rootfs(), guarded)
+	return kernel.WriteFileAtomic(a.place.config(), []byte(text), 0o644)
+}
+
+// startRestore starts the gate and lxc-checkpoint, and waits until what LXC takes for CRIU is there.
+func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string) error {
+	keeper := criu.Gatekeeper{
+		Gate: a.place.gate(), Record: a.place.resumed(), Socket: a.place.standIn(), Images: a.place.images(), Work: a.place.criuWork(),
+		Cgroup: a.place.payload(),
+	}
+	var err error
+	if a.keeper, err = keeper.Start(a.engine.config.Executable); err != nil {
+		return err
+	}
+	go func() { _ = a.keeper.Wait() }() // what it has done it tells the agent, or the record
+	path, err := moving.GatePath(a.engine.config.gateDir(), a.engine.config.Executable)
+	if err != nil {
+		return err
+	}
+	a.lxc = exec.Command("lxc-checkpoint", "-P", a.engine.config.Path, "-n", a.definition.Name, "-r", "-D", a.place.images(),
+		"-o", a.place.lxcLog(), "-l", "ERROR")
+	a.lxc.Env = append(os.Environ(), criu.StandInEnv(criu.StandInSettings{Socket: a.place.standIn(), Network: netns, Tool: tool})...)
+	a.lxc.Env = append(a.lxc.Env, "PATH="+path)
+	a.lxc.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := a.lxc.Start(); err != nil {
+		a.lxc = nil
+		return fmt.Errorf("start lxc-checkpoint: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, arrivalPatience)
+	defer cancel()
+	go a.watch(cancel)
+	if err := a.coming.WaitReady(ctx); err != nil {
+		select { // why LXC failed says more than that its CRIU is not there
+		case <-a.settled:
+			return errors.Join(a.settleErr, err)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// watch waits for LXC's word on what has become of the restore.
+func (a *arrival) watch(failed func()) {
+	defer close(a.settled)
+	if err := a.lxc.Wait(); err != nil {
+		text, _ := readConfig(a.place.lxcLog()) // bounded; without it the error says less
+		a.settleErr = fmt.Errorf("lxc-checkpoint: %w: %s", err, lastLine(text))
+		failed()
+	}
+}
+
+// ImagesDir is the directory, in memory, into which the execution state must be written.
+func (a *arrival) ImagesDir() string { return a.place.images() }
+
+// TreePath is where the content of the source's tree of this kind and name must be put.
+func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
+	if kind == files.Writable && name == "" {
+		return a.place.rootfs(), nil
+	}
+	return "", fmt.Errorf("LXC container %s has no tree %.40q of kind %.40q", a.definition.Name, name, kind)
+}
+
+// FillFrom makes Restore leave out the memory that can be filled while the processes run.
+func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
+	err := a.coming.FillFrom(ctx, pages, pager.Config{
+		Executable: a.engine.config.Executable, WorkDir: a.place.criuWork(), Report: a.place.memory(),
+		Log: a.place.pagerLog(), Cgroup: a.place.payload(), Late: a.place.lateSocket(),
+	})
+	if err != nil {
+		return fmt.Errorf("LXC container %s: %w", a.definition.Name, err)
+	}
+	return nil
+}
+
+// Restore makes the processes from the state that is here now.
+func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
+	unlock := a.engine.lock(a.definition.ID)
+	resumed, err := a.coming.GoOn(ctx, "", func() error {
+		group, err := kernel.OpenCgroup(a.place.payload())
+		if err == nil {
+			err = limit(a.settings, group)
+		}
+		if err != nil {
+			return err
+		}
+		return beforeResume()
+	})
+	if err != nil {
+		unlock()
+		return time.Time{}, fmt.Errorf("restore LXC container %s: %w", a.definition.Name, err)
+	}
+	// LXC comes to its end after the container runs; who wants to act on the container waits for that.
+	go func() {
+		defer unlock()
+		<-a.settled
+		_ = a.engine.settle(context.WithoutCancel(ctx), a.place) // Arrived does it again
+	}()
+	return resumed.At, nil
+}
+
+// Close ends what Arrive started if the container has not been resumed.
+func (a *arrival) Close() error {
+	var err error
+	a.once.Do(func() {
+		a.engine.mu.Lock()
+		if a.engine.arrivals[a.definition.ID] == a {
+			delete(a.engine.arrivals, a.definition.ID)
+		}
+		a.engine.mu.Unlock()
+		if a.coming != nil {
+			err = a.coming.Close() // on which the gate ends, then CRIU, then LXC
+		}
+		if a.lxc == nil {
+			return
+		}
+		select {
+		case <-a.settled:
+		case <-time.After(closePatience):
+			ctx, cancel := context.WithTimeout(context.Background(), 2*closePatience)
+			defer cancel()
+			_, endErr := a.engine.outcome(ctx, a.place)
+			err = errors.Join(err, endErr)
+		}
+	})
+	return err
+}

@@ -1,0 +1,221 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pager"
+)
+
+// placeOf finds the place of an arrival, or else that of a container. Error: engine.ErrNotFound.
+func (e *Engine) placeOf(ctx context.Context, id string) (place, error) {
+	if !idPattern.MatchString(id) {
+		return place{}, fmt.Errorf("LXC container %.80q: %w", id, engine.ErrNotFound)
+	}
+	var record arrivalRecord
+	err := loadJSON(e.place(id, "").arrival(), &record)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, p, err := e.known(ctx, id)
+		return p, err
+	}
+	if err == nil && !namePattern.MatchString(record.Name) {
+		err = fmt.Errorf("the record of the arrival of LXC container %.12s has no name", id)
+	}
+	return e.place(id, record.Name), err
+}
+
+// Arrived tells what became of an arrival, also after the agent crashed.
+func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
+	e.endOwn(id)
+	defer e.lock(id)()
+	p, err := e.placeOf(ctx, id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return engine.NeverRan, nil
+	}
+	if err == nil && !exists(p.arrival()) {
+		return engine.Ran, nil
+	}
+	outcome := engine.NeverRan
+	if err == nil {
+		outcome, err = e.outcome(ctx, p)
+	}
+	if err == nil && outcome == engine.Ran {
+		err = e.settle(ctx, p)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find out about the arrival of LXC container %.12s: %w", id, err)
+	}
+	return outcome, nil
+}
+
+// endOwn ends an arrival of this process that still waits.
+func (e *Engine) endOwn(id string) {
+	e.mu.Lock()
+	a := e.arrivals[id]
+	e.mu.Unlock()
+	if a != nil {
+		_ = a.Close() // the record decides
+	}
+}
+
+// outcome looks for the gate's record and makes sure that none can come any more if there is none: the gate has ended then,
+// and without it CRIU, so LXC ends, or is ended.
+func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	ran, err := criu.Ran(waiting, p.resumed())
+	if err != nil {
+		return "", err
+	}
+	if ran {
+		return engine.Ran, nil
+	}
+	if err := e.awaitEnd(ctx, p); err != nil {
+		return "", err
+	}
+	return engine.NeverRan, p.sweep(ctx)
+}
+
+// settle makes a container of an arrival that was resumed, when LXC has it: from now on LXC starts it as its configuration says.
+func (e *Engine) settle(ctx context.Context, p place) error {
+	var record arrivalRecord
+	err := loadJSON(p.arrival(), &record)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = e.awaitRunning(ctx, p)
+	}
+	if err == nil {
+		err = kernel.WriteFileAtomic(p.config(), []byte(record.Config), 0o644)
+	}
+	if err == nil {
+		err = mounts.UnmountBelow(p.run)
+	}
+	if err == nil {
+		err = kernel.RemoveDurable(p.arrival())
+	}
+	if err != nil {
+		return fmt.Errorf("tidy up after the arrival of LXC container %s: %w", p.name, err)
+	}
+	return removeIfThere(p.resumed())
+}
+
+// awaitRunning waits until LXC says that the container runs, or has no monitor for it: then it has ended since.
+func (e *Engine) awaitRunning(ctx context.Context, p place) error {
+	const pause = 5 * time.Millisecond
+	for {
+		monitors, err := e.monitors()
+		if err != nil || !monitors[p.name] {
+			return err
+		}
+		state, err := e.tool(ctx, "lxc-info", p.name, "-s", "-H")
+		if err == nil && strings.TrimSpace(state) != "STARTING" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for LXC: %w", ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Discard removes an arrival that never ran, and all that was made for it.
+func (e *Engine) Discard(ctx context.Context, id string) error {
+	e.endOwn(id)
+	defer e.lock(id)()
+	p, err := e.placeOf(ctx, id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err == nil && !exists(p.arrival()) {
+		err = fmt.Errorf("%w: it runs here; remove it instead", engine.ErrBusy)
+	}
+	if err == nil {
+		err = e.discard(ctx, p)
+	}
+	if err != nil {
+		return fmt.Errorf("discard the arrival of LXC container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+// discard ends and removes all of an arrival that must not have run.
+func (e *Engine) discard(ctx context.Context, p place) error {
+	if err := e.end(ctx, p); err != nil {
+		return err
+	}
+	return e.remove(ctx, p)
+}
+
+// end ends an arrival that must not have run.
+func (e *Engine) end(ctx context.Context, p place) error {
+	if !exists(p.arrival()) {
+		return nil
+	}
+	outcome, err := e.outcome(ctx, p)
+	if err == nil && outcome == engine.Ran {
+		err = fmt.Errorf("%w: it has been resumed", engine.ErrBusy)
+	}
+	return err
+}
+
+// Salvage shows what has come of the files of an arrival that never ran, before Discard removes it.
+func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) error) error {
+	e.endOwn(id)
+	defer e.lock(id)()
+	p, err := e.placeOf(ctx, id)
+	if errors.Is(err, engine.ErrNotFound) || err == nil && !exists(p.arrival()) {
+		return nil // there is nothing of it, or it is a container
+	}
+	if err == nil {
+		err = e.end(ctx, p)
+	}
+	if err == nil && exists(p.rootfs()) {
+		err = take(files.Tree{Kind: files.Writable, Path: p.rootfs()})
+	}
+	if err != nil {
+		return fmt.Errorf("salvage the arrival of LXC container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+// Memory tells how far the memory of a container is that is filled while it runs.
+func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, error) {
+	p, err := e.placeOf(ctx, id)
+	if err != nil {
+		return memory.FillReport{}, err
+	}
+	report, err := pager.ReadReport(p.memory())
+	if err != nil {
+		return memory.FillReport{}, fmt.Errorf("look at the memory of LXC container %.12s: %w", id, err)
+	}
+	return report, nil
+}
+
+// LatePages connects to the pager of a container.
+func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, error) {
+	p, err := e.placeOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	late, err := pager.DialLate(ctx, p.lateSocket())
+	if errors.Is(err, pager.ErrNoPager) {
+		err = engine.ErrNotFilling
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bring pages to LXC container %.12s: %w", id, err)
+	}
+	return late, nil
+}

@@ -1,0 +1,153 @@
+package lxc
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// busybox is what lxc-create -t busybox writes, for a container that can move.
+const busybox = `# Template used to create this container: /usr/share/lxc/templates/lxc-busybox
+lxc.net.0.type = veth
+lxc.net.0.veth.mode = router
+lxc.net.0.flags = up
+lxc.net.0.ipv4.address = 10.88.1.200/32
+lxc.net.0.ipv4.gateway = 169.254.1.1
+lxc.rootfs.path = dir:/var/lib/lxc/one/rootfs
+lxc.signal.halt = SIGUSR1
+lxc.uts.name = "one"
+lxc.tty.max = 0
+lxc.cap.drop = sys_module mac_admin
+lxc.mount.auto = cgroup:mixed proc:mixed sys:ro
+lxc.mount.entry = shm dev/shm tmpfs defaults,create=dir 0 0
+lxc.mount.entry = /usr/lib usr/lib none ro,bind 0 0
+lxc.mount.entry = /sys/kernel/security sys/kernel/security none ro,bind,optional 0 0
+lxc.start.auto = 1
+lxc.cgroup.memory.limit_in_bytes = 64M
+lxc.console.path = none
+`
+
+func parsed(t *testing.T, text string) []setting {
+	t.Helper()
+	settings, err := parseConfig(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings
+}
+
+func TestMovableConfig(t *testing.T) {
+	settings := parsed(t, busybox)
+	if problems := checkSettings(settings, settings); len(problems) > 0 {
+		t.Errorf("problems: %+v", problems)
+	}
+	if network, err := networkOf(settings); err != nil || network.Address.String() != "10.88.1.200" {
+		t.Errorf("network: %+v, %v", network, err)
+	}
+	if last(settings, "lxc.uts.name") != "one" || memoryLimit(settings) != 64<<20 {
+		t.Errorf("name %q, memory %d", last(settings, "lxc.uts.name"), memoryLimit(settings))
+	}
+}
+
+// TestNotMovable wants each of these lines refused, and named.
+func TestNotMovable(t *testing.T) {
+	for _, line := range []string{
+		"lxc.console.path = /dev/tty9", "lxc.tty.max = 4", "lxc.hook.pre-start = /root/x", "lxc.hook.destroy = /root/x",
+		"lxc.mount.entry = /home home none bind 0 0", "lxc.mount.entry = /home home none ro,bind 0 0",
+		"lxc.mount.entry = proc ../../proc proc rw 0 0", "lxc.mount.entry = proc /proc proc rw 0 0",
+		"lxc.mount.entry = /home home tmpfs rw,bind 0 0", "lxc.mount.entry = /usr/lib usr/lib none bind 0 0", "lxc.rootfs.options = ro", "lxc.mount.entry = x", "lxc.mount.fstab = /etc/fstab",
+		"lxc.rootfs.path = overlay:/a:/b", "lxc.idmap = u 0 100000 65536", "lxc.net.1.type = veth", "lxc.net.0.type = phys",
+		"lxc.net.0.veth.mode = bridge", "lxc.net.0.script.up = /root/x", "lxc.net.0.ipv4.address = 10.0.3.5/24",
+		"lxc.net.0.name = wan0", "lxc.namespace.share.net = 1", "lxc.seccomp.profile = /root/profile", "lxc.ephemeral = 1",
+		"lxc.monitor.unshare = 1", "lxc.log.file = /etc/passwd", "lxc.console.logfile = /etc/passwd", "nonsense = 1",
+	} {
+		settings := parsed(t, busybox+line+"\n")
+		if problems := checkSettings(settings, settings); len(problems) != 1 {
+			t.Errorf("%s: %+v", line, problems)
+		}
+	}
+}
+
+func TestIncludes(t *testing.T) {
+	all, err := expand(parsed(t, "lxc.include = /usr/share/lxc/config/common.conf\n"+busybox))
+	if err != nil || len(all) <= len(parsed(t, busybox))+5 {
+		t.Errorf("%d settings, %v", len(all), err)
+	}
+	for _, path := range []string{"/etc/passwd", "/usr/share/lxc/config/../../../../etc/passwd", "/usr/share/lxc/configuration"} {
+		if _, err := expand([]setting{{"lxc.include", path}}); err == nil {
+			t.Errorf("%s: no error", path)
+		}
+	}
+}
+
+// TestGuarded wants that a guarded configuration starts by no means, and that the other is as it was.
+func TestGuarded(t *testing.T) {
+	guarded := parsed(t, render(parsed(t, busybox), "/elsewhere/rootfs", true))
+	if last(guarded, "lxc.start.auto") != "0" || last(guarded, "lxc.hook.pre-start") != "/bin/false" {
+		t.Errorf("guarded: %+v", guarded)
+	}
+	own := parsed(t, render(parsed(t, busybox), "/elsewhere/rootfs", false))
+	if last(own, "lxc.start.auto") != "1" || last(own, "lxc.rootfs.path") != "dir:/elsewhere/rootfs" || len(own) != len(parsed(t, busybox)) {
+		t.Errorf("own: %+v", own)
+	}
+}
+
+func definition(config string) engine.Definition {
+	d := engine.Definition{EngineName: Name, ID: strings.Repeat("ab", 32), Name: "one", Engine: encodeExtra(extra{Config: config})}
+	if settings, err := parseConfig(config); err == nil {
+		describe(&d, settings)
+	}
+	return d
+}
+
+func TestValidate(t *testing.T) {
+	e := &Engine{}
+	if _, _, err := e.validate(definition(busybox)); err != nil {
+		t.Error(err)
+	}
+	for what, change := range map[string]func(*engine.Definition){
+		"id":      func(d *engine.Definition) { d.ID = "../x" },
+		"name":    func(d *engine.Definition) { d.Name = "../x" },
+		"engine":  func(d *engine.Definition) { d.EngineName = "" },
+		"volumes": func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "v"}} },
+		"address": func(d *engine.Definition) { d.Network.Address = d.Network.Address.Next() },
+		"config":  func(d *engine.Definition) { d.Engine = encodeExtra(extra{Config: "x"}) },
+		"json":    func(d *engine.Definition) { d.Engine = json.RawMessage(`[]`) },
+	} {
+		d := definition(busybox)
+		change(&d)
+		if _, _, err := e.validate(d); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}
+
+// FuzzConfig wants that no configuration of a peer has LXC run a program of this node, or show it directories that are not for
+// all.
+func FuzzConfig(f *testing.F) {
+	f.Add(busybox)
+	f.Add("lxc.hook.pre-start=/x\n")
+	f.Add("lxc.mount.entry = / x none ro,bind 0 0\nlxc.include = /usr/share/lxc/config/../../../x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		written, all, err := (&Engine{}).validate(definition(text))
+		if err != nil || len(checkSettings(written, all)) > 0 {
+			return
+		}
+		again, err := parseConfig(render(written, "/var/lib/lxc/one/rootfs", false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range again {
+			switch {
+			case strings.Contains(one.key, "hook") || strings.Contains(one.key, "script"):
+				t.Errorf("runs %s = %s", one.key, one.value)
+			case one.key == "lxc.mount.entry" && strings.HasPrefix(one.value, "/etc"):
+				t.Errorf("mounts %s", one.value)
+			case one.key == "lxc.rootfs.path" && one.value != "dir:/var/lib/lxc/one/rootfs":
+				t.Errorf("has its root at %s", one.value)
+			}
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package lxc
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// extra is this engine's part of a definition (Definition.Engine).
+type extra struct {
+	Config string `json:"config"` // the container's configuration file
+}
+
+func encodeExtra(x extra) json.RawMessage {
+	data, err := json.Marshal(x)
+	if err != nil { // strings always encode
+		return nil
+	}
+	return data
+}
+
+// validate refuses a definition that this engine could not make, or that means harm, and returns its configuration: as it is
+// written, and with what it includes.
+func (e *Engine) validate(d engine.Definition) (written, all []setting, err error) {
+	fail := func(err error) ([]setting, []setting, error) {
+		return nil, nil, fmt.Errorf("container definition is not valid: %w", err)
+	}
+	switch {
+	case d.EngineName != Name || !idPattern.MatchString(d.ID):
+		return fail(fmt.Errorf("engine %.40q, id %.80q", d.EngineName, d.ID))
+	case !namePattern.MatchString(d.Name):
+		return fail(fmt.Errorf("name %.80q: must begin with a letter or digit and have at most 63 of a-z A-Z 0-9 _ . -", d.Name))
+	case len(d.Volumes) > 0:
+		return fail(fmt.Errorf("%d volumes: LXC containers have none", len(d.Volumes)))
+	}
+	if d.Network.MAC != "" {
+		if _, err := net.ParseMAC(d.Network.MAC); err != nil {
+			return fail(fmt.Errorf("hardware address %.40q: %w", d.Network.MAC, err))
+		}
+	}
+	var x extra
+	if err := json.Unmarshal(d.Engine, &x); err != nil {
+		return fail(err)
+	}
+	if written, err = parseConfig(x.Config); err == nil {
+		all, err = expand(written)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	network, err := networkOf(all)
+	if err == nil && network.Address != d.Network.Address {
+		err = fmt.Errorf("its configuration has the address %s, and not %s", network.Address, d.Network.Address)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return written, all, nil
+}
+
+// memoryLimit is the limit of the container's memory, in bytes; 0: none, or none that is a number.
+func memoryLimit(settings []setting) int64 {
+	text := last(settings, "lxc.cgroup2.memory.max")
+	if one := last(settings, "lxc.cgroup.memory.limit_in_bytes"); one != "" {
+		text = one
+	}
+	units := map[byte]int64{'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}
+	text = strings.ToUpper(strings.TrimSpace(text))
+	unit := int64(1)
+	if text != "" && units[text[len(text)-1]] != 0 {
+		unit, text = units[text[len(text)-1]], text[:len(text)-1]
+	}
+	limit, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || limit < 0 || limit > (1<<62)/unit {
+		return 0
+	}
+	return limit * unit
+}
+
+// limit writes the settings of the container's cgroup, as lxc-start does and `lxc-checkpoint -r` does not. What no hierarchy of
+// this node has is left out, as LXC does, and so are the devices of version 2, which are a program there and not a file.
+func limit(settings []setting, group *kernel.Cgroup) error {
+	for _, one := range settings {
+		file, v1 := strings.CutPrefix(one.key, "lxc.cgroup.")
+		if !v1 {
+			var v2 bool
+			if file, v2 = strings.CutPrefix(one.key, "lxc.cgroup2."); !v2 {
+				continue
+			}
+		}
+		for _, dir := range group.Dirs() {
+			path := filepath.Join(dir, file)
+			if exists(filepath.Join(dir, "cgroup.controllers")) == v1 || strings.Contains(file, "..") || !exists(path) {
+				continue
+			}
+			if err := os.WriteFile(path, []byte(one.value), 0); err != nil {
+				return fmt.Errorf("%s = %s: %w", one.key, one.value, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,318 @@
+package lxc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// settingsOf are a container's configuration as it is written, and with what it includes.
+func settingsOf(one engine.Container) (written, all []setting, err error) {
+	var x extra
+	if err := json.Unmarshal(one.Definition.Engine, &x); err != nil {
+		return nil, nil, err
+	}
+	if written, err = parseConfig(x.Config); err == nil {
+		all, err = expand(written)
+	}
+	return written, all, err
+}
+
+// rootOf is where a container's root file system is.
+func (e *Engine) rootOf(one engine.Container) (string, error) {
+	_, all, err := settingsOf(one)
+	if err != nil {
+		return "", err
+	}
+	root := strings.TrimPrefix(last(all, "lxc.rootfs.path"), "dir:")
+	if !filepath.IsAbs(root) {
+		return "", fmt.Errorf("LXC container %s: %w: its root file system is %.80q, and not a directory", one.Definition.Name, errNotMovable, root)
+	}
+	return root, nil
+}
+
+// Examine lists what stands against moving this running container.
+func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
+	return moving.LookTwice(ctx, func() ([]engine.Problem, error) {
+		problems, err := e.examine(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("examine LXC container %.12s: %w", id, err)
+		}
+		return problems, nil
+	})
+}
+
+func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, error) {
+	one, err := e.running(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	written, all, err := settingsOf(one)
+	if err != nil {
+		return nil, err
+	}
+	problems := checkSettings(written, all)
+	group, err := groupOf(one)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := group.Procs()
+	if err != nil {
+		return nil, err
+	}
+	problems = append(problems, examineGroups(group)...)
+	filling, err := moving.ExamineMemory(e.place(id, one.Definition.Name).memory())
+	if err != nil {
+		return nil, err
+	}
+	problems = append(problems, filling...)
+	found, err := moving.Examine(ctx, one.PID, criu.Subject{PIDs: pids})
+	return append(problems, found...), err
+}
+
+// examineGroups finds processes in control groups within the container: they would all be in the outermost one. Groups without
+// processes are left alone: lxc-attach leaves one.
+func examineGroups(group *kernel.Cgroup) []engine.Problem {
+	for _, dir := range group.Dirs() {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // it has just ended
+		}
+		for _, entry := range entries {
+			if !entry.IsDir() {
+				continue
+			}
+			inner, err := kernel.CgroupAt(filepath.Join(dir, entry.Name()))
+			if err != nil {
+				continue
+			}
+			if pids, err := inner.Procs(); err == nil && len(pids) > 0 {
+				return []engine.Problem{{
+					What: "control group " + entry.Name() + " within the container", Why: "it would not be made again at the target",
+					Remedy: "use an init that makes none, such as that of busybox",
+				}}
+			}
+		}
+	}
+	return nil
+}
+
+// departureRecord is there from Depart until the container is thawed or destroyed.
+type departureRecord struct {
+	Started time.Time `json:"started"`
+}
+
+// departure is a container that is about to be frozen.
+type departure struct {
+	*moving.Departure
+	place  place
+	frozen bool // Freeze has succeeded: from then on Thaw or Destroy decides
+}
+
+// Depart prepares a running container's move. From now on it is started by nothing but Godwit, should it end, or the node go
+// down, before it is known what has become of the move.
+func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOptions) (engine.Departure, error) {
+	defer e.lock(id)()
+	one, err := e.running(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	d, err := e.depart(ctx, one, options)
+	if err != nil {
+		return nil, fmt.Errorf("prepare LXC container %s for its move: %w", one.Definition.Name, err)
+	}
+	return d, nil
+}
+
+func (e *Engine) depart(ctx context.Context, one engine.Container, options engine.DepartOptions) (*departure, error) {
+	p := e.place(one.Definition.ID, one.Definition.Name)
+	if err := moving.RefuseFilling(p.memory()); err != nil {
+		return nil, err
+	}
+	root, err := e.rootOf(one)
+	if err != nil {
+		return nil, err
+	}
+	group, err := groupOf(one)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{p.state, p.run} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make directory: %w", err)
+		}
+	}
+	if err := saveJSON(p.departure(), departureRecord{Started: time.Now().UTC()}); err != nil {
+		return nil, err
+	}
+	if err := p.guard(); err != nil {
+		return nil, errors.Join(err, p.unguard())
+	}
+	inner, err := moving.Depart(ctx, e.config.Criu, moving.Leaving{
+		Name: one.Definition.Name, First: one.PID, Cgroup: group, Root: root, FindMounts: true,
+		Network: fmt.Sprintf("/proc/%d/ns/net", one.PID), WorkDir: p.criuWork(),
+		Drain: func(context.Context) error { return nil }, // it has no log of ours
+	}, options)
+	if err != nil {
+		return nil, errors.Join(err, p.unguard())
+	}
+	return &departure{Departure: inner, place: p}, nil
+}
+
+// Freeze stops the container's processes.
+func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
+	at, err := d.Departure.Freeze(ctx)
+	d.frozen = d.frozen || err == nil
+	return at, err
+}
+
+// Close ends what Depart started.
+func (d *departure) Close() error {
+	err := d.Departure.Close()
+	if !d.frozen {
+		err = errors.Join(err, d.place.unguard())
+	}
+	return err
+}
+
+// guard puts a configuration in the place of the container's own with which LXC starts it by no means.
+func (p place) guard() error {
+	if exists(p.aside()) {
+		return nil
+	}
+	text, err := readConfig(p.config())
+	if err != nil {
+		return err
+	}
+	settings, err := parseConfig(text)
+	if err != nil {
+		return err
+	}
+	root := strings.TrimPrefix(last(settings, "lxc.rootfs.path"), "dir:")
+	if err := kernel.WriteFileAtomic(p.aside(), []byte(text), 0o644); err != nil {
+		return fmt.Errorf("keep the configuration: %w", err)
+	}
+	if err := kernel.WriteFileAtomic(p.config(), []byte(render(settings, root, true)), 0o644); err != nil {
+		return fmt.Errorf("change the configuration: %w", err)
+	}
+	return nil
+}
+
+// unguard puts the container's own configuration back. Doing nothing is success.
+func (p place) unguard() error {
+	if err := os.Rename(p.aside(), p.config()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("put the configuration back: %w", err)
+	}
+	return removeIfThere(p.departure())
+}
+
+// known finds a container's place, whatever state it is in. Error: engine.ErrNotFound.
+func (e *Engine) known(ctx context.Context, id string) (engine.Container, place, error) {
+	one, err := e.Inspect(ctx, id)
+	return one, e.place(id, one.Definition.Name), err
+}
+
+// Thaw lets a container that a departure froze go on.
+func (e *Engine) Thaw(ctx context.Context, id string) error {
+	defer e.lock(id)()
+	one, p, err := e.known(ctx, id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err == nil && one.PID != 0 && exists(p.departure()) {
+		var group *kernel.Cgroup
+		if group, err = groupOf(one); err == nil {
+			err = moving.Thaw(ctx, group)
+		}
+	}
+	if err == nil {
+		err = p.unguard()
+	}
+	if err != nil {
+		return fmt.Errorf("thaw LXC container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+// Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
+func (e *Engine) Destroy(ctx context.Context, id string, _ []string) error {
+	defer e.lock(id)()
+	one, p, err := e.known(ctx, id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err == nil && one.PID != 0 {
+		err = e.killQuietly(ctx, one)
+	}
+	if err == nil {
+		err = e.remove(ctx, p)
+	}
+	if err != nil {
+		return fmt.Errorf("destroy LXC container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+// killQuietly kills all processes of a container.
+func (e *Engine) killQuietly(ctx context.Context, one engine.Container) error {
+	group, err := groupOf(one)
+	if err != nil {
+		return err
+	}
+	if err := moving.Silence(fmt.Sprintf("/proc/%d/ns/net", one.PID)); err != nil {
+		return err
+	}
+	return killGroup(ctx, group)
+}
+
+// endPatience is how long LXC's monitor may take to end when the container has.
+const endPatience = 10 * time.Second
+
+// remove removes a container whose processes are gone, or about to go, with LXC's tool, and all that is ours of it.
+func (e *Engine) remove(ctx context.Context, p place) error {
+	if err := e.awaitEnd(ctx, p); err != nil {
+		return err
+	}
+	if exists(p.config()) {
+		if _, err := e.tool(ctx, "lxc-destroy", p.name); err != nil {
+			return err
+		}
+	}
+	// What LXC leaves of the directory is ours. Anything else, such as what somebody has mounted there, is not removed.
+	for _, path := range []string{p.own(), p.aside(), p.lxc} {
+		if err := removeIfThere(path); err != nil {
+			return fmt.Errorf("remove what is left: %w", err)
+		}
+	}
+	return p.forget()
+}
+
+// awaitEnd waits until LXC's monitor has ended, and ends one that does not.
+func (e *Engine) awaitEnd(ctx context.Context, p place) error {
+	const pause = 5 * time.Millisecond
+	for deadline := time.Now().Add(endPatience); ; {
+		monitors, err := e.monitors()
+		if err != nil || !monitors[p.name] {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return p.sweep(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for LXC's monitor of container %s: %w", p.name, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}

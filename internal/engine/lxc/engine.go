@@ -1,0 +1,299 @@
+package lxc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Name of the engine, as definitions have it.
+const Name = "lxc"
+
+// Config says where the engine keeps its files.
+type Config struct {
+	StateDir   string
+	RunDir     string
+	Path       string       // where LXC keeps containers; "" to ask LXC
+	Executable string       // this program, which becomes gates and stand-ins; "" for the running one
+	Criu       *moving.CRIU // nil to look for it when it is needed
+}
+
+// gateDir has the link by which LXC finds this program as CRIU.
+func (c Config) gateDir() string { return filepath.Join(c.RunDir, "lxc", "gate-bin") }
+
+// Engine is LXC on this node. It implements engine.Engine.
+type Engine struct {
+	config Config
+	naming sync.Mutex // held while a container gets its id
+
+	mu       sync.Mutex
+	locks    map[string]*sync.Mutex
+	arrivals map[string]*arrival        // of this process
+	firsts   map[string]moving.Identity // first processes of containers by name, as far as they have been asked for
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// Found tells whether LXC is on this node.
+func Found() bool {
+	_, err := exec.LookPath("lxc-checkpoint")
+	return err == nil
+}
+
+// New opens the engine. It starts nothing.
+func New(config Config) (*Engine, error) {
+	if config.Path == "" {
+		out, err := exec.Command("lxc-config", "lxc.lxcpath").Output()
+		if err != nil {
+			return nil, fmt.Errorf("ask LXC where its containers are: %w", err)
+		}
+		config.Path = strings.TrimSpace(string(out))
+	}
+	if !filepath.IsAbs(config.Path) {
+		return nil, fmt.Errorf("the directory of LXC's containers, %.80q, is not absolute", config.Path)
+	}
+	if config.Executable == "" {
+		path, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		config.Executable = path
+	}
+	if config.Criu == nil {
+		config.Criu = &moving.CRIU{}
+	}
+	for _, dir := range []string{filepath.Join(config.StateDir, "lxc"), filepath.Join(config.RunDir, "lxc")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make directory for LXC containers: %w", err)
+		}
+	}
+	if _, err := moving.GatePath(config.gateDir(), config.Executable); err != nil {
+		return nil, err
+	}
+	return &Engine{
+		config: config, locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{}, firsts: map[string]moving.Identity{},
+	}, nil
+}
+
+// Name of the engine.
+func (e *Engine) Name() string { return Name }
+
+// lock keeps other changes of a container away until the returned function is called.
+func (e *Engine) lock(id string) (unlock func()) {
+	e.mu.Lock()
+	l := e.locks[id]
+	if l == nil {
+		l = &sync.Mutex{}
+		e.locks[id] = l
+	}
+	e.mu.Unlock()
+	l.Lock()
+	return l.Unlock
+}
+
+// toolPatience bounds how long one of LXC's tools may take to answer.
+const toolPatience = 20 * time.Second
+
+// tool runs one of LXC's tools on a container and returns what it prints. Its error has what the tool says.
+func (e *Engine) tool(ctx context.Context, name, container string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, toolPatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, append([]string{"-P", e.config.Path, "-n", container}, args...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s of container %s: %w: %s", name, container, err, lastLine(stderr.String()))
+	}
+	return string(out), nil
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// List tells of every container, in order of name.
+func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
+	entries, err := os.ReadDir(e.config.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list LXC containers: %w", err)
+	}
+	monitors, err := e.monitors()
+	if err != nil {
+		return nil, err
+	}
+	var all []engine.Container
+	for _, entry := range entries {
+		if !namePattern.MatchString(entry.Name()) || !exists(filepath.Join(e.config.Path, entry.Name(), "config")) {
+			continue
+		}
+		one, err := e.inspect(ctx, entry.Name(), monitors[entry.Name()])
+		if errors.Is(err, engine.ErrNotFound) { // removed meanwhile
+			continue
+		}
+		if err != nil {
+			one.State = engine.Damaged
+		}
+		if one.Definition.ID != "" {
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b engine.Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
+	return all, ctx.Err()
+}
+
+// Inspect finds a container by name, id, or unique prefix of an id.
+func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
+	if namePattern.MatchString(ref) && exists(filepath.Join(e.config.Path, ref, "config")) {
+		monitors, err := e.monitors()
+		if err != nil {
+			return engine.Container{}, err
+		}
+		return e.inspect(ctx, ref, monitors[ref])
+	}
+	all, err := e.List(ctx)
+	if err != nil {
+		return engine.Container{}, err
+	}
+	all = slices.DeleteFunc(all, func(c engine.Container) bool { return ref == "" || !strings.HasPrefix(c.Definition.ID, ref) })
+	switch len(all) {
+	case 0:
+		return engine.Container{}, fmt.Errorf("LXC container %.80q: %w", ref, engine.ErrNotFound)
+	case 1:
+		return all[0], nil
+	}
+	return engine.Container{}, fmt.Errorf("LXC container %.80q: %w: %d ids begin so; give more of it", ref, engine.ErrNotFound, len(all))
+}
+
+// inspect puts together what LXC and the kernel tell about one container.
+func (e *Engine) inspect(ctx context.Context, name string, watched bool) (engine.Container, error) {
+	var one engine.Container
+	text, err := readConfig(filepath.Join(e.config.Path, name, "config"))
+	if aside := filepath.Join(e.config.Path, name, asideName); err == nil && exists(aside) {
+		text, err = readConfig(aside) // it is leaving, or was
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return one, fmt.Errorf("LXC container %s: %w", name, engine.ErrNotFound)
+	}
+	if err != nil {
+		return one, err
+	}
+	id, err := e.identityOf(name, watched)
+	if err != nil {
+		return one, fmt.Errorf("LXC container %s: %w", name, err)
+	}
+	one.Definition = engine.Definition{EngineName: Name, ID: id, Name: name, Engine: encodeExtra(extra{Config: text})}
+	one.State = engine.Exited
+	settings, err := parseConfig(text)
+	if err == nil {
+		settings, err = expand(settings)
+	}
+	if err != nil {
+		return one, fmt.Errorf("LXC container %s: %w", name, err)
+	}
+	describe(&one.Definition, settings)
+	return one, e.addProcesses(ctx, &one, watched)
+}
+
+// describe tells what is known from the configuration.
+func describe(d *engine.Definition, settings []setting) {
+	d.Hostname = cmp.Or(last(settings, "lxc.uts.name"), d.Name)
+	d.Args = strings.Fields(cmp.Or(last(settings, "lxc.init.cmd"), "/sbin/init"))
+	d.Limits.MemoryBytes = memoryLimit(settings)
+	if network, err := networkOf(settings); err == nil {
+		d.Network = network
+	}
+}
+
+// addProcesses tells the state of a container, and what is known only of one that runs.
+func (e *Engine) addProcesses(ctx context.Context, one *engine.Container, watched bool) error {
+	p := e.place(one.Definition.ID, one.Definition.Name)
+	if exists(p.arrival()) && !exists(p.resumed()) {
+		one.State = engine.Arriving
+		return nil
+	}
+	if !watched {
+		return nil
+	}
+	first, err := e.first(ctx, one.Definition.Name)
+	if err != nil || first.PID == 0 {
+		return err
+	}
+	one.State, one.PID = engine.Running, first.PID
+	if group, err := kernel.CgroupOf(first.PID); err == nil && exists(p.departure()) {
+		if frozen, err := group.Frozen(); err == nil && frozen {
+			one.State = engine.Frozen
+		}
+	}
+	one.Started = startOf(first.PID)
+	if !one.Definition.Network.Address.IsValid() {
+		return nil
+	}
+	addInterface(&one.Definition.Network, first.PID)
+	return nil
+}
+
+// startOf is when a process was started, or restored, as its directory in /proc has it.
+func startOf(pid int) time.Time {
+	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime().UTC()
+}
+
+// first finds a container's first process, and remembers it.
+func (e *Engine) first(ctx context.Context, name string) (moving.Identity, error) {
+	e.mu.Lock()
+	known := e.firsts[name]
+	e.mu.Unlock()
+	if known.Alive() {
+		return known, nil
+	}
+	pid, err := e.firstProcess(ctx, name)
+	if err != nil || pid == 0 {
+		return moving.Identity{}, err
+	}
+	if known, err = moving.Identify(pid); err != nil {
+		return moving.Identity{}, nil // it has just ended
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.firsts[name] = known
+	return known, nil
+}
+
+// running finds a container that runs.
+func (e *Engine) running(ctx context.Context, id string) (engine.Container, error) {
+	one, err := e.Inspect(ctx, id)
+	if err == nil && one.State != engine.Running && one.State != engine.Frozen {
+		err = fmt.Errorf("LXC container %s: %w", one.Definition.Name, engine.ErrNotRunning)
+	}
+	return one, err
+}
+
+// groupOf is the cgroup of a container that runs.
+func groupOf(one engine.Container) (*kernel.Cgroup, error) {
+	group, err := kernel.CgroupOf(one.PID)
+	if err != nil {
+		return nil, fmt.Errorf("LXC container %s: %w", one.Definition.Name, err)
+	}
+	return group, nil
+}

@@ -1,0 +1,53 @@
+package lxc
+
+import (
+	"path/filepath"
+	"regexp"
+)
+
+// Everything that becomes a path is checked against a pattern first.
+var (
+	idPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
+)
+
+// place is where one container's files are.
+type place struct {
+	lxc   string // the container's directory among LXC's
+	state string // ours, survives a reboot
+	run   string // ours, does not
+	name  string
+}
+
+func (e *Engine) place(id, name string) place {
+	return place{
+		lxc: filepath.Join(e.config.Path, name), name: name,
+		state: filepath.Join(e.config.StateDir, "lxc", id), run: filepath.Join(e.config.RunDir, "lxc", id),
+	}
+}
+
+func (p place) config() string  { return filepath.Join(p.lxc, "config") }
+func (p place) rootfs() string  { return filepath.Join(p.lxc, "rootfs") }
+func (p place) own() string     { return filepath.Join(p.lxc, ownName) }
+func (p place) aside() string   { return filepath.Join(p.lxc, asideName) }
+func (p place) payload() string { return "/lxc.payload." + p.name } // LXC's names since 4.0
+func (p place) watcher() string { return "/lxc.monitor." + p.name }
+
+// What LXC's directory of a container has of ours.
+const (
+	ownName   = "godwit.json"          // the container's id
+	asideName = "config.before-godwit" // the configuration of a container that is leaving
+)
+
+func (p place) arrival() string   { return filepath.Join(p.state, "arrival.json") }
+func (p place) resumed() string   { return filepath.Join(p.state, "resumed") }
+func (p place) departure() string { return filepath.Join(p.state, "departure.json") }
+
+func (p place) images() string     { return filepath.Join(p.run, "images") }
+func (p place) criuWork() string   { return filepath.Join(p.run, "criu") }
+func (p place) gate() string       { return filepath.Join(p.run, "gate.sock") }
+func (p place) standIn() string    { return filepath.Join(p.run, "criu.sock") }
+func (p place) lxcLog() string     { return filepath.Join(p.run, "lxc.log") }
+func (p place) memory() string     { return filepath.Join(p.run, "memory.json") }
+func (p place) pagerLog() string   { return filepath.Join(p.run, "pager.log") }
+func (p place) lateSocket() string { return filepath.Join(p.run, "late.sock") }

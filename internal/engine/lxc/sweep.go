@@ -1,0 +1,75 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// sweep kills what is left of a container and of LXC's monitor of it, by the names of their cgroups.
+func (p place) sweep(ctx context.Context) error {
+	for _, name := range []string{p.payload(), p.watcher()} {
+		group, err := kernel.OpenCgroup(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = killGroup(ctx, group)
+		}
+		if err == nil {
+			err = group.Remove()
+		}
+		if err != nil {
+			return fmt.Errorf("end what is left of LXC container %s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// clearGroups removes what has been left of cgroups with the container's name: LXC would choose others. Where there are processes
+// in them a container of that name runs, which LXC keeps in another directory.
+func (p place) clearGroups() error {
+	for _, name := range []string{p.payload(), p.watcher()} {
+		group, err := kernel.OpenCgroup(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var pids []int
+		if err == nil {
+			pids, err = group.Procs()
+		}
+		if err == nil && len(pids) > 0 {
+			err = fmt.Errorf("%d processes are in it: another LXC container %s runs here; stop or rename it", len(pids), p.name)
+		}
+		if err == nil {
+			err = group.Remove()
+		}
+		if err != nil {
+			return fmt.Errorf("cgroup %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// killGroup kills all processes of a group, which LXC's monitor may be removing at the same time.
+func killGroup(ctx context.Context, group *kernel.Cgroup) error {
+	if err := group.Kill(ctx); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// forget removes all that is ours of a container, outside of LXC's directory.
+func (p place) forget() error {
+	if err := mounts.UnmountBelow(p.run); err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(p.run), os.RemoveAll(p.state))
+}
