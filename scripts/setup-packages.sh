@@ -20,6 +20,7 @@ packages=(
   docker.io      # tests: its containers move
   podman netavark conmon # benchmark: the way of Podman
   iptables       # benchmark: the CRIU that Podman starts locks connections by it
+  lxc            # tests: containers of LXC
   e2fsprogs      # benchmark: an empty file system for each run
   openssh-client openssh-server # benchmark: rsync and podman by way of ssh
   patchelf       # gives CRIU its own loader and libraries (install-criu.sh)
@@ -57,6 +58,7 @@ disable_services() { # PACKAGE...
     case $package in
       redis-server) systemctl disable --quiet redis-server.service 2>/dev/null || true ;;
       docker.io) systemctl disable --quiet docker.service docker.socket containerd.service 2>/dev/null || true ;;
+      lxc) systemctl disable --quiet lxc.service lxc-net.service lxc-monitord.service 2>/dev/null || true ;;
       openssh-server) systemctl disable --quiet ssh.service ssh.socket 2>/dev/null || true ;;
     esac
   done

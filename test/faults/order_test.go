@@ -154,7 +154,7 @@ func (s snapshot) cgroups(lab, node string) error {
 	}
 	for _, top := range append(tops, "/sys/fs/cgroup/godwit-lab/"+lab+"/"+node) {
 		err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
+			if err == nil && entry.IsDir() && entry.Name() != ".lxc" { // which lxc-attach leaves in a container
 				s.add("cgroup %s", path)
 			}
 			return nil // gone meanwhile

@@ -37,6 +37,7 @@ type world struct {
 	lost    uint64              // packets on the link, so far
 	broken  bool
 
+	lxc         bool // the container is one of LXC
 	mode        migration.Mode
 	peerTimeout string // of the agents
 	content     string // of the container's memory, in short
@@ -163,12 +164,22 @@ func (w *world) loadRedis(t *testing.T, node string) {
 
 func (w *world) startRedis(t *testing.T) {
 	t.Helper()
+	if w.lxc {
+		w.startLXC(t)
+		return
+	}
 	w.loadRedis(t, "a")
 	if w.mode == migration.Restart {
 		w.startDurableRedis(t)
 		return
 	}
 	w.id = strings.TrimSpace(w.must(t, "a", "run", "-d", "--name", container, "redis"))
+	w.askRedis(t)
+}
+
+// askRedis begins to ask the container on node a.
+func (w *world) askRedis(t *testing.T) {
+	t.Helper()
 	if err := w.lab.Client("client", "a", lab.Link{}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,123 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// TestFaultsLXC runs combinations with a container of LXC: a system container with busybox as its init.
+func TestFaultsLXC(t *testing.T) {
+	w := newLXCWorld(t, migration.PreCopy, patient)
+	w.learnOrder(t)
+	w.slowDown(t)
+	for i, f := range faults() {
+		if testing.Short() && i%48 != 8 || f.kind == linkBlinks {
+			continue
+		}
+		if !t.Run(f.String(), func(t *testing.T) { w.suffer(t, f) }) && w.broken {
+			t.Fatal("the world cannot be used any more")
+		}
+	}
+	w.clientIsHappy(t)
+}
+
+func newLXCWorld(t *testing.T, mode migration.Mode, peerTimeout string) *world {
+	t.Helper()
+	w := newNodesOf(t, lab.Config{}, peerTimeout)
+	w.mode, w.lxc = mode, true
+	for _, node := range nodes { // of their own; the machine's are not for tests
+		w.inNode(t, node, "mkdir", "-p", "/var/lib/godwit/lxc-containers")
+		w.inNode(t, node, "mount", "--bind", "/var/lib/godwit/lxc-containers", "/var/lib/lxc")
+	}
+	w.startRedis(t)
+	return w
+}
+
+// inNode runs a command of the machine in a node.
+func (w *world) inNode(t *testing.T, node string, args ...string) string {
+	t.Helper()
+	command, err := w.lab.Command(t.Context(), node, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %v: %s", node, args, err, out)
+	}
+	return string(out)
+}
+
+// lxcConfig makes what lxc-create's busybox template writes a container that moves: without terminals, with an address of
+// node a. It mounts the machine's libraries, which redis needs.
+const lxcConfig = `lxc.net.0.type = veth
+lxc.net.0.veth.mode = router
+lxc.net.0.flags = up
+lxc.net.0.ipv4.address = 10.88.1.200/32
+lxc.net.0.ipv4.gateway = 169.254.1.1
+lxc.console.path = none
+lxc.start.auto = 1
+`
+
+func (w *world) startLXC(t *testing.T) {
+	t.Helper()
+	root := w.root(t, "a")
+	if err := os.WriteFile(filepath.Join(root, "tmp/lxc.conf"), []byte(lxcConfig), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.inNode(t, "a", "lxc-create", "-n", container, "-t", "busybox", "-f", "/tmp/lxc.conf")
+	directory := filepath.Join(root, "var/lib/lxc", container)
+	inittab := "::sysinit:/bin/true\n::respawn:/bin/redis-server --protected-mode no --save '' --dir /tmp\n"
+	var err error
+	for _, name := range []string{"redis-server", "redis-cli"} {
+		err = errors.Join(err, copyProgram(name, filepath.Join(directory, "rootfs/bin", name)))
+	}
+	config, err2 := os.ReadFile(filepath.Join(directory, "config"))
+	err = errors.Join(err, err2, os.WriteFile(filepath.Join(directory, "rootfs/etc/inittab"), []byte(inittab), 0o644),
+		os.WriteFile(filepath.Join(directory, "config"), []byte(strings.Replace(string(config), "lxc.tty.max = 5", "lxc.tty.max = 0", 1)), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.inNode(t, "a", "lxc-start", "-n", container)
+	eventually(t, "the agent to see the container", func() error {
+		list, err := w.containers(t.Context(), "a")
+		if err == nil && len(list) != 1 {
+			err = fmt.Errorf("it sees %d", len(list))
+		}
+		if err == nil {
+			w.id = list[0].Definition.ID
+		}
+		return err
+	})
+	w.askRedis(t)
+}
+
+// copyProgram copies a program of the machine.
+func copyProgram(name, to string) error {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return err
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, program, 0o755)
+}
+
+// root is a node's file system, as the machine sees it.
+func (w *world) root(t *testing.T, node string) string {
+	t.Helper()
+	root, err := w.lab.Root(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
