@@ -28,16 +28,26 @@ packages=(
   shellcheck     # make lint
 )
 
-# From Debian 13 and Ubuntu 25.04 on Docker's command line is a package of its own.
-if apt-cache show docker-cli >/dev/null 2>&1; then
-  packages+=(docker-cli)
-fi
+# What other packages than these bring, Docker's own for example, stays: apt would remove one for the other.
+declare -A brings=([runc]=runc [docker.io]=dockerd)
 
 missing() {
-  local package
+  local package command
   for package in "${packages[@]}"; do
+    command=${brings[$package]:-}
+    [[ -n $command ]] && command -v "$command" >/dev/null && continue
     [[ $(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null || true) == installed ]] ||
       echo "$package"
+  done
+  command -v docker >/dev/null || echo docker-cli
+}
+
+# From Debian 13 and Ubuntu 25.04 on Docker's command line is a package of its own; before, apt knows none of that name.
+known() { # PACKAGE...
+  local package
+  for package in "$@"; do
+    [[ $package != docker-cli ]] || apt-cache show docker-cli >/dev/null 2>&1 || continue
+    echo "$package"
   done
 }
 
@@ -50,18 +60,23 @@ forbid_services() {
   chmod 755 "$policy"
 }
 
-# What was installed quietly must not start at the next boot either.
-disable_services() { # PACKAGE...
-  local package
+units=(redis-server.service docker.service docker.socket containerd.service lxc.service lxc-net.service lxc-monitord.service
+  ssh.service ssh.socket)
+
+there() {
+  local unit
   command -v systemctl >/dev/null || return 0
-  for package in "$@"; do
-    case $package in
-      redis-server) systemctl disable --quiet redis-server.service 2>/dev/null || true ;;
-      docker.io) systemctl disable --quiet docker.service docker.socket containerd.service 2>/dev/null || true ;;
-      lxc) systemctl disable --quiet lxc.service lxc-net.service lxc-monitord.service 2>/dev/null || true ;;
-      openssh-server) systemctl disable --quiet ssh.service ssh.socket 2>/dev/null || true ;;
-    esac
+  for unit in "${units[@]}"; do
+    ! systemctl cat "$unit" >/dev/null 2>&1 || echo "$unit"
   done
+}
+
+# What was installed quietly must not start at the next boot either; what was there before is not ours.
+disable_services() { # UNIT... that were there before
+  local unit
+  while read -r unit; do
+    [[ " $* " == *" $unit "* ]] || systemctl disable --quiet "$unit" 2>/dev/null || true
+  done < <(there)
 }
 
 main() {
@@ -69,7 +84,7 @@ main() {
     echo "setup: this machine has no apt-get; install by hand: ${packages[*]}" >&2
     exit 1
   }
-  local wanted
+  local wanted before
   mapfile -t wanted < <(missing)
   if ((${#wanted[@]} == 0)); then
     echo "setup: packages: all there"
@@ -80,11 +95,13 @@ main() {
     exit 1
   fi
   echo "setup: packages: installing ${wanted[*]}"
+  mapfile -t before < <(there)
   forbid_services
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
-  apt-get install -qq -y --no-install-recommends "${wanted[@]}" >/dev/null
-  disable_services "${wanted[@]}"
+  mapfile -t wanted < <(known "${wanted[@]}")
+  apt-get install -qq -y --no-install-recommends --no-remove "${wanted[@]}" >/dev/null
+  disable_services "${before[@]}"
 }
 
 main
