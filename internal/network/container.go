@@ -99,25 +99,29 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 	if err := n.configureOutside(id, address, mac); err != nil {
 		return err
 	}
-	if _, stands := n.containers[id]; !stands {
+	_, stands := n.containers[id]
+	if !stands {
 		if err := errors.Join(n.muzzle(path), narrow(handle, address)); err != nil {
 			return err
 		}
 	}
-	return configureInside(handle, inside, address)
+	if err := configureInside(handle, inside, address); err != nil && !(stands && isLinkNotFound(err)) { // it has another name now
+		return err
+	}
+	return nil
 }
 
-// makePair makes the veth pair unless both ends are there and as asked.
+// makePair makes the veth pair unless both ends are there and as asked. One that stands may be as its container wants to have it.
 func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id string, address Address, mac net.HardwareAddr) error {
 	name := containerDevice(id)
+	_, stands := n.containers[id]
 	outside, err := n.links.LinkByName(name)
 	if err != nil && !isLinkNotFound(err) {
 		return fmt.Errorf("look for device %s: %w", name, err)
 	}
 	if err == nil {
-		eth0, err := handle.LinkByName(insideDevice)
-		if err == nil && bytes.Equal(eth0.Attrs().HardwareAddr, mac) && (eth0.Attrs().MTU == address.MTU || eth0.Attrs().MTU == narrowed(address)) &&
-			eth0.Attrs().ParentIndex == outside.Attrs().Index {
+		eth0, err := handle.LinkByIndex(outside.Attrs().ParentIndex)
+		if err == nil && eth0.Attrs().ParentIndex == outside.Attrs().Index && (stands || isMade(eth0.Attrs(), address, mac)) {
 			return nil
 		}
 		if err := n.links.LinkDel(outside); err != nil {
@@ -135,6 +139,11 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 		return fmt.Errorf("make veth pair %s: %w", name, err)
 	}
 	return nil
+}
+
+// isMade tells whether a container's interface is as makePair and narrow make it.
+func isMade(eth0 *netlink.LinkAttrs, address Address, mac net.HardwareAddr) bool {
+	return eth0.Name == insideDevice && bytes.Equal(eth0.HardwareAddr, mac) && (eth0.MTU == address.MTU || eth0.MTU == narrowed(address))
 }
 
 // configureOutside prepares the node's end. Its alias says whose it is, for an agent that starts anew.

@@ -27,7 +27,8 @@ func narrow(inside *netlink.Handle, address Address) error {
 	return nil
 }
 
-// widen undoes narrow; doing nothing is success.
+// widen undoes narrow, and only that; doing nothing is success. A container that may do so gives its interface another size, or
+// another name, or removes it: that is left to it.
 func widen(path string, address Address) error {
 	inside, err := openNamespace(path)
 	if err != nil {
@@ -40,7 +41,10 @@ func widen(path string, address Address) error {
 	}
 	defer handle.Close()
 	eth0, err := handle.LinkByName(insideDevice)
-	if err == nil && eth0.Attrs().MTU != address.MTU {
+	if isLinkNotFound(err) || err == nil && eth0.Attrs().MTU != narrowed(address) {
+		return nil
+	}
+	if err == nil {
 		err = handle.LinkSetMTU(eth0, address.MTU)
 	}
 	if err != nil {

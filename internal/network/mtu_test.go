@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,4 +59,44 @@ func TestRestoredSegments(t *testing.T) {
 	if got := s.mtu("b/two"); got != two.MTU {
 		t.Errorf("attached once more it has an MTU of %d, want %d", got, two.MTU)
 	}
+}
+
+// TestOwnInterface: what a container has made of its interface stays, and stands in the way of nothing.
+func TestOwnInterface(t *testing.T) {
+	s := newSite(t)
+	one := s.container("a", "one")
+	again := func() {
+		t.Helper()
+		must(t, s.nodes["a"].Silence(one.IP))
+		must(t, s.nodes["a"].EndSilence(one.IP))
+		s.crash("a")
+		s.start("a")
+		s.attach("a", "one", one)
+		must(t, s.nodes["a"].Route(one.IP, Local("one")))
+	}
+	const small, renamed = 1000, "own0"
+	inside(t, s.ns("a/one"), func(h *netlink.Handle) error {
+		eth0, err := h.LinkByName(insideDevice)
+		must(t, err)
+		return h.LinkSetMTU(eth0, small)
+	})
+	again()
+	if got := s.mtu("a/one"); got != small {
+		t.Errorf("the container's MTU of %d has become %d", small, got)
+	}
+	inside(t, s.ns("a/one"), func(h *netlink.Handle) error {
+		eth0, err := h.LinkByName(insideDevice)
+		must(t, err)
+		must(t, h.LinkSetDown(eth0))
+		must(t, h.LinkSetName(eth0, renamed))
+		return h.LinkSetUp(eth0)
+	})
+	again()
+	inside(t, s.ns("a/one"), func(h *netlink.Handle) error {
+		eth0, err := h.LinkByName(renamed)
+		must(t, err)
+		return h.LinkDel(eth0)
+	})
+	must(t, s.nodes["a"].Silence(one.IP))
+	must(t, s.nodes["a"].EndSilence(one.IP))
 }
