@@ -39,6 +39,7 @@ func changedPagesOf(pid int, visit func(page []byte) bool) (more bool, err error
 	}
 	defer func() { _ = pagemap.Close() }()
 	reader := space.Reader()
+	defer func() { _ = reader.Close() }()
 	for _, m := range mappings {
 		if !m.File || m.Shared {
 			continue

@@ -2,7 +2,9 @@ package memory
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -40,5 +42,14 @@ func TestChangedFilePages(t *testing.T) {
 	visited := 0
 	if err := ChangedFilePages([]int{os.Getpid()}, func([]byte) bool { visited++; return false }); err != nil || visited != 1 {
 		t.Errorf("%d pages were visited, %v", visited, err)
+	}
+	opened, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range opened {
+		if to, err := os.Readlink(fd); err == nil && to == fmt.Sprintf("/proc/%d/mem", os.Getpid()) {
+			t.Error("the memory of a process stays open")
+		}
 	}
 }
