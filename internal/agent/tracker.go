@@ -325,8 +325,8 @@ func (t *tracker) heardReport(document []byte) {
 		return
 	}
 	var report migration.Report
-	if json.Unmarshal(document, &report) != nil || report.Migration != t.spec.ID {
-		return // It is only for people to read.
+	if json.Unmarshal(document, &report) != nil || report.Migration != t.spec.ID || report.Mode != t.spec.Mode {
+		return // It is for people to read, and to foretell others by: this node's own does, too.
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
