@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -52,10 +53,37 @@ func TestBandwidth(t *testing.T) {
 		{"one probe of another link", func() { probe(20e6, false) }, 97e6},
 		{"two of them", func() { probe(20e6, false) }, 20e6},
 		{"and back", func() { probe(95e6, false); probe(95e6, false) }, 95e6},
+		{"a transfer over it", func() { p.noteTransfer(96e6, true, now) }, 96e6},
+		{"one that met other traffic", func() { p.noteTransfer(60e6, true, now) }, 96e6},
+		{"one over another link", func() { p.noteTransfer(20e6, true, now) }, 20e6},
+		{"a probe of that", func() { probe(22e6, false) }, 20e6},
 	} {
 		step.do()
 		if p.bandwidth != step.want {
 			t.Fatalf("%s: %.0f Mbit/s, want %.0f", step.what, p.bandwidth/1e6, step.want/1e6)
+		}
+	}
+}
+
+// TestHeardReport: a target takes its source's report only if it is of this migration.
+func TestHeardReport(t *testing.T) {
+	spec := migration.Spec{ID: "m", Mode: migration.PreCopy, Side: migration.Target}
+	for _, one := range []struct {
+		report migration.Report
+		taken  bool
+	}{
+		{migration.Report{Migration: "m", Mode: migration.PreCopy}, true},
+		{migration.Report{Migration: "other", Mode: migration.PreCopy}, false},
+		{migration.Report{Migration: "m", Mode: migration.Cold}, false},
+		{migration.Report{Migration: "m", Mode: "unheard-of"}, false},
+	} {
+		document, err := json.Marshal(one.report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tracker := newTracker(spec)
+		if tracker.heardReport(document); (tracker.report != nil) != one.taken {
+			t.Errorf("%s: taken: %t", document, !one.taken)
 		}
 	}
 }

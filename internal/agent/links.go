@@ -105,14 +105,18 @@ func (p *peer) noteProbe(link stream.Link, at time.Time) {
 const (
 	// mostShort is how much more a link can have than a probe has found whose sender was the limit.
 	mostShort = 2
-	// otherLink is by which factor probes have to differ from transfers.
+	// otherLink is by which factor a link differs from another one.
 	otherLink = 2
 )
 
-// noteTransfer takes what a transfer got through. If the link was not the limit it is the least that the link has.
+// noteTransfer takes what a transfer got through. If the link was not the limit it is the least that the link has. If it was, and much less
+// got through than before, the link is another one, and what was seen of the former says nothing of it.
 func (p *peer) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
 	if !limited && bitsPerSecond < p.bandwidth {
 		return
+	}
+	if bitsPerSecond < p.bandwidth/otherLink {
+		p.transfers, p.probes = nil, nil
 	}
 	p.transfers = newest(p.transfers, bitsPerSecond)
 	p.bandwidth, p.seen = slices.Max(p.transfers), at // nothing gets more through than the link carries
