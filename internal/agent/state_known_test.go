@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -81,4 +82,15 @@ func FuzzReferred(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestNothingKnown: a migration goes on without the pages that could go ahead.
+func TestNothingKnown(t *testing.T) {
+	s := &source{agent: newTestAgent(t), memory: &memorySource{}, definition: engine.Definition{ID: "nowhere"}}
+	if _, err := s.findKnown(t.Context()); err == nil {
+		t.Fatal("the processes of no container were found")
+	}
+	if err := s.sendKnown(t.Context()); err != nil || s.known != nil {
+		t.Errorf("it ends with %v, known: %v", err, s.known)
+	}
 }
