@@ -17,6 +17,13 @@ type Curve []Point
 // Windows are those within which the distinct pages that are written are counted.
 func Windows() []float64 { return []float64{0.1, 1, 10, 60} }
 
+// sane is the curve without points that cannot be.
+func (c Curve) sane() Curve {
+	return slices.DeleteFunc(slices.Clone(c), func(p Point) bool {
+		return !(p.Seconds > 0 && p.Seconds <= mostSeconds) || !(p.Bytes >= 0 && p.Bytes <= mostBytes)
+	})
+}
+
 // Within is how many bytes of pages are written within so many seconds, and at most most. Between points, and beyond them, it
 // is a power of time with an exponent from 0 to 1: in a longer time not fewer pages are written, and in one that is n
 // times as long not more than n times as many.

@@ -150,6 +150,7 @@ func (in Input) sane() Input {
 	in.Source.PageBytesPerSecond = within(in.Source.PageBytesPerSecond, 1e13)
 	in.Source.CompressBytesPerSec = within(in.Source.CompressBytesPerSec, 1e13)
 	in.Past = in.Past.sane()
+	in.Longer = in.Longer.sane()
 	in.Pace = Pace{Rounds: within(in.Pace.Rounds, slowestPace), Drain: within(in.Pace.Drain, slowestPace)}
 	return in
 }

@@ -183,3 +183,12 @@ func FuzzPredict(f *testing.F) {
 		_ = fmt.Sprint(Better(in, Of(in, migration.PreCopy)))
 	})
 }
+
+// TestSaneCurve: of the points that another node has told, those count that can be.
+func TestSaneCurve(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	in := Input{Longer: Curve{{-1, 1}, {nan, 1}, {inf, 1}, {1e308, 1}, {1, nan}, {2, inf}, {3, -1}, {4, 1e308}, {5, 6}}}.sane()
+	if want := (Curve{{5, 6}}); !slices.Equal(in.Longer, want) {
+		t.Errorf("%v are left, want %v", in.Longer, want)
+	}
+}
