@@ -41,6 +41,11 @@ func pipe(t testing.TB) (net.Conn, net.Conn) {
 func pair(t testing.TB, o Options) (*Session, *Session) {
 	t.Helper()
 	a, b := pipe(t)
+	return pairOver(t, a, b, o)
+}
+
+func pairOver(t testing.TB, a, b net.Conn, o Options) (*Session, *Session) {
+	t.Helper()
 	type answered struct {
 		session *Session
 		err     error

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"net"
 	"testing"
 	"time"
 )
@@ -21,16 +22,28 @@ func TestWarmMeasures(t *testing.T) {
 	}
 }
 
-// TestWarmEnough sends nothing more when the window holds what is to be sent.
+// telling is a connection that can tell how large its window is.
+type telling struct {
+	net.Conn
+	window int64
+}
+
+func (c telling) Transport() (Transport, error) { return Transport{WindowBytes: c.window}, nil }
+
+// TestWarmEnough sends nothing more when the window holds what is to be sent, and only then.
 func TestWarmEnough(t *testing.T) {
-	a, b := pair(t, Options{})
+	const window = 64 << 10
+	from, to := pipe(t)
+	a, b := pairOver(t, telling{from, window}, to, Options{})
 	go func() { _, _ = b.Next() }()
-	link, err := a.Warm(testContext(t), Budget{Enough: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if link.WindowBytes > 0 && link.SentBytes > 0 || link.RTT <= 0 {
-		t.Errorf("got %+v", link)
+	for enough, sends := range map[int64]bool{window: false, window + 1: true} {
+		link, err := a.Warm(testContext(t), Budget{Enough: enough})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if link.WindowBytes != window || link.RTT <= 0 || (link.SentBytes > 0) != sends {
+			t.Errorf("%d bytes are to be sent: got %+v", enough, link)
+		}
 	}
 }
 
