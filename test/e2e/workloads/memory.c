@@ -59,6 +59,79 @@ static void check_child(void)
 	pthread_mutex_unlock(&common->mutex);
 }
 
+// Another process writes pages of a private mapping of a file all the time, gives some back to the file, and forks. It knows what each
+// of them must hold.
+enum { pages = small / page, file_seed = 15, first_seed = 100, seeds = 50 };
+
+static struct { int turns, faults; } *rewriting;
+static uint8_t *rewritten;
+static int written[pages]; // the seed of each page; 0: as in the file
+
+static bool as_written(void)
+{
+	for (int i = 0; i < pages; i++) {
+		uint64_t seed = written[i] != 0 ? (uint64_t)written[i] : file_seed;
+		if (!filled(rewritten + i * page, page, seed, (uint64_t)(i * page)))
+			return false;
+	}
+	return true;
+}
+
+// check_copy has a child look at the pages that it shares, while they are written anew.
+static pid_t check_copy(void)
+{
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(as_written() ? 0 : 1);
+	return pid;
+}
+
+static void rewrite(void)
+{
+	for (int turn = 0;; turn++) {
+		pid_t copy = turn % 8 == 0 ? check_copy() : 0;
+		for (int i = turn % 3; i < pages / 2; i += 3) { // the others stay as they are
+			uint8_t *at = rewritten + i * page;
+			written[i] = (turn + i) % 5 == 0 ? 0 : first_seed + (turn + i) % seeds;
+			if (written[i] == 0)
+				madvise(at, page, MADV_DONTNEED);
+			else
+				fill(at, page, (uint64_t)written[i], (uint64_t)(i * page));
+		}
+		int status = 0;
+		if (copy != 0)
+			waitpid(copy, &status, 0);
+		if (copy < 0 || status != 0 || !as_written())
+			__atomic_add_fetch(&rewriting->faults, 1, __ATOMIC_SEQ_CST);
+		__atomic_add_fetch(&rewriting->turns, 1, __ATOMIC_SEQ_CST);
+		pause_briefly();
+	}
+}
+
+static void set_up_rewriting(int fd)
+{
+	rewriting = shared(sizeof *rewriting);
+	rewritten = map(small, rw, MAP_PRIVATE, fd);
+	for (int i = pages / 4; i < pages; i++) {
+		written[i] = first_seed + i;
+		fill(rewritten + i * page, page, (uint64_t)written[i], (uint64_t)(i * page));
+	}
+	if (must(fork()) == 0)
+		rewrite();
+}
+
+static int turns_wanted;
+
+static bool has_turned(void) { return __atomic_load_n(&rewriting->turns, __ATOMIC_SEQ_CST) >= turns_wanted; }
+
+static void check_rewriting(void)
+{
+	turns_wanted = __atomic_load_n(&rewriting->turns, __ATOMIC_SEQ_CST) + 10;
+	want(within(has_turned));
+	want_equal(__atomic_load_n(&rewriting->faults, __ATOMIC_SEQ_CST), 0);
+	want(as_written()); // what this process has of it
+}
+
 static int data_file(const char *path, uint64_t seed)
 {
 	static uint8_t data[small];
@@ -131,6 +204,9 @@ static void set_up(int argc, char **argv)
 {
 	(void)argc;
 	(void)argv;
+	int fd = data_file("/tmp/rewritten", file_seed);
+	set_up_rewriting(fd);
+	must(close(fd));
 	anonymous = map(big, rw, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	fill(anonymous, big, 1, 0);
 	with_child = map(small, rw, MAP_SHARED | MAP_ANONYMOUS, -1);
@@ -255,6 +331,7 @@ static void check(void)
 	want(filled(anonymous, big, 1, 0));
 	want(filled(heap, 3 << 20, 10, 0));
 	check_files();
+	check_rewriting();
 	want_equal(code(21), 42);
 	want(filled(guarded + page, page, 11, 0));
 	want_fault(guarded, "a guard page");
