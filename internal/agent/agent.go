@@ -180,10 +180,10 @@ func (a *Agent) open() error {
 	}
 	a.setPeers(a.peers.others())
 	a.unlease(a.ctx)
+	a.moves = newMoves(a) // reconcile has ends of containers waited for, which asks whether they move
 	if err := a.reconcile(); err != nil {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
-	a.moves = newMoves(a)
 	a.stages = newStages(a)
 	a.samples = newSamples(a)
 	if a.ahead, err = openAheads(a); err != nil {
