@@ -25,7 +25,7 @@ func newLocations(agent *Agent) *locations {
 
 // here lists this node's guests.
 func (l *locations) here() []*api.Location {
-	containers, err := l.agent.engines.List(l.agent.ctx)
+	containers, err := l.agent.engines.ListAnswered(l.agent.ctx)
 	if err != nil {
 		l.agent.log.Warn("list of containers", "error", err)
 		return nil
@@ -99,7 +99,7 @@ func (l *locations) forget(address netip.Addr) {
 
 // own are the addresses of the containers on this node: where they are nobody else has to say.
 func (l *locations) own() (map[netip.Addr]bool, error) {
-	containers, err := l.agent.engines.List(l.agent.ctx)
+	containers, err := l.agent.addressed(l.agent.ctx)
 	if err != nil {
 		return nil, err
 	}

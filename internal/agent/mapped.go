@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -15,8 +16,8 @@ import (
 // mapped so that what they write to memory is written to the file, and those that they write past the page cache. Mappings
 // that are not writable at the moment count: the kernel may make pages that are dirty already writable without a fault
 // (mm/mprotect.c, can_change_shared_pte_writable), and it is faults that change a file's times.
-func (a *Agent) mappedFiles(ctx context.Context, container string) (files.Mapped, error) {
-	pids, err := a.engines.Of(container).Processes(ctx, container)
+func (a *Agent) mappedFiles(ctx context.Context, definition engine.Definition) (files.Mapped, error) {
+	pids, err := a.engines.Of(definition).Processes(ctx, definition.ID)
 	if err != nil {
 		return files.Mapped{}, err
 	}

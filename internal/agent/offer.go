@@ -131,6 +131,16 @@ func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, 
 		reserve = one.Reserve
 		problems, _ = migration.Compare(theirs, ours)
 	}
+	elsewhere, err := a.engines.Elsewhere(ctx, definition)
+	if err != nil {
+		return nil, err
+	}
+	if elsewhere != nil {
+		return []migration.Problem{{
+			What: fmt.Sprintf("container %.12s", definition.ID), Why: "engine " + elsewhere.Name() + " of " + a.self.Name + " has one of this id",
+			Remedy: "remove that container",
+		}}, nil
+	}
 	found, err := reserve(ctx, definition)
 	if err != nil {
 		return nil, err
@@ -179,7 +189,7 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 	if !address.IsValid() {
 		return engine.Definition{}, nil
 	}
-	containers, err := a.engines.List(ctx)
+	containers, err := a.addressed(ctx)
 	if err != nil {
 		return engine.Definition{}, err
 	}
@@ -189,6 +199,17 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 		}
 	}
 	return engine.Definition{}, nil
+}
+
+// addressed are the containers on this node of all engines whose containers have addresses. That one of these engines does not answer is
+// an error: what nobody knows of cannot be taken for free.
+func (a *Agent) addressed(ctx context.Context) ([]engine.Container, error) {
+	containers, err := a.embedded.List(ctx)
+	for _, one := range a.routed {
+		found, failed := one.List(ctx)
+		containers, err = append(containers, found...), errors.Join(err, failed)
+	}
+	return containers, err
 }
 
 // missing lists what of an image is not here.
@@ -211,6 +232,9 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
 		return fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
 	}
+	if err := errors.Join(migration.CheckContainerID(definition.ID), migration.CheckName(definition.Name)); err != nil {
+		return fmt.Errorf("%w: %w", errInvalid, err)
+	}
 	if err := checkSizes(offer); err != nil {
 		return err
 	}
@@ -226,12 +250,12 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 }
 
 // examineFor lists what stands against a container leaving in a mode.
-func (a *Agent) examineFor(ctx context.Context, spec migration.Spec) ([]engine.Problem, error) {
+func (a *Agent) examineFor(ctx context.Context, spec migration.Spec, definition engine.Definition) ([]engine.Problem, error) {
 	if spec.Mode == migration.Restart {
-		return a.engines.Of(spec.Container).ExamineAnew(ctx, spec.Container)
+		return a.engines.Of(definition).ExamineAnew(ctx, definition.ID)
 	}
-	found, err := a.engines.Of(spec.Container).Examine(ctx, spec.Container)
-	return a.restartRemedy(ctx, spec.Container, found), err
+	found, err := a.engines.Of(definition).Examine(ctx, definition.ID)
+	return a.restartRemedy(ctx, definition, found), err
 }
 
 // plan tells whether a migration would work, what would move, and what it would cost in each mode. Nothing is changed.
@@ -244,7 +268,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if err != nil {
 		return predict.Plan{}, err
 	}
-	found, err := a.examineFor(ctx, spec)
+	found, err := a.examineFor(ctx, spec, definition)
 	if err != nil {
 		return predict.Plan{}, err
 	}

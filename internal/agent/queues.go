@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -14,17 +15,17 @@ const roomEvery = 200 * time.Millisecond
 const roomPatience = 5 * time.Minute
 
 // giveRoom gives room to connections of a container that has just been restored, for as long as one may need it.
-func (a *Agent) giveRoom(id string) {
+func (a *Agent) giveRoom(definition engine.Definition) {
 	relief, told := criu.NewRelief(), false
 	for began := time.Now(); time.Since(began) < roomPatience; {
-		pids, err := a.engines.Of(id).Processes(a.ctx, id)
-		if err != nil || a.leaves(id) {
+		pids, err := a.engines.Of(definition).Processes(a.ctx, definition.ID)
+		if err != nil || a.leaves(definition.ID) {
 			return // it has ended, or is elsewhere, or soon
 		}
 		tight, err := relief.Give(pids)
 		if err != nil && !told {
 			told = true
-			a.log.Warn("connections may stand still whose receive queues are full", "container", id, "error", err)
+			a.log.Warn("connections may stand still whose receive queues are full", "container", definition.ID, "error", err)
 		}
 		if tight == 0 && err == nil {
 			return

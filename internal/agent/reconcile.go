@@ -12,9 +12,26 @@ import (
 // reconcile makes the network what the containers of this node need, and removes what an earlier agent left of others.
 // What migrations need they set themselves when they are recovered.
 func (a *Agent) reconcile() error {
-	containers, err := a.engines.List(a.ctx)
+	containers, err := a.engines.ListAnswered(a.ctx)
 	if err != nil {
 		return err
+	}
+	if err := a.sweepNetwork(); err != nil {
+		return err
+	}
+	for _, container := range containers {
+		a.reconcileOne(container)
+	}
+	return nil
+}
+
+// sweepNetwork removes what an earlier agent left of containers that are not here. If not all are known nothing is removed: one whose
+// engine does not answer may run.
+func (a *Agent) sweepNetwork() error {
+	containers, err := a.addressed(a.ctx)
+	if err != nil {
+		a.log.Error("what an earlier agent left of the network stays: not all containers are known; start the agent again to remove it", "error", err)
+		return nil
 	}
 	var keep network.Keep
 	for _, container := range containers {
@@ -24,13 +41,7 @@ func (a *Agent) reconcile() error {
 		}
 	}
 	keep.Routes = append(keep.Routes, a.awayAddresses(containers)...)
-	if err := a.network.Reconcile(keep); err != nil {
-		return err
-	}
-	for _, container := range containers {
-		a.reconcileOne(container)
-	}
-	return nil
+	return a.network.Reconcile(keep)
 }
 
 // reconcileOne reattaches a container. One for which that fails must not keep the others, and the agent, from working.
@@ -47,7 +58,7 @@ func (a *Agent) reconcileOne(container engine.Container) {
 		if err := reattach(); err != nil {
 			a.log.Error("container is not connected; start the agent again to repeat it", "container", name, "error", err)
 		}
-		go a.giveRoom(container.Definition.ID) // an agent that was killed may have restored it just before
+		go a.giveRoom(container.Definition) // an agent that was killed may have restored it just before
 	case engine.Created, engine.Frozen, engine.Arriving, engine.Exited:
 	}
 }
@@ -70,7 +81,7 @@ func (a *Agent) awayAddresses(here []engine.Container) []netip.Addr {
 // routeHere turns the address of a container of this node to it. One that does not run, because the node was restarted
 // or it ended, needs no way to it.
 func (a *Agent) routeHere(ctx context.Context, definition engine.Definition) error {
-	container, err := a.engines.Inspect(ctx, definition.ID)
+	container, err := a.engines.Of(definition).Inspect(ctx, definition.ID)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}

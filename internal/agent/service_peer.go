@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
@@ -240,7 +241,11 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 	if a.leaseOf(address) != container {
 		return nil
 	}
-	if _, err := a.engines.Inspect(ctx, container); err == nil {
+	containers, err := a.addressed(ctx)
+	if err != nil {
+		return err // it may be here
+	}
+	if slices.ContainsFunc(containers, func(c engine.Container) bool { return c.Definition.ID == container }) {
 		return fmt.Errorf("%w: container %.12s is on this node", errInvalid, container)
 	}
 	if move := a.moves.of(container); move != nil {

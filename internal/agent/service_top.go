@@ -43,7 +43,7 @@ func (a *Agent) running(ctx context.Context, reference string) ([]engine.Contain
 		container, err := a.inspect(ctx, reference)
 		return []engine.Container{container}, err
 	}
-	all, err := a.engines.List(ctx)
+	all, err := a.engines.ListAnswered(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -137,11 +137,11 @@ func (s *source) examine(ctx context.Context) error {
 	if s.restarts() {
 		return s.examineAnew(ctx)
 	}
-	if err := s.agent.awaitFilled(ctx, s.definition.ID); err != nil {
+	if err := s.agent.awaitFilled(ctx, s.definition); err != nil {
 		return err
 	}
 	s.connectEarly()
-	problems, err := s.agent.engines.Of(s.definition.ID).Examine(ctx, s.definition.ID)
+	problems, err := s.agent.engines.Of(s.definition).Examine(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (s *source) examine(ctx context.Context) error {
 			Remedy: "wait until they have ended, or end them",
 		})
 	}
-	if err := refuse(s.agent.restartRemedy(ctx, s.definition.ID, problems)); err != nil {
+	if err := refuse(s.agent.restartRemedy(ctx, s.definition, problems)); err != nil {
 		return err
 	}
 	if err := s.describe(ctx); err != nil {
@@ -166,11 +166,11 @@ func (s *source) examineAgain(ctx context.Context) error {
 	if s.memory == nil {
 		return nil
 	}
-	problems, err := s.agent.engines.Of(s.definition.ID).Examine(ctx, s.definition.ID)
+	problems, err := s.agent.engines.Of(s.definition).Examine(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
-	return refuse(s.agent.restartRemedy(ctx, s.definition.ID, problems))
+	return refuse(s.agent.restartRemedy(ctx, s.definition, problems))
 }
 
 // restarts tells whether the container is stopped here and started at the target.

@@ -184,7 +184,7 @@ func (s *source) sendKnown(ctx context.Context) error {
 }
 
 func (s *source) findKnown(ctx context.Context) (*knownPages, error) {
-	pids, err := s.agent.engines.Of(s.definition.ID).Processes(ctx, s.definition.ID)
+	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -156,7 +156,7 @@ func countPages(maps []memory.TaskMap) (pages int64) {
 
 // makeServer makes what gives the pages of the frozen processes. If nobody says which stayed here the target will.
 func (s *source) makeServer(ctx context.Context, config drain.ServerConfig) error {
-	pids, err := s.agent.engines.Of(s.definition.ID).Processes(ctx, s.definition.ID)
+	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) { // an earlier agent may have come as far as that
 		return err
 	}
@@ -238,7 +238,7 @@ func (s *source) mayTakeBack(ctx context.Context) error {
 	if s.move.record().State != migration.Committed {
 		return nil // the machine says whether there is something to resolve
 	}
-	one, err := s.agent.engines.Inspect(ctx, s.definition.ID)
+	one, err := s.agent.engines.Of(s.definition).Inspect(ctx, s.definition.ID)
 	if errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen {
 		return fmt.Errorf("%w: the frozen copy of %s is not here any more: it runs at %s or nowhere", errRefused, s.definition.Name, s.target.Name)
 	}

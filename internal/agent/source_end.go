@@ -26,7 +26,7 @@ func (s *source) destroy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.agent.engines.Of(s.definition.ID).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
+	if err := s.agent.engines.Of(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
 		return err
 	}
 	s.forgetShared(ctx)

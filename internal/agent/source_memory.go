@@ -161,7 +161,7 @@ func (s *source) newMemorySource() *memorySource {
 	} else {
 		// Also in the steps that follow: this one's context has ended then.
 		processes := func() ([]int, error) {
-			return s.agent.engines.Of(s.definition.ID).Processes(s.agent.ctx, s.definition.ID)
+			return s.agent.engines.Of(s.definition).Processes(s.agent.ctx, s.definition.ID)
 		}
 		pages = memory.NewSource(memory.SourceConfig{Processes: processes})
 	}
@@ -169,7 +169,7 @@ func (s *source) newMemorySource() *memorySource {
 		pages:    pages,
 		sink:     s.pages,
 		settings: &s.settings, tracker: s.move.tracker, sent: s.sent, carries: s.bytesPerSecond, files: s.filesTakeInFreeze, mode: s.move.tracker.spec.Mode,
-		throttle: &throttle{engine: s.agent.engines.Of(s.definition.ID), container: s.definition.ID, tracker: s.move.tracker},
+		throttle: &throttle{engine: s.agent.engines.Of(s.definition), container: s.definition.ID, tracker: s.move.tracker},
 	}
 	if s.agent.config.Faults {
 		m.fault = s.move.fault
@@ -382,7 +382,7 @@ func (s *source) finishMemory(ctx context.Context) error {
 func (s *source) untrack(ctx context.Context) error {
 	m := s.memory
 	if m == nil { // after a crash nobody knows whether it was throttled
-		return s.agent.engines.Of(s.definition.ID).Throttle(ctx, s.definition.ID, 0)
+		return s.agent.engines.Of(s.definition).Throttle(ctx, s.definition.ID, 0)
 	}
 	s.memory = nil
 	return errors.Join(m.throttle.end(ctx), m.pages.Close())

@@ -18,14 +18,14 @@ import (
 
 // examineAnew finds what stands against stopping the container here and starting it at the target.
 func (s *source) examineAnew(ctx context.Context) error {
-	problems, err := s.agent.engines.Of(s.definition.ID).ExamineAnew(ctx, s.definition.ID)
+	problems, err := s.agent.engines.Of(s.definition).ExamineAnew(ctx, s.definition.ID)
 	if err == nil {
 		err = refuse(problems)
 	}
 	if err != nil {
 		return err
 	}
-	ports, err := s.agent.engines.Of(s.definition.ID).Ports(ctx, s.definition.ID)
+	ports, err := s.agent.engines.Of(s.definition).Ports(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -41,13 +41,13 @@ func (s *source) examineAnew(ctx context.Context) error {
 const remedyPatience = 2 * time.Second
 
 // restartRemedy names mode restart where it would do.
-func (a *Agent) restartRemedy(ctx context.Context, id string, problems []engine.Problem) []engine.Problem {
+func (a *Agent) restartRemedy(ctx context.Context, definition engine.Definition, problems []engine.Problem) []engine.Problem {
 	if len(problems) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, remedyPatience)
 	defer cancel()
-	if anew, err := a.engines.Of(id).ExamineAnew(ctx, id); err != nil || len(anew) > 0 {
+	if anew, err := a.engines.Of(definition).ExamineAnew(ctx, definition.ID); err != nil || len(anew) > 0 {
 		return problems // it would not help, as far as is known
 	}
 	problems = slices.Clone(problems)
@@ -123,7 +123,7 @@ func (s *source) holdNew() error {
 
 // stop ends the container.
 func (s *source) stop(ctx context.Context) error {
-	at, err := s.agent.engines.Of(s.definition.ID).Halt(ctx, s.definition.ID)
+	at, err := s.agent.engines.Of(s.definition).Halt(ctx, s.definition.ID)
 	if !at.IsZero() {
 		s.move.tracker.frozen(at)
 	}
@@ -167,7 +167,7 @@ func (s *source) mapped(ctx context.Context) (files.Mapped, error) {
 	if s.stoppedNow() {
 		return files.Mapped{}, nil
 	}
-	return s.agent.mappedFiles(ctx, s.definition.ID)
+	return s.agent.mappedFiles(ctx, s.definition)
 }
 
 // movable leaves out the trees that do not move in a mode: what is in memory ends with the processes that are stopped.
@@ -195,7 +195,7 @@ func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
 // one, so it gets a network of its own; those who want to connect go on waiting until it is healthy.
 func (s *source) revive(ctx context.Context) error {
 	s.setAimable(nil)
-	halted, err := s.agent.engines.Of(s.definition.ID).Halted(ctx, s.definition.ID)
+	halted, err := s.agent.engines.Of(s.definition).Halted(ctx, s.definition.ID)
 	if err != nil || !halted {
 		return err
 	}
@@ -203,7 +203,7 @@ func (s *source) revive(ctx context.Context) error {
 		return fmt.Errorf("network of %s: %w", s.definition.Name, err)
 	}
 	s.forgetShared(ctx) // what was on trial at the target may have written there
-	health, err := s.agent.engines.Of(s.definition.ID).Revive(ctx, s.definition.ID)
+	health, err := s.agent.engines.Of(s.definition).Revive(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (s *source) prepare(ctx context.Context) error {
 	if err := mountMemory(s.imagesDir()); err != nil {
 		return err
 	}
-	departure, err := s.agent.engines.Of(s.definition.ID).Depart(ctx, s.definition.ID, engine.DepartOptions{LeaveMemory: s.memory != nil})
+	departure, err := s.agent.engines.Of(s.definition).Depart(ctx, s.definition.ID, engine.DepartOptions{LeaveMemory: s.memory != nil})
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *source) unprepare(ctx context.Context) error {
 	if s.departure != nil {
 		err = s.departure.Close()
 	} else {
-		err = s.agent.engines.Of(s.definition.ID).Thaw(ctx, s.definition.ID)
+		err = s.agent.engines.Of(s.definition).Thaw(ctx, s.definition.ID)
 	}
 	if s.hold != nil && !s.held {
 		err = errors.Join(err, s.hold.Close())
@@ -154,7 +154,7 @@ func (s *source) thaw(ctx context.Context) error {
 	if s.silenced != nil {
 		_ = s.silenced() // the dump has told what was wrong
 	}
-	return errors.Join(err, s.agent.network.EndSilence(s.definition.Network.Address), s.agent.engines.Of(s.definition.ID).Thaw(ctx, s.definition.ID))
+	return errors.Join(err, s.agent.network.EndSilence(s.definition.Network.Address), s.agent.engines.Of(s.definition).Thaw(ctx, s.definition.ID))
 }
 
 // dump writes the execution state into memory, and sends what only grows while it does.

@@ -102,7 +102,7 @@ func (s *source) trees(ctx context.Context) ([]files.Tree, error) {
 
 // treesOf are the directories of a container that move, in the order of its engine.
 func (a *Agent) treesOf(ctx context.Context, moving engine.Definition) ([]files.Tree, error) {
-	trees, err := a.engines.Of(moving.ID).Trees(ctx, moving.ID)
+	trees, err := a.engines.Of(moving).Trees(ctx, moving.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (s *source) releaseShared(ctx context.Context) error {
 	}
 	var pids []int
 	if !s.stoppedNow() {
-		if pids, err = s.agent.engines.Of(moving.ID).Processes(ctx, moving.ID); err != nil {
+		if pids, err = s.agent.engines.Of(moving).Processes(ctx, moving.ID); err != nil {
 			return err
 		}
 	}
@@ -201,7 +201,7 @@ func (s *source) checkLocks(ctx context.Context) error {
 		}
 		var problems []engine.Problem
 		err = patiently(ctx, func() (err error) {
-			problems, err = s.agent.examineLocks(ctx, s.definition.ID, v, place, true)
+			problems, err = s.agent.examineLocks(ctx, s.definition, v, place, true)
 			return err
 		})
 		if err == nil {

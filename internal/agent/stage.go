@@ -180,7 +180,7 @@ func (g *stage) run() {
 
 // work makes the copy and keeps it until it is not wanted any more; its error says why.
 func (g *stage) work(ctx context.Context) error {
-	if err := g.agent.awaitFilled(ctx, g.definition.ID); err != nil {
+	if err := g.agent.awaitFilled(ctx, g.definition); err != nil {
 		return err
 	}
 	missing, err := g.offer(ctx)
@@ -204,7 +204,7 @@ func (g *stage) work(ctx context.Context) error {
 		}
 	}
 	processes := func() ([]int, error) {
-		return g.agent.engines.Of(g.definition.ID).Processes(g.agent.ctx, g.definition.ID)
+		return g.agent.engines.Of(g.definition).Processes(g.agent.ctx, g.definition.ID)
 	}
 	g.pages = memory.NewSource(memory.SourceConfig{Processes: processes})
 	if err := g.round(ctx); err != nil {
@@ -250,7 +250,7 @@ func (g *stage) keep(ctx context.Context) error {
 
 // look ends the stage of a container that runs no more, or whose time is over.
 func (g *stage) look(ctx context.Context) error {
-	container, err := g.agent.engines.Inspect(ctx, g.definition.ID)
+	container, err := g.agent.engines.Of(g.definition).Inspect(ctx, g.definition.ID)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}

@@ -128,7 +128,7 @@ func (t *target) ask(context.Context, bool) (migration.Message, error) {
 }
 
 func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
-	outcome, err := t.agent.engines.Of(t.definition.ID).Arrived(ctx, t.definition.ID)
+	outcome, err := t.agent.engines.Of(t.definition).Arrived(ctx, t.definition.ID)
 	if err == nil && outcome == engine.NeverRan {
 		t.giveBackShared(ctx)
 	}
@@ -293,7 +293,7 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 		return t.agent.network.Route(t.definition.Network.Address, network.Local(t.definition.ID))
 	})
 	if err == nil {
-		go t.agent.giveRoom(t.definition.ID)
+		go t.agent.giveRoom(t.definition)
 	}
 	return at, err
 }
@@ -301,7 +301,7 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 // settle makes an ordinary container of what arrived. An agent that was killed after the resume may not have come to
 // that. What has become of the container since does not matter here.
 func (t *target) settle(ctx context.Context) error {
-	_, err := t.agent.engines.Of(t.definition.ID).Arrived(ctx, t.definition.ID)
+	_, err := t.agent.engines.Of(t.definition).Arrived(ctx, t.definition.ID)
 	return err
 }
 
@@ -323,7 +323,7 @@ func (t *target) discard(ctx context.Context) error {
 		t.keepFiles(ctx)
 	}
 	failed = errors.Join(failed, t.files.undo())
-	failed = errors.Join(failed, t.agent.engines.Of(t.definition.ID).Discard(ctx, t.definition.ID), t.turnBack(ctx))
+	failed = errors.Join(failed, t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.turnBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
@@ -348,7 +348,7 @@ func (t *target) fence(ctx context.Context) error {
 	if err := t.agent.network.Silence(t.definition.Network.Address); err != nil {
 		return err
 	}
-	return errors.Join(t.agent.engines.Of(t.definition.ID).Destroy(ctx, t.definition.ID, stayingKeys(t.definition)), t.leaveAddress(ctx))
+	return errors.Join(t.agent.engines.Of(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition)), t.leaveAddress(ctx))
 }
 
 // send hands a message to the session, with what belongs to it.

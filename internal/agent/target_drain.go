@@ -133,7 +133,7 @@ func (t *target) drainEnded(ctx context.Context, pair *drainPair) error {
 
 // drainOver brings pages over a pair of connections to what fills the container's memory.
 func (t *target) drainOver(ctx context.Context, pair *drainPair) error {
-	pages, err := t.agent.engines.Of(t.definition.ID).LatePages(ctx, t.definition.ID)
+	pages, err := t.agent.engines.Of(t.definition).LatePages(ctx, t.definition.ID)
 	if errors.Is(err, engine.ErrNotFilling) { // then it has all that it needs, or has ended
 		err = t.nothingMissing(ctx)
 	}
@@ -223,7 +223,7 @@ func (t *target) watchDrain() (stop func()) {
 }
 
 func (t *target) fillReport(ctx context.Context) (memory.FillReport, error) {
-	return t.agent.engines.Of(t.definition.ID).Memory(ctx, t.definition.ID)
+	return t.agent.engines.Of(t.definition).Memory(ctx, t.definition.ID)
 }
 
 // drained tells how far the container's memory is, until the source's report tells it.
@@ -272,7 +272,7 @@ func (t *target) giveUpPages(ctx context.Context, how string, fill memory.FillRe
 	if t.drain.connected() && t.agent.peers.reaches(t.move.tracker.spec.Source) { // a broken connection may tell nobody for long
 		return fmt.Errorf("%w: %s sends that memory, as far as is known: if it is lost, that is known after some seconds", errRefused, t.move.tracker.spec.Source)
 	}
-	pages, err := t.agent.engines.Of(t.definition.ID).LatePages(ctx, t.definition.ID)
+	pages, err := t.agent.engines.Of(t.definition).LatePages(ctx, t.definition.ID)
 	if err != nil {
 		return err
 	}

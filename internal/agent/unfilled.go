@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -11,9 +12,9 @@ import (
 const fillPace = 20 * time.Millisecond
 
 // awaitFilled waits until memory that is still being filled after the last move is complete: a matter of seconds.
-func (a *Agent) awaitFilled(ctx context.Context, container string) error {
+func (a *Agent) awaitFilled(ctx context.Context, definition engine.Definition) error {
 	for {
-		report, err := a.engines.Of(container).Memory(ctx, container)
+		report, err := a.engines.Of(definition).Memory(ctx, definition.ID)
 		if err != nil || report.State != memory.Filling {
 			return err
 		}

@@ -87,7 +87,7 @@ func (a *Agent) chooseVolumes(
 			c.moved[i].Why = "it is removed from " + a.self.Name + " when all of it is on " + node.Name
 		}
 	}
-	return c, a.examineVolumes(ctx, mode, definition.ID, &c)
+	return c, a.examineVolumes(ctx, mode, definition, &c)
 }
 
 // judge applies what was found out about a volume.
@@ -118,7 +118,7 @@ func (c *chosenVolumes) judge(i int, found proof, node identity.Node) {
 }
 
 // examineVolumes adds what stands against moving the volumes that are to move, and against leaving those that stay.
-func (a *Agent) examineVolumes(ctx context.Context, mode migration.Mode, id string, c *chosenVolumes) error {
+func (a *Agent) examineVolumes(ctx context.Context, mode migration.Mode, definition engine.Definition, c *chosenVolumes) error {
 	if len(c.volumes) == 0 {
 		return nil
 	}
@@ -136,9 +136,9 @@ func (a *Agent) examineVolumes(ctx context.Context, mode migration.Mode, id stri
 		}
 		var found []engine.Problem
 		if v.Stays {
-			found, err = a.examineLocks(ctx, id, v, path, c.locked[i] && mode != migration.Restart)
+			found, err = a.examineLocks(ctx, definition, v, path, c.locked[i] && mode != migration.Restart)
 		} else {
-			found, err = a.examineMoving(all, id, v, path)
+			found, err = a.examineMoving(all, definition.ID, v, path)
 		}
 		if err != nil {
 			return err
@@ -214,11 +214,11 @@ func mountsBelow(directory string) ([]string, error) {
 }
 
 // examineLocks finds locks that the target could not take as long as the frozen container here has them.
-func (a *Agent) examineLocks(ctx context.Context, id string, v engine.Volume, path string, locked bool) ([]engine.Problem, error) {
+func (a *Agent) examineLocks(ctx context.Context, definition engine.Definition, v engine.Volume, path string, locked bool) ([]engine.Problem, error) {
 	if !locked {
 		return nil, nil
 	}
-	pids, err := a.engines.Of(id).Processes(ctx, id)
+	pids, err := a.engines.Of(definition).Processes(ctx, definition.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,11 @@ var (
 	ErrUnsettled  = errors.New("container has connections that the move would lose")
 	ErrNoVolume   = errors.New("no such volume")
 	ErrInvalid    = errors.New("container definition is not valid")
+	// ErrNoEngine says that a container is of an engine that this node does not know.
+	ErrNoEngine = errors.New("no such engine")
+	// ErrAway says that an engine that this node knows is not there: it was stopped, or never installed. What it had it may still
+	// have, and its containers may run.
+	ErrAway = errors.New("engine is not there")
 )
 
 // State of a container, in the words of `godwit ps`.
@@ -136,9 +141,9 @@ type Problem struct {
 type Engine interface {
 	// Name of the engine: embedded, docker, podman, containerd, lxc.
 	Name() string
-	// List tells of every container, in order of name.
+	// List tells of every container, in order of name. Error: ErrAway.
 	List(ctx context.Context) ([]Container, error)
-	// Inspect finds a container by name, id, or unique prefix of an id. Error: ErrNotFound.
+	// Inspect finds a container by name, id, or unique prefix of an id. Errors: ErrNotFound; ErrAway where nobody can tell.
 	Inspect(ctx context.Context, ref string) (Container, error)
 	// Stop asks the first process to end, by the container's own stop signal, and kills it when grace is over; negative: the
 	// container's own grace.

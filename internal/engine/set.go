@@ -5,20 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 )
-
-// ErrNoEngine says that a container is of an engine that this node does not know.
-var ErrNoEngine = errors.New("no such engine")
 
 // Set is all engines of a node. The first one is the node's own: what nobody knows is looked for there.
 type Set struct {
 	engines []Engine
 
 	mu     sync.Mutex
-	owners map[string]Engine // by id of a container, as far as anybody has asked or told
+	owners map[string]Engine // by id of a container, as the engines themselves have said
 }
 
 // NewSet makes a set of engines with different names.
@@ -26,24 +24,36 @@ func NewSet(own Engine, others ...Engine) *Set {
 	return &Set{engines: append([]Engine{own}, others...), owners: map[string]Engine{}}
 }
 
-// Of is the engine that has a container, or is to have it.
-func (s *Set) Of(id string) Engine {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if owner := s.owners[id]; owner != nil {
-		return owner
+// Of is the engine of a container of this node, or of one that For has found an engine for. Nobody's word but the container's own
+// decides: what a peer says of another container with its id changes nothing.
+func (s *Set) Of(definition Definition) Engine {
+	if one, err := s.For(definition); err == nil {
+		return one
 	}
 	return s.engines[0]
 }
 
-// For is the engine for a container that is described, which Of knows from then on. Error: ErrNoEngine.
+// For is the engine for a container that is described, and may be to come. Error: ErrNoEngine.
 func (s *Set) For(definition Definition) (Engine, error) {
-	one, err := s.named(definition.EngineName)
-	if err != nil {
-		return nil, err
+	if definition.EngineName == s.engines[0].Name() { // it would have two labels
+		return nil, fmt.Errorf("%w: the containers of %.40s name none", ErrNoEngine, definition.EngineName)
 	}
-	s.own(definition.ID, one)
-	return one, nil
+	return s.named(definition.EngineName)
+}
+
+// Elsewhere is the engine, of all but the container's own, that has a container of its id; nil: none, as far as they answer.
+func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, error) {
+	own := s.Of(definition)
+	for _, one := range s.engines {
+		if one == own {
+			continue
+		}
+		_, err := s.inspect(ctx, one, definition.ID)
+		if err == nil || s.owner(definition.ID) == one { // it may not answer, but it has said so
+			return one, nil
+		}
+	}
+	return nil, ctx.Err()
 }
 
 // Label is how a container is told from one of another engine that has its name.
@@ -54,10 +64,21 @@ func Label(definition Definition) string {
 	return definition.EngineName + ":" + definition.Name
 }
 
-func (s *Set) own(id string, one Engine) {
+// owner is the engine that has last said that it has a container; nil: none.
+func (s *Set) owner(id string) Engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.owners[id] = one
+	return s.owners[id]
+}
+
+// listed notes whose containers are whose. What an engine had and has no more is forgotten.
+func (s *Set) listed(one Engine, found []Container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.owners, func(_ string, owner Engine) bool { return owner == one })
+	for _, container := range found {
+		s.owners[container.Definition.ID] = one
+	}
 }
 
 func (s *Set) named(name string) (Engine, error) {
@@ -72,26 +93,39 @@ func (s *Set) named(name string) (Engine, error) {
 	return nil, fmt.Errorf("%w: %.40q", ErrNoEngine, name)
 }
 
-// List tells of every container of all engines, in order of name. An engine that is not there, or does not answer, has
-// none: its containers cannot be moved, and must not keep others from it.
+// List tells of every container of all engines, in order of name. An engine that is not there has none. Of one that does not
+// answer nobody knows what it has: that is an error, beside the containers of the others.
 func (s *Set) List(ctx context.Context) ([]Container, error) {
-	var all []Container
+	all, own, others := s.list(ctx)
+	return all, errors.Join(own, others)
+}
+
+// ListAnswered is List for those who only show what there is: another engine that does not answer keeps nobody from seeing the rest.
+func (s *Set) ListAnswered(ctx context.Context) ([]Container, error) {
+	all, own, _ := s.list(ctx)
+	return all, own
+}
+
+// list also tells how the node's own engine, or another one, did not answer.
+func (s *Set) list(ctx context.Context) (all []Container, own, others error) {
 	for i, one := range s.engines {
 		found, err := one.List(ctx)
-		if err != nil && i == 0 {
-			return nil, err
-		}
-		for _, container := range found {
-			s.own(container.Definition.ID, one)
+		switch {
+		case err == nil:
+			s.listed(one, found)
+		case i == 0:
+			own = err
+		case !errors.Is(err, ErrAway):
+			others = errors.Join(others, fmt.Errorf("engine %s: %w", one.Name(), err))
 		}
 		all = append(all, found...)
 	}
 	slices.SortStableFunc(all, func(a, b Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
-	return all, ctx.Err()
+	return all, errors.Join(own, ctx.Err()), others
 }
 
 // Inspect finds a container by name, id, or unique prefix of an id, and with the engine's name and a colon before it in that
-// engine only. Error: ErrNotFound, also if it is not clear whose is meant.
+// engine only. Errors: ErrNotFound, also if it is not clear whose is meant; ErrAway if the engine is not there that has said it has it.
 func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 	if name, rest, found := strings.Cut(ref, ":"); found {
 		one, err := s.named(name)
@@ -100,11 +134,11 @@ func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 		}
 		return s.inspect(ctx, one, rest)
 	}
-	s.mu.Lock()
-	owner := s.owners[ref]
-	s.mu.Unlock()
-	if owner != nil {
-		return s.inspect(ctx, owner, ref)
+	if owner := s.owner(ref); owner != nil {
+		container, err := s.inspect(ctx, owner, ref)
+		if !errors.Is(err, ErrNotFound) {
+			return container, err
+		}
 	}
 	var found []Container
 	var names []string
@@ -115,7 +149,7 @@ func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 		case err == nil:
 			found = append(found, container)
 			names = append(names, one.Name()+":"+container.Definition.Name)
-		case !errors.Is(err, ErrNotFound):
+		case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrAway):
 			failed = errors.Join(failed, err)
 		}
 	}
@@ -130,10 +164,16 @@ func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 	return Container{}, fmt.Errorf("container %.80q: %w: it may be %s", ref, ErrNotFound, strings.Join(names, " or "))
 }
 
+// inspect asks one engine, and notes what it says.
 func (s *Set) inspect(ctx context.Context, one Engine, ref string) (Container, error) {
 	container, err := one.Inspect(ctx, ref)
-	if err == nil {
-		s.own(container.Definition.ID, one)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == nil:
+		s.owners[container.Definition.ID] = one
+	case errors.Is(err, ErrNotFound) && s.owners[ref] == one:
+		delete(s.owners, ref)
 	}
 	return container, err
 }

@@ -17,15 +17,23 @@ type some struct {
 
 func (s *some) Name() string { return s.name }
 
-func (s *some) List(context.Context) ([]Container, error) { return s.have, s.down }
+func (s *some) List(context.Context) ([]Container, error) {
+	if s.down != nil {
+		return nil, s.down
+	}
+	return s.have, nil
+}
 
 func (s *some) Inspect(_ context.Context, ref string) (Container, error) {
+	if s.down != nil {
+		return Container{}, s.down
+	}
 	for _, one := range s.have {
 		if one.Definition.Name == ref || one.Definition.ID == ref {
 			return one, nil
 		}
 	}
-	return Container{}, errors.Join(ErrNotFound, s.down)
+	return Container{}, ErrNotFound
 }
 
 func made(engine, name, id string) Container {
@@ -46,7 +54,7 @@ func TestSet(t *testing.T) {
 			t.Errorf("%s: %v, want %s", ref, err, why)
 		}
 	}
-	if s.Of("4") != other || s.Of("1") != own || s.Of("never heard of") != own {
+	if s.Of(other.have[1].Definition) != other || s.Of(own.have[0].Definition) != own || s.owner("3") != other {
 		t.Error("a container is looked for in another engine")
 	}
 	all, err := s.List(t.Context())
@@ -55,31 +63,88 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestSetFor: who is told of a container that is to come is asked about it from then on.
+// TestSetFor: what is said of a container that may come, whoever says it, changes nothing for one that is here.
 func TestSetFor(t *testing.T) {
-	own, other := &some{name: "embedded"}, &some{name: "docker"}
+	own, other := &some{name: "embedded", have: []Container{made("", "db", "5")}}, &some{name: "docker"}
 	s := NewSet(own, other)
-	if one, err := s.For(Definition{EngineName: "docker", ID: "5"}); err != nil || one != other || s.Of("5") != other {
+	if one, err := s.For(Definition{EngineName: "docker", ID: "5"}); err != nil || one != other {
 		t.Errorf("%v, %v", one, err)
 	}
-	if _, err := s.For(Definition{EngineName: "lxc", ID: "6"}); !errors.Is(err, ErrNoEngine) {
-		t.Error(err)
+	if one, err := s.Elsewhere(t.Context(), Definition{EngineName: "docker", ID: "5"}); err != nil || one != own {
+		t.Errorf("%v, %v: it would be here twice", one, err)
+	}
+	if one, err := s.Elsewhere(t.Context(), own.have[0].Definition); err != nil || one != nil {
+		t.Errorf("%v, %v", one, err)
+	}
+	if one, err := s.Inspect(t.Context(), "5"); err != nil || one.Definition.Name != "db" {
+		t.Errorf("%+v, %v: it is looked for elsewhere", one, err)
+	}
+	for _, name := range []string{"lxc", "embedded"} {
+		if _, err := s.For(Definition{EngineName: name, ID: "6"}); !errors.Is(err, ErrNoEngine) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(s.owners) != 1 {
+		t.Errorf("%d containers are remembered, and there is one", len(s.owners))
 	}
 }
 
-// TestSetDown: an engine that does not answer keeps nobody from the containers of others.
+// TestSetAway: nobody may take a container for gone because its engine is not there.
+func TestSetAway(t *testing.T) {
+	own, other := &some{name: "embedded"}, &some{name: "docker", have: []Container{made("docker", "web", "3")}}
+	s := NewSet(own, other)
+	if _, err := s.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other.down = ErrAway
+	if all, err := s.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if _, err := s.Inspect(t.Context(), "3"); !errors.Is(err, ErrAway) || errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if one, err := s.Elsewhere(t.Context(), Definition{ID: "3"}); err != nil || one != other {
+		t.Errorf("%v, %v: it would come although it is here", one, err)
+	}
+	if _, err := s.Inspect(t.Context(), "never heard of"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	other.down, other.have = nil, nil
+	if _, err := s.Inspect(t.Context(), "3"); !errors.Is(err, ErrNotFound) || len(s.owners) != 0 {
+		t.Errorf("%v, %d are remembered", err, len(s.owners))
+	}
+}
+
+// TestSetForgets: an engine's containers that are no more are not remembered.
+func TestSetForgets(t *testing.T) {
+	own := &some{name: "embedded", have: []Container{made("", "a", "1"), made("", "b", "2")}}
+	s := NewSet(own)
+	_, _ = s.List(t.Context())
+	own.have = own.have[1:]
+	if _, err := s.List(t.Context()); err != nil || len(s.owners) != 1 {
+		t.Errorf("%v, %d are remembered", err, len(s.owners))
+	}
+}
+
+// TestSetDown: an engine that does not answer keeps nobody from seeing the containers of others, and nobody takes what it has for free.
 func TestSetDown(t *testing.T) {
 	down := errors.New("connection refused")
 	own, other := &some{name: "embedded", have: []Container{made("", "db", "2")}}, &some{name: "docker", down: down}
 	s := NewSet(own, other)
-	if all, err := s.List(t.Context()); err != nil || len(all) != 1 {
+	if all, err := s.ListAnswered(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if all, err := s.List(t.Context()); !errors.Is(err, down) || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if _, err := s.Inspect(t.Context(), "db"); err != nil {
 		t.Error(err)
 	}
+	if _, err := s.Inspect(t.Context(), "cache"); !errors.Is(err, down) {
+		t.Errorf("%v: it may be there", err)
+	}
 	own.down = down
-	if _, err := s.List(t.Context()); !errors.Is(err, down) {
+	if _, err := s.ListAnswered(t.Context()); !errors.Is(err, down) {
 		t.Error("nobody is told that the node's own engine fails")
 	}
 }

@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// otherEngine is an engine with one container; nothing else is asked of it.
+type otherEngine struct {
+	engine.Engine
+	has engine.Definition
+}
+
+func (o *otherEngine) Name() string { return "docker" }
+
+func (o *otherEngine) List(context.Context) ([]engine.Container, error) {
+	return []engine.Container{{Definition: o.has}}, nil
+}
+
+func (o *otherEngine) Inspect(_ context.Context, ref string) (engine.Container, error) {
+	if ref != o.has.ID {
+		return engine.Container{}, engine.ErrNotFound
+	}
+	return engine.Container{Definition: o.has, State: engine.Running}, nil
+}
+
+// answered is a session that keeps what is answered.
+type answered struct {
+	grpc.BidiStreamingServer[api.Envelope, api.Envelope]
+	ctx  context.Context
+	sent *api.Envelope
+}
+
+func (a *answered) Context() context.Context { return a.ctx }
+
+func (a *answered) Send(envelope *api.Envelope) error {
+	a.sent = envelope
+	return nil
+}
+
+// TestOffersChangeNothing: a peer that names the id of a container that is here, as one of another engine, gets a problem for an answer,
+// and whose the container is stays what it is.
+func TestOffersChangeNothing(t *testing.T) {
+	a := newVolumeAgent(t)
+	here := engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web"}
+	other := &otherEngine{has: here}
+	a.engines = engine.NewSet(a.embedded, other)
+	ask := func(definition engine.Definition) ([]migration.Problem, error) {
+		described, err := json.Marshal(definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream := &answered{ctx: t.Context()}
+		err = a.answerDryRun(stream, "a", &api.Offer{
+			Protocol: protocolVersion, Mode: string(migration.Restart), DryRun: true, DefinitionJson: described, PlatformJson: []byte("{}"),
+		})
+		if err != nil {
+			return nil, err
+		}
+		message, err := decodeMessage(stream.sent.Message)
+		return message.Problems, err
+	}
+	problems, err := ask(engine.Definition{ID: here.ID, Name: "db"})
+	if err != nil || len(problems) != 1 || !strings.Contains(problems[0].Why, "docker") {
+		t.Errorf("%+v, %v", problems, err)
+	}
+	if a.engines.Of(here) != other {
+		t.Error("another engine is asked for the container now")
+	}
+	if one, err := a.engines.Inspect(t.Context(), here.ID); err != nil || one.Definition.Name != "web" {
+		t.Errorf("%+v, %v", one, err)
+	}
+	for _, wrong := range []engine.Definition{{ID: "../x", Name: "db"}, {ID: strings.Repeat("b", 64), Name: "a b"}, {Name: "db"}} {
+		if _, err := ask(wrong); !errors.Is(err, errInvalid) {
+			t.Errorf("%.10s %q: %v", wrong.ID, wrong.Name, err)
+		}
+	}
+	for _, name := range []string{"lxc", "embedded"} {
+		problems, err := ask(engine.Definition{EngineName: name, ID: strings.Repeat("c", 64), Name: "db"})
+		if err != nil || len(problems) != 1 || problems[0].What != "engine "+name {
+			t.Errorf("%s: %+v, %v", name, problems, err)
+		}
+	}
+}
