@@ -129,6 +129,11 @@ func (e *Engine) here() bool {
 	return err == nil
 }
 
+// away is the error of who asks a Docker that is not here. It may have been stopped, and what it had may run on.
+func (e *Engine) away() error {
+	return fmt.Errorf("Docker: %w: nobody listens at %s", engine.ErrAway, e.config.Socket) //nolint:staticcheck // its name
+}
+
 // directory of Docker's own files.
 func (e *Engine) directory(ctx context.Context) (string, error) {
 	e.mu.Lock()
@@ -144,10 +149,10 @@ func (e *Engine) directory(ctx context.Context) (string, error) {
 	return e.root, nil
 }
 
-// List tells of every container, in Docker's order.
+// List tells of every container, in Docker's order. Error: engine.ErrAway.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	if !e.here() {
-		return nil, nil
+		return nil, e.away()
 	}
 	asking, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
@@ -223,10 +228,14 @@ func (e *Engine) ask(ctx context.Context, ref string) (container.InspectResponse
 	return found.Container, nil
 }
 
-// find finds a container by the id that all nodes know it by.
+// find finds a container by the id that all nodes know it by. Errors: engine.ErrNotFound; engine.ErrAway, of which nobody may conclude
+// that the container does not run.
 func (e *Engine) find(ctx context.Context, id string) (container.InspectResponse, error) {
-	if !idPattern.MatchString(id) || !e.here() {
+	if !idPattern.MatchString(id) {
 		return container.InspectResponse{}, fmt.Errorf("container %.80q of Docker: %w", id, engine.ErrNotFound)
+	}
+	if !e.here() {
+		return container.InspectResponse{}, e.away()
 	}
 	own, err := e.dockerID(ctx, id)
 	if err != nil {
@@ -248,13 +257,13 @@ func (e *Engine) dockerID(ctx context.Context, id string) (string, error) {
 	return id, nil
 }
 
-// Inspect finds a container by name, id, or unique prefix of an id, as Docker does.
+// Inspect finds a container by name, id, or unique prefix of an id, as Docker does. Errors: engine.ErrNotFound, engine.ErrAway.
 func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
-	if !e.here() {
-		return engine.Container{}, fmt.Errorf("container %.80q of Docker: %w", ref, engine.ErrNotFound)
-	}
 	if one, arriving, err := e.arriving(ref); arriving || err != nil {
 		return one, err
+	}
+	if !e.here() {
+		return engine.Container{}, e.away()
 	}
 	if idPattern.MatchString(ref) {
 		found, err := e.find(ctx, ref)

@@ -1,0 +1,44 @@
+package docker
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+)
+
+// TestAway: from a Docker that is not there nobody concludes that a container never ran, has ended, or is removed.
+func TestAway(t *testing.T) {
+	dir, id := t.TempDir(), strings.Repeat("a", 64)
+	e, err := New(Config{StateDir: dir, RunDir: dir, Socket: filepath.Join(dir, "docker.sock"), Executable: "/bin/true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+	if err := save(e.departurePath(id), departureRecord{First: gone}); err != nil {
+		t.Fatal(err)
+	}
+	outcome, arrived := e.Arrived(t.Context(), id)
+	_, inspected := e.Inspect(t.Context(), id)
+	_, listed := e.List(t.Context())
+	for what, err := range map[string]error{
+		"Arrived": arrived, "Inspect": inspected, "List": listed,
+		"Thaw": e.Thaw(t.Context(), id), "Destroy": e.Destroy(t.Context(), id, nil), "Throttle": e.Throttle(t.Context(), id, 0),
+	} {
+		if !errors.Is(err, engine.ErrAway) || errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("%s: %v, want that Docker is not there", what, err)
+		}
+	}
+	if outcome != "" {
+		t.Errorf("outcome %s", outcome)
+	}
+	if !exists(e.departurePath(id)) {
+		t.Error("what Docker was to do when the container ends is forgotten")
+	}
+	if err := e.Discard(t.Context(), id); err != nil {
+		t.Errorf("nothing has arrived: %v", err)
+	}
+}
