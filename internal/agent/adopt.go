@@ -104,15 +104,20 @@ func (a *Agent) awaitEnd(one engine.Container, pidfd *os.File) {
 	a.adopted.mu.Lock()
 	delete(a.adopted.first, id)
 	a.adopted.mu.Unlock()
-	if err == nil && a.moves.of(id) == nil {
-		now, inspectErr := a.engines.Inspect(a.ctx, id)
-		if inspectErr == nil && now.State == engine.Exited { // else it is another's, or will be looked at again
-			err = a.network.Detach(id)
-		}
+	if err == nil && a.moves.of(id) == nil && a.endedHere(one) {
+		err = a.network.Detach(id)
 	}
 	if err != nil && a.ctx.Err() == nil {
 		a.log.Warn("connection of a container that has ended", "container", engine.Label(one.Definition), "error", err)
 	}
+}
+
+// endedHere tells whether a container of which the first process has ended is still this node's, and was not started anew. Its
+// engine may still be busy with its end.
+func (a *Agent) endedHere(one engine.Container) bool {
+	now, err := a.engines.Inspect(a.ctx, one.Definition.ID)
+	over := now.State == engine.Exited || now.State == engine.Damaged || now.State == engine.Running && now.PID == one.PID
+	return err == nil && over
 }
 
 // connected is a container as it is when its connection is ours.
