@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Set is all engines of a node. The first one is the node's own: what nobody knows is looked for there.
@@ -41,6 +42,9 @@ func (s *Set) For(definition Definition) (Engine, error) {
 	return s.named(definition.EngineName)
 }
 
+// elsewherePatience is how long an engine may take to answer whether it has a container that comes to another one.
+const elsewherePatience = 3 * time.Second
+
 // Elsewhere is the engine, of all but the container's own, that has a container of its id; nil: none, as far as they answer.
 func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, error) {
 	own := s.Of(definition)
@@ -48,7 +52,9 @@ func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, err
 		if one == own {
 			continue
 		}
-		_, err := s.inspect(ctx, one, definition.ID)
+		asking, cancel := context.WithTimeout(ctx, elsewherePatience)
+		_, err := s.inspect(asking, one, definition.ID)
+		cancel()
 		if err == nil || s.owner(definition.ID) == one { // it may not answer, but it has said so
 			return one, nil
 		}

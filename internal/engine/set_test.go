@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // some is an engine that knows a few containers; nothing else is asked of it.
@@ -113,6 +114,24 @@ func TestSetAway(t *testing.T) {
 	if _, err := s.Inspect(t.Context(), "3"); !errors.Is(err, ErrNotFound) || len(s.owners) != 0 {
 		t.Errorf("%v, %d are remembered", err, len(s.owners))
 	}
+}
+
+// stuck is an engine that never answers.
+type stuck struct{ some }
+
+func (s *stuck) Inspect(ctx context.Context, _ string) (Container, error) {
+	<-ctx.Done()
+	return Container{}, ctx.Err()
+}
+
+// TestSetStuck: an engine that never answers keeps no container from coming to another one.
+func TestSetStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSet(&some{name: "embedded"}, &stuck{some{name: "docker"}})
+		if one, err := s.Elsewhere(t.Context(), Definition{ID: "7"}); err != nil || one != nil {
+			t.Errorf("%v, %v", one, err)
+		}
+	})
 }
 
 // TestSetForgets: an engine's containers that are no more are not remembered.
