@@ -79,6 +79,7 @@ type Agent struct {
 	self     identity.Node
 	engines  *engine.Set
 	routed   []engine.Engine  // those among them whose containers' connections are adopted
+	unopened error            // why there may be more of these
 	embedded *embedded.Engine // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
 	network  *network.Network
@@ -200,6 +201,7 @@ func (a *Agent) openRouted() []engine.Engine {
 		one, err := lxc.New(lxc.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
 		if err != nil {
 			a.log.Warn("containers of LXC cannot be moved", "error", err)
+			a.unopened = err
 		} else {
 			found = append(found, one)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -17,12 +18,16 @@ import (
 // otherEngine is an engine with one container; nothing else is asked of it.
 type otherEngine struct {
 	engine.Engine
-	has engine.Definition
+	has  engine.Definition
+	down error
 }
 
 func (o *otherEngine) Name() string { return "docker" }
 
 func (o *otherEngine) List(context.Context) ([]engine.Container, error) {
+	if o.down != nil {
+		return nil, o.down
+	}
 	return []engine.Container{{Definition: o.has}}, nil
 }
 
@@ -89,5 +94,28 @@ func TestOffersChangeNothing(t *testing.T) {
 		if err != nil || len(problems) != 1 || problems[0].What != "engine "+name {
 			t.Errorf("%s: %+v, %v", name, problems, err)
 		}
+	}
+}
+
+// TestUnknownIsNotFree: as long as an engine does not answer, nobody takes the address of its containers for free, or removes their
+// connections.
+func TestUnknownIsNotFree(t *testing.T) {
+	a := newVolumeAgent(t)
+	address, down := netip.MustParseAddr("10.201.0.5"), errors.New("no answer")
+	other := &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64), Network: engine.Network{Address: address}}}
+	a.routed = []engine.Engine{other}
+	if have, err := a.holder(t.Context(), address); err != nil || have.ID != other.has.ID {
+		t.Errorf("%+v, %v", have, err)
+	}
+	other.down = down
+	if _, err := a.holder(t.Context(), address); !errors.Is(err, down) {
+		t.Errorf("%v: it is taken for free", err)
+	}
+	if err := a.sweepNetwork(); err != nil { // there is no network in this test: it would not survive to sweep it
+		t.Errorf("%v: the agent would not start", err)
+	}
+	other.down, a.unopened = nil, down
+	if err := a.sweepNetwork(); err != nil {
+		t.Error(err)
 	}
 }

@@ -29,7 +29,7 @@ func (a *Agent) reconcile() error {
 // engine does not answer may run.
 func (a *Agent) sweepNetwork() error {
 	containers, err := a.addressed(a.ctx)
-	if err != nil {
+	if err = errors.Join(err, a.unopened); err != nil {
 		a.log.Error("what an earlier agent left of the network stays: not all containers are known; start the agent again to remove it", "error", err)
 		return nil
 	}

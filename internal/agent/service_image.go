@@ -83,7 +83,7 @@ func describeImage(one image.Image) *api.Image {
 
 // RemoveImage removes a name, and the image with the last one, unless a container uses it.
 func (s *localService) RemoveImage(ctx context.Context, request *api.RemoveImageRequest) (*api.RemoveImageReply, error) {
-	containers, err := s.agent.engines.List(ctx)
+	containers, err := s.agent.embedded.List(ctx) // other engines have images of their own
 	if err != nil {
 		return nil, wireError(err)
 	}
