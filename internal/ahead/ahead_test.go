@@ -222,7 +222,17 @@ func TestCheck(t *testing.T) {
 		"many":   func(p *Policy) { p.Path, p.Nearest = nil, MaxNearest+1 },
 		"budget": func(p *Policy) { p.BudgetBytes = 1 }, "negative": func(p *Policy) { p.BudgetBytes = -1 },
 		"over": func(p *Policy) { p.Until = at(0) }, "copy": func(p *Policy) { p.Copies[0].Bytes = -1 },
-		"copies": func(p *Policy) { p.Copies = make([]Copy, maxCopies+1) },
+		"copies":         func(p *Policy) { p.Copies = make([]Copy, maxCopies+1) },
+		"twice":          func(p *Policy) { p.Copies = append(p.Copies, p.Copies[0]) },
+		"limit":          func(p *Policy) { p.BandwidthLimit = -1 },
+		"for ever":       func(p *Policy) { p.Until = at(0).Add(2 * maxAway) },
+		"far deadline":   func(p *Policy) { p.Path[1].Deadline = at(0).Add(2 * maxAway) },
+		"old deadline":   func(p *Policy) { p.Path[0].Deadline = at(0).Add(-2 * maxAway) },
+		"future copy":    func(p *Policy) { p.Copies[0].Fresh = at(0).Add(2 * maxFuture) },
+		"future attempt": func(p *Policy) { p.Copies[0].Tried = at(0).Add(2 * maxFuture) },
+		"large copy":     func(p *Policy) { p.Copies[0].Bytes = MaxBytes + 1 },
+		"slow copy":      func(p *Policy) { p.Copies[0].Seconds = 1e300 },
+		"unkept":         func(p *Policy) { p.Copies[0].Unkept = -1 },
 	} {
 		bad := good.Clone()
 		spoil(&bad)

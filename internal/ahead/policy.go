@@ -34,6 +34,7 @@ type Copy struct {
 	SentBytes int64     `json:"sent_bytes"` // for it, in all
 	Tried     time.Time `json:"tried,omitzero"`
 	Failures  int       `json:"failures,omitempty"` // since it went well
+	Unkept    int       `json:"unkept,omitempty"`   // times that it was not kept when it was parked, since it was
 	Error     string    `json:"error,omitempty"`
 }
 
@@ -42,8 +43,12 @@ const (
 	MaxStops   = 64
 	MaxNearest = 16
 	MaxError   = 1 << 10 // bytes of a text
+	MaxBytes   = 1 << 50 // of a copy
 	maxCopies  = MaxStops + MaxNearest
 	maxName    = 64
+	// maxAway is how far from now any time may be. Of what there is already none is in the future, but clocks are set.
+	maxAway   = 366 * 24 * time.Hour
+	maxFuture = time.Hour
 )
 
 // Check refuses what makes no sense, from a user or from another node.
@@ -61,8 +66,12 @@ func (p Policy) Check(now time.Time) error {
 		return errors.New("a budget must not be negative")
 	case len(p.Path) > 0 && p.BudgetBytes > 0:
 		return errors.New("a budget is for neighbours: a path says by itself where there are copies")
+	case !(p.BandwidthLimit >= 0):
+		return errors.New("a limit of bandwidth must not be negative")
 	case !p.Until.After(now):
 		return errors.New("its time is over")
+	case !within(p.Until, now, maxAway):
+		return errors.New("it is for more than a year")
 	case len(p.Copies) > maxCopies:
 		return fmt.Errorf("%d copies", len(p.Copies))
 	}
@@ -70,13 +79,19 @@ func (p Policy) Check(now time.Time) error {
 		if err := checkName(stop.Node); err != nil {
 			return err
 		}
+		if !within(stop.Deadline, now, maxAway) {
+			return fmt.Errorf("the deadline of %s is more than a year away", stop.Node)
+		}
 		if i > 0 && stop.Deadline.Before(p.Path[i-1].Deadline) {
 			return errors.New("the path is not in the order of time")
 		}
 	}
-	for _, c := range p.Copies {
-		if err := c.check(); err != nil {
+	for i, c := range p.Copies {
+		if err := c.check(now); err != nil {
 			return err
+		}
+		if slices.ContainsFunc(p.Copies[:i], func(other Copy) bool { return other.Node == c.Node }) {
+			return fmt.Errorf("two copies at %s", c.Node)
 		}
 	}
 	return nil
@@ -89,11 +104,21 @@ func checkName(node string) error {
 	return nil
 }
 
-func (c Copy) check() error {
-	if c.Bytes < 0 || c.SentBytes < 0 || !(c.Seconds >= 0) || c.Failures < 0 || len(c.Error) > MaxError {
+// within tells whether a time is not further from now, before or after it.
+func within(t, now time.Time, most time.Duration) bool { return t.Sub(now).Abs() <= most }
+
+func (c Copy) check(now time.Time) error {
+	numbers := c.Bytes >= 0 && c.Bytes <= MaxBytes && c.SentBytes >= 0 && c.Seconds >= 0 && c.Seconds <= maxAway.Seconds() &&
+		c.Failures >= 0 && c.Unkept >= 0 && len(c.Error) <= MaxError
+	if !numbers || !c.happened(c.Fresh, now) || !c.happened(c.Tried, now) {
 		return fmt.Errorf("the copy at %.80q is not possible", c.Node)
 	}
 	return checkName(c.Node)
+}
+
+// happened tells whether a time of a copy may be, or is not known.
+func (c Copy) happened(t, now time.Time) bool {
+	return t.IsZero() || within(t, now, maxAway) && t.Sub(now) <= maxFuture
 }
 
 // Sort brings the path into the order of time, and refuses a deadline that is past.
@@ -159,6 +184,16 @@ func (p Policy) With(c Copy) Policy {
 		*p.Make(c.Node) = c
 	}
 	return p
+}
+
+// Kept takes what its node tells of a copy that is parked there.
+func (c *Copy) Kept(bytes int64, whole bool) {
+	c.Bytes = bytes
+	if whole {
+		c.Unkept = 0
+	} else {
+		c.Fresh = time.Time{}
+	}
 }
 
 // Forget forgets the copy at a node.
