@@ -41,7 +41,7 @@ func (s *source) keepFootprint(ctx context.Context) {
 // makeFootprint returns what could be read although it also returns an error: any part is of use.
 func (s *source) makeFootprint(ctx context.Context, keep time.Duration) (*footprint, error) {
 	s.agent.footprints.drop(s.definition.ID)
-	room, err := s.agent.footprints.room(s.offered.MemoryBytes)
+	room, err := s.agent.footprints.room(s.offered.MemoryBytes, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +59,7 @@ func (s *source) makeFootprint(ctx context.Context, keep time.Duration) (*footpr
 	pages := memory.NewSource(memory.SourceConfig{Processes: processes, Tracking: memory.Hashing})
 	_, err = pages.Final(ctx, made.pages)
 	err = errors.Join(err, pages.Close())
+	made.incomplete = err != nil
 	if made.pages.Bytes() == 0 {
 		return nil, errors.Join(err, made.pages.Close())
 	}

@@ -33,6 +33,7 @@ type footprint struct {
 	started    time.Time
 	fresh      time.Time // as of when it is
 	parked     bool      // the container was never here: it was staged
+	incomplete bool      // there was no room for all of it, or not all of it had come
 
 	mu      sync.Mutex
 	until   time.Time
@@ -52,17 +53,19 @@ const (
 	baseLeastShare      = 20
 )
 
-// room is how much memory a new footprint may take, when the oldest ones have made room for so many bytes.
-func (f *footprints) room(bytes int64) (int64, error) {
+// room is how much memory a new footprint may take, when the oldest ones have made room for so many bytes. They do not if it would not
+// fit even alone. Of its bytes so many are in memory already, which is given back while it is made.
+func (f *footprints) room(bytes, there int64) (int64, error) {
 	available, err := kernel.MemoryAvailable()
 	if err != nil {
 		return 0, err
 	}
+	available += there
 	limit := available / footprintShare
 	if f.limit > 0 {
 		limit = min(f.limit, available/2)
 	}
-	for f.bytes()+bytes > limit && f.dropOldest() {
+	for bytes <= limit && f.bytes()+bytes > limit && f.dropOldest() {
 		continue
 	}
 	return max(0, limit-f.bytes()), nil
@@ -189,10 +192,15 @@ func (f *footprints) extend(container string, until time.Time) *footprint {
 func (f *footprints) copyOf(container, here string) ahead.Copy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if one := f.all[container]; one != nil {
-		return ahead.Copy{Node: here, Bytes: one.pages.Bytes(), Fresh: one.fresh}
+	one := f.all[container]
+	if one == nil {
+		return ahead.Copy{}
 	}
-	return ahead.Copy{}
+	copied := ahead.Copy{Node: here, Bytes: one.pages.Bytes()}
+	if !one.incomplete {
+		copied.Fresh = one.fresh
+	}
+	return copied
 }
 
 func (o *footprint) expires() time.Time {

@@ -72,7 +72,22 @@ func TestFootprintsGoOldestFirst(t *testing.T) {
 		t.Error("an older one of the same container stays")
 	}
 	f.limit = 100 * int64(memory.PageSize())
-	if room, err := f.room(95 * int64(memory.PageSize())); err != nil || again.has(t) || room != f.limit {
+	if room, err := f.room(95*int64(memory.PageSize()), 0); err != nil || again.has(t) || room != f.limit {
+		t.Errorf("room for %d bytes, %v", room, err)
+	}
+	f.yield(1)
+}
+
+// TestFootprintsStayIfNothingIsWon: the others do not go for one that has no room anyway; and what it takes already is no memory more.
+func TestFootprintsStayIfNothingIsWon(t *testing.T) {
+	f, page := newFootprints(0), int64(memory.PageSize())
+	one := keep(t, f, 1, 10)
+	f.limit = 100 * page
+	if room, err := f.room(101*page, 101*page); err != nil || !one.has(t) || room > 90*page {
+		t.Errorf("room for %d bytes, %v", room, err)
+	}
+	f.limit = 0
+	if room, err := f.room(page, 1<<50); err != nil || room < 1<<47 {
 		t.Errorf("room for %d bytes, %v", room, err)
 	}
 	f.yield(1)

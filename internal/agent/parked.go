@@ -52,7 +52,7 @@ func (a *Agent) park(b *base) {
 		a.log.Info("copy of a container not parked", "container", b.definition.Name, "from", b.from, "error", err)
 		return
 	}
-	made.fresh, made.until = fresh, time.Now().Add(keep)
+	made.fresh, made.until, made.incomplete = fresh, time.Now().Add(keep), err != nil || rounds == 0
 	a.footprints.add(made)
 	if a.has(b.definition.ID) { // it has come meanwhile
 		a.footprints.drop(b.definition.ID)
@@ -69,7 +69,7 @@ func (a *Agent) has(container string) bool {
 // parkPages moves pages to where they are not swapped. What could be moved is of use, also if there is an error.
 func (a *Agent) parkPages(b *base, pages *memory.Store) (*footprint, error) {
 	a.footprints.drop(b.definition.ID)
-	room, err := a.footprints.room(pages.Bytes())
+	room, err := a.footprints.room(pages.Bytes(), pages.Bytes())
 	if err != nil {
 		return nil, errors.Join(err, pages.Close())
 	}
@@ -100,11 +100,26 @@ func (s *peerService) Keep(ctx context.Context, request *api.KeepRequest) (*api.
 	if request.Seconds == 0 {
 		return &api.KeepReply{}, wireError(s.agent.letGo(ctx, request.Container, from))
 	}
-	bytes, _ := s.agent.bases.of(request.Container)
-	if kept := s.agent.footprints.extend(request.Container, time.Now().Add(seconds(request.Seconds))); kept != nil {
-		bytes += kept.pages.Bytes()
+	if err := s.agent.awaitParked(ctx, request.Container, from); err != nil {
+		return nil, wireError(err)
 	}
-	return &api.KeepReply{MemoryBytes: bytes}, nil
+	kept := s.agent.footprints.extend(request.Container, time.Now().Add(seconds(request.Seconds)))
+	if kept == nil {
+		return &api.KeepReply{}, nil
+	}
+	return &api.KeepReply{MemoryBytes: kept.pages.Bytes(), Incomplete: kept.incomplete}, nil
+}
+
+// awaitParked waits until what a node has staged here of a container is parked. That node does not ask for a copy that is live.
+func (a *Agent) awaitParked(ctx context.Context, container, from string) error {
+	for _, b := range a.bases.list() {
+		if b.definition.ID == container && b.from == from {
+			if err := waitFor(ctx, b.done); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // letGo drops what there is of a container: parked, or just being staged by a node.
@@ -112,10 +127,10 @@ func (a *Agent) letGo(ctx context.Context, container, from string) error {
 	for _, b := range a.bases.list() {
 		if b.definition.ID == container && b.from == from {
 			b.drop(errBaseUnwanted)
-			if err := waitFor(ctx, b.done); err != nil {
-				return err
-			}
 		}
+	}
+	if err := a.awaitParked(ctx, container, from); err != nil {
+		return err
 	}
 	a.footprints.drop(container)
 	return nil

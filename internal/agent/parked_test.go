@@ -61,6 +61,29 @@ func TestPark(t *testing.T) {
 	}
 }
 
+// TestParkPart: a copy for all of which there is no room, or of which not all has come, is not told to be whole.
+func TestParkPart(t *testing.T) {
+	a := newVolumeAgent(t)
+	a.park(newTestBase(t, a, 3, 0))
+	if c := a.footprints.copyOf(testContainer, "b"); c.Bytes == 0 || !c.Fresh.IsZero() {
+		t.Errorf("before its first round has ended: %+v", c)
+	}
+	a.park(newTestBase(t, a, 3, 1))
+	if c := a.footprints.copyOf(testContainer, "b"); c.Bytes == 0 || c.Fresh.IsZero() {
+		t.Errorf("whole: %+v", c)
+	}
+	cut := newTestBase(t, a, 8, 1)
+	if err := cut.pages.Put(memory.Run{Task: 2, Pages: 8}, make([]byte, 8*memory.PageSize())); err != nil {
+		t.Fatal(err)
+	}
+	a.footprints.limit = 12 * int64(memory.PageSize())
+	a.park(cut)
+	if c := a.footprints.copyOf(testContainer, "b"); c.Bytes == 0 || !c.Fresh.IsZero() {
+		t.Errorf("a part: %+v", c)
+	}
+	a.footprints.drop(testContainer)
+}
+
 // TestCheckParked: another node says for how long, within bounds.
 func TestCheckParked(t *testing.T) {
 	for keep, good := range map[float64]bool{0: true, 60: true, 3600: true, 3601: false, -1: false, math.Inf(1): false, math.NaN(): false} {

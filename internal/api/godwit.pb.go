@@ -4932,7 +4932,8 @@ func (x *KeepRequest) GetSeconds() float64 {
 
 type KeepReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	MemoryBytes   int64                  `protobuf:"varint,1,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	MemoryBytes   int64                  `protobuf:"varint,1,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // that it takes; 0: there is none
+	Incomplete    bool                   `protobuf:"varint,2,opt,name=incomplete,proto3" json:"incomplete,omitempty"`                      // it is only a part
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4974,10 +4975,18 @@ func (x *KeepReply) GetMemoryBytes() int64 {
 	return 0
 }
 
+func (x *KeepReply) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
 type FollowRequest struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	PolicyJson         []byte                 `protobuf:"bytes,1,opt,name=policy_json,json=policyJson,proto3" json:"policy_json,omitempty"`                            // ahead.Policy
 	NowUnixNanoseconds int64                  `protobuf:"varint,2,opt,name=now_unix_nanoseconds,json=nowUnixNanoseconds,proto3" json:"now_unix_nanoseconds,omitempty"` // the caller's clock, by which its times are
+	Migration          string                 `protobuf:"bytes,3,opt,name=migration,proto3" json:"migration,omitempty"`                                                // that brought the container
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -5024,6 +5033,13 @@ func (x *FollowRequest) GetNowUnixNanoseconds() int64 {
 		return x.NowUnixNanoseconds
 	}
 	return 0
+}
+
+func (x *FollowRequest) GetMigration() string {
+	if x != nil {
+		return x.Migration
+	}
+	return ""
 }
 
 type FollowReply struct {
@@ -5417,13 +5433,17 @@ const file_godwit_proto_rawDesc = "" +
 	"\fRemovedReply\"E\n" +
 	"\vKeepRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x18\n" +
-	"\aseconds\x18\x02 \x01(\x01R\aseconds\".\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\"N\n" +
 	"\tKeepReply\x12!\n" +
-	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\"b\n" +
+	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x02 \x01(\bR\n" +
+	"incomplete\"\x80\x01\n" +
 	"\rFollowRequest\x12\x1f\n" +
 	"\vpolicy_json\x18\x01 \x01(\fR\n" +
 	"policyJson\x120\n" +
-	"\x14now_unix_nanoseconds\x18\x02 \x01(\x03R\x12nowUnixNanoseconds\"\r\n" +
+	"\x14now_unix_nanoseconds\x18\x02 \x01(\x03R\x12nowUnixNanoseconds\x12\x1c\n" +
+	"\tmigration\x18\x03 \x01(\tR\tmigration\"\r\n" +
 	"\vFollowReply2\x88\x0f\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
