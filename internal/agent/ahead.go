@@ -37,10 +37,24 @@ type aheadWorld interface {
 	situation(ctx context.Context, p ahead.Policy, live liveCopy) (s ahead.Situation, where whereabouts, err error)
 	// stage begins a copy that is parked when it ends.
 	stage(ctx context.Context, container, node string, rate float64, until time.Time) (liveCopy, error)
-	// keep lets the copy at a node stay for some time, and tells what it takes; 0: it goes.
-	keep(ctx context.Context, container, node string, d time.Duration) (bytes int64, err error)
-	// follow hands a policy over to the node where its container is.
-	follow(ctx context.Context, node string, p ahead.Policy) error
+	// keep lets the copy at a node stay for some time, and tells what there is of it; 0: it goes.
+	keep(ctx context.Context, container, node string, d time.Duration) (parkedCopy, error)
+	// follow hands a policy over to the node to which a migration has brought its container.
+	follow(ctx context.Context, to gone, p ahead.Policy) error
+	// forget is called when a container has no policy any more.
+	forget(container string)
+}
+
+// parkedCopy is what another node keeps.
+type parkedCopy struct {
+	bytes int64
+	whole bool
+}
+
+// gone is where a container is that has left.
+type gone struct {
+	node      string // empty: it has not
+	migration string // by which
 }
 
 // liveCopy is a stage.
@@ -59,6 +73,7 @@ const (
 	isHere    whereabouts = iota
 	isMoving              // a migration has to do with it
 	isMissing             // it is not here, or does not run
+	isUnknown             // it is not found, but perhaps its engine is only not there
 )
 
 // maxPolicies bounds the policies of one node.
@@ -67,7 +82,8 @@ const maxPolicies = 1024
 // aheadFile is what is durable of a policy.
 type aheadFile struct {
 	Policy ahead.Policy `json:"policy"`
-	Left   string       `json:"left,omitempty"` // the node to which the container has gone; it is to get the policy
+	Left   string       `json:"left,omitempty"`    // the node to which the container has gone; it is to get the policy
+	LeftBy string       `json:"left_by,omitempty"` // the migration
 }
 
 // openAheads reads the policies that an earlier agent has left.
@@ -110,7 +126,7 @@ func (s *aheads) read(container string) error {
 		return fmt.Errorf("it is of container %.80q", file.Policy.Container)
 	}
 	f := newFollower(s, file.Policy)
-	f.left = file.Left
+	f.left = gone{file.Left, file.LeftBy}
 	s.all[container] = f
 	return nil
 }
@@ -145,10 +161,13 @@ func (s *aheads) set(p ahead.Policy) error {
 func (s *aheads) take(p ahead.Policy) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.over { // what there is of them ends, but stays known
+		return nil, fmt.Errorf("%w: the agent ends", engine.ErrBusy)
+	}
 	if f := s.all[p.Container]; f != nil {
 		return f, nil
 	}
-	if s.over || len(s.all) >= maxPolicies {
+	if len(s.all) >= maxPolicies {
 		return nil, fmt.Errorf("%w: this node has policies of %d containers", engine.ErrBusy, len(s.all))
 	}
 	f := newFollower(s, p)
@@ -164,14 +183,11 @@ func (s *aheads) forget(f *follower, container string) error {
 	if s.all[container] == f {
 		delete(s.all, container)
 	}
+	s.world.forget(container)
 	return kernel.RemoveDurable(s.path(container))
 }
 
-func (s *aheads) save(container string, file aheadFile) error {
-	data, err := json.Marshal(file)
-	if err != nil {
-		return err
-	}
+func (s *aheads) save(container string, data []byte) error {
 	return kernel.WriteFileAtomic(s.path(container), data, 0o600)
 }
 
@@ -239,12 +255,12 @@ func (f *follower) leaveOut(ctx context.Context, container, node string) error {
 
 // left tells that a container has gone to another node. What is to be copied where goes there, too. That it could not be written down
 // does not hold up the migration: then it goes if this agent lives.
-func (s *aheads) left(container, node string, kept ahead.Copy) {
+func (s *aheads) left(container string, to gone, kept ahead.Copy) {
 	f := s.of(container)
 	if f == nil {
 		return
 	}
-	if err := f.leave(node, kept); err != nil {
+	if err := f.leave(to, kept); err != nil {
 		s.log("policy of copies not saved", "container", container, "error", err)
 	}
 }

@@ -1,17 +1,12 @@
 package agent
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/migration"
@@ -23,6 +18,8 @@ const (
 	parkedFor = 10 * time.Minute
 	// aheadSave is how often is written down what has come of a policy; that there is another one, or that it goes, at once.
 	aheadSave = 10 * time.Second
+	// missingFor is how long a container is not found until its policy ends, if its engine may be away: it may just be replaced by another version.
+	missingFor = 30 * time.Second
 )
 
 // follower carries out the policy of one container.
@@ -39,15 +36,16 @@ type follower struct {
 	before  int64    // bytes that were sent for the copy that is live, before it was
 	asked   int      // rounds of it, and the one that it was asked for
 	renewed time.Time
-	saved   []byte
 	savedAt time.Time
-	ended   bool
+	missed  time.Time // since when the container is not found; zero: it is, or nothing is known
 
 	mu      sync.Mutex
 	told    ahead.Policy // as it was after the last step
-	left    string       // the node to which the container has gone
-	kept    ahead.Copy   // of what it held when it left; no node: nothing was kept
+	left    gone
+	kept    ahead.Copy // of what it held when it left; no node: nothing was kept
 	decided ahead.Decision
+	saved   []byte
+	ended   bool // only changed while work is held
 }
 
 func newFollower(owner *aheads, p ahead.Policy) *follower {
@@ -111,18 +109,23 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 		return "" // nothing is known
 	}
 	f.note(now, where)
-	switch gone := f.goneTo(); {
+	gone := f.goneTo()
+	switch long := f.missing(now, where); {
 	case where == isMoving:
 		f.renewed = time.Time{} // a migration may use a copy up
 		f.publish(ahead.Decision{})
 		return ""
-	case where == isHere && gone != "": // it has come back before it was told to anybody
+	case where == isHere && gone.node != "": // it has come back before it was told to anybody
 		f.policy.Arrive(s.Node)
-		f.setLeft("")
-	case gone != "":
+		f.stay()
+	case gone.node != "":
 		return f.handOver(ctx, gone, now)
 	case where == isMissing:
 		return "the container has ended"
+	case where == isUnknown && long:
+		return "the container is not found any more"
+	case where == isUnknown:
+		return ""
 	}
 	f.renew(ctx, now)
 	d := f.policy.Decide(s)
@@ -135,6 +138,18 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 		f.owner.log("policy of copies not saved", "container", f.container, "error", err)
 	}
 	return ""
+}
+
+// missing tells whether a container is not found for so long that it is no more.
+func (f *follower) missing(now time.Time, where whereabouts) bool {
+	switch {
+	case where != isUnknown:
+		f.missed = time.Time{}
+		return false
+	case f.missed.IsZero():
+		f.missed = now
+	}
+	return now.Sub(f.missed) >= missingFor
 }
 
 // note takes what has become of the copy that is live.
@@ -177,11 +192,8 @@ func (f *follower) renew(ctx context.Context, now time.Time) {
 		if f.live != nil && f.live.target() == c.Node {
 			continue
 		}
-		have, err := f.owner.world.keep(ctx, f.container, c.Node, parkedFor)
-		if kept := f.policy.At(c.Node); err == nil && have == 0 {
-			kept.Bytes, kept.Fresh = 0, time.Time{}
-		} else if err == nil {
-			kept.Bytes = have
+		if have, err := f.owner.world.keep(ctx, f.container, c.Node, parkedFor); err == nil {
+			f.policy.At(c.Node).Kept(have.bytes, have.whole)
 		}
 	}
 }
@@ -232,8 +244,31 @@ func (f *follower) park(ctx context.Context, now time.Time) {
 	if err := f.live.end(ctx, errStageParked); err != nil {
 		return // the agent ends
 	}
+	node := f.live.target()
 	f.note(now, isMoving)
+	f.checkKept(ctx, node, now)
 }
+
+// checkKept asks what a node has kept of a copy that was parked there just now. If that is not what it had it is tried again ever less
+// often: each time costs a whole copy. That rounds go well in between does not mean that it is kept the next time.
+func (f *follower) checkKept(ctx context.Context, node string, now time.Time) {
+	have, err := f.owner.world.keep(ctx, f.container, node, parkedFor)
+	if err != nil {
+		f.renewed = time.Time{} // it is asked again
+		return
+	}
+	c := f.policy.Make(node)
+	lost := !c.Fresh.IsZero() && !have.whole
+	c.Kept(have.bytes, have.whole)
+	if !lost {
+		return
+	}
+	f.failed(node, errNotKept, now)
+	c.Unkept++
+	c.Failures = c.Unkept
+}
+
+var errNotKept = errors.New("it could not be kept there: that node is short of memory, or its kernel has none that is not swapped")
 
 // drop lets a copy go. A node that cannot be told gives it up when nobody asks for it any more.
 func (f *follower) drop(ctx context.Context, node string) {
@@ -249,7 +284,7 @@ func (f *follower) drop(ctx context.Context, node string) {
 
 // finish lets all copies go, and the policy.
 func (f *follower) finish(ctx context.Context, why string) {
-	if f.goneTo() == "" {
+	if f.goneTo().node == "" {
 		var all sync.WaitGroup
 		for _, c := range f.snapshotCopies() {
 			if f.live != nil && f.live.target() == c.Node {
@@ -262,9 +297,11 @@ func (f *follower) finish(ctx context.Context, why string) {
 			f.drop(ctx, f.live.target())
 		}
 	}
-	f.ended = true
 	f.cancel()
+	f.mu.Lock() // nobody writes its file again
+	f.ended = true
 	err := f.owner.forget(f, f.container)
+	f.mu.Unlock()
 	f.owner.log("copies are made ahead no more", "container", f.container, "why", why, "error", err)
 }
 
@@ -313,74 +350,4 @@ func (f *follower) replace(p ahead.Policy) (done bool, err error) {
 	f.policy, f.renewed = p.Clone(), time.Time{}
 	f.publish(ahead.Decision{})
 	return true, f.save(time.Now(), true)
-}
-
-// leave notes durably that the container has gone to a node, and what of it was kept here.
-func (f *follower) leave(node string, kept ahead.Copy) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.left, f.kept = node, kept
-	return f.owner.save(f.container, aheadFile{Policy: f.told.With(kept), Left: node})
-}
-
-func (f *follower) goneTo() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.left
-}
-
-func (f *follower) setLeft(node string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.left = node
-}
-
-// leaving is the policy with what the container has left here.
-func (f *follower) leaving() ahead.Policy {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.policy.With(f.kept)
-}
-
-// handOver gives the policy to the node where the container is now. What that refuses it will refuse again.
-func (f *follower) handOver(ctx context.Context, node string, now time.Time) string {
-	p := f.leaving()
-	p.Arrive(node)
-	if len(p.Path) == 0 && p.Nearest == 0 {
-		return f.farewell(ctx)
-	}
-	err := f.owner.world.follow(ctx, node, p)
-	switch {
-	case err == nil:
-		return "it has gone to " + node + " with the container"
-	case now.After(p.Until):
-		return "its time is over"
-	}
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unimplemented, codes.ResourceExhausted:
-		return "refused by " + node + ": " + plain(err)
-	}
-	return ""
-}
-
-// farewell lets the copies go of a container that is where its path ends.
-func (f *follower) farewell(ctx context.Context) string {
-	for _, c := range f.snapshotCopies() {
-		f.drop(ctx, c.Node)
-	}
-	return "the container is where its path ends"
-}
-
-// save writes down how far it is.
-func (f *follower) save(now time.Time, atOnce bool) error {
-	if !atOnce && now.Sub(f.savedAt) < aheadSave {
-		return nil
-	}
-	file := aheadFile{Policy: f.policy, Left: f.goneTo()}
-	data, err := json.Marshal(file)
-	if err != nil || bytes.Equal(data, f.saved) {
-		return err
-	}
-	f.saved, f.savedAt = data, now
-	return f.owner.save(f.container, file)
 }

@@ -26,9 +26,11 @@ type fakeWorld struct {
 	stages   []*fakeStage
 	refuse   error            // of a stage
 	parked   map[string]int64 // what nodes keep
+	full     map[string]int64 // how much they keep at most
 	away     bool             // nobody answers
 	gone     []string         // copies that were given up
-	followed func(node string, p ahead.Policy) error
+	followed func(to gone, p ahead.Policy) error
+	forgot   int
 }
 
 func (w *fakeWorld) situation(_ context.Context, _ ahead.Policy, live liveCopy) (ahead.Situation, whereabouts, error) {
@@ -48,20 +50,26 @@ func (w *fakeWorld) stage(_ context.Context, _, node string, rate float64, _ tim
 	return g, nil
 }
 
-func (w *fakeWorld) keep(_ context.Context, _, node string, d time.Duration) (int64, error) {
+func (w *fakeWorld) keep(_ context.Context, _, node string, d time.Duration) (parkedCopy, error) {
 	if w.away {
-		return 0, errAway
+		return parkedCopy{}, errAway
 	}
 	if d == 0 {
 		w.gone = append(w.gone, node)
 		delete(w.parked, node)
 	}
-	return w.parked[node], nil
+	kept := w.parked[node]
+	if most, is := w.full[node]; is && kept > most {
+		return parkedCopy{bytes: most}, nil
+	}
+	return parkedCopy{kept, kept > 0}, nil
 }
 
-func (w *fakeWorld) follow(_ context.Context, node string, p ahead.Policy) error {
-	return w.followed(node, p)
+func (w *fakeWorld) follow(_ context.Context, to gone, p ahead.Policy) error {
+	return w.followed(to, p)
 }
+
+func (w *fakeWorld) forget(string) { w.forgot++ }
 
 // fakeStage is a copy that is live.
 type fakeStage struct {
@@ -222,7 +230,7 @@ func TestAheadEnds(t *testing.T) {
 			w.stages[0].round(w.Now)
 			w.at(f, 1)
 			end(w, f)
-			if !f.ended || len(w.gone) != 2 || f.owner.of(testContainer) != nil {
+			if !f.ended || len(w.gone) != 2 || w.forgot != 1 || f.owner.of(testContainer) != nil {
 				t.Errorf("ended %v, given up %v", f.ended, w.gone)
 			}
 			if _, err := os.Stat(f.owner.path(testContainer)); !errors.Is(err, os.ErrNotExist) {
@@ -246,33 +254,34 @@ func TestAheadGoesAlong(t *testing.T) {
 		t.Error("that a migration took it counts as a failure")
 	}
 	kept := ahead.Copy{Node: "a", Bytes: 1000, Fresh: time.Now()}
-	f.owner.left(testContainer, "b", kept)
+	f.owner.left(testContainer, gone{"b", testMigration}, kept)
 	again := &aheads{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}
 	for name, f := range map[string]*follower{"at once": f, "after a restart": again.all[testContainer]} {
 		w.where = isMissing
-		w.followed = func(string, ahead.Policy) error { return errAway }
+		w.followed = func(gone, ahead.Policy) error { return errAway }
 		if why := w.at(f, 2); why != "" {
 			t.Fatalf("%s: it ended although nobody has it: %s", name, why)
 		}
 		var got ahead.Policy
-		w.followed = func(node string, p ahead.Policy) error { got = p; return nil }
+		var by gone
+		w.followed = func(to gone, p ahead.Policy) error { got, by = p, to; return nil }
 		if why := w.at(f, 3); !strings.Contains(why, "gone to b") {
 			t.Errorf("%s: %q", name, why)
 		}
-		if len(got.Path) != 3 || got.Path[0].Node != "c" || got.At("b") != nil || got.At("a") == nil || got.At("a").Bytes != 1000 {
+		if len(got.Path) != 3 || got.Path[0].Node != "c" || got.At("b") != nil || got.At("a") == nil || got.At("a").Bytes != 1000 || by != (gone{"b", testMigration}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	w.followed = func(string, ahead.Policy) error { return status.Error(codes.PermissionDenied, "no") }
+	w.followed = func(gone, ahead.Policy) error { return status.Error(codes.PermissionDenied, "no") }
 	if why := w.at(f, 4); !strings.Contains(why, "refused by b") {
 		t.Errorf("refused: %q", why)
 	}
 	w.where = isHere
-	if why := w.at(f, 5); why != "" || f.goneTo() != "" {
-		t.Errorf("it came back: %q, %q", why, f.goneTo())
+	if why := w.at(f, 5); why != "" || f.goneTo() != (gone{}) {
+		t.Errorf("it came back: %q, %v", why, f.goneTo())
 	}
 }
 
@@ -280,7 +289,7 @@ func TestAheadGoesAlong(t *testing.T) {
 func TestAheadAtItsEnd(t *testing.T) {
 	w, f := newTestAheads(t, onPath("b", 1.0))
 	f.policy.Make("c").Fresh = time.Now()
-	f.owner.left(testContainer, "b", ahead.Copy{})
+	f.owner.left(testContainer, gone{"b", testMigration}, ahead.Copy{})
 	w.where = isMissing
 	if why := w.at(f, 2); !strings.Contains(why, "where its path ends") || strings.Join(w.gone, " ") != "c" {
 		t.Errorf("%q, given up %v", why, w.gone)
@@ -332,6 +341,7 @@ func TestDecodePolicy(t *testing.T) {
 		"nothing":   {PolicyJson: []byte("{}")}, "no document": {PolicyJson: []byte("{")},
 		"large": {PolicyJson: make([]byte, maxPolicyBytes+1)},
 		"over":  encode(ahead.Policy{Container: testContainer, Nearest: 1, Until: theirs}),
+		"clock": {PolicyJson: encode(p).PolicyJson, NowUnixNanoseconds: now.Add(-25 * time.Hour).UnixNano()},
 	} {
 		if p, err := decodePolicy(bad, now); err == nil {
 			t.Errorf("%s: accepted as %+v", name, p)

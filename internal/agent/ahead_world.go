@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -28,6 +30,7 @@ type surroundings struct {
 type lookedAt struct {
 	at   time.Time
 	seen predict.Measured
+	own  bool // it is of the node's own engine, which is always there
 }
 
 type layersAt struct{ container, node string }
@@ -49,6 +52,8 @@ func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveC
 	switch {
 	case a.moves.of(p.Container) != nil:
 		return s, isMoving, nil
+	case errors.Is(err, engine.ErrNotFound) && !w.isOwn(p.Container):
+		return s, isUnknown, nil
 	case errors.Is(err, engine.ErrNotFound), err == nil && container.State != engine.Running:
 		return s, isMissing, nil
 	case err != nil:
@@ -74,6 +79,21 @@ func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveC
 		})
 	}
 	return s, isHere, nil
+}
+
+// isOwn tells whether a container was seen that is of the node's own engine.
+func (w *surroundings) isOwn(container string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.looked[container].own
+}
+
+func (w *surroundings) forget(container string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.looked, container)
+	delete(w.tried, container)
+	maps.DeleteFunc(w.layers, func(at layersAt, _ int64) bool { return at.container == container })
 }
 
 // once tells whether something was not done for so long, and notes that it is done now.
@@ -105,7 +125,7 @@ func (w *surroundings) measured(ctx context.Context, container engine.Container,
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looked[id] = lookedAt{time.Now(), seen}
+	w.looked[id] = lookedAt{time.Now(), seen, container.Definition.EngineName == ""}
 	return seen, nil
 }
 
@@ -222,22 +242,29 @@ func (w *surroundings) stage(ctx context.Context, container, node string, rate f
 	return g, nil
 }
 
-func (w *surroundings) keep(ctx context.Context, container, node string, d time.Duration) (int64, error) {
+func (w *surroundings) keep(ctx context.Context, container, node string, d time.Duration) (parkedCopy, error) {
 	var reply *api.KeepReply
 	err := w.call(ctx, node, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Keep(ctx, &api.KeepRequest{Container: container, Seconds: d.Seconds()})
 		return err
 	})
-	return reply.GetMemoryBytes(), err
+	if err != nil {
+		return parkedCopy{}, err
+	}
+	if reply.MemoryBytes < 0 || reply.MemoryBytes > ahead.MaxBytes {
+		return parkedCopy{}, fmt.Errorf("%w: a copy at %s of %d bytes", errInvalid, node, reply.MemoryBytes)
+	}
+	return parkedCopy{reply.MemoryBytes, reply.MemoryBytes > 0 && !reply.Incomplete}, nil
 }
 
-func (w *surroundings) follow(ctx context.Context, node string, p ahead.Policy) error {
+func (w *surroundings) follow(ctx context.Context, to gone, p ahead.Policy) error {
 	document, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	return w.call(ctx, node, func(ctx context.Context, peer api.PeerClient) error {
-		_, err := peer.Follow(ctx, &api.FollowRequest{PolicyJson: document, NowUnixNanoseconds: time.Now().UnixNano()})
+	return w.call(ctx, to.node, func(ctx context.Context, peer api.PeerClient) error {
+		request := &api.FollowRequest{PolicyJson: document, NowUnixNanoseconds: time.Now().UnixNano(), Migration: to.migration}
+		_, err := peer.Follow(ctx, request)
 		return err
 	})
 }

@@ -47,17 +47,17 @@ func (m *moves) movedTo(reference string) string {
 	return node
 }
 
-// broughtBy tells whether a container came here from a node when it was last moved from or to this one.
-func (m *moves) broughtBy(node, container string) bool {
-	brought := false
+// broughtBy is the migration by which a container came here when it was last moved from or to this node. Nil: it left then, or never was
+// elsewhere.
+func (m *moves) broughtBy(container string) (brought *move) {
 	for _, move := range m.list() {
 		spec, moved := move.tracker.spec, move.ended() && move.record().Result == migration.Moved
 		switch {
 		case spec.Container != container:
 		case spec.Side == migration.Target && (moved || !move.ended()):
-			brought = spec.Source == node
+			brought = move
 		case spec.Side == migration.Source && moved:
-			brought = false
+			brought = nil
 		}
 	}
 	return brought

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,32 +15,14 @@ import (
 // TestWhereTo: who looks for a container where it was is told where it went, and not after it came back.
 func TestWhereTo(t *testing.T) {
 	a := newTestAgent(t)
-	container := strings.Repeat("ab", 32)
 	began := time.Now()
 	ended := func(id string, side migration.Side, result migration.Result) {
-		spec := migration.Spec{
-			ID: id, Side: side, Container: container, Name: "cache", Source: "b", Target: "a", Mode: migration.Cold, Started: began,
-		}
-		if began = began.Add(time.Second); side == migration.Target {
-			spec.Source, spec.Target = "a", "b"
-		}
-		record, err := migration.Banned(id, spec.Source, spec.Target, spec.Started)
-		if err != nil {
-			t.Fatal(err)
-		}
-		record.Spec, record.Result = spec, result
-		machine, _, err := migration.Resume(record)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := newMove(a, a.moves.journal(id, engine.Definition{}), machine)
-		m.remember()
-		m.since = spec.Started
-		a.moves.byID[id] = m
+		began = began.Add(time.Second)
+		endedMove(t, a, id, side, result, began)
 	}
 	is := func(want string) {
 		t.Helper()
-		for _, reference := range []string{"cache", container, container[:12]} {
+		for _, reference := range []string{"cache", testContainer, testContainer[:12]} {
 			if got := a.moves.movedTo(reference); got != want {
 				t.Errorf("%.12s was moved to %q, want %q", reference, got, want)
 			}
@@ -59,6 +42,34 @@ func TestWhereTo(t *testing.T) {
 	}
 	ended("0000000000000003", migration.Target, migration.Moved)
 	is("")
+}
+
+// endedMove is a migration of testContainer that has ended: to node a, or from there.
+func endedMove(t *testing.T, a *Agent, id string, side migration.Side, result migration.Result, began time.Time) *move {
+	t.Helper()
+	spec := migration.Spec{
+		ID: id, Side: side, Container: testContainer, Name: "cache", Source: "b", Target: "a", Mode: migration.Cold, Started: began,
+	}
+	if side == migration.Target {
+		spec.Source, spec.Target = "a", "b"
+	}
+	record, err := migration.Banned(id, spec.Source, spec.Target, spec.Started)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record.Spec, record.Result = spec, result
+	machine, _, err := migration.Resume(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMove(a, a.moves.journal(id, engine.Definition{}), machine)
+	m.remember()
+	m.since = spec.Started
+	a.moves.byID[id] = m
+	if err := os.MkdirAll(a.moves.dir(id), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 func TestUnknownMigration(t *testing.T) {

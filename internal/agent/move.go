@@ -60,7 +60,9 @@ type move struct {
 	answer  *migration.Message // of the event being processed
 	asking  bool               // the outcome is being asked for
 	halted  bool               // the journal could not be written; see restartFromJournal
-	failure string             // logged last
+
+	policy  sync.Mutex // held while the container that it brought is given a policy of copies
+	failure string     // logged last
 	over    bool
 	done    chan struct{} // closed when the migration has ended on this node
 	final   chan bool     // EmitFinal or Deny

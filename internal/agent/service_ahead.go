@@ -54,7 +54,7 @@ func (a *Agent) stageAhead(ctx context.Context, request *api.StageAheadRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if err := a.ahead.set(p); err != nil {
+	if err := a.ahead.order(a.moves.broughtBy(p.Container), p); err != nil {
 		return nil, err
 	}
 	return a.describeAhead(p, p.Decide(situation), nil), nil
@@ -205,16 +205,20 @@ func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if !s.agent.moves.broughtBy(from, p.Container) {
-		return nil, status.Errorf(codes.PermissionDenied, "node %s has not brought container %.12s here", from, p.Container)
+	brought := s.agent.moves.broughtBy(p.Container)
+	if brought == nil || brought.tracker.spec.Source != from || brought.tracker.spec.ID != request.Migration {
+		return nil, status.Errorf(codes.PermissionDenied, "node %s has not brought container %.12s here, or that was not the last time", from, p.Container)
 	}
 	if !s.agent.has(p.Container) {
 		return nil, status.Errorf(codes.NotFound, "container %.12s is not here", p.Container)
 	}
-	return &api.FollowReply{}, wireError(s.agent.ahead.set(p))
+	return &api.FollowReply{}, wireError(s.agent.ahead.receive(brought, p))
 }
 
-const maxPolicyBytes = 1 << 20
+const (
+	maxPolicyBytes = 1 << 20
+	maxClockShift  = 24 * time.Hour
+)
 
 // decodePolicy reads what another node sends, with its times by this node's clock.
 func decodePolicy(request *api.FollowRequest, now time.Time) (p ahead.Policy, err error) {
@@ -227,6 +231,10 @@ func decodePolicy(request *api.FollowRequest, now time.Time) (p ahead.Policy, er
 	if err := migration.CheckContainerID(p.Container); err != nil {
 		return p, err
 	}
-	p.Shift(now.Sub(time.Unix(0, request.NowUnixNanoseconds)))
+	shift := now.Sub(time.Unix(0, request.NowUnixNanoseconds))
+	if shift.Abs() > maxClockShift {
+		return p, fmt.Errorf("clocks that differ by %s", shift)
+	}
+	p.Shift(shift)
 	return p, p.Check(now)
 }

@@ -30,7 +30,7 @@ func (s *source) destroy(ctx context.Context) error {
 		return err
 	}
 	s.forgetShared(ctx)
-	s.agent.ahead.left(s.definition.ID, s.target.Name, s.agent.footprints.copyOf(s.definition.ID, s.agent.self.Name))
+	s.agent.ahead.left(s.definition.ID, gone{s.target.Name, s.id()}, s.agent.footprints.copyOf(s.definition.ID, s.agent.self.Name))
 	return nil
 }
 
