@@ -136,7 +136,7 @@ func (f fault) words() []string {
 }
 
 // TestFaults runs every combination in a cold migration.
-func TestFaults(t *testing.T) { runFaults(t, migration.Cold, faults(), 4) }
+func TestFaults(t *testing.T) { runFaults(t, migration.Cold, faults(), 8) }
 
 // runFaults runs combinations one after the other, with one container that moves to and fro; those of broken links with
 // agents that notice it soon, all others with patient ones. With -short it runs one of so many.

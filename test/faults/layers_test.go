@@ -21,7 +21,7 @@ func layersFaults() (all []fault) {
 }
 
 // TestLayersFaults runs them while rounds go on.
-func TestLayersFaults(t *testing.T) { runFaults(t, migration.PreCopy, layersFaults(), 2) }
+func TestLayersFaults(t *testing.T) { runFaults(t, migration.PreCopy, layersFaults(), 4) }
 
 // TestLayersFaultsCold runs them while nothing else is left to do.
 func TestLayersFaultsCold(t *testing.T) { runFaults(t, migration.Cold, layersFaults(), 10) }
