@@ -147,7 +147,7 @@ func (a *arrival) makeFiles(netns string) error {
 	if err := os.Chmod(a.place.lxc, 0o770); err != nil { // as lxc-create makes it
 		return fmt.Errorf("protect directory: %w", err)
 	}
-	if err := saveJSON(a.place.own(), ownRecord{ID: a.definition.ID}); err != nil {
+	if err := saveJSON(a.place.own(), ownRecord{ID: a.definition.ID, Name: a.definition.Name}); err != nil {
 		return err
 	}
 	// So LXC's monitor knows what to remove when the container ends.

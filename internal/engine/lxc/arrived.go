@@ -25,8 +25,7 @@ func (e *Engine) placeOf(ctx context.Context, id string) (place, error) {
 	var record arrivalRecord
 	err := loadJSON(e.place(id, "").arrival(), &record)
 	if errors.Is(err, fs.ErrNotExist) {
-		_, p, err := e.known(ctx, id)
-		return p, err
+		return e.find(id)
 	}
 	if err == nil && !namePattern.MatchString(record.Name) {
 		err = fmt.Errorf("the record of the arrival of LXC container %.12s has no name", id)

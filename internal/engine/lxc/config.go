@@ -17,6 +17,7 @@ import (
 // Bounds of a configuration: it may come from another node.
 const (
 	maxConfig   = 256 << 10
+	maxRecord   = 8 * maxConfig // a record may have a configuration, in which JSON makes six bytes of one
 	maxIncludes = 64
 )
 
@@ -51,13 +52,16 @@ func parseConfig(text string) ([]setting, error) {
 }
 
 // readConfig reads a configuration file.
-func readConfig(path string) (string, error) {
+func readConfig(path string) (string, error) { return readBounded(path, maxConfig) }
+
+// readBounded reads no more of a file than one byte more than it may have.
+func readBounded(path string, limit int64) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxConfig+1))
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}

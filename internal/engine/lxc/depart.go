@@ -110,7 +110,8 @@ func examineGroups(group *kernel.Cgroup) []engine.Problem {
 
 // departureRecord is there from Depart until the container is thawed or destroyed.
 type departureRecord struct {
-	Started time.Time `json:"started"`
+	Started time.Time       `json:"started"`
+	First   moving.Identity `json:"first"` // process of the container: who has to act on it need not ask LXC
 }
 
 // departure is a container that is about to be frozen.
@@ -148,12 +149,16 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err != nil {
 		return nil, err
 	}
+	first, err := moving.Identify(one.PID)
+	if err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{p.state, p.run} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make directory: %w", err)
 		}
 	}
-	if err := saveJSON(p.departure(), departureRecord{Started: time.Now().UTC()}); err != nil {
+	if err := saveJSON(p.departure(), departureRecord{Started: time.Now().UTC(), First: first}); err != nil {
 		return nil, err
 	}
 	if err := p.guard(); err != nil {
@@ -186,12 +191,13 @@ func (d *departure) Close() error {
 	return err
 }
 
-// guard puts a configuration in the place of the container's own with which LXC starts it by no means.
+// guard puts a configuration in the place of the container's own with which LXC starts it by no means. Its own is kept, also
+// one that an agent had put aside that was killed.
 func (p place) guard() error {
-	if exists(p.aside()) {
-		return nil
+	text, err := readConfig(p.aside())
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = readConfig(p.config())
 	}
-	text, err := readConfig(p.config())
 	if err != nil {
 		return err
 	}
@@ -217,60 +223,112 @@ func (p place) unguard() error {
 	return removeIfThere(p.departure())
 }
 
-// known finds a container's place, whatever state it is in. Error: engine.ErrNotFound.
-func (e *Engine) known(ctx context.Context, id string) (engine.Container, place, error) {
-	one, err := e.Inspect(ctx, id)
-	return one, e.place(id, one.Definition.Name), err
-}
-
-// Thaw lets a container that a departure froze go on.
+// Thaw lets a container that a departure froze go on. It asks LXC nothing, which may not answer.
 func (e *Engine) Thaw(ctx context.Context, id string) error {
 	defer e.lock(id)()
-	one, p, err := e.known(ctx, id)
-	if errors.Is(err, engine.ErrNotFound) {
-		return nil
-	}
-	if err == nil && one.PID != 0 && exists(p.departure()) {
-		var group *kernel.Cgroup
-		if group, err = groupOf(one); err == nil {
-			err = moving.Thaw(ctx, group)
-		}
-	}
-	if err == nil {
-		err = p.unguard()
-	}
-	if err != nil {
+	if err := e.thaw(ctx, id); err != nil {
 		return fmt.Errorf("thaw LXC container %.12s: %w", id, err)
 	}
 	return nil
 }
 
+func (e *Engine) thaw(ctx context.Context, id string) error {
+	was, err := e.departureOf(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if was.First.Alive() {
+		group, err := kernel.CgroupOf(was.First.PID)
+		if err == nil {
+			err = moving.Thaw(ctx, group)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	p, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) { // it has been removed meanwhile
+		return removeIfThere(e.place(id, "").departure())
+	}
+	if err != nil {
+		return err
+	}
+	return p.unguard()
+}
+
+// departureOf reads the record of a departure. Error: fs.ErrNotExist.
+func (e *Engine) departureOf(id string) (departureRecord, error) {
+	var was departureRecord
+	if !idPattern.MatchString(id) {
+		return was, fs.ErrNotExist
+	}
+	err := loadJSON(e.place(id, "").departure(), &was)
+	return was, err
+}
+
 // Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
 func (e *Engine) Destroy(ctx context.Context, id string, _ []string) error {
 	defer e.lock(id)()
-	one, p, err := e.known(ctx, id)
-	if errors.Is(err, engine.ErrNotFound) {
-		return nil
-	}
-	if err == nil && one.PID != 0 {
-		err = e.killQuietly(ctx, one)
-	}
-	if err == nil {
-		err = e.remove(ctx, p)
-	}
-	if err != nil {
+	if err := e.destroy(ctx, id); err != nil {
 		return fmt.Errorf("destroy LXC container %.12s: %w", id, err)
 	}
 	return nil
 }
 
-// killQuietly kills all processes of a container.
-func (e *Engine) killQuietly(ctx context.Context, one engine.Container) error {
-	group, err := groupOf(one)
+func (e *Engine) destroy(ctx context.Context, id string) error {
+	was, err := e.departureOf(id)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	frozen := was.First.Alive()
+	if frozen {
+		if err := killQuietly(ctx, was.First.PID); err != nil {
+			return err
+		}
+	}
+	p, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return e.gone(id)
+	}
+	if err == nil && !frozen {
+		err = e.endHere(ctx, p)
+	}
 	if err != nil {
 		return err
 	}
-	if err := moving.Silence(fmt.Sprintf("/proc/%d/ns/net", one.PID)); err != nil {
+	return e.remove(ctx, p)
+}
+
+// gone removes our records of a container that LXC has no more.
+func (e *Engine) gone(id string) error {
+	if !idPattern.MatchString(id) {
+		return nil
+	}
+	return e.place(id, "").forget()
+}
+
+// endHere kills the processes of a container that runs without having left.
+func (e *Engine) endHere(ctx context.Context, p place) error {
+	if !exists(p.config()) { // its removal had begun
+		return nil
+	}
+	one, err := e.named(ctx, p.name)
+	if err != nil || one.PID == 0 {
+		return err
+	}
+	return killQuietly(ctx, one.PID)
+}
+
+// killQuietly kills all processes of the container to which this one belongs.
+func killQuietly(ctx context.Context, pid int) error {
+	group, err := kernel.CgroupOf(pid)
+	if err != nil {
+		return err
+	}
+	if err := moving.Silence(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
 		return err
 	}
 	return killGroup(ctx, group)

@@ -126,7 +126,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// List tells of every container, in order of name.
+// List tells of every container, in order of name. With an error it tells of those that it knows nevertheless.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	entries, err := os.ReadDir(e.config.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,6 +140,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 		return nil, err
 	}
 	var all []engine.Container
+	var unknown error // of containers without an id
 	for _, entry := range entries {
 		if !namePattern.MatchString(entry.Name()) || !exists(filepath.Join(e.config.Path, entry.Name(), "config")) {
 			continue
@@ -153,33 +154,41 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 		}
 		if one.Definition.ID != "" {
 			all = append(all, one)
+		} else {
+			unknown = errors.Join(unknown, err)
 		}
 	}
 	slices.SortFunc(all, func(a, b engine.Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
-	return all, ctx.Err()
+	return all, errors.Join(unknown, ctx.Err())
 }
 
 // Inspect finds a container by name, id, or unique prefix of an id.
 func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
 	if namePattern.MatchString(ref) && exists(filepath.Join(e.config.Path, ref, "config")) {
-		monitors, err := e.monitors()
-		if err != nil {
-			return engine.Container{}, err
-		}
-		return e.inspect(ctx, ref, monitors[ref])
+		return e.named(ctx, ref)
 	}
 	all, err := e.List(ctx)
+	all = slices.DeleteFunc(all, func(c engine.Container) bool { return ref == "" || !strings.HasPrefix(c.Definition.ID, ref) })
+	switch {
+	case len(all) == 1 && all[0].State == engine.Damaged:
+		return e.named(ctx, all[0].Definition.Name) // which says why
+	case len(all) == 1:
+		return all[0], nil
+	case len(all) > 1:
+		return engine.Container{}, fmt.Errorf("LXC container %.80q: %w: %d ids begin so; give more of it", ref, engine.ErrNotFound, len(all))
+	case err != nil: // it may be one of those
+		return engine.Container{}, err
+	}
+	return engine.Container{}, fmt.Errorf("LXC container %.80q: %w", ref, engine.ErrNotFound)
+}
+
+// named inspects the container of this name.
+func (e *Engine) named(ctx context.Context, name string) (engine.Container, error) {
+	monitors, err := e.monitors()
 	if err != nil {
 		return engine.Container{}, err
 	}
-	all = slices.DeleteFunc(all, func(c engine.Container) bool { return ref == "" || !strings.HasPrefix(c.Definition.ID, ref) })
-	switch len(all) {
-	case 0:
-		return engine.Container{}, fmt.Errorf("LXC container %.80q: %w", ref, engine.ErrNotFound)
-	case 1:
-		return all[0], nil
-	}
-	return engine.Container{}, fmt.Errorf("LXC container %.80q: %w: %d ids begin so; give more of it", ref, engine.ErrNotFound, len(all))
+	return e.inspect(ctx, name, monitors[name])
 }
 
 // inspect puts together what LXC and the kernel tell about one container.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -18,9 +17,65 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// ownRecord is our file in LXC's directory of a container. LXC removes it with the container, and does not copy it to others.
+// ownRecord is our file in LXC's directory of a container. LXC removes it with the container, and does not copy it to others;
+// who copies the whole directory does, so it has the name too.
 type ownRecord struct {
-	ID string `json:"id"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// ownOf reads our record in LXC's directory of a container. Error: fs.ErrNotExist.
+func (e *Engine) ownOf(name string) (ownRecord, error) {
+	var own ownRecord
+	path := e.place("", name).own()
+	err := loadJSON(path, &own)
+	if err == nil && (!idPattern.MatchString(own.ID) || !namePattern.MatchString(own.Name)) {
+		err = fmt.Errorf("%s has no id, or no name", path)
+	}
+	return own, err
+}
+
+// copied tells whether a record came with a copy of another container's directory, which is still there. One that is not there
+// has been renamed.
+func (e *Engine) copied(own ownRecord, name string) bool {
+	if own.Name == name {
+		return false
+	}
+	original, err := e.ownOf(own.Name)
+	return err == nil && original.ID == own.ID || err != nil && !errors.Is(err, fs.ErrNotExist)
+}
+
+// find finds the place of a container by its id, from our records alone: LXC need not answer. Error: engine.ErrNotFound only if
+// no container can have that id.
+func (e *Engine) find(id string) (place, error) {
+	entries, err := os.ReadDir(e.config.Path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return place{}, fmt.Errorf("look for LXC container %.80q: %w", id, err)
+	}
+	var found []place
+	var unread error
+	for _, entry := range entries {
+		if !entry.IsDir() || !namePattern.MatchString(entry.Name()) {
+			continue
+		}
+		own, err := e.ownOf(entry.Name())
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			unread = errors.Join(unread, err)
+		case own.ID == id && !e.copied(own, entry.Name()):
+			found = append(found, e.place(id, entry.Name()))
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return place{}, fmt.Errorf("LXC containers %s and %s have one id: remove one", found[0].name, found[1].name)
+	case unread != nil:
+		return place{}, unread
+	}
+	return place{}, fmt.Errorf("LXC container %.80q: %w", id, engine.ErrNotFound)
 }
 
 // identityOf is the id that a container has on every node. One that runs gets one. Error: engine.ErrNotFound if it has none:
@@ -28,22 +83,23 @@ type ownRecord struct {
 func (e *Engine) identityOf(name string, runs bool) (string, error) {
 	e.naming.Lock()
 	defer e.naming.Unlock()
-	path := filepath.Join(e.config.Path, name, ownName)
-	var own ownRecord
-	err := loadJSON(path, &own)
-	if errors.Is(err, fs.ErrNotExist) && !runs {
-		return "", fmt.Errorf("LXC container %s: %w: it does not run, and never did since Godwit is here", name, engine.ErrNotFound)
+	own, err := e.ownOf(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err == nil && own.Name == name:
+		return own.ID, nil
+	case err == nil && !e.copied(own, name):
+	case !runs:
+		return "", fmt.Errorf("LXC container %s: %w: it does not run, and never did since Godwit is here", name, engine.ErrNotFound)
+	default:
 		var id [32]byte
 		_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 		own.ID = hex.EncodeToString(id[:])
-		err = saveJSON(path, own)
 	}
-	if err == nil && !idPattern.MatchString(own.ID) {
-		err = fmt.Errorf("%s has no id", path)
-	}
-	return own.ID, err
+	own.Name = name
+	return own.ID, saveJSON(e.place("", name).own(), own)
 }
 
 // monitors are the names of the containers that have a monitor of LXC, which listens on an abstract socket.
@@ -96,7 +152,7 @@ func saveJSON(path string, value any) error {
 
 // loadJSON reads a file that saveJSON wrote. A missing file is fs.ErrNotExist.
 func loadJSON(path string, value any) error {
-	text, err := readConfig(path) // bounded
+	text, err := readBounded(path, maxRecord)
 	if err != nil {
 		return err
 	}

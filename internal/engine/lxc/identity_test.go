@@ -1,0 +1,157 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+)
+
+// newEngine makes an engine on directories of the test, without LXC.
+func newEngine(t *testing.T) *Engine {
+	t.Helper()
+	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Path: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// addContainer makes a container that does not run.
+func addContainer(t *testing.T, e *Engine, name string, own ownRecord) place {
+	t.Helper()
+	p := e.place(own.ID, name)
+	err := os.MkdirAll(p.lxc, 0o700)
+	if err == nil {
+		err = os.WriteFile(p.config(), []byte(busybox), 0o600)
+	}
+	if err == nil {
+		err = saveJSON(p.own(), own)
+	}
+	if err == nil {
+		err = os.MkdirAll(p.state, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var someID = strings.Repeat("ab", 32)
+
+// TestCopied wants that a copy of a container's directory is another container, and that a renamed one is not.
+func TestCopied(t *testing.T) {
+	e := newEngine(t)
+	addContainer(t, e, "copy", ownRecord{ID: someID, Name: "one"})
+	if p, err := e.find(someID); err != nil || p.name != "copy" {
+		t.Errorf("renamed: found %q, %v", p.name, err)
+	}
+	addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
+	if p, err := e.find(someID); err != nil || p.name != "one" {
+		t.Errorf("copied: found %q, %v", p.name, err)
+	}
+	if _, err := e.identityOf("copy", false); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("a copy that does not run has an identity: %v", err)
+	}
+	if id, err := e.identityOf("copy", true); err != nil || id == someID {
+		t.Errorf("a copy that runs has the identity %s, %v", id, err)
+	}
+	if id, err := e.identityOf("one", true); err != nil || id != someID {
+		t.Errorf("the original has the identity %s, %v", id, err)
+	}
+}
+
+// TestUnreadable wants that a container of which the record cannot be read is not taken for one that is not there.
+func TestUnreadable(t *testing.T) {
+	e := newEngine(t)
+	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
+	if err := os.WriteFile(p.own(), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := saveJSON(p.departure(), departureRecord{}); err != nil {
+		t.Fatal(err)
+	}
+	_, inspected := e.Inspect(t.Context(), someID)
+	_, arrived := e.Arrived(t.Context(), someID)
+	for what, err := range map[string]error{
+		"inspect": inspected, "arrived": arrived,
+		"thaw": e.Thaw(t.Context(), someID), "destroy": e.Destroy(t.Context(), someID, nil),
+	} {
+		if err == nil || errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestDamagedConfig wants an error for a container whose configuration cannot be read: nothing is known of its processes.
+func TestDamagedConfig(t *testing.T) {
+	e := newEngine(t)
+	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
+	if err := os.WriteFile(p.config(), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := e.List(t.Context()); err != nil || len(all) != 1 || all[0].State != engine.Damaged {
+		t.Errorf("listed: %+v, %v", all, err)
+	}
+	if one, err := e.Inspect(t.Context(), someID); err == nil {
+		t.Errorf("inspected: %+v", one)
+	}
+}
+
+// TestThawGivesBack wants a container's own configuration back, also when its process has ended, and when an agent was killed
+// while it put the configuration aside.
+func TestThawGivesBack(t *testing.T) {
+	e := newEngine(t)
+	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), "true")
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first, err := moving.Identify(command.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = command.Wait() // its exit code is not looked at
+	if err := saveJSON(p.departure(), departureRecord{Started: time.Now(), First: first}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.aside(), []byte(busybox), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.guard(); err != nil {
+		t.Fatal(err)
+	}
+	guarded, err := readConfig(p.config())
+	if err != nil || !strings.Contains(guarded, "lxc.hook.pre-start = /bin/false") {
+		t.Errorf("an agent was killed after it had put the configuration aside, and it is not guarded: %v\n%s", err, guarded)
+	}
+	if err := e.Thaw(t.Context(), someID); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := readConfig(p.config()); err != nil || text != busybox {
+		t.Errorf("configuration: %v\n%s", err, text)
+	}
+	if exists(p.aside()) || exists(p.departure()) {
+		t.Error("something of the departure is left")
+	}
+}
+
+// TestLargeRecord wants the record of the largest configuration read as it was written.
+func TestLargeRecord(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "arrival.json")
+	was := arrivalRecord{Name: "one", Config: strings.Repeat("\x01", maxConfig)}
+	if err := saveJSON(path, was); err != nil {
+		t.Fatal(err)
+	}
+	var now arrivalRecord
+	if err := loadJSON(path, &now); err != nil || now != was {
+		t.Errorf("%d bytes, %v", len(now.Config), err)
+	}
+}
