@@ -270,3 +270,12 @@ func TestFreezeVfork(t *testing.T) {
 		})
 	}
 }
+
+func TestHasController(t *testing.T) {
+	freezers(t) // mounts them
+	for name, want := range map[string]bool{"freezer": true, "no-such": false} {
+		if has, err := HasController(name); err != nil || has != want {
+			t.Errorf("%s: %v, %v; want %v", name, has, err, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,6 +16,14 @@ type hierarchy struct {
 	controllers string // of version 1, as in /proc/PID/cgroup: "freezer", "cpu,cpuacct", "name=systemd"
 	mount       string // mount point
 	root        string // which group of the hierarchy is mounted there
+}
+
+// HasController tells whether a hierarchy of version 1 with this controller is mounted.
+func HasController(controller string) (bool, error) {
+	all, err := hierarchies()
+	return slices.ContainsFunc(all, func(h hierarchy) bool {
+		return !h.unified && slices.Contains(strings.Split(h.controllers, ","), controller)
+	}), err
 }
 
 // hierarchies lists the cgroup hierarchies mounted in the caller's mount namespace, each once.

@@ -20,10 +20,12 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// arrivalPatience bounds how long LXC may take to come to its CRIU, closePatience how long it may take to end without it.
+// arrivalPatience bounds how long LXC may take to come to its CRIU, closePatience how long it may take to end without it,
+// settlePatience how long to find out that the container runs.
 const (
 	arrivalPatience = 30 * time.Second
 	closePatience   = 5 * time.Second
+	settlePatience  = 30 * time.Second
 )
 
 // Reserve lists what stands against restoring this container here.
@@ -32,7 +34,11 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	if err != nil {
 		return nil, err
 	}
-	problems := checkSettings(written, all)
+	v1, err := kernel.HasController("devices")
+	if err != nil {
+		return nil, err
+	}
+	problems := append(checkSettings(written, all), devicesProblem(all, v1)...)
 	add := func(what, why, remedy string) {
 		problems = append(problems, engine.Problem{What: what, Why: why, Remedy: remedy})
 	}
@@ -245,9 +251,44 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	return nil
 }
 
+// waiting fails if LXC does not wait for the container any more: restored now it would be nobody's.
+func (a *arrival) waiting() error {
+	select {
+	case <-a.settled:
+		return errors.Join(errors.New("LXC has given the container up"), a.settleErr)
+	default:
+	}
+	monitors, err := a.engine.monitors()
+	if err == nil && !monitors[a.place.name] {
+		err = errors.New("LXC's monitor of the container has ended")
+	}
+	return err
+}
+
 // Restore makes the processes from the state that is here now.
 func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
 	unlock := a.engine.lock(a.definition.ID)
+	at, err := a.restore(ctx, beforeResume)
+	if err != nil {
+		unlock()
+		return time.Time{}, fmt.Errorf("restore LXC container %s: %w", a.definition.Name, err)
+	}
+	// LXC comes to its end after the container runs; who wants to act on the container waits for that, as long as it may take.
+	go func() {
+		defer unlock()
+		select {
+		case <-a.settled:
+		case <-time.After(settlePatience):
+		}
+		_ = a.engine.settle(context.WithoutCancel(ctx), a.place) // Arrived does it again
+	}()
+	return at, nil
+}
+
+func (a *arrival) restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
+	if err := a.waiting(); err != nil {
+		return time.Time{}, err
+	}
 	resumed, err := a.coming.GoOn(ctx, "", func() error {
 		group, err := kernel.OpenCgroup(a.place.payload())
 		if err == nil {
@@ -256,19 +297,12 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 		if err != nil {
 			return err
 		}
-		return beforeResume()
+		if err := beforeResume(); err != nil {
+			return err
+		}
+		return a.waiting()
 	})
-	if err != nil {
-		unlock()
-		return time.Time{}, fmt.Errorf("restore LXC container %s: %w", a.definition.Name, err)
-	}
-	// LXC comes to its end after the container runs; who wants to act on the container waits for that.
-	go func() {
-		defer unlock()
-		<-a.settled
-		_ = a.engine.settle(context.WithoutCancel(ctx), a.place) // Arrived does it again
-	}()
-	return resumed.At, nil
+	return resumed.At, err
 }
 
 // Close ends what Arrive started if the container has not been resumed.

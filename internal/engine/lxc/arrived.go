@@ -113,6 +113,8 @@ func (e *Engine) settle(ctx context.Context, p place) error {
 // awaitRunning waits until LXC says that the container runs, or has no monitor for it: then it has ended since.
 func (e *Engine) awaitRunning(ctx context.Context, p place) error {
 	const pause = 5 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	defer cancel()
 	for {
 		monitors, err := e.monitors()
 		if err != nil || !monitors[p.name] {

@@ -124,11 +124,17 @@ func included(path string) ([]string, error) {
 // errNotMovable says that a configuration has something that cannot move, or that a peer may not ask for.
 var errNotMovable = errors.New("cannot move")
 
+// limits are the keys of the controllers of a cgroup. All others, such as cgroup.procs, do things to processes, and not only to
+// the container's.
+const limits = `cgroup2?\.(memory|cpu|cpuset|io|blkio|pids|hugetlb|devices)\.[a-zA-Z_.0-9]+`
+
+var limitKey = regexp.MustCompile(`^lxc\.` + limits + `$`)
+
 // movable are the keys that a container may have that moves. None of them runs a program of the node, or shows the container
 // what is the node's; those that could are looked at by checkSetting.
 var movable = regexp.MustCompile(`^lxc\.(include|arch|autodev|autodev\.tmpfs\.size|tty\.max|tty\.dir|pty\.max|console\.path|uts\.name|` +
 	`cap\.(drop|keep)|signal\.(halt|reboot|stop)|start\.(auto|delay|order)|group|init\.(cmd|cwd|uid|gid)|environment|` +
-	`cgroup2?\.[a-z_.0-9]+|apparmor\.(profile|allow_incomplete|allow_nesting)|seccomp\.profile|no_new_privs|prlimit\.[a-z]+|` +
+	limits + `|apparmor\.(profile|allow_incomplete|allow_nesting)|seccomp\.profile|no_new_privs|prlimit\.[a-z]+|` +
 	`mount\.(auto|entry)|rootfs\.path|ephemeral|log\.level|` +
 	`net\.0\.(type|flags|name|hwaddr|mtu|ipv4\.address|ipv4\.gateway|veth\.mode|veth\.pair))$`)
 
@@ -143,6 +149,9 @@ func checkSettings(written, settings []setting) []engine.Problem {
 		if why != "" {
 			add(one, why, remedy)
 		}
+	}
+	if last(written, "lxc.rootfs.path") == "" { // LXC would take the node's own
+		add(setting{key: "lxc.rootfs.path"}, "it says nowhere where its root file system is", "give its directory")
 	}
 	if value := last(settings, "lxc.console.path"); value != "none" {
 		add(setting{"lxc.console.path", value}, "lxc-checkpoint cannot take a console over", "set it to none")
@@ -186,16 +195,30 @@ func checkMount(entry string) (why, remedy string) {
 		return "it is not a line of fstab(5)", unsetRemedy
 	}
 	options := strings.Split(fields[3], ",")
-	binds := slices.Contains(options, "bind") || slices.Contains(options, "rbind")
+	binds := slices.Contains(options, "bind")
 	switch {
 	case strings.Contains(fields[1], "..") || filepath.IsAbs(fields[1]):
 		return "it leads out of the container", unsetRemedy
+	case slices.Contains(options, "rbind") || slices.Contains(options, "remount"):
+		return "its options reach further than one file system", unsetRemedy
 	case !binds && slices.Contains([]string{"tmpfs", "mqueue", "proc", "sysfs", "securityfs", "debugfs"}, fields[2]):
 		return "", ""
-	case binds && slices.Contains(options, "ro") && bindsReadable(fields[0]):
+	case binds && readsOnly(options) && bindsReadable(fields[0]):
 		return "", ""
 	}
 	return "it is a directory of this node", unsetRemedy
+}
+
+// readsOnly tells whether a bind mount can only be read: of options that contradict each other LXC takes the last.
+func readsOnly(options []string) bool {
+	for _, option := range options {
+		switch option {
+		case "ro", "bind", "optional", "create=dir", "create=file", "nodev", "nosuid", "noexec", "defaults":
+		default:
+			return false
+		}
+	}
+	return slices.Contains(options, "ro")
 }
 
 // bindsReadable tells whether a directory of the node may be shown to a container that another node describes: those that

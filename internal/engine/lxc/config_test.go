@@ -2,10 +2,14 @@ package lxc
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // busybox is what lxc-create -t busybox writes, for a container that can move.
@@ -61,11 +65,64 @@ func TestNotMovable(t *testing.T) {
 		"lxc.rootfs.path = overlay:/a:/b", "lxc.idmap = u 0 100000 65536", "lxc.net.1.type = veth", "lxc.net.0.type = phys",
 		"lxc.net.0.veth.mode = bridge", "lxc.net.0.script.up = /root/x", "lxc.net.0.ipv4.address = 10.0.3.5/24",
 		"lxc.net.0.name = wan0", "lxc.namespace.share.net = 1", "lxc.seccomp.profile = /root/profile", "lxc.ephemeral = 1",
-		"lxc.monitor.unshare = 1", "lxc.log.file = /etc/passwd", "lxc.console.logfile = /etc/passwd", "nonsense = 1",
+		"lxc.monitor.unshare = 1", "lxc.cgroup2.cgroup.procs = 1", "lxc.cgroup.cgroup.procs = 1", "lxc.cgroup.tasks = 1",
+		"lxc.cgroup2.cgroup.freeze = 1", "lxc.cgroup.notify_on_release = 1", "lxc.cgroup.release_agent = /root/x",
+		"lxc.cgroup.memory = 1", "lxc.cgroup.freezer.state = FROZEN", "lxc.mount.entry = /usr/lib usr/lib none ro,rw,bind 0 0",
+		"lxc.mount.entry = /usr/lib usr/lib none rbind,ro 0 0", "lxc.mount.entry = /usr/lib usr/lib none bind,rbind,ro 0 0",
+		"lxc.mount.entry = /usr/lib usr/lib none remount,ro,bind 0 0", "lxc.mount.entry = proc proc proc remount,rw 0 0",
+		"lxc.mount.entry = /usr/lib usr/lib none ro,bind,relative 0 0", "lxc.log.file = /etc/passwd", "lxc.console.logfile = /etc/passwd", "nonsense = 1",
 	} {
 		settings := parsed(t, busybox+line+"\n")
 		if problems := checkSettings(settings, settings); len(problems) != 1 {
 			t.Errorf("%s: %+v", line, problems)
+		}
+	}
+}
+
+// TestNoRoot wants a configuration refused with which LXC would show the container the node's files.
+func TestNoRoot(t *testing.T) {
+	settings := parsed(t, strings.Replace(busybox, "lxc.rootfs.path", "# lxc.rootfs.path", 1))
+	if problems := checkSettings(settings, settings); len(problems) != 1 || !strings.Contains(problems[0].What, "lxc.rootfs.path") {
+		t.Errorf("problems: %+v", problems)
+	}
+}
+
+// TestDevices wants limits of devices refused where nobody sets them.
+func TestDevices(t *testing.T) {
+	v1, v2 := setting{"lxc.cgroup.devices.deny", "a"}, setting{"lxc.cgroup2.devices.deny", "a"}
+	for _, one := range []struct {
+		settings []setting
+		hasV1    bool
+		refused  bool
+	}{
+		{nil, false, false}, {[]setting{v1, v2}, true, false}, {[]setting{v1}, true, false},
+		{[]setting{v1, v2}, false, true}, {[]setting{v2}, true, true}, {[]setting{v1}, false, true},
+	} {
+		if problems := devicesProblem(one.settings, one.hasV1); len(problems) > 0 != one.refused {
+			t.Errorf("%+v: %+v", one, problems)
+		}
+	}
+}
+
+// TestLimit wants only files of controllers written.
+func TestLimit(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"freezer.state", "cgroup.procs", "pids.max", "pids.other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group, err := kernel.CgroupAt(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := []setting{{"lxc.cgroup.pids.max", "7"}, {"lxc.cgroup2.pids.other", "8"}, {"lxc.cgroup.cgroup.procs", "1"}}
+	if err := limit(settings, group); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"pids.max": "7", "pids.other": "", "cgroup.procs": ""} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s has %q, %v; want %q", name, got, err, want)
 		}
 	}
 }
@@ -129,6 +186,7 @@ func TestValidate(t *testing.T) {
 func FuzzConfig(f *testing.F) {
 	f.Add(busybox)
 	f.Add("lxc.hook.pre-start=/x\n")
+	f.Add(busybox + "lxc.mount.entry = /usr/lib usr/lib none ro,rw,bind 0 0\n")
 	f.Add("lxc.mount.entry = / x none ro,bind 0 0\nlxc.include = /usr/share/lxc/config/../../../x\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		written, all, err := (&Engine{}).validate(definition(text))
@@ -143,11 +201,24 @@ func FuzzConfig(f *testing.F) {
 			switch {
 			case strings.Contains(one.key, "hook") || strings.Contains(one.key, "script"):
 				t.Errorf("runs %s = %s", one.key, one.value)
-			case one.key == "lxc.mount.entry" && strings.HasPrefix(one.value, "/etc"):
+			case one.key == "lxc.mount.entry" && leaks(one.value):
 				t.Errorf("mounts %s", one.value)
+			case strings.HasSuffix(one.key, ".procs") || strings.HasSuffix(one.key, ".tasks"):
+				t.Errorf("moves processes: %s = %s", one.key, one.value)
 			case one.key == "lxc.rootfs.path" && one.value != "dir:/var/lib/lxc/one/rootfs":
 				t.Errorf("has its root at %s", one.value)
 			}
 		}
+		if last(again, "lxc.rootfs.path") == "" {
+			t.Error("has the node's root")
+		}
 	})
+}
+
+// leaks tells whether a mount shows a directory of the node that is not for all, or that may be written to.
+func leaks(entry string) bool {
+	fields := strings.Fields(entry)
+	options := strings.Split(fields[3], ",")
+	has := func(option string) bool { return slices.Contains(options, option) }
+	return has("rbind") || has("bind") && (!has("ro") || has("rw") || strings.HasPrefix(fields[0], "/etc"))
 }

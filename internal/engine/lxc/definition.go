@@ -84,20 +84,38 @@ func memoryLimit(settings []setting) int64 {
 	return limit * unit
 }
 
+// devicesProblem says what stands against limits of devices on this node. Those of version 2 are a program that only lxc-start
+// makes, so a container would have all devices here.
+func devicesProblem(settings []setting, v1 bool) []engine.Problem {
+	var some, writable bool
+	for _, one := range settings {
+		isV1 := strings.HasPrefix(one.key, "lxc.cgroup.devices.")
+		writable = writable || isV1
+		some = some || isV1 || strings.HasPrefix(one.key, "lxc.cgroup2.devices.")
+	}
+	if !some || v1 && writable {
+		return nil
+	}
+	return []engine.Problem{{
+		What: "limits of devices (lxc.cgroup2.devices)", Why: "lxc-checkpoint does not set them on this node: the container would have all devices",
+		Remedy: "move it to a node with the devices controller of cgroup version 1, and give it lxc.cgroup.devices too",
+	}}
+}
+
 // limit writes the settings of the container's cgroup, as lxc-start does and `lxc-checkpoint -r` does not. What no hierarchy of
-// this node has is left out, as LXC does, and so are the devices of version 2, which are a program there and not a file.
+// this node has is left out, as LXC does. Devices never are: see devicesProblem.
 func limit(settings []setting, group *kernel.Cgroup) error {
 	for _, one := range settings {
+		if !limitKey.MatchString(one.key) {
+			continue
+		}
 		file, v1 := strings.CutPrefix(one.key, "lxc.cgroup.")
 		if !v1 {
-			var v2 bool
-			if file, v2 = strings.CutPrefix(one.key, "lxc.cgroup2."); !v2 {
-				continue
-			}
+			file = strings.TrimPrefix(one.key, "lxc.cgroup2.")
 		}
 		for _, dir := range group.Dirs() {
 			path := filepath.Join(dir, file)
-			if exists(filepath.Join(dir, "cgroup.controllers")) == v1 || strings.Contains(file, "..") || !exists(path) {
+			if exists(filepath.Join(dir, "cgroup.controllers")) == v1 || !exists(path) {
 				continue
 			}
 			if err := os.WriteFile(path, []byte(one.value), 0); err != nil {

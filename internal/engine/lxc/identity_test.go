@@ -155,3 +155,16 @@ func TestLargeRecord(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(now.Config), err)
 	}
 }
+
+// TestLXCGone wants nothing restored for which LXC waits no more.
+func TestLXCGone(t *testing.T) {
+	e := newEngine(t)
+	ended := make(chan struct{})
+	close(ended)
+	for what, settled := range map[string]chan struct{}{"lxc-checkpoint": ended, "monitor": make(chan struct{})} {
+		a := &arrival{engine: e, definition: definition(busybox), place: e.place(someID, "one"), settled: settled}
+		if _, err := a.Restore(t.Context(), func() error { return nil }); err == nil {
+			t.Errorf("%s has ended: no error", what)
+		}
+	}
+}
