@@ -168,3 +168,21 @@ func TestLXCGone(t *testing.T) {
 		}
 	}
 }
+
+// TestAnothers wants processes left alone of a container that LXC keeps in another directory.
+func TestAnothers(t *testing.T) {
+	p := newEngine(t).place(someID, "one")
+	for title, want := range map[string]bool{
+		"[lxc monitor] /elsewhere one": true, "[lxc monitor] " + filepath.Dir(p.lxc) + " one": false, "sleep": false,
+	} {
+		monitor := exec.CommandContext(t.Context(), "sleep", "1000")
+		monitor.Args[0] = title
+		if err := monitor.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = monitor.Wait() }) // the test's context has ended it
+		if got := p.isAnothers(monitor.Process.Pid); got != want {
+			t.Errorf("%s: %t", title, got)
+		}
+	}
+}

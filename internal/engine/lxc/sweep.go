@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -13,7 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// sweep kills what is left of a container and of LXC's monitor of it, by the names of their cgroups.
+// sweep kills what is left of a container and of LXC's monitor of it, by the names of their cgroups. A container of that name
+// that LXC keeps in another directory may have got them since.
 func (p place) sweep(ctx context.Context) error {
 	for _, name := range []string{p.payload(), p.watcher()} {
 		group, err := kernel.OpenCgroup(name)
@@ -21,16 +25,41 @@ func (p place) sweep(ctx context.Context) error {
 			continue
 		}
 		if err == nil {
-			err = killGroup(ctx, group)
-		}
-		if err == nil {
-			err = group.Remove()
+			err = p.sweepGroup(ctx, group)
 		}
 		if err != nil {
 			return fmt.Errorf("end what is left of LXC container %s: %w", p.name, err)
 		}
 	}
 	return nil
+}
+
+func (p place) sweepGroup(ctx context.Context, group *kernel.Cgroup) error {
+	pids, err := group.Procs()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+		return err
+	}
+	if slices.ContainsFunc(pids, p.isAnothers) {
+		return nil
+	}
+	if err := killGroup(ctx, group); err != nil {
+		return err
+	}
+	return group.Remove()
+}
+
+// isAnothers tells whether a process is LXC's monitor of a container that is kept in another directory, or its child.
+func (p place) isAnothers(pid int) bool {
+	const prefix = "[lxc monitor] " // LXC's title of the process; directory and name follow
+	pids := []int{pid}
+	if process, err := kernel.ReadProcess(pid); err == nil {
+		pids = append(pids, process.Parent)
+	}
+	return slices.ContainsFunc(pids, func(pid int) bool {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
+		title, _, _ := strings.Cut(string(line), "\x00")
+		return strings.HasPrefix(title, prefix) && !strings.HasPrefix(prefix+filepath.Dir(p.lxc)+" "+p.name, title)
+	})
 }
 
 // clearGroups removes what has been left of cgroups with the container's name: LXC would choose others. Where there are processes
