@@ -241,12 +241,12 @@ func (a *Agent) answerProof(one *api.Proof) (shared.Answer, error) {
 
 func encodeVolume(v engine.Volume) *api.Volume {
 	return &api.Volume{
-		Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: string(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
+		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: string(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
 	}
 }
 
 func decodeVolume(v *api.Volume) engine.Volume {
 	return engine.Volume{
-		Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: engine.VolumeKind(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
+		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: engine.VolumeKind(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
 	}
 }

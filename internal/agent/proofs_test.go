@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/godwit/godwit/internal/api"
@@ -221,5 +222,17 @@ func TestPatiently(t *testing.T) {
 	}
 	if err := patiently(t.Context(), func() error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("it returned %v", err)
+	}
+}
+
+// TestEncodeVolume: the other node looks at the same volume, and so asks the same engine where it is.
+func TestEncodeVolume(t *testing.T) {
+	for _, v := range []engine.Volume{
+		{Engine: "docker", Kind: engine.Named, Name: strings.Repeat("0c", 32), Path: "/data", ReadOnly: true},
+		{Kind: engine.Bind, Source: "/srv", Path: "/data"}, {Kind: engine.Tmpfs, Path: "/t", SizeBytes: 7},
+	} {
+		if got := decodeVolume(encodeVolume(v)); got != v {
+			t.Errorf("%+v becomes %+v", v, got)
+		}
 	}
 }

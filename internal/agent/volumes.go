@@ -250,7 +250,9 @@ func (a *Agent) findVolume(ctx context.Context, name string) (engine.StoredVolum
 func volumesOf(request *api.RunRequest) []engine.Volume {
 	var volumes []engine.Volume
 	for _, v := range request.Volumes {
-		volumes = append(volumes, decodeVolume(v))
+		one := decodeVolume(v)
+		one.Engine = "" // Godwit's own: it is to run the container
+		volumes = append(volumes, one)
 	}
 	return volumes
 }

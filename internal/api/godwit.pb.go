@@ -514,6 +514,7 @@ type Volume struct {
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`                             // named, bind or tmpfs; empty: named
 	Source        string                 `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`                         // of a bind: directory on the node
 	SizeBytes     int64                  `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"` // of a tmpfs; 0: half of the memory
+	Engine        string                 `protobuf:"bytes,7,opt,name=engine,proto3" json:"engine,omitempty"`                         // whose a named one is; empty: Godwit's own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -588,6 +589,13 @@ func (x *Volume) GetSizeBytes() int64 {
 		return x.SizeBytes
 	}
 	return 0
+}
+
+func (x *Volume) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
 }
 
 type RunRequest struct {
@@ -5109,7 +5117,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06images\x18\x01 \x03(\v2\x10.godwit.v1.ImageR\x06images\"2\n" +
 	"\x12RemoveImageRequest\x12\x1c\n" +
 	"\treference\x18\x01 \x01(\tR\treference\"\x12\n" +
-	"\x10RemoveImageReply\"\x98\x01\n" +
+	"\x10RemoveImageReply\"\xb0\x01\n" +
 	"\x06Volume\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
@@ -5117,7 +5125,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06source\x18\x05 \x01(\tR\x06source\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x06 \x01(\x03R\tsizeBytes\"\xdb\x05\n" +
+	"size_bytes\x18\x06 \x01(\x03R\tsizeBytes\x12\x16\n" +
+	"\x06engine\x18\a \x01(\tR\x06engine\"\xdb\x05\n" +
 	"\n" +
 	"RunRequest\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12\x12\n" +
