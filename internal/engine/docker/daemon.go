@@ -23,6 +23,7 @@ type DaemonConfig struct {
 	Path    string
 	PIDFile string
 	Socket  string
+	DataDir string // where Docker keeps its files unless its configuration says otherwise
 }
 
 // AddRuntime makes godwit-runc known to Docker. All else in the file stays.
@@ -49,10 +50,10 @@ func (c DaemonConfig) RemoveRuntime(ctx context.Context) error {
 	})
 }
 
-// needed lists the containers that only godwit-runc can start. A Docker that is not there has none.
+// needed lists the containers that only godwit-runc can start. Only a Docker that runs can tell, or one that has no containers.
 func (c DaemonConfig) needed(ctx context.Context) ([]string, error) {
 	if _, err := os.Stat(c.Socket); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, c.noContainers()
 	}
 	api, err := client.New(client.WithHost("unix://" + c.Socket))
 	if err != nil {
@@ -73,16 +74,49 @@ func (c DaemonConfig) needed(ctx context.Context) ([]string, error) {
 	return needed, nil
 }
 
-// change changes the runtimes in the file, and has Docker read it.
-func (c DaemonConfig) change(change func(runtimes map[string]json.RawMessage) error) error {
-	all, runtimes := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+// noContainers wants a Docker that does not run to have left none.
+func (c DaemonConfig) noContainers() error {
+	all, err := c.read()
+	if err != nil {
+		return err
+	}
+	directory := c.DataDir
+	if told := all["data-root"]; told != nil {
+		if err := json.Unmarshal(told, &directory); err != nil {
+			return fmt.Errorf("configuration of Docker %s: data-root: %w", c.Path, err)
+		}
+	}
+	directory = filepath.Join(directory, "containers")
+	entries, err := os.ReadDir(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && len(entries) > 0 {
+		err = fmt.Errorf("Docker does not run, so nobody can tell whether its containers in %s need runtime %s: start it first", directory, Runtime) //nolint:staticcheck // its name
+	}
+	return err
+}
+
+// read reads the file; what is not there says nothing.
+func (c DaemonConfig) read() (map[string]json.RawMessage, error) {
+	all := map[string]json.RawMessage{}
 	data, err := os.ReadFile(c.Path)
 	if err == nil && len(strings.TrimSpace(string(data))) > 0 {
 		err = json.Unmarshal(data, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("configuration of Docker %s: %w", c.Path, err)
+		return nil, fmt.Errorf("configuration of Docker %s: %w", c.Path, err)
 	}
+	return all, nil
+}
+
+// change changes the runtimes in the file, and has Docker read it.
+func (c DaemonConfig) change(change func(runtimes map[string]json.RawMessage) error) error {
+	all, err := c.read()
+	if err != nil {
+		return err
+	}
+	runtimes := map[string]json.RawMessage{}
 	if all["runtimes"] != nil {
 		if err := json.Unmarshal(all["runtimes"], &runtimes); err != nil {
 			return fmt.Errorf("configuration of Docker %s: runtimes: %w", c.Path, err)
@@ -97,6 +131,7 @@ func (c DaemonConfig) change(change func(runtimes map[string]json.RawMessage) er
 	return c.reload()
 }
 
+// write replaces the file, or what a link leads to, for whom could read it before: it may tell secrets.
 func (c DaemonConfig) write(all, runtimes map[string]json.RawMessage) error {
 	delete(all, "runtimes")
 	if len(runtimes) > 0 {
@@ -106,17 +141,40 @@ func (c DaemonConfig) write(all, runtimes map[string]json.RawMessage) error {
 		}
 		all["runtimes"] = told
 	}
-	if len(all) == 0 {
-		return removeIfThere(c.Path)
+	path, mode, err := c.file()
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 && path == c.Path {
+		return removeIfThere(path)
 	}
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(c.Path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return kernel.WriteFileAtomic(c.Path, append(data, '\n'), 0o644)
+	return kernel.WriteFileAtomic(path, append(data, '\n'), mode)
+}
+
+// file is the file itself and its mode, also if it is not there yet.
+func (c DaemonConfig) file() (string, fs.FileMode, error) {
+	path, err := filepath.EvalSymlinks(c.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(c.Path); err == nil {
+			return "", 0, fmt.Errorf("%s is a link to nothing", c.Path)
+		}
+		return c.Path, 0o644, nil
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", 0, err
+	}
+	return path, info.Mode().Perm(), nil
 }
 
 // reload has a Docker that runs read its configuration.

@@ -12,7 +12,7 @@ import (
 func testDaemon(t *testing.T, content string) DaemonConfig {
 	t.Helper()
 	dir := t.TempDir()
-	c := DaemonConfig{Path: filepath.Join(dir, "etc", "daemon.json"), PIDFile: filepath.Join(dir, "pid"), Socket: filepath.Join(dir, "socket")}
+	c := DaemonConfig{Path: filepath.Join(dir, "etc", "daemon.json"), PIDFile: filepath.Join(dir, "pid"), Socket: filepath.Join(dir, "socket"), DataDir: filepath.Join(dir, "data")}
 	if content == "" {
 		return c
 	}
@@ -65,6 +65,43 @@ func TestDaemonConfigBroken(t *testing.T) {
 		c := testDaemon(t, content)
 		if err := c.AddRuntime("/x"); err == nil || compact(t, c) != strings.Join(strings.Fields(content), "") {
 			t.Errorf("%s: %v, now %s", content, err, compact(t, c))
+		}
+	}
+}
+
+// TestDaemonConfigKept: who may read the file, and that it is a link, stays.
+func TestDaemonConfigKept(t *testing.T) {
+	c := testDaemon(t, `{"proxies": {}}`)
+	file := filepath.Join(t.TempDir(), "docker.json")
+	if err := errors.Join(os.Rename(c.Path, file), os.Symlink(file, c.Path), os.Chmod(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.AddRuntime("/x"), c.RemoveRuntime(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Lstat(file)
+	if err != nil || info.Mode() != 0o600 || compact(t, c) != `{"proxies":{}}` {
+		t.Errorf("%v, %v, %s", info, err, compact(t, c))
+	}
+	if link, err := os.Readlink(c.Path); link != file {
+		t.Errorf("%s, %v", link, err)
+	}
+}
+
+// TestDaemonConfigNeeded: a Docker that does not run may have containers that need the runtime.
+func TestDaemonConfigNeeded(t *testing.T) {
+	elsewhere := t.TempDir()
+	for _, content := range []string{"{}", `{"data-root": "` + elsewhere + `"}`} {
+		c := testDaemon(t, content)
+		containers := filepath.Join(c.DataDir, "containers")
+		if content != "{}" {
+			containers = filepath.Join(elsewhere, "containers")
+		}
+		if err := errors.Join(c.AddRuntime("/x"), os.MkdirAll(filepath.Join(containers, "5f"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.RemoveRuntime(t.Context()); err == nil || !strings.Contains(compact(t, c), "godwit") {
+			t.Errorf("%v, now %s", err, compact(t, c))
 		}
 	}
 }
