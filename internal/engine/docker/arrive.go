@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/criu"
@@ -97,16 +96,19 @@ func (a *arrival) create(ctx context.Context) error {
 	if err := e.makeVolumes(ctx, d); err != nil {
 		return err
 	}
-	config, host := *a.extra.Config, *a.extra.Host
+	config := *a.extra.Config
 	config.Labels = maps.Clone(config.Labels)
 	if config.Labels == nil {
 		config.Labels = map[string]string{}
 	}
 	config.Labels[idLabel] = d.ID
 	config.Image = e.imageHere(ctx, d, a.extra)
-	host.Runtime, host.ContainerIDFile = Runtime, ""
-	host.RestartPolicy = container.RestartPolicy{} // as long as it has not run, nobody is to start it
-	made, err := e.api.ContainerCreate(ctx, client.ContainerCreateOptions{Config: &config, HostConfig: &host, Name: d.Name})
+	binds, mounts, err := takeMounts(d, a.extra.Host)
+	if err != nil {
+		return err
+	}
+	host := hostConfig(a.extra.Host, binds, mounts)
+	made, err := e.api.ContainerCreate(ctx, client.ContainerCreateOptions{Config: &config, HostConfig: host, Name: d.Name})
 	if err != nil {
 		return fmt.Errorf("have Docker make it: %w", err)
 	}
@@ -114,10 +116,19 @@ func (a *arrival) create(ctx context.Context) error {
 	if err := save(e.arrivalPath(d.ID), record); err != nil {
 		return err
 	}
-	found, err := e.ask(ctx, made.ID)
-	if err == nil {
-		a.root, err = rootOf(found)
+	return a.check(ctx)
+}
+
+// check wants Docker to have made what it was told.
+func (a *arrival) check(ctx context.Context) error {
+	found, err := a.engine.ask(ctx, a.dockerID)
+	if err != nil {
+		return err
 	}
+	if made := volumesOf(found.Mounts); !sameVolumes(made, a.definition.Volumes) {
+		return fmt.Errorf("Docker has made the volumes %v, not %v", made, a.definition.Volumes) //nolint:staticcheck // its name
+	}
+	a.root, err = rootOf(found)
 	return err
 }
 

@@ -35,7 +35,9 @@ type extra struct {
 	Config *container.Config     `json:"config"`
 	Host   *container.HostConfig `json:"host_config"`
 	Layers []string              `json:"layers"` // of the image, DiffIDs, lowest first
-	Stdio  []string              `json:"stdio"`  // what stdin, stdout and stderr are in the images, in the words of CRIU
+	// Volumes says of the named ones, by name, how they were made.
+	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
+	Stdio   []string               `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
 }
 
 func nameOf(found container.InspectResponse) string { return strings.TrimPrefix(found.Name, "/") }
@@ -77,6 +79,9 @@ func (e *Engine) describeWhole(ctx context.Context, found container.InspectRespo
 	}
 	x := extra{Config: found.Config, Host: found.HostConfig, Layers: image.RootFS.Layers}
 	if x.Stdio, err = stdioOf(filepath.Dir(e.config.Socket), found.ID); err != nil {
+		return one, err
+	}
+	if x.Volumes, err = e.volumeMakers(ctx, one.Definition); err != nil {
 		return one, err
 	}
 	one.Definition.Engine, err = json.Marshal(x)
@@ -165,20 +170,36 @@ func decodeExtra(d engine.Definition) (extra, error) {
 			return x, fmt.Errorf("standard descriptor %.40q", name)
 		}
 	}
-	return x, checkVolumes(d, x)
+	return x, errors.Join(checkVolumes(d, x), checkOthers(d, x))
 }
 
 // checkVolumes wants the volumes that are told to the agent to be those that Docker will make: nothing else is looked after.
 func checkVolumes(d engine.Definition, x extra) error {
+	paths := map[string]bool{}
 	for _, v := range d.Volumes {
 		named := v.Sort() == engine.Named && v.Engine == Name && namePattern.MatchString(v.Name)
 		bound := v.Sort() == engine.Bind && path.IsAbs(v.Source) && path.Clean(v.Source) == v.Source && v.Source != "/"
-		if !named && !bound || !path.IsAbs(v.Path) || path.Clean(v.Path) != v.Path || v.Path == "/" {
+		if !named && !bound || !path.IsAbs(v.Path) || path.Clean(v.Path) != v.Path || v.Path == "/" || paths[v.Path] {
 			return fmt.Errorf("volume %.80s at %.80q is not one of Docker's", v, v.Path)
 		}
+		paths[v.Path] = true
 	}
 	if len(x.Host.VolumesFrom) > 0 {
 		return errors.New("it takes volumes from other containers")
+	}
+	_, _, err := takeMounts(d, x.Host)
+	return err
+}
+
+// checkOthers wants what else is told to the agent to be what Docker will do.
+func checkOthers(d engine.Definition, x extra) error {
+	switch {
+	case d.Limits != limitsOf(x.Host.Resources):
+		return errors.New("its limits are not those of its configuration")
+	case d.Network != (engine.Network{}):
+		return errors.New("it has an address of Godwit's")
+	case len(d.Layers) > 0:
+		return errors.New("it has layers beside those of its image")
 	}
 	return nil
 }

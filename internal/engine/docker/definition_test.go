@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
 
 	"github.com/godwit/godwit/internal/engine"
 )
@@ -51,7 +52,12 @@ func TestDecode(t *testing.T) {
 		"host directory": func(d *engine.Definition, _ *extra) {
 			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/", Path: "/data"}}
 		},
-		"tmpfs": func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{{Kind: engine.Tmpfs, Path: "/data"}} },
+		"tmpfs":          func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{{Kind: engine.Tmpfs, Path: "/data"}} },
+		"two at a place": func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{volume, volume} },
+		"hidden mount":   func(_ *engine.Definition, x *extra) { x.Host.Binds = []string{"/:/host"} },
+		"limits":         func(_ *engine.Definition, x *extra) { x.Host.Memory = 1 << 20 },
+		"address":        func(d *engine.Definition, _ *extra) { d.Network.MAC = "02:00:00:00:00:01" },
+		"layers":         func(d *engine.Definition, _ *extra) { d.Layers = []string{"x"} },
 	} {
 		if _, err := decode(good(t, change)); err == nil {
 			t.Errorf("%s is accepted", what)
@@ -67,8 +73,31 @@ func TestObstacles(t *testing.T) {
 		"--network bridge":       func(h *container.HostConfig) { h.NetworkMode = "bridge" },
 		"--runtime kata":         func(h *container.HostConfig) { h.Runtime = "kata" },
 		"--device or --gpus":     func(h *container.HostConfig) { h.DeviceRequests = []container.DeviceRequest{{}} },
+		"--userns host":          func(h *container.HostConfig) { h.UsernsMode = "host" },
+		"--device-cgroup-rule":   func(h *container.HostConfig) { h.DeviceCgroupRules = []string{"a *:* rwm"} },
+		"--cgroup-parent /x":     func(h *container.HostConfig) { h.CgroupParent = "/x" },
+		"--sysctl":               func(h *container.HostConfig) { h.Sysctls = map[string]string{"net.core.somaxconn": "1"} },
+		"--log-driver gelf":      func(h *container.HostConfig) { h.LogConfig.Type = "gelf" },
+		"--cap-add SYS_ADMIN":    func(h *container.HostConfig) { h.CapAdd = []string{"CAP_CHOWN", "SYS_ADMIN"} },
+		"--cap-add ALL":          func(h *container.HostConfig) { h.CapAdd = []string{"ALL"} },
+		"--cap-add NET_ADMIN": func(h *container.HostConfig) {
+			h.NetworkMode, h.CapAdd = "host", []string{"NET_ADMIN"}
+		},
+		"--security-opt seccomp=unconfined": func(h *container.HostConfig) { h.SecurityOpt = []string{"seccomp=unconfined"} },
+		"--security-opt systempaths=unconfined": func(h *container.HostConfig) {
+			h.MaskedPaths, h.ReadonlyPaths = []string{}, []string{}
+		},
+		"--volume /x:/x:rshared": func(h *container.HostConfig) { h.Binds = []string{"/x:/x:rshared"} },
+		"--mount at /x": func(h *container.HostConfig) {
+			h.Mounts = []mount.Mount{{Type: mount.TypeVolume, Target: "/x", VolumeOptions: &mount.VolumeOptions{Subpath: "y"}}}
+		},
+		"--volume-driver rexray": func(h *container.HostConfig) { h.VolumeDriver = "rexray" },
 	} {
-		h := container.HostConfig{NetworkMode: "none", IpcMode: "private", Runtime: "runc"}
+		h := container.HostConfig{
+			NetworkMode: "none", IpcMode: "private", Runtime: "runc", CapAdd: []string{"NET_ADMIN", "CAP_SYS_PTRACE"},
+			SecurityOpt: []string{"no-new-privileges"}, MaskedPaths: append([]string{"/proc/interrupts"}, maskedPaths...), ReadonlyPaths: readonlyPaths,
+			LogConfig: container.LogConfig{Type: logDriver}, Binds: []string{"/a:/a:ro,z"}, Mounts: []mount.Mount{{Type: mount.TypeTmpfs, Target: "/t"}},
+		}
 		if found := obstacles(&h); len(found) > 0 {
 			t.Fatalf("%+v", found)
 		}

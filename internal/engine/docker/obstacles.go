@@ -25,13 +25,69 @@ func obstacles(h *container.HostConfig) []engine.Problem {
 	add(h.IpcMode != "" && !h.IpcMode.IsPrivate() && !h.IpcMode.IsNone(), "--ipc "+string(h.IpcMode),
 		"shared memory of others would have to move with it", without)
 	add(h.UTSMode != "", "--uts "+string(h.UTSMode), "its host name is the node's", without)
-	add(h.UsernsMode != "" && h.UsernsMode != "host", "--userns "+string(h.UsernsMode), "user namespaces are not moved", without)
+	add(h.UsernsMode != "", "--userns "+string(h.UsernsMode), "user namespaces are not moved", without)
 	add(len(h.Devices)+len(h.DeviceRequests) > 0, "--device or --gpus", "what a device knows of the container stays on this node", without)
 	add(len(h.VolumesFrom) > 0, "--volumes-from", "the containers would have to move together", "name the volumes with -v")
 	add(len(h.Links) > 0, "--link", "the containers would have to move together", without)
 	add(!slices.Contains([]string{"", "runc", "io.containerd.runc.v2", Runtime}, h.Runtime), "--runtime "+h.Runtime,
 		"only containers of runc can be restored", "start it with runc")
+	add(len(h.DeviceCgroupRules) > 0, "--device-cgroup-rule", "it may make devices of the node", without)
+	add(h.CgroupParent != "", "--cgroup-parent "+h.CgroupParent, "that control group is this node's", without)
+	add(h.Cgroup != "", "cgroup "+string(h.Cgroup), "it shares the control group of another container", without)
+	add(len(h.Sysctls) > 0, "--sysctl", "settings of the kernel are not moved", without)
+	add(len(h.StorageOpt) > 0, "--storage-opt", "limits of the writable layer are not moved", without)
+	add(len(h.Annotations) > 0, "--annotation", "what the runtime makes of it is not known", without)
+	add(h.CPURealtimePeriod != 0 || h.CPURealtimeRuntime != 0, "--cpu-rt-period or --cpu-rt-runtime", "real-time shares are not moved", without)
+	add(!slices.Contains([]string{"", logDriver, "local", "journald", "none"}, h.LogConfig.Type), "--log-driver "+h.LogConfig.Type,
+		"the target would send logs to wherever the source says", without)
+	found = append(append(found, privilegeObstacles(h)...), mountObstacles(h)...)
 	return append(found, networkObstacles(h.NetworkMode)...)
+}
+
+// Capabilities that act within a container's own namespaces, beside those that Docker gives to any. With the others, as
+// SYS_ADMIN, SYS_MODULE or SYS_RAWIO, a container can get at its node.
+var harmlessCaps = []string{
+	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP",
+	"SETUID", "SYS_CHROOT", // Docker's own
+	"IPC_LOCK", "IPC_OWNER", "LEASE", "LINUX_IMMUTABLE", "NET_BROADCAST", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE",
+}
+
+// What any container of Docker 20.10 may not see, or not write. Later ones have longer lists.
+var (
+	maskedPaths = []string{
+		"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug",
+		"/proc/scsi", "/sys/firmware",
+	}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// privilegeObstacles lists what takes from the protection of the node against the container. The target cannot know who has
+// allowed that at the source.
+func privilegeObstacles(h *container.HostConfig) []engine.Problem {
+	var found []engine.Problem
+	refuse := func(what string) {
+		found = append(found, engine.Problem{What: what, Why: "it takes from what keeps the container off its node", Remedy: "start it without that"})
+	}
+	for _, name := range h.CapAdd {
+		short := strings.TrimPrefix(strings.ToUpper(name), "CAP_")
+		if !slices.Contains(harmlessCaps, short) && (short != "NET_ADMIN" || h.NetworkMode.IsHost()) {
+			refuse("--cap-add " + name)
+		}
+	}
+	for _, option := range h.SecurityOpt {
+		if !slices.Contains([]string{"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"}, option) {
+			refuse("--security-opt " + option)
+		}
+	}
+	if lacks(h.MaskedPaths, maskedPaths) || lacks(h.ReadonlyPaths, readonlyPaths) {
+		refuse("--security-opt systempaths=unconfined")
+	}
+	return found
+}
+
+// lacks tells whether a list of paths leaves some out. Without one Docker takes its own.
+func lacks(list, wanted []string) bool {
+	return list != nil && slices.ContainsFunc(wanted, func(path string) bool { return !slices.Contains(list, path) })
 }
 
 func networkObstacles(mode container.NetworkMode) []engine.Problem {

@@ -29,7 +29,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(), Remedy: "run \"godwit doctor\" on this node"})
 	}
 	for _, look := range []func(context.Context, engine.Definition, extra) ([]engine.Problem, error){
-		e.runtimeObstacles, e.nameObstacles, e.imageObstacles,
+		e.runtimeObstacles, e.nameObstacles, e.imageObstacles, e.volumeObstacles,
 	} {
 		found, err := look(ctx, d, x)
 		if err != nil {
@@ -37,8 +37,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 		}
 		problems = append(problems, found...)
 	}
-	volumes, err := e.volumeObstacles(ctx, d)
-	return append(problems, volumes...), err
+	return problems, nil
 }
 
 // runtimeObstacles wants Docker to know godwit-runc, and to keep files as this package expects it.

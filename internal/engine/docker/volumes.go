@@ -43,9 +43,53 @@ func (e *Engine) RemoveVolume(_ context.Context, name string) error {
 	return fmt.Errorf("%w: %.80q", engine.ErrNoVolume, name)
 }
 
-// volumeObstacles lists what stands against the volumes of a container that is to come.
-func (e *Engine) volumeObstacles(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
+// localDriver is the one whose volumes are directories of the node.
+const localDriver = "local"
+
+// volumeMaker is how a volume was made.
+type volumeMaker struct {
+	Driver  string            `json:"driver"`
+	Options map[string]string `json:"options,omitempty"`
+}
+
+// plain tells whether a volume is a directory of the node and nothing else. Options of the local driver mount something there.
+func plain(m volumeMaker) bool {
+	return (m.Driver == "" || m.Driver == localDriver) && len(m.Options) == 0
+}
+
+// volumeMakers asks Docker how the named volumes of a container were made.
+func (e *Engine) volumeMakers(ctx context.Context, d engine.Definition) (map[string]volumeMaker, error) {
+	makers := map[string]volumeMaker{}
+	for _, v := range d.Volumes {
+		if v.Sort() != engine.Named {
+			continue
+		}
+		found, err := e.api.VolumeInspect(ctx, v.Name, client.VolumeInspectOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("ask Docker about %s: %w", v, err)
+		}
+		makers[v.Name] = volumeMaker{Driver: found.Volume.Driver, Options: found.Volume.Options}
+	}
+	return makers, nil
+}
+
+// makerObstacles lists the volumes whose content comes, but would not be what it was at the source.
+func makerObstacles(d engine.Definition, x extra) []engine.Problem {
 	var found []engine.Problem
+	for _, v := range coming(d) {
+		if !plain(x.Volumes[v.Name]) {
+			found = append(found, engine.Problem{
+				What: v.String() + " of Docker", Why: "only volumes of the local driver, without options, move",
+				Remedy: "make it on the target as well, and say that it is shared or skipped (--volume)",
+			})
+		}
+	}
+	return found
+}
+
+// volumeObstacles lists what stands against the volumes of a container that is to come.
+func (e *Engine) volumeObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
+	found := makerObstacles(d, x)
 	for _, v := range d.Volumes {
 		path, err := e.VolumePath(v)
 		if err != nil {

@@ -1,0 +1,33 @@
+package docker
+
+import (
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+)
+
+// hostConfig is what Docker is told of a container that comes beside its own configuration. It may come from another node, so
+// it is made of what is known to be harmless: all else is refused (obstacles), or Docker's own choice. Docker is to start it
+// again only when it has run here.
+func hostConfig(from *container.HostConfig, binds []string, mounts []mount.Mount) *container.HostConfig {
+	return &container.HostConfig{
+		Binds: binds, Mounts: mounts, Runtime: Runtime, Resources: resources(from.Resources),
+		LogConfig: from.LogConfig, NetworkMode: from.NetworkMode, PortBindings: from.PortBindings, PublishAllPorts: from.PublishAllPorts,
+		AutoRemove: from.AutoRemove, VolumeDriver: from.VolumeDriver, ConsoleSize: from.ConsoleSize,
+		CapAdd: from.CapAdd, CapDrop: from.CapDrop, CgroupnsMode: from.CgroupnsMode, SecurityOpt: from.SecurityOpt,
+		DNS: from.DNS, DNSOptions: from.DNSOptions, DNSSearch: from.DNSSearch, ExtraHosts: from.ExtraHosts, GroupAdd: from.GroupAdd,
+		IpcMode: from.IpcMode, OomScoreAdj: from.OomScoreAdj, ReadonlyRootfs: from.ReadonlyRootfs,
+		Tmpfs: from.Tmpfs, ShmSize: from.ShmSize, MaskedPaths: from.MaskedPaths, ReadonlyPaths: from.ReadonlyPaths, Init: from.Init,
+	}
+}
+
+func resources(from container.Resources) container.Resources {
+	return container.Resources{
+		CPUShares: from.CPUShares, Memory: from.Memory, NanoCPUs: from.NanoCPUs,
+		BlkioWeight: from.BlkioWeight, BlkioWeightDevice: from.BlkioWeightDevice,
+		BlkioDeviceReadBps: from.BlkioDeviceReadBps, BlkioDeviceWriteBps: from.BlkioDeviceWriteBps,
+		BlkioDeviceReadIOps: from.BlkioDeviceReadIOps, BlkioDeviceWriteIOps: from.BlkioDeviceWriteIOps,
+		CPUPeriod: from.CPUPeriod, CPUQuota: from.CPUQuota, CpusetCpus: from.CpusetCpus, CpusetMems: from.CpusetMems,
+		MemoryReservation: from.MemoryReservation, MemorySwap: from.MemorySwap, MemorySwappiness: from.MemorySwappiness,
+		OomKillDisable: from.OomKillDisable, PidsLimit: from.PidsLimit, Ulimits: from.Ulimits,
+	}
+}

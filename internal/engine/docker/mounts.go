@@ -1,0 +1,136 @@
+package docker
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// bindVolume is the volume that one of HostConfig.Binds asks for: SOURCE:PATH[:MODES]. A path alone asks for an anonymous one.
+func bindVolume(spec string) (v engine.Volume, modes []string) {
+	parts := strings.SplitN(spec, ":", 3)
+	if len(parts) == 1 {
+		return engine.Volume{Engine: Name, Kind: engine.Named, Path: path.Clean(spec)}, nil
+	}
+	if len(parts) == 3 {
+		modes = strings.Split(parts[2], ",")
+	}
+	v = engine.Volume{Path: path.Clean(parts[1]), ReadOnly: slices.Contains(modes, "ro")}
+	if path.IsAbs(parts[0]) {
+		v.Kind, v.Source = engine.Bind, path.Clean(parts[0])
+	} else {
+		v.Engine, v.Kind, v.Name = Name, engine.Named, parts[0]
+	}
+	return v, modes
+}
+
+// mountVolume is the volume that one of HostConfig.Mounts asks for. Without a name it is an anonymous one.
+func mountVolume(m mount.Mount) engine.Volume {
+	v := engine.Volume{Path: path.Clean(m.Target), ReadOnly: m.ReadOnly}
+	if m.Type == mount.TypeBind {
+		v.Kind, v.Source = engine.Bind, path.Clean(m.Source)
+	} else {
+		v.Engine, v.Kind, v.Name = Name, engine.Named, m.Source
+	}
+	return v
+}
+
+func anonymous(v engine.Volume) bool { return v.Sort() == engine.Named && v.Name == "" }
+
+// takeMounts is what Docker is to be told of the mounts of a container that comes: those of its configuration, of which each must
+// be among the volumes that the agents look after, and those of the rest by name. Docker had made up that name at the source,
+// for an anonymous volume, and would make up another here.
+func takeMounts(d engine.Definition, h *container.HostConfig) (binds []string, all []mount.Mount, err error) {
+	left := slices.Clone(d.Volumes)
+	take := func(v engine.Volume) bool {
+		i := slices.IndexFunc(left, func(other engine.Volume) bool { return sameVolume(v, other) })
+		if i >= 0 {
+			left = slices.Delete(left, i, i+1)
+		}
+		return i >= 0
+	}
+	for _, spec := range h.Binds {
+		switch v, _ := bindVolume(spec); {
+		case anonymous(v):
+		case take(v):
+			binds = append(binds, spec)
+		default:
+			return nil, nil, fmt.Errorf("it mounts %.80q, which is none of its volumes", spec)
+		}
+	}
+	for _, m := range h.Mounts {
+		switch v := mountVolume(m); {
+		case m.Type != mount.TypeTmpfs && anonymous(v):
+		case m.Type == mount.TypeTmpfs || take(v):
+			all = append(all, m)
+		default:
+			return nil, nil, fmt.Errorf("it mounts %.80s, which is none of its volumes", v)
+		}
+	}
+	for _, v := range left {
+		if v.Sort() != engine.Named {
+			return nil, nil, fmt.Errorf("its configuration does not mount %.80s", v)
+		}
+		all = append(all, mount.Mount{Type: mount.TypeVolume, Source: v.Name, Target: v.Path, ReadOnly: v.ReadOnly})
+	}
+	return binds, all, nil
+}
+
+// sameVolume tells whether two are the same at the same place. Whether it stays is part of a move.
+func sameVolume(a, b engine.Volume) bool {
+	return a.Sort() == b.Sort() && a.Engine == b.Engine && a.Name == b.Name && a.Source == b.Source && a.Path == b.Path && a.ReadOnly == b.ReadOnly
+}
+
+// sameVolumes tells whether two containers have the same volumes, in any order.
+func sameVolumes(a, b []engine.Volume) bool {
+	byPath := func(a, b engine.Volume) int { return cmp.Compare(a.Path, b.Path) }
+	return slices.EqualFunc(slices.SortedFunc(slices.Values(a), byPath), slices.SortedFunc(slices.Values(b), byPath), sameVolume)
+}
+
+// mountObstacles lists mounts that are more than a directory of the node or a plain volume.
+func mountObstacles(h *container.HostConfig) []engine.Problem {
+	var found []engine.Problem
+	refuse := func(what, why string) {
+		found = append(found, engine.Problem{What: what, Why: why, Remedy: "mount it without that"})
+	}
+	for _, spec := range h.Binds {
+		_, modes := bindVolume(spec)
+		for _, mode := range modes {
+			if !slices.Contains([]string{"", "ro", "rw", "z", "Z", "nocopy", "private", "rprivate", "cached", "delegated", "consistent"}, mode) {
+				refuse("--volume "+spec, "mode "+mode+" is not moved")
+			}
+		}
+	}
+	for _, m := range h.Mounts {
+		if why := mountObstacle(m); why != "" {
+			refuse("--mount at "+m.Target, why)
+		}
+	}
+	if h.VolumeDriver != "" && h.VolumeDriver != localDriver {
+		refuse("--volume-driver "+h.VolumeDriver, "only volumes of the local driver move")
+	}
+	return found
+}
+
+// mountObstacle is why a mount cannot be made at the target; "" if it can.
+func mountObstacle(m mount.Mount) string {
+	options, binding := m.VolumeOptions, m.BindOptions
+	switch {
+	case !slices.Contains([]mount.Type{mount.TypeBind, mount.TypeVolume, mount.TypeTmpfs}, m.Type):
+		return "mounts of type " + string(m.Type) + " are not moved"
+	case options != nil && options.Subpath != "":
+		return "a part of a volume is not moved"
+	case options != nil && options.DriverConfig != nil && !plain(volumeMaker{Driver: options.DriverConfig.Name, Options: options.DriverConfig.Options}):
+		return "only volumes of the local driver, without options, move"
+	case binding != nil && !slices.Contains([]mount.Propagation{"", mount.PropagationPrivate, mount.PropagationRPrivate}, binding.Propagation):
+		return "propagation " + string(binding.Propagation) + " is not moved"
+	}
+	return ""
+}
