@@ -98,4 +98,5 @@ func addDaemonFlags(cmd *cobra.Command, config *docker.DaemonConfig) {
 	cmd.Flags().StringVar(&config.Path, "config", "/etc/docker/daemon.json", "Docker's configuration")
 	cmd.Flags().StringVar(&config.PIDFile, "pidfile", "/run/docker.pid", "file with the number of Docker's process")
 	cmd.Flags().StringVar(&config.Socket, "docker-socket", docker.DefaultSocket, "socket of Docker")
+	config.DataDir = docker.DefaultDataDir // if the configuration does not say otherwise
 }

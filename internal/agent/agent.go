@@ -164,6 +164,9 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
+	if err := containers.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
+		a.log.Warn("what is left of moves of Docker's containers stays", "error", err)
+	}
 	a.routed = a.openRouted()
 	a.engines = engine.NewSet(a.embedded, append([]engine.Engine{containers}, a.routed...)...)
 	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version, a.config.callTimeout()); err != nil {

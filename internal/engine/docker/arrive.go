@@ -90,6 +90,9 @@ func (a *arrival) create(ctx context.Context) error {
 	for _, v := range coming(d) {
 		record.Volumes = append(record.Volumes, v.Name)
 	}
+	if err := e.forget(d.ID); err != nil { // what is left of an earlier arrival would be taken for this one's
+		return err
+	}
 	if err := save(e.arrivalPath(d.ID), record); err != nil {
 		return err
 	}
@@ -113,7 +116,7 @@ func (a *arrival) create(ctx context.Context) error {
 		return fmt.Errorf("have Docker make it: %w", err)
 	}
 	a.dockerID, record.DockerID = made.ID, made.ID
-	if err := save(e.arrivalPath(d.ID), record); err != nil {
+	if err := errors.Join(e.remember(d.ID, made.ID), save(e.arrivalPath(d.ID), record)); err != nil {
 		return err
 	}
 	return a.check(ctx)

@@ -146,12 +146,12 @@ func (e *Engine) discard(ctx context.Context, id string) error {
 }
 
 func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord) error {
-	dockerID, err := e.dockerID(ctx, id)
+	dockerID, err := e.madeFor(ctx, id, was)
 	if err != nil {
 		return err
 	}
-	if dockerID != id {
-		_, err := e.api.ContainerRemove(ctx, dockerID, client.ContainerRemoveOptions{Force: true})
+	if dockerID != "" { // with the anonymous volumes that Docker has made beside those of the definition
+		_, err := e.api.ContainerRemove(ctx, dockerID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 			return fmt.Errorf("have Docker remove it: %w", err)
 		}
@@ -169,7 +169,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	if err := e.unmakeVolumes(ctx, was.Volumes); err != nil {
 		return err
 	}
-	return e.forget(id)
+	return errors.Join(removeIfThere(e.remembered(id)), e.forget(id))
 }
 
 // Salvage ends an arrival that never ran, and keeps nothing of it.

@@ -46,7 +46,7 @@ func nameOf(found container.InspectResponse) string { return strings.TrimPrefix(
 func (e *Engine) describe(found container.InspectResponse) (engine.Container, error) {
 	c, h := found.Config, found.HostConfig
 	d := engine.Definition{
-		EngineName: Name, ID: identity(found.ID, c.Labels), Name: nameOf(found), Image: c.Image, ImageID: found.Image,
+		EngineName: Name, ID: e.identity(found.ID, c.Labels), Name: nameOf(found), Image: c.Image, ImageID: found.Image,
 		Args: append([]string{found.Path}, found.Args...), Env: c.Env, Dir: c.WorkingDir, User: c.User, Hostname: c.Hostname,
 		TTY: c.Tty, ReadOnly: h.ReadonlyRootfs, Labels: c.Labels, StopSignal: c.StopSignal, Limits: limitsOf(h.Resources),
 		Volumes: volumesOf(found.Mounts),

@@ -26,11 +26,11 @@ const (
 	Runtime = "godwit"
 )
 
-// idLabel is the label of a container that has moved. Its value is the id that all nodes know it by.
-const idLabel = "io.godwit.id"
-
-// DefaultSocket is where Docker listens.
-const DefaultSocket = "/run/docker.sock"
+// Where Docker listens, and keeps its files.
+const (
+	DefaultSocket  = "/run/docker.sock"
+	DefaultDataDir = "/var/lib/docker"
+)
 
 // patience bounds a question to Docker that it answers at once unless it is busy with that very container.
 const patience = 10 * time.Second
@@ -83,11 +83,11 @@ func New(config Config) (*Engine, error) {
 		config: config, api: api, criu: &moving.CRIU{}, locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{},
 		logs: map[string]os.FileInfo{},
 	}
-	return e, e.sweep()
+	return e, nil
 }
 
-// sweep removes what was made for moves that have not come to anything.
-func (e *Engine) sweep() error {
+// Sweep removes what was made for moves that have not come to anything.
+func (e *Engine) Sweep() error {
 	entries, err := os.ReadDir(e.records(""))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -167,7 +167,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 			continue
 		}
 		if err != nil { // Docker is busy with it
-			one = summary(item)
+			one = e.summary(item)
 		}
 		all = append(all, one)
 	}
@@ -175,8 +175,8 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 }
 
 // summary is what a list tells of a container.
-func summary(item container.Summary) engine.Container {
-	d := engine.Definition{EngineName: Name, ID: identity(item.ID, item.Labels), Image: item.Image, ImageID: item.ImageID, Labels: item.Labels}
+func (e *Engine) summary(item container.Summary) engine.Container {
+	d := engine.Definition{EngineName: Name, ID: e.identity(item.ID, item.Labels), Image: item.Image, ImageID: item.ImageID, Labels: item.Labels}
 	if len(item.Names) > 0 {
 		d.Name = strings.TrimPrefix(item.Names[0], "/")
 	}
@@ -192,7 +192,7 @@ func summary(item container.Summary) engine.Container {
 
 // describeListed asks for all about a container of the list.
 func (e *Engine) describeListed(ctx context.Context, item container.Summary) (engine.Container, error) {
-	id := identity(item.ID, item.Labels)
+	id := e.identity(item.ID, item.Labels)
 	if one, arriving, err := e.arriving(id); arriving || err != nil {
 		return one, err
 	}
@@ -201,14 +201,6 @@ func (e *Engine) describeListed(ctx context.Context, item container.Summary) (en
 		return engine.Container{}, err
 	}
 	return e.describe(found)
-}
-
-// identity is the id that all nodes know a container by.
-func identity(id string, labels map[string]string) string {
-	if first := labels[idLabel]; idPattern.MatchString(first) {
-		return first
-	}
-	return id
 }
 
 // ask asks Docker about a container, by its own id or a name.
@@ -237,24 +229,11 @@ func (e *Engine) find(ctx context.Context, id string) (container.InspectResponse
 	if !e.here() {
 		return container.InspectResponse{}, e.away()
 	}
-	own, err := e.dockerID(ctx, id)
+	own, err := e.dockerID(id)
 	if err != nil {
 		return container.InspectResponse{}, err
 	}
 	return e.ask(ctx, own)
-}
-
-// dockerID is Docker's own id of a container, whatever Docker is doing with it.
-func (e *Engine) dockerID(ctx context.Context, id string) (string, error) {
-	filters := make(client.Filters).Add("label", idLabel+"="+id)
-	moved, err := e.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filters})
-	if err != nil {
-		return "", fmt.Errorf("look for container %.12s in Docker: %w", id, err)
-	}
-	if len(moved.Items) > 0 {
-		return moved.Items[0].ID, nil
-	}
-	return id, nil
 }
 
 // Inspect finds a container by name, id, or unique prefix of an id, as Docker does. Errors: engine.ErrNotFound, engine.ErrAway.
@@ -276,7 +255,7 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 	if err != nil {
 		return engine.Container{}, err
 	}
-	if one, arriving, err := e.arriving(identity(found.ID, found.Config.Labels)); arriving || err != nil {
+	if one, arriving, err := e.arriving(e.identity(found.ID, found.Config.Labels)); arriving || err != nil {
 		return one, err
 	}
 	return e.describeWhole(ctx, found)

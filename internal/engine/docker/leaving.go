@@ -207,7 +207,7 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	private := e.private(identity(found.ID, found.Config.Labels))
+	private := e.private(e.identity(found.ID, found.Config.Labels))
 	if err := makePrivate(private); err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	if _, err := e.api.ContainerRemove(ctx, found.ID, client.ContainerRemoveOptions{Force: force}); err != nil {
 		return fmt.Errorf("remove container %s of Docker: %w", nameOf(found), err)
 	}
-	return nil
+	return removeIfThere(e.remembered(id))
 }
 
 // Logs shows what Docker has logged of a container.

@@ -21,7 +21,7 @@ const (
 
 // copyLog brings the copy of a container's log that moves, in its private directory, up to date: what was added since is added.
 func (e *Engine) copyLog(found container.InspectResponse) error {
-	id := identity(found.ID, found.Config.Labels)
+	id := e.identity(found.ID, found.Config.Labels)
 	if err := makePrivate(e.private(id)); err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 			return err
 		}
 	}
-	return e.forget(id)
+	return errors.Join(removeIfThere(e.remembered(id)), e.forget(id))
 }
 
 // kill ends the frozen processes so that nobody hears of it. Docker need not be there for that.
