@@ -245,17 +245,21 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	if err != nil {
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
-	if err := e.noRestarts(ctx, id, a); err != nil {
+	first, err := moving.Identify(a.container.State.Pid)
+	if err != nil {
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
 	var d *moving.Departure
-	if err = e.copyLog(a.container); err == nil { // most of it: a round of files follows before the freeze
+	if err = e.noRestarts(ctx, id, a.container, first); err == nil {
+		err = e.copyLog(a.container) // most of it: a round of files follows before the freeze
+	}
+	if err == nil {
 		d, err = moving.Depart(ctx, e.criu, leaving, options)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare container %s for its move: %w", name, err), e.restartsAgain(context.WithoutCancel(ctx), id))
 	}
-	return &departure{Departure: d, engine: e, id: id, group: a.group}, nil
+	return &departure{Departure: d, engine: e, id: id, group: a.group, first: first}, nil
 }
 
 func (e *Engine) leaving(a alive, id string) (moving.Leaving, error) {
@@ -301,18 +305,24 @@ type departure struct {
 	engine *Engine
 	id     string
 	group  *kernel.Cgroup
+	first  moving.Identity
 }
 
 // Close ends what Depart started.
 func (d *departure) Close() error {
 	err := d.Departure.Close()
-	if frozen, frozenErr := d.group.Frozen(); frozenErr != nil || !frozen {
+	frozen, frozenErr := d.group.Frozen()
+	if goesOn(frozen, frozenErr, d.first.Alive()) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		err = errors.Join(err, d.engine.restartsAgain(ctx, d.id))
 	}
 	return err
 }
+
+// goesOn tells whether a container that was to leave is Docker's again: it is not frozen, or it has ended, and its cgroup with
+// it. One of which that cannot be found out may be frozen still, and have a copy elsewhere.
+func goesOn(frozen bool, unknown error, alive bool) bool { return unknown == nil && !frozen || !alive }
 
 // frozen tells whether a move has frozen a container.
 func (e *Engine) frozen(id string, pid int) bool {

@@ -66,8 +66,8 @@ func (e *Engine) runtimeObstacles(ctx context.Context, _ engine.Definition, _ ex
 }
 
 func (e *Engine) nameObstacles(ctx context.Context, d engine.Definition, _ extra) ([]engine.Problem, error) {
-	if exists(e.arrivalPath(d.ID)) {
-		return []engine.Problem{{What: "container " + d.Name, Why: "it is arriving here already", Remedy: "wait until that is over"}}, nil
+	if exists(e.arrivalPath(d.ID)) || exists(e.departurePath(d.ID)) {
+		return []engine.Problem{{What: "container " + d.Name, Why: "it is arriving here, or leaving", Remedy: "wait until that is over"}}, nil
 	}
 	if _, err := e.find(ctx, d.ID); !errors.Is(err, engine.ErrNotFound) {
 		return []engine.Problem{{What: "container " + d.Name, Why: "it is here already", Remedy: "remove what is left of it on this node"}}, err

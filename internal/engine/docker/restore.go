@@ -24,7 +24,15 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	if err := a.remount(); err != nil {
 		return fail(err)
 	}
-	resumed, err := a.coming.GoOn(ctx, a.root.Target, beforeResume)
+	if err := a.waits(); err != nil {
+		return fail(err)
+	}
+	resumed, err := a.coming.GoOn(ctx, a.root.Target, func() error {
+		if err := beforeResume(); err != nil {
+			return err
+		}
+		return a.waits()
+	})
 	if err != nil {
 		return fail(err)
 	}
@@ -34,6 +42,17 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived does it again
 	}()
 	return resumed.At, nil
+}
+
+// waits wants Docker's start to wait for the container still: a Docker that has ended meanwhile would not know what was restored,
+// and end it.
+func (a *arrival) waits() error {
+	select {
+	case <-a.started:
+		return errors.Join(errors.New("Docker no longer waits for it"), a.startErr) //nolint:staticcheck // its name
+	default:
+		return nil
+	}
 }
 
 // remount mounts the root file system anew at its place. Its writable layer has been written to behind the back of the mount

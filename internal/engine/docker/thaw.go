@@ -17,28 +17,19 @@ import (
 )
 
 // noRestarts has Docker not start a container again, whatever becomes of it, and records what it was to do.
-func (e *Engine) noRestarts(ctx context.Context, id string, a alive) error {
+func (e *Engine) noRestarts(ctx context.Context, id string, found container.InspectResponse, first moving.Identity) error {
+	record := departureRecord{Started: time.Now(), First: first, Restart: found.HostConfig.RestartPolicy}
 	var was departureRecord
 	err := load(e.departurePath(id), &was)
-	if err == nil {
-		return nil // an agent that was killed had come that far
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	if err == nil { // of an agent that was killed, before or after Docker had been told
+		record.Restart = was.Restart
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	first, err := moving.Identify(a.container.State.Pid)
-	if err != nil {
-		return err
-	}
-	record := departureRecord{Started: time.Now(), First: first, Restart: a.container.HostConfig.RestartPolicy}
 	if err := save(e.departurePath(id), record); err != nil {
 		return err
 	}
-	err = e.restart(ctx, a.container, container.RestartPolicy{Name: container.RestartPolicyDisabled})
-	if err != nil {
-		return errors.Join(err, removeIfThere(e.departurePath(id)))
-	}
-	return nil
+	return e.restart(ctx, found, container.RestartPolicy{Name: container.RestartPolicyDisabled})
 }
 
 // restart says whether Docker is to start a container again that has ended.
