@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/moby/moby/api/pkg/stdcopy"
@@ -77,8 +76,11 @@ func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions,
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return err
+	return errors.Join(err, out.flush(), errs.flush())
 }
+
+// maxLine bounds what is kept of a line that does not end: the rest is another entry.
+const maxLine = 1 << 20
 
 // lines makes entries of what Docker writes for each line: its time, a space, and the line.
 type lines struct {
@@ -90,21 +92,39 @@ type lines struct {
 func (l *lines) Write(data []byte) (int, error) {
 	l.rest = append(l.rest, data...)
 	for {
-		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
-		if !found {
+		end := bytes.IndexByte(l.rest, '\n')
+		switch {
+		case end >= 0:
+			end++
+		case len(l.rest) >= maxLine:
+			end = maxLine
+		default:
 			return len(data), nil
 		}
-		l.rest = rest
-		entry := engine.LogEntry{Stream: l.stream, Data: append(bytes.Clone(line), '\n')}
-		if stamp, text, found := strings.Cut(string(line), " "); found {
-			if at, err := time.Parse(time.RFC3339Nano, stamp); err == nil {
-				entry.Time, entry.Data = at, []byte(text+"\n")
-			}
-		}
-		if err := l.emit(entry); err != nil {
+		if err := l.take(end); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// flush emits the last line if it has no end.
+func (l *lines) flush() error {
+	if len(l.rest) == 0 {
+		return nil
+	}
+	return l.take(len(l.rest))
+}
+
+// take emits the first so many bytes.
+func (l *lines) take(n int) error {
+	entry := engine.LogEntry{Stream: l.stream, Data: bytes.Clone(l.rest[:n])}
+	l.rest = l.rest[n:]
+	if stamp, text, found := bytes.Cut(entry.Data, []byte(" ")); found {
+		if at, err := time.Parse(time.RFC3339Nano, string(stamp)); err == nil {
+			entry.Time, entry.Data = at, text
+		}
+	}
+	return l.emit(entry)
 }
 
 // Exec runs a process in a running container.
