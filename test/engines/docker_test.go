@@ -278,10 +278,8 @@ func TestDockerRemovedOnTheWay(t *testing.T) {
 	stop.reached(t)
 	in(t, "a", "docker", "rm", "--force", name)
 	stop.goOn(t)
-	if err := <-done; err == nil || !strings.Contains(err.Error(), name) {
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "no such container") {
 		t.Errorf("what was removed: %v", err)
-	} else {
-		t.Log(err)
 	}
 	for _, node := range nodes() {
 		nothing(t, node, name)
@@ -293,7 +291,7 @@ func TestDockerRefused(t *testing.T) {
 	for what, flags := range map[string][]string{"--pid host": {"--pid", "host"}, "--ipc shareable": {"--ipc", "shareable"},
 		"--security-opt seccomp=unconfined": {"--security-opt", "seccomp=unconfined"}, "--cap-add CAP_SYS_ADMIN": {"--cap-add", "SYS_ADMIN"},
 	} {
-		t.Run(strings.Trim(strings.ReplaceAll(what, " ", "-"), "-"), func(t *testing.T) {
+		t.Run(strings.Trim(strings.NewReplacer(" ", "-", "=", "-").Replace(what), "-"), func(t *testing.T) {
 			name := docker(t, flags, count)
 			err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b")
 			if err == nil || !strings.Contains(err.Error(), what) {
