@@ -118,7 +118,11 @@ func (s *source) release(ctx context.Context, to network.Destination) error {
 	if s.hold == nil {
 		return s.agent.network.Route(s.definition.Network.Address, to)
 	}
-	if err := s.hold.Release(ctx, to, 0); err != nil {
+	err := s.hold.Release(ctx, to, 0)
+	if errors.Is(err, network.ErrEnded) && to == network.Local(s.definition.ID) { // it was stopped meanwhile: nobody takes what is held
+		err = errors.Join(s.hold.Close(), s.agent.network.Detach(s.definition.ID))
+	}
+	if err != nil {
 		return err
 	}
 	s.move.tracker.held(s.hold.Stats())

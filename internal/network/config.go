@@ -14,6 +14,7 @@ var (
 	ErrInvalid      = errors.New("invalid")
 	ErrUnknownPeer  = errors.New("no such peer")
 	ErrNotAttached  = errors.New("container is not attached to the network of this node")
+	ErrEnded        = errors.New("the container's connection has ended: its engine has removed it")
 	ErrHeld         = errors.New("address is held")
 	ErrNoAddress    = errors.New("no address is free")
 	ErrAddressTaken = errors.New("address is taken")

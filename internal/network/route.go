@@ -140,6 +140,9 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 		return nil, ErrNotAttached
 	}
 	link, err := n.links.LinkByName(attached.device)
+	if isLinkNotFound(err) {
+		return nil, fmt.Errorf("device %s: %w", attached.device, ErrEnded)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find device %s: %w", attached.device, err)
 	}
