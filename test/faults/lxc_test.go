@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/agent"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -120,4 +121,71 @@ func (w *world) root(t *testing.T, node string) string {
 		t.Fatal(err)
 	}
 	return root
+}
+
+// TestLXCStopped has the user stop the container by LXC's own tools at each step: at the end it runs nowhere, or at one node,
+// and neither LXC has anything half of it.
+func TestLXCStopped(t *testing.T) {
+	w := newLXCWorld(t, migration.PreCopy, patient)
+	for _, f := range []agent.Fault{
+		{Side: "source", Step: "prepare", When: "after"}, {Side: "source", Step: "freeze", When: "after"},
+		{Side: "source", Step: "dump", When: "after"}, {Side: "target", Step: "receive", When: "after"},
+		{Side: "source", Step: "destroy", When: "before"},
+	} {
+		t.Run(f.Side+"-"+f.Step, func(t *testing.T) { w.stopMeanwhile(t, f) })
+	}
+}
+
+func (w *world) stopMeanwhile(t *testing.T, f agent.Fault) {
+	from, to := w.at, other(w.at)
+	node := from
+	if f.Side == "target" {
+		node = to
+	}
+	w.set(t, node, f, agent.FaultPause)
+	id := w.begin(t, from, to)
+	w.reach(t, node, f)
+	w.guarded(t, from)
+	w.inNode(t, from, "lxc-stop", "-k", "-n", container)
+	w.goOn(t, node, f)
+	w.unset(t)
+	var r migration.Report
+	eventually(t, "the migration to end", func() error {
+		var known bool
+		if r, known = w.report(t, from, id); known && (r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt) {
+			return fmt.Errorf("it is %s", r.Result)
+		}
+		return nil
+	})
+	if r.Result == migration.Moved {
+		w.at = to
+		eventually(t, "the container to run at "+to, w.runsOnce)
+		if list := w.inNode(t, from, "lxc-ls"); strings.TrimSpace(list) != "" {
+			t.Errorf("it moved, and LXC at %s still has %q", from, list)
+		}
+		return
+	}
+	eventually(t, "LXC at "+to+" to have nothing left", func() error {
+		if list := w.inNode(t, to, "lxc-ls"); strings.TrimSpace(list) != "" {
+			return fmt.Errorf("it has %q", list)
+		}
+		return nil
+	})
+	if state := strings.TrimSpace(w.inNode(t, from, "lxc-info", "-n", container, "-sH")); state != "STOPPED" {
+		t.Errorf("it was stopped and did not move, and LXC says %s", state)
+	}
+	w.inNode(t, from, "lxc-start", "-n", container) // as it was
+	eventually(t, "the container to run again", w.runsOnce)
+}
+
+// guarded wants that LXC starts a container by no means that is leaving.
+func (w *world) guarded(t *testing.T, node string) {
+	t.Helper()
+	config, err := os.ReadFile(filepath.Join(w.root(t, node), "var/lib/lxc", container, "config"))
+	if err != nil || !strings.Contains(string(config), "lxc.hook.pre-start = /bin/false") {
+		t.Errorf("the configuration of a container that leaves: %v\n%s", err, config)
+	}
+	if list := w.inNode(t, node, "lxc-autostart", "-L"); strings.TrimSpace(list) != "" {
+		t.Errorf("LXC would start %q at the next boot", list)
+	}
 }
