@@ -188,9 +188,9 @@ func checkSizes(offer *api.Offer) error {
 }
 
 func checkProtocol(from string, offer *api.Offer) error {
-	if offer.Protocol == protocolVersion {
+	if offer.Protocol == ProtocolVersion {
 		return nil
 	}
 	return fmt.Errorf("%w: node %s speaks version %d of the migration protocol, this node %d: use the same version of godwit on both",
-		errInvalid, from, offer.Protocol, protocolVersion)
+		errInvalid, from, offer.Protocol, ProtocolVersion)
 }

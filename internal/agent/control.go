@@ -222,7 +222,7 @@ func openSession(ctx context.Context, cancel func(), client *grpc.ClientConn) (g
 	client.ResetConnectBackoff()
 	stream, err := api.NewPeerClient(client).Session(ctx, grpc.WaitForReady(true))
 	if !limit.Stop() && err != nil {
-		_, why, _ := strings.Cut(plain(err), "latest balancer error: ") // what gRPC says before is that we gave up
+		_, why, _ := strings.Cut(status.Convert(err).Message(), "latest balancer error: ") // what gRPC says before is that we gave up
 		err = status.Errorf(codes.Unavailable, "it cannot be reached: %s", cmp.Or(why, "no answer for "+reconnectTimeout.String()))
 	}
 	return stream, err

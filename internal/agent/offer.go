@@ -48,7 +48,7 @@ func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition e
 		return nil, err
 	}
 	return &api.Offer{
-		Protocol: protocolVersion, Migration: spec.ID, Mode: string(spec.Mode), DefinitionJson: described,
+		Protocol: ProtocolVersion, Migration: spec.ID, Mode: string(spec.Mode), DefinitionJson: described,
 		PlatformJson: platformJSON, MemoryBytes: memory, TreesBytes: trees, StartedUnixNanoseconds: spec.Started.UnixNano(),
 		VolumesJson: volumesJSON,
 		Layers:      a.layersHere(definition.Layers),

@@ -66,7 +66,7 @@ func TestOffersChangeNothing(t *testing.T) {
 		}
 		stream := &answered{ctx: t.Context()}
 		err = a.answerDryRun(stream, "a", &api.Offer{
-			Protocol: protocolVersion, Mode: string(migration.Restart), DryRun: true, DefinitionJson: described, PlatformJson: []byte("{}"),
+			Protocol: ProtocolVersion, Mode: string(migration.Restart), DryRun: true, DefinitionJson: described, PlatformJson: []byte("{}"),
 		})
 		if err != nil {
 			return nil, err

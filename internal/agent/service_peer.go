@@ -21,8 +21,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// protocolVersion of what two agents say to each other. It changes whenever two versions would misunderstand.
-const protocolVersion = 4
+// ProtocolVersion of what two agents say to each other. It changes whenever two versions would misunderstand.
+const ProtocolVersion = 4
 
 // What one node may use of another. Peers have certificates, but one that has gone wrong must not take its neighbours
 // with it.

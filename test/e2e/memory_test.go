@@ -33,7 +33,7 @@ func TestMemory(t *testing.T) {
 	all := memories()
 	each := 3
 	if testing.Short() {
-		each = 2
+		each = 1
 	}
 	if text := os.Getenv(migrationsVariable); text != "" {
 		wanted, err := strconv.Atoi(text)

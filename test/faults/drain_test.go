@@ -65,10 +65,10 @@ func hybridFaults() []fault {
 }
 
 // TestPostCopyFaults runs them.
-func TestPostCopyFaults(t *testing.T) { runFaults(t, migration.PostCopy, postCopyFaults(), 26) }
+func TestPostCopyFaults(t *testing.T) { runFaults(t, migration.PostCopy, postCopyFaults(), 52) }
 
 // TestHybridFaults runs them.
-func TestHybridFaults(t *testing.T) { runFaults(t, migration.Hybrid, hybridFaults(), 6) }
+func TestHybridFaults(t *testing.T) { runFaults(t, migration.Hybrid, hybridFaults(), 12) }
 
 // drainsVariable says how often TestDrainBreaks breaks a drain in each way; make soak-drain sets it.
 const drainsVariable = "GODWIT_FAULTS_DRAINS"

@@ -42,7 +42,7 @@ func preCopyFaults() []fault {
 }
 
 // TestPreCopyFaults runs them.
-func TestPreCopyFaults(t *testing.T) { runFaults(t, migration.PreCopy, preCopyFaults(), 10) }
+func TestPreCopyFaults(t *testing.T) { runFaults(t, migration.PreCopy, preCopyFaults(), 20) }
 
 // hashContent has Redis make a hash of all that it was filled with.
 func (w *world) hashContent(t *testing.T) string {

@@ -42,7 +42,7 @@ func restartFaults() []fault {
 }
 
 // TestRestartFaults runs them.
-func TestRestartFaults(t *testing.T) { runFaults(t, migration.Restart, restartFaults(), 16) }
+func TestRestartFaults(t *testing.T) { runFaults(t, migration.Restart, restartFaults(), 32) }
 
 // sickness is a file in the container that ends it when it starts.
 const sickness = "sick"
