@@ -196,3 +196,10 @@ func (c DaemonConfig) reload() error {
 	}
 	return nil
 }
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

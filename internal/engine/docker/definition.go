@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
 
 // Bounds of a definition: it may come from another node.
@@ -25,6 +25,7 @@ const (
 )
 
 var (
+	idPattern     = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	namePattern   = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,254}$`)
 	diffIDPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 	stdioPattern  = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
@@ -42,11 +43,11 @@ type extra struct {
 
 func nameOf(found container.InspectResponse) string { return strings.TrimPrefix(found.Name, "/") }
 
-// describe makes of what Docker says what this package's callers know of a container.
-func (e *Engine) describe(found container.InspectResponse) (engine.Container, error) {
+// describe makes of what Docker says what other packages know of a container.
+func describe(found container.InspectResponse) engine.Container {
 	c, h := found.Config, found.HostConfig
 	d := engine.Definition{
-		EngineName: Name, ID: e.identity(found.ID, c.Labels), Name: nameOf(found), Image: c.Image, ImageID: found.Image,
+		ID: found.ID, Name: nameOf(found), Image: c.Image, ImageID: found.Image,
 		Args: append([]string{found.Path}, found.Args...), Env: c.Env, Dir: c.WorkingDir, User: c.User, Hostname: c.Hostname,
 		TTY: c.Tty, ReadOnly: h.ReadonlyRootfs, Labels: c.Labels, StopSignal: c.StopSignal, Limits: limitsOf(h.Resources),
 		Volumes: volumesOf(found.Mounts),
@@ -60,32 +61,34 @@ func (e *Engine) describe(found container.InspectResponse) (engine.Container, er
 	one.Finished, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)
 	if one.State == engine.Running {
 		one.PID = found.State.Pid
-		if e.frozen(d.ID, one.PID) {
-			one.State = engine.Frozen
-		}
 	}
-	return one, nil
+	return one
 }
 
-// describeWhole adds what another node needs to make a container that runs.
-func (e *Engine) describeWhole(ctx context.Context, found container.InspectResponse) (engine.Container, error) {
-	one, err := e.describe(found)
-	if err != nil || one.PID == 0 {
-		return one, err
-	}
-	image, err := e.api.ImageInspect(ctx, found.Image)
+// Describe tells what another node needs to make a container that runs.
+func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string) (json.RawMessage, error) {
+	found := native(f)
+	image, err := a.api.ImageInspect(ctx, found.Image)
 	if err != nil {
-		return one, fmt.Errorf("ask Docker about the image of container %s: %w", nameOf(found), err)
+		return nil, fmt.Errorf("ask Docker about the image of container %s: %w", nameOf(found), err)
 	}
-	x := extra{Config: found.Config, Host: found.HostConfig, Layers: image.RootFS.Layers}
-	if x.Stdio, err = stdioOf(filepath.Dir(e.config.Socket), found.ID); err != nil {
-		return one, err
+	x := extra{Config: found.Config, Host: found.HostConfig, Layers: image.RootFS.Layers, Stdio: stdio}
+	if x.Volumes, err = a.volumeMakers(ctx, f.Container.Definition); err != nil {
+		return nil, err
 	}
-	if x.Volumes, err = e.volumeMakers(ctx, one.Definition); err != nil {
-		return one, err
+	return json.Marshal(x)
+}
+
+// Expect reads what another node has described.
+func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
+	x, err := decode(d)
+	if err != nil {
+		return oci.Expected{}, err
 	}
-	one.Definition.Engine, err = json.Marshal(x)
-	return one, err
+	restart, err := json.Marshal(x.Host.RestartPolicy)
+	return oci.Expected{
+		Stdio: x.Stdio, PrivateCgroup: x.Host.CgroupnsMode.IsPrivate(), Restart: restart, Log: x.Host.LogConfig.Type == logDriver,
+	}, err
 }
 
 func stateOf(state *container.State) engine.State {

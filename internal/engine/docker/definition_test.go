@@ -9,6 +9,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
 
 // good is a definition as it comes from another node.
@@ -95,7 +96,7 @@ func TestObstacles(t *testing.T) {
 	} {
 		h := container.HostConfig{
 			NetworkMode: "none", IpcMode: "private", Runtime: "runc", CapAdd: []string{"NET_ADMIN", "CAP_SYS_PTRACE"},
-			SecurityOpt: []string{"no-new-privileges"}, MaskedPaths: append([]string{"/proc/interrupts"}, maskedPaths...), ReadonlyPaths: readonlyPaths,
+			SecurityOpt: []string{"no-new-privileges"}, MaskedPaths: append([]string{"/proc/interrupts"}, oci.MaskedPaths...), ReadonlyPaths: oci.ReadonlyPaths,
 			LogConfig: container.LogConfig{Type: logDriver}, Binds: []string{"/a:/a:ro,z"}, Mounts: []mount.Mount{{Type: mount.TypeTmpfs, Target: "/t"}},
 		}
 		if found := obstacles(&h); len(found) > 0 {

@@ -2,11 +2,11 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -16,14 +16,13 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
 
 // Name of the engine, and of the runtime that must be known to it.
 const (
 	Name    = "docker"
-	Runtime = "godwit"
+	Runtime = oci.Runtime
 )
 
 // Where Docker listens, and keeps its files.
@@ -35,11 +34,6 @@ const (
 // patience bounds a question to Docker that it answers at once unless it is busy with that very container.
 const patience = 10 * time.Second
 
-// listPatience bounds a list: who wants to know of all containers of the node must not wait for one engine.
-const listPatience = 3 * time.Second
-
-var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
 // Config says where the engine keeps its files and finds Docker.
 type Config struct {
 	StateDir   string // the agent's; this engine's records are below it
@@ -50,133 +44,102 @@ type Config struct {
 
 // Engine moves containers of Docker. It implements engine.Engine.
 type Engine struct {
-	config Config
-	api    *client.Client
-	criu   *moving.CRIU
-
-	mu       sync.Mutex
-	locks    map[string]*sync.Mutex
-	arrivals map[string]*arrival // of this process
-	root     string              // Docker's directory, once it is known
-	logs     map[string]os.FileInfo
+	*oci.Engine
+	docker *adapter
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
 // New makes the engine. Docker need not run, or be there.
 func New(config Config) (*Engine, error) {
-	if config.Socket == "" {
-		config.Socket = DefaultSocket
+	docker, err := newAdapter(config.Socket)
+	if err != nil {
+		return nil, err
 	}
-	if config.Executable == "" {
-		path, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("find this program: %w", err)
-		}
-		config.Executable = path
+	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir, Executable: config.Executable}, docker)
+	if err != nil {
+		return nil, err
 	}
-	api, err := client.New(client.WithHost("unix://" + config.Socket))
+	return &Engine{e, docker}, nil
+}
+
+// adapter asks Docker by its API.
+type adapter struct {
+	socket string
+	api    *client.Client
+
+	mu   sync.Mutex
+	root string // Docker's directory, once it is known
+}
+
+var _ oci.Adapter = (*adapter)(nil)
+
+func newAdapter(socket string) (*adapter, error) {
+	if socket == "" {
+		socket = DefaultSocket
+	}
+	api, err := client.New(client.WithHost("unix://" + socket))
 	if err != nil {
 		return nil, fmt.Errorf("client of Docker: %w", err)
 	}
-	e := &Engine{
-		config: config, api: api, criu: &moving.CRIU{}, locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{},
-		logs: map[string]os.FileInfo{},
-	}
-	return e, nil
+	return &adapter{socket: socket, api: api}, nil
 }
 
-// Sweep removes what was made for moves that have not come to anything.
-func (e *Engine) Sweep() error {
-	entries, err := os.ReadDir(e.records(""))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("records of Docker's containers: %w", err)
-	}
-	for _, entry := range entries {
-		id := entry.Name()
-		if !idPattern.MatchString(id) || exists(e.arrivalPath(id)) || exists(e.departurePath(id)) {
-			continue
-		}
-		if err := e.forget(id); err != nil {
-			return err
-		}
+// Name of the engine.
+func (a *adapter) Name() string { return Name }
+
+// Title is its name for people.
+func (a *adapter) Title() string { return "Docker" }
+
+// Away is why Docker is not here. It may have been stopped, and what it had may run on.
+func (a *adapter) Away() error {
+	if _, err := os.Stat(a.socket); err != nil {
+		return fmt.Errorf("Docker: %w: nobody listens at %s", engine.ErrAway, a.socket) //nolint:staticcheck // its name
 	}
 	return nil
 }
 
-// Name of the engine.
-func (e *Engine) Name() string { return Name }
-
-// lock keeps other changes of a container away until the returned function is called.
-func (e *Engine) lock(id string) (unlock func()) {
-	e.mu.Lock()
-	l := e.locks[id]
-	if l == nil {
-		l = &sync.Mutex{}
-		e.locks[id] = l
-	}
-	e.mu.Unlock()
-	l.Lock()
-	return l.Unlock
-}
-
-// here tells whether this node has a Docker at all.
-func (e *Engine) here() bool {
-	_, err := os.Stat(e.config.Socket)
-	return err == nil
-}
-
-// away is the error of who asks a Docker that is not here. It may have been stopped, and what it had may run on.
-func (e *Engine) away() error {
-	return fmt.Errorf("Docker: %w: nobody listens at %s", engine.ErrAway, e.config.Socket) //nolint:staticcheck // its name
-}
-
 // directory of Docker's own files.
-func (e *Engine) directory(ctx context.Context) (string, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.root != "" {
-		return e.root, nil
+func (a *adapter) directory(ctx context.Context) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.root != "" {
+		return a.root, nil
 	}
-	info, err := e.api.Info(ctx, client.InfoOptions{})
+	info, err := a.api.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return "", fmt.Errorf("ask Docker where it keeps its files: %w", err)
 	}
-	e.root = info.Info.DockerRootDir
-	return e.root, nil
+	a.root = info.Info.DockerRootDir
+	return a.root, nil
 }
 
-// List tells of every container, in Docker's order. Error: engine.ErrAway.
-func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
-	if !e.here() {
-		return nil, e.away()
-	}
-	asking, cancel := context.WithTimeout(ctx, listPatience)
-	defer cancel()
-	listed, err := e.api.ContainerList(asking, client.ContainerListOptions{All: true})
+// List tells of every container.
+func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found, error) {
+	listed, err := a.api.ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
-		return nil, fmt.Errorf("list the containers of Docker: %w", err)
+		return nil, err
 	}
-	var all []engine.Container
+	var all []oci.Found
 	for _, item := range listed.Items {
-		one, err := e.describeListed(asking, item)
-		if errors.Is(err, engine.ErrNotFound) { // removed meanwhile
-			continue
+		found := summary(item)
+		if !busy(item.ID) {
+			whole, err := a.Find(ctx, item.ID)
+			if errors.Is(err, engine.ErrNotFound) { // removed meanwhile
+				continue
+			}
+			if err == nil { // otherwise Docker is busy with it
+				found = whole
+			}
 		}
-		if err != nil { // Docker is busy with it
-			one = e.summary(item)
-		}
-		all = append(all, one)
+		all = append(all, found)
 	}
-	return all, ctx.Err()
+	return all, nil
 }
 
 // summary is what a list tells of a container.
-func (e *Engine) summary(item container.Summary) engine.Container {
-	d := engine.Definition{EngineName: Name, ID: e.identity(item.ID, item.Labels), Image: item.Image, ImageID: item.ImageID, Labels: item.Labels}
+func summary(item container.Summary) oci.Found {
+	d := engine.Definition{ID: item.ID, Image: item.Image, ImageID: item.ImageID, Labels: item.Labels}
 	if len(item.Names) > 0 {
 		d.Name = strings.TrimPrefix(item.Names[0], "/")
 	}
@@ -187,113 +150,33 @@ func (e *Engine) summary(item container.Summary) engine.Container {
 	case container.StateCreated:
 		one.State = engine.Created
 	}
-	return one
+	return oci.Found{ID: item.ID, Container: one}
 }
 
-// describeListed asks for all about a container of the list.
-func (e *Engine) describeListed(ctx context.Context, item container.Summary) (engine.Container, error) {
-	id := e.identity(item.ID, item.Labels)
-	if one, arriving, err := e.arriving(id); arriving || err != nil {
-		return one, err
-	}
-	found, err := e.ask(ctx, item.ID)
-	if err != nil {
-		return engine.Container{}, err
-	}
-	return e.describe(found)
-}
-
-// ask asks Docker about a container, by its own id or a name.
-func (e *Engine) ask(ctx context.Context, ref string) (container.InspectResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	found, err := e.api.ContainerInspect(ctx, ref, client.ContainerInspectOptions{})
+// Find asks Docker about a container.
+func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
+	found, err := a.api.ContainerInspect(ctx, ref, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
-		return container.InspectResponse{}, fmt.Errorf("container %.80q of Docker: %w", ref, engine.ErrNotFound)
+		return oci.Found{}, fmt.Errorf("container %.80q of Docker: %w", ref, engine.ErrNotFound)
 	}
 	if err != nil {
-		return container.InspectResponse{}, fmt.Errorf("ask Docker about container %.80q: %w", ref, err)
+		return oci.Found{}, fmt.Errorf("ask Docker about container %.80q: %w", ref, err)
 	}
-	if found.Container.State == nil || found.Container.Config == nil || found.Container.HostConfig == nil {
-		return container.InspectResponse{}, fmt.Errorf("Docker says too little about container %.80q", ref) //nolint:staticcheck // its name
+	c := found.Container
+	if c.State == nil || c.Config == nil || c.HostConfig == nil {
+		return oci.Found{}, fmt.Errorf("Docker says too little about container %.80q", ref) //nolint:staticcheck // its name
 	}
-	return found.Container, nil
+	restart, err := json.Marshal(c.HostConfig.RestartPolicy)
+	return oci.Found{ID: c.ID, Container: describe(c), Paused: c.State.Paused, Restart: restart, Native: c}, err
 }
 
-// find finds a container by the id that all nodes know it by. Errors: engine.ErrNotFound; engine.ErrAway, of which nobody may conclude
-// that the container does not run.
-func (e *Engine) find(ctx context.Context, id string) (container.InspectResponse, error) {
-	if !idPattern.MatchString(id) {
-		return container.InspectResponse{}, fmt.Errorf("container %.80q of Docker: %w", id, engine.ErrNotFound)
-	}
-	if !e.here() {
-		return container.InspectResponse{}, e.away()
-	}
-	own, err := e.dockerID(id)
-	if err != nil {
-		return container.InspectResponse{}, err
-	}
-	return e.ask(ctx, own)
+// native is what Docker has told of a container.
+func native(found oci.Found) container.InspectResponse {
+	told, _ := found.Native.(container.InspectResponse) // Find has put it there
+	return told
 }
 
-// Inspect finds a container by name, id, or unique prefix of an id, as Docker does. Errors: engine.ErrNotFound, engine.ErrAway.
-func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
-	if one, arriving, err := e.arriving(ref); arriving || err != nil {
-		return one, err
-	}
-	if !e.here() {
-		return engine.Container{}, e.away()
-	}
-	if idPattern.MatchString(ref) {
-		found, err := e.find(ctx, ref)
-		if err != nil {
-			return engine.Container{}, err
-		}
-		return e.describeWhole(ctx, found)
-	}
-	found, err := e.ask(ctx, ref)
-	if err != nil {
-		return engine.Container{}, err
-	}
-	if one, arriving, err := e.arriving(e.identity(found.ID, found.Config.Labels)); arriving || err != nil {
-		return one, err
-	}
-	return e.describeWhole(ctx, found)
-}
-
-// running finds a container that must be running and not be moving.
-func (e *Engine) running(ctx context.Context, id string) (container.InspectResponse, error) {
-	if _, arriving, err := e.arriving(id); arriving || err != nil {
-		return container.InspectResponse{}, errors.Join(err, fmt.Errorf("container %.12s: %w: it is being moved", id, engine.ErrBusy))
-	}
-	found, err := e.find(ctx, id)
-	if err != nil {
-		return found, err
-	}
-	if !found.State.Running || found.State.Pid <= 0 {
-		return found, fmt.Errorf("container %s: %w: it is %s", nameOf(found), engine.ErrNotRunning, found.State.Status)
-	}
-	return found, nil
-}
-
-// records is where this engine keeps what it must know of a container's move.
-func (e *Engine) records(id string) string {
-	return filepath.Join(e.config.StateDir, "engines", Name, id)
-}
-
-func (e *Engine) arrivalPath(id string) string { return filepath.Join(e.records(id), "arrival.json") }
-func (e *Engine) departurePath(id string) string {
-	return filepath.Join(e.records(id), "departure.json")
-}
-func (e *Engine) recordPath(id string) string { return filepath.Join(e.records(id), "resumed") }
-func (e *Engine) private(id string) string    { return filepath.Join(e.records(id), "private") }
-
-// workDir is for CRIU's logs of a container that leaves.
-func (e *Engine) workDir(id string) string {
-	return filepath.Join(e.config.RunDir, "engines", Name, id)
-}
-
-// place is where a container arrives, by Docker's id.
-func (e *Engine) place(dockerID string) (door.Place, error) {
-	return door.At(e.config.RunDir, dockerID)
+// Process finds the shim of a container and what runc knows of it.
+func (a *adapter) Process(found oci.Found) (oci.Process, error) {
+	return oci.ShimProcess(found, filepath.Join(filepath.Dir(a.socket), "docker", "runtime-*", "moby", found.ID, "state.json"))
 }

@@ -3,6 +3,7 @@ package docker
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,57 +11,74 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
 
 // Stop has Docker stop a container.
-func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
-	defer e.lock(id)()
-	found, err := e.find(ctx, id)
-	if err != nil {
-		return err
-	}
+func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration) error {
 	var options client.ContainerStopOptions
 	if grace >= 0 {
 		seconds := int(math.Ceil(grace.Seconds()))
 		options.Timeout = &seconds
 	}
-	if _, err := e.api.ContainerStop(ctx, found.ID, options); err != nil {
-		return fmt.Errorf("stop container %s of Docker: %w", nameOf(found), err)
+	if _, err := a.api.ContainerStop(ctx, found.ID, options); err != nil {
+		return fmt.Errorf("stop container %s of Docker: %w", nameOf(native(found)), err)
 	}
 	return nil
 }
 
-// Remove has Docker remove a container. Its volumes stay.
-func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
-	defer e.lock(id)()
-	if _, arriving, err := e.arriving(id); arriving || err != nil || exists(e.departurePath(id)) {
-		return errors.Join(err, fmt.Errorf("remove container %.12s: %w: it is being moved", id, engine.ErrBusy))
-	}
-	found, err := e.find(ctx, id)
-	if err != nil {
+// Remove has Docker remove a container.
+func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOptions) error {
+	_, err := a.api.ContainerRemove(ctx, own, client.ContainerRemoveOptions{Force: options.Force, RemoveVolumes: options.Volumes})
+	if err != nil && !errdefs.IsNotFound(err) && !(options.Force && errdefs.IsConflict(err)) { // with --rm Docker does so itself
 		return err
 	}
-	if _, err := e.api.ContainerRemove(ctx, found.ID, client.ContainerRemoveOptions{Force: force}); err != nil {
-		return fmt.Errorf("remove container %s of Docker: %w", nameOf(found), err)
+	return nil
+}
+
+// Start has Docker start a container.
+func (a *adapter) Start(ctx context.Context, own string) error {
+	_, err := a.api.ContainerStart(ctx, own, client.ContainerStartOptions{})
+	return err
+}
+
+// Restart says whether Docker is to start a container again that has ended.
+func (a *adapter) Restart(ctx context.Context, found oci.Found, told json.RawMessage) error {
+	policy := container.RestartPolicy{Name: container.RestartPolicyDisabled}
+	if told != nil {
+		if err := json.Unmarshal(told, &policy); err != nil {
+			return fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
+		}
 	}
-	return removeIfThere(e.remembered(id))
+	if samePolicy(native(found).HostConfig.RestartPolicy, policy) {
+		return nil
+	}
+	if _, err := a.api.ContainerUpdate(ctx, found.ID, client.ContainerUpdateOptions{RestartPolicy: &policy}); err != nil {
+		return fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
+	}
+	return nil
+}
+
+func samePolicy(a, b container.RestartPolicy) bool {
+	if a.IsNone() || b.IsNone() {
+		return a.IsNone() == b.IsNone()
+	}
+	return a == b
 }
 
 // Logs shows what Docker has logged of a container.
-func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions, emit func(engine.LogEntry) error) error {
-	found, err := e.find(ctx, id)
-	if err != nil {
-		return err
-	}
-	tail := "all"
+func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+	found, tail := native(f), "all"
 	if options.Tail >= 0 {
 		tail = strconv.Itoa(options.Tail)
 	}
-	logs, err := e.api.ContainerLogs(ctx, found.ID, client.ContainerLogsOptions{
+	logs, err := a.api.ContainerLogs(ctx, found.ID, client.ContainerLogsOptions{
 		ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: options.Follow, Tail: tail,
 	})
 	if err != nil {
@@ -128,19 +146,16 @@ func (l *lines) take(n int) error {
 }
 
 // Exec runs a process in a running container.
-func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int, error) {
-	found, err := e.running(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	made, err := e.api.ExecCreate(ctx, found.ID, client.ExecCreateOptions{
+func (a *adapter) Exec(ctx context.Context, f oci.Found, process engine.Exec) (int, error) {
+	found := native(f)
+	made, err := a.api.ExecCreate(ctx, found.ID, client.ExecCreateOptions{
 		User: process.User, Env: process.Env, WorkingDir: process.Dir, Cmd: process.Args,
 		AttachStdin: process.Stdin != nil, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("exec in container %s of Docker: %w", nameOf(found), err)
 	}
-	attached, err := e.api.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	attached, err := a.api.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("exec in container %s of Docker: %w", nameOf(found), err)
 	}
@@ -155,7 +170,7 @@ func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int,
 	if _, err := stdcopy.StdCopy(orDiscard(process.Stdout), orDiscard(process.Stderr), attached.Reader); err != nil {
 		return 0, errors.Join(ctx.Err(), err)
 	}
-	ended, err := e.api.ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
+	ended, err := a.api.ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("exec in container %s of Docker: %w", nameOf(found), err)
 	}

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
 
 // bindVolume is the volume that one of HostConfig.Binds asks for: SOURCE:PATH[:MODES]. A path alone asks for an anonymous one.
@@ -50,7 +50,7 @@ func anonymous(v engine.Volume) bool { return v.Sort() == engine.Named && v.Name
 func takeMounts(d engine.Definition, h *container.HostConfig) (binds []string, all []mount.Mount, err error) {
 	left := slices.Clone(d.Volumes)
 	take := func(v engine.Volume) bool {
-		i := slices.IndexFunc(left, func(other engine.Volume) bool { return sameVolume(v, other) })
+		i := slices.IndexFunc(left, func(other engine.Volume) bool { return oci.SameVolume(v, other) })
 		if i >= 0 {
 			left = slices.Delete(left, i, i+1)
 		}
@@ -81,17 +81,6 @@ func takeMounts(d engine.Definition, h *container.HostConfig) (binds []string, a
 		all = append(all, mount.Mount{Type: mount.TypeVolume, Source: v.Name, Target: v.Path, ReadOnly: v.ReadOnly})
 	}
 	return binds, all, nil
-}
-
-// sameVolume tells whether two are the same at the same place. Whether it stays is part of a move.
-func sameVolume(a, b engine.Volume) bool {
-	return a.Sort() == b.Sort() && a.Engine == b.Engine && a.Name == b.Name && a.Source == b.Source && a.Path == b.Path && a.ReadOnly == b.ReadOnly
-}
-
-// sameVolumes tells whether two containers have the same volumes, in any order.
-func sameVolumes(a, b []engine.Volume) bool {
-	byPath := func(a, b engine.Volume) int { return cmp.Compare(a.Path, b.Path) }
-	return slices.EqualFunc(slices.SortedFunc(slices.Values(a), byPath), slices.SortedFunc(slices.Values(b), byPath), sameVolume)
 }
 
 // mountObstacles lists mounts that are more than a directory of the node or a plain volume.

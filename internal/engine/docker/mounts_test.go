@@ -9,6 +9,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
 
 // TestTakeMounts: an anonymous volume is asked for by the name that it had, however it was asked for at the source.
@@ -50,13 +51,13 @@ func TestSameVolumes(t *testing.T) {
 	one, two := engine.Volume{Engine: Name, Name: "one", Path: "/1"}, engine.Volume{Engine: Name, Kind: engine.Named, Name: "two", Path: "/2"}
 	stays := two
 	stays.Stays = true
-	if !sameVolumes([]engine.Volume{one, two}, []engine.Volume{stays, one}) {
+	if !oci.SameVolumes([]engine.Volume{one, two}, []engine.Volume{stays, one}) {
 		t.Error("the order counts, or what stays")
 	}
 	other := two
 	other.Name = "three"
 	for _, volumes := range [][]engine.Volume{{one}, {one, two, other}, {one, other}} {
-		if sameVolumes([]engine.Volume{one, two}, volumes) {
+		if oci.SameVolumes([]engine.Volume{one, two}, volumes) {
 			t.Errorf("%v are the same", volumes)
 		}
 	}

@@ -8,7 +8,13 @@ import (
 	"github.com/moby/moby/api/types/container"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
+
+// Obstacles lists what of a container's configuration cannot move.
+func (a *adapter) Obstacles(found oci.Found) []engine.Problem {
+	return obstacles(native(found).HostConfig)
+}
 
 // obstacles lists what of a container's configuration cannot move. Both nodes look: the source, so that it is said before
 // anything is asked, and the target, because it is the one that would make it.
@@ -44,23 +50,6 @@ func obstacles(h *container.HostConfig) []engine.Problem {
 	return append(found, networkObstacles(h.NetworkMode)...)
 }
 
-// Capabilities that act within a container's own namespaces, beside those that Docker gives to any. With the others, as
-// SYS_ADMIN, SYS_MODULE or SYS_RAWIO, a container can get at its node.
-var harmlessCaps = []string{
-	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP",
-	"SETUID", "SYS_CHROOT", // Docker's own
-	"IPC_LOCK", "IPC_OWNER", "LEASE", "LINUX_IMMUTABLE", "NET_BROADCAST", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE",
-}
-
-// What any container of Docker 20.10 may not see, or not write. Later ones have longer lists.
-var (
-	maskedPaths = []string{
-		"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug",
-		"/proc/scsi", "/sys/firmware",
-	}
-	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
-)
-
 // privilegeObstacles lists what takes from the protection of the node against the container. The target cannot know who has
 // allowed that at the source.
 func privilegeObstacles(h *container.HostConfig) []engine.Problem {
@@ -69,8 +58,7 @@ func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 		found = append(found, engine.Problem{What: what, Why: "it takes from what keeps the container off its node", Remedy: "start it without that"})
 	}
 	for _, name := range h.CapAdd {
-		short := strings.TrimPrefix(strings.ToUpper(name), "CAP_")
-		if !slices.Contains(harmlessCaps, short) && (short != "NET_ADMIN" || h.NetworkMode.IsHost()) {
+		if !oci.HarmlessCapability(name, !h.NetworkMode.IsHost()) {
 			refuse("--cap-add " + name)
 		}
 	}
@@ -79,7 +67,7 @@ func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 			refuse("--security-opt " + option)
 		}
 	}
-	if lacks(h.MaskedPaths, maskedPaths) || lacks(h.ReadonlyPaths, readonlyPaths) {
+	if lacks(h.MaskedPaths, oci.MaskedPaths) || lacks(h.ReadonlyPaths, oci.ReadonlyPaths) {
 		refuse("--security-opt systempaths=unconfined")
 	}
 	return found

@@ -1,27 +1,25 @@
-package docker
+package oci
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"slices"
 	"time"
-
-	"github.com/containerd/errdefs"
-	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// noRestarts has Docker not start a container again, whatever becomes of it, and records what it was to do.
-func (e *Engine) noRestarts(ctx context.Context, id string, found container.InspectResponse, first moving.Identity) error {
-	record := departureRecord{Started: time.Now(), First: first, Restart: found.HostConfig.RestartPolicy}
+// noRestarts has the engine not start a container again, whatever becomes of it, and records what it was to do.
+func (e *Engine) noRestarts(ctx context.Context, id string, found Found, first moving.Identity) error {
+	record := departureRecord{Started: time.Now(), First: first, Restart: found.Restart}
 	var was departureRecord
 	err := load(e.departurePath(id), &was)
-	if err == nil { // of an agent that was killed, before or after Docker had been told
+	if err == nil { // of an agent that was killed, before or after the engine had been told
 		record.Restart = was.Restart
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -29,29 +27,10 @@ func (e *Engine) noRestarts(ctx context.Context, id string, found container.Insp
 	if err := save(e.departurePath(id), record); err != nil {
 		return err
 	}
-	return e.restart(ctx, found, container.RestartPolicy{Name: container.RestartPolicyDisabled})
+	return e.adapter.Restart(ctx, found, nil)
 }
 
-// restart says whether Docker is to start a container again that has ended.
-func (e *Engine) restart(ctx context.Context, found container.InspectResponse, policy container.RestartPolicy) error {
-	if samePolicy(found.HostConfig.RestartPolicy, policy) {
-		return nil
-	}
-	_, err := e.api.ContainerUpdate(ctx, found.ID, client.ContainerUpdateOptions{RestartPolicy: &policy})
-	if err != nil {
-		return fmt.Errorf("restart policy of container %s: %w", nameOf(found), err)
-	}
-	return nil
-}
-
-func samePolicy(a, b container.RestartPolicy) bool {
-	if a.IsNone() || b.IsNone() {
-		return a.IsNone() == b.IsNone()
-	}
-	return a == b
-}
-
-// restartsAgain gives a container that stays back to Docker.
+// restartsAgain gives a container that stays back to its engine.
 func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	var was departureRecord
 	err := load(e.departurePath(id), &was)
@@ -63,7 +42,7 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	}
 	found, err := e.find(ctx, id)
 	if err == nil {
-		err = e.restart(ctx, found, was.Restart)
+		err = e.adapter.Restart(ctx, found, was.Restart)
 	}
 	if err != nil && !errors.Is(err, engine.ErrNotFound) { // it has been removed
 		return err
@@ -74,7 +53,7 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	return e.forget(id) // the copy of its log, and CRIU's
 }
 
-// Thaw lets a container that a departure froze go on. It runs before Docker is asked for anything.
+// Thaw lets a container that a departure froze go on. It runs before the engine is asked for anything.
 func (e *Engine) Thaw(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	var was departureRecord
@@ -100,7 +79,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 	return nil
 }
 
-// Destroy kills a frozen container and has Docker remove all of it.
+// Destroy kills a frozen container and has the engine remove all of it.
 func (e *Engine) Destroy(ctx context.Context, id string, stay []string) error {
 	defer e.lock(id)()
 	if err := e.destroy(ctx, id, stay); err != nil {
@@ -125,7 +104,7 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 	return errors.Join(removeIfThere(e.remembered(id)), e.forget(id))
 }
 
-// kill ends the frozen processes so that nobody hears of it. Docker need not be there for that.
+// kill ends the frozen processes so that nobody hears of it. The engine need not be there for that.
 func (e *Engine) kill(ctx context.Context, id string) error {
 	var was departureRecord
 	err := load(e.departurePath(id), &was)
@@ -155,41 +134,52 @@ func silence(pid int) error {
 	return moving.Silence(path)
 }
 
-// removeGone has Docker remove a container whose processes have been killed, and the volumes that went with it.
-func (e *Engine) removeGone(ctx context.Context, found container.InspectResponse, stay []string) error {
-	_, err := e.api.ContainerRemove(ctx, found.ID, client.ContainerRemoveOptions{Force: true})
-	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // with --rm Docker does so itself
-		return fmt.Errorf("remove container %s of Docker: %w", nameOf(found), err)
+// removeGone has the engine remove a container whose processes have been killed, and the volumes that went with it.
+func (e *Engine) removeGone(ctx context.Context, found Found, stay []string) error {
+	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: true}); err != nil {
+		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
 	if err := e.awaitRemoved(ctx, found.ID); err != nil {
 		return err
 	}
-	for _, v := range volumesOf(found.Mounts) {
-		if v.Sort() != engine.Named || contains(stay, v.Key()) {
+	for _, v := range found.Container.Definition.Volumes {
+		if v.Sort() != engine.Named || slices.Contains(stay, v.Key()) {
 			continue
 		}
-		_, err := e.api.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{})
-		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // another container has it
-			return fmt.Errorf("remove %s of Docker: %w", v, err)
+		if err := e.adapter.RemoveVolume(ctx, v.Name); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// awaitRemoved waits until Docker knows a container no more.
-func (e *Engine) awaitRemoved(ctx context.Context, dockerID string) error {
+// awaitRemoved waits until the engine knows a container no more.
+func (e *Engine) awaitRemoved(ctx context.Context, own string) error {
 	const pause = 10 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		_, err := e.ask(ctx, dockerID)
+		_, err := e.ask(ctx, own)
 		if errors.Is(err, engine.ErrNotFound) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for Docker to remove container %.12s: %w", dockerID, errors.Join(ctx.Err(), err))
+			return fmt.Errorf("wait for %s to remove container %.12s: %w", e.adapter.Title(), own, errors.Join(ctx.Err(), err))
 		case <-time.After(pause):
 		}
 	}
+}
+
+// sameFile tells whether two paths lead to the same.
+func sameFile(a, b string) (bool, error) {
+	first, err := os.Stat(a)
+	if err != nil {
+		return false, err
+	}
+	second, err := os.Stat(b)
+	if err != nil {
+		return false, err
+	}
+	return os.SameFile(first, second), nil
 }

@@ -1,4 +1,4 @@
-package docker
+package oci
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 		unlock()
 		return time.Time{}, fmt.Errorf("restore container %s: %w", a.definition.Name, err)
 	}
-	if err := a.carryLog(ctx); err != nil {
+	if err := a.carryLog(); err != nil {
 		return fail(err)
 	}
 	if err := a.remount(); err != nil {
@@ -36,7 +36,7 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	if err != nil {
 		return fail(err)
 	}
-	go func() { // Docker comes to its end after the container runs; who wants to act on the container waits for that
+	go func() { // the engine comes to its end after the container runs; who wants to act on the container waits for that
 		defer unlock()
 		<-a.started
 		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived does it again
@@ -44,19 +44,19 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	return resumed.At, nil
 }
 
-// waits wants Docker's start to wait for the container still: a Docker that has ended meanwhile would not know what was restored,
-// and end it.
+// waits wants the engine's start to wait for the container still: an engine that has ended meanwhile would not know what was
+// restored, and end it.
 func (a *arrival) waits() error {
 	select {
 	case <-a.started:
-		return errors.Join(errors.New("Docker no longer waits for it"), a.startErr) //nolint:staticcheck // its name
+		return errors.Join(fmt.Errorf("%s no longer waits for it", a.title), a.startErr)
 	default:
 		return nil
 	}
 }
 
 // remount mounts the root file system anew at its place. Its writable layer has been written to behind the back of the mount
-// that Docker has made, which may have noted what was there before. Nobody uses that one yet.
+// that the engine has made, which may have noted what was there before. Nobody uses that one yet.
 func (a *arrival) remount() error {
 	if err := mounts.Unmount(a.root.Target); err != nil {
 		return err

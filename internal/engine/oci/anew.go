@@ -1,42 +1,41 @@
-package docker
+package oci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
-
-	"errors"
 
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Containers of Docker do not move without their processes: a Docker at the target starts them as well by itself.
+// Containers of other engines do not move without their processes: the engine at the target starts them as well by itself.
 
-func notAnew() []engine.Problem {
+func (e *Engine) notAnew() []engine.Problem {
 	return []engine.Problem{{
-		What: "mode restart", Why: "containers of Docker cannot be moved in it", Remedy: "choose another mode",
+		What: "mode restart", Why: "containers of " + e.adapter.Title() + " cannot be moved in it", Remedy: "choose another mode",
 	}}
 }
 
-func refuseAnew() error {
-	return fmt.Errorf("mode restart of containers of Docker: %w", errors.ErrUnsupported)
+func (e *Engine) refuseAnew() error {
+	return fmt.Errorf("mode restart of containers of %s: %w", e.adapter.Title(), errors.ErrUnsupported)
 }
 
 // ExamineAnew says that it cannot be.
 func (e *Engine) ExamineAnew(context.Context, string) ([]engine.Problem, error) {
-	return notAnew(), nil
+	return e.notAnew(), nil
 }
 
 // ReserveAnew says that it cannot be.
 func (e *Engine) ReserveAnew(context.Context, engine.Definition) ([]engine.Problem, error) {
-	return notAnew(), nil
+	return e.notAnew(), nil
 }
 
 // Ports are not looked at.
-func (e *Engine) Ports(context.Context, string) ([]engine.Port, error) { return nil, refuseAnew() }
+func (e *Engine) Ports(context.Context, string) ([]engine.Port, error) { return nil, e.refuseAnew() }
 
 // Halt refuses.
-func (e *Engine) Halt(context.Context, string) (time.Time, error) { return time.Time{}, refuseAnew() }
+func (e *Engine) Halt(context.Context, string) (time.Time, error) { return time.Time{}, e.refuseAnew() }
 
 // Halted knows of none.
 func (e *Engine) Halted(context.Context, string) (bool, error) { return false, nil }
@@ -46,5 +45,5 @@ func (e *Engine) Revive(context.Context, string) (string, error) { return "", ni
 
 // ArriveAnew refuses.
 func (e *Engine) ArriveAnew(context.Context, engine.Definition, string, []engine.Port) (engine.Arrival, error) {
-	return nil, refuseAnew()
+	return nil, e.refuseAnew()
 }

@@ -1,15 +1,12 @@
-package docker
+package oci
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
@@ -22,40 +19,42 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// arrivalPatience bounds how long Docker and runc may take to come to the gate.
+// arrivalPatience bounds how long an engine and its runtime may take to come to the gate.
 const arrivalPatience = time.Minute
 
-// arrival is a container that Docker is starting, and that waits in the gate for its state.
+// arrival is a container that its engine is starting, and that waits in the gate for its state.
 type arrival struct {
 	engine     *Engine
+	title      string // of the engine
 	definition engine.Definition
-	extra      extra
-	dockerID   string
+	expected   Expected
+	own        string // the engine's id of it
+	log        string // what the engine will log of it; "" if what was logged does not come
 	root       mounts.Overlay
 	place      door.Place
 	coming     *moving.Coming
 	once       sync.Once
-	started    chan struct{} // closed when Docker's start has ended, with startErr; nil: it was not begun
+	started    chan struct{} // closed when the engine's start has ended, with startErr; nil: it was not begun
 	startErr   error
 }
 
 var _ engine.Arrival = (*arrival)(nil)
 
-// Arrive has Docker make and start the container. When it returns its runtime waits in the gate.
+// Arrive has the engine make and start the container. When it returns its runtime waits in the gate.
 func (e *Engine) Arrive(ctx context.Context, d engine.Definition, _ string) (engine.Arrival, error) {
 	problems, err := e.Reserve(ctx, d)
 	if err == nil && len(problems) > 0 {
 		err = fmt.Errorf("%s: %s", problems[0].What, problems[0].Why)
 	}
-	var x extra
+	var x Expected
 	if err == nil {
-		x, err = decode(d)
+		x, err = e.adapter.Expect(d)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err)
 	}
 	defer e.lock(d.ID)()
-	a := &arrival{engine: e, definition: d, extra: x}
+	a := &arrival{engine: e, title: e.adapter.Title(), definition: d, expected: x}
 	if err := a.prepare(ctx); err != nil {
 		cleanup := context.WithoutCancel(ctx)
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(), e.discard(cleanup, d.ID))
@@ -83,11 +82,11 @@ func (a *arrival) prepare(ctx context.Context) error {
 	return a.engine.emptyVolumes(a.definition)
 }
 
-// create has Docker make the container, with a record of it before.
+// create has the engine make the container, with a record of it before.
 func (a *arrival) create(ctx context.Context) error {
 	e, d := a.engine, a.definition
-	record := arrivalRecord{Definition: d, Restart: a.extra.Host.RestartPolicy}
-	for _, v := range coming(d) {
+	record := arrivalRecord{Definition: d, Restart: a.expected.Restart}
+	for _, v := range Coming(d) {
 		record.Volumes = append(record.Volumes, v.Name)
 	}
 	if err := e.forget(d.ID); err != nil { // what is left of an earlier arrival would be taken for this one's
@@ -96,42 +95,32 @@ func (a *arrival) create(ctx context.Context) error {
 	if err := save(e.arrivalPath(d.ID), record); err != nil {
 		return err
 	}
-	if err := e.makeVolumes(ctx, d); err != nil {
-		return err
-	}
-	config := *a.extra.Config
-	config.Labels = maps.Clone(config.Labels)
-	if config.Labels == nil {
-		config.Labels = map[string]string{}
-	}
-	config.Labels[idLabel] = d.ID
-	config.Image = e.imageHere(ctx, d, a.extra)
-	binds, mounts, err := takeMounts(d, a.extra.Host)
+	own, err := e.adapter.Create(ctx, d, idLabel, d.ID)
 	if err != nil {
-		return err
+		return fmt.Errorf("have %s make it: %w", a.title, err)
 	}
-	host := hostConfig(a.extra.Host, binds, mounts)
-	made, err := e.api.ContainerCreate(ctx, client.ContainerCreateOptions{Config: &config, HostConfig: host, Name: d.Name})
-	if err != nil {
-		return fmt.Errorf("have Docker make it: %w", err)
-	}
-	a.dockerID, record.DockerID = made.ID, made.ID
-	if err := errors.Join(e.remember(d.ID, made.ID), save(e.arrivalPath(d.ID), record)); err != nil {
+	a.own, record.OwnID = own, own
+	if err := errors.Join(e.remember(d.ID, own), save(e.arrivalPath(d.ID), record)); err != nil {
 		return err
 	}
 	return a.check(ctx)
 }
 
-// check wants Docker to have made what it was told.
+// check wants the engine to have made what it was told.
 func (a *arrival) check(ctx context.Context) error {
-	found, err := a.engine.ask(ctx, a.dockerID)
+	found, err := a.engine.ask(ctx, a.own)
 	if err != nil {
 		return err
 	}
-	if made := volumesOf(found.Mounts); !sameVolumes(made, a.definition.Volumes) {
-		return fmt.Errorf("Docker has made the volumes %v, not %v", made, a.definition.Volumes) //nolint:staticcheck // its name
+	if made := found.Container.Definition.Volumes; !SameVolumes(made, a.definition.Volumes) {
+		return fmt.Errorf("%s has made the volumes %v, not %v", a.title, made, a.definition.Volumes)
 	}
-	a.root, err = rootOf(found)
+	if a.expected.Log {
+		if a.log, err = a.engine.adapter.Log(ctx, found); err != nil {
+			return err
+		}
+	}
+	a.root, err = a.engine.adapter.Root(found)
 	return err
 }
 
@@ -150,27 +139,27 @@ func (a *arrival) openPlace() error {
 	if err != nil {
 		return err
 	}
-	if a.place, err = e.place(a.dockerID); err != nil {
+	if a.place, err = e.place(a.own); err != nil {
 		return err
 	}
 	settings := criu.GateSettings{
-		Socket: a.place.Gate(), Record: e.recordPath(a.definition.ID), Tool: tool, CgroupNamespace: a.extra.Host.CgroupnsMode.IsPrivate(),
+		Socket: a.place.Gate(), Record: e.recordPath(a.definition.ID), Tool: tool, CgroupNamespace: a.expected.PrivateCgroup,
 	}
 	job := door.Job{Runc: runc, Record: settings.Record, Env: append(criu.GateEnv(settings), "PATH="+path)}
 	if err := a.place.Open(job); err != nil {
 		return err
 	}
-	return criu.WriteDescriptors(a.place.Images(), a.extra.Stdio)
+	return criu.WriteDescriptors(a.place.Images(), a.expected.Stdio)
 }
 
-// start has Docker start the container, and waits until that waits in the gate.
+// start has the engine start the container, and waits until that waits in the gate.
 func (a *arrival) start(ctx context.Context) error {
 	a.started = make(chan struct{})
 	ready, cancel := context.WithTimeout(ctx, arrivalPatience)
 	defer cancel()
 	go func() {
 		defer close(a.started)
-		_, a.startErr = a.engine.api.ContainerStart(context.WithoutCancel(ctx), a.dockerID, client.ContainerStartOptions{})
+		a.startErr = a.engine.adapter.Start(context.WithoutCancel(ctx), a.own)
 		if a.startErr != nil {
 			cancel()
 		}
@@ -179,10 +168,10 @@ func (a *arrival) start(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	select { // why Docker failed says more than that its gate is not there
+	select { // why the engine failed says more than that its gate is not there
 	case <-a.started:
 		if a.startErr != nil {
-			return fmt.Errorf("have Docker start it: %w", a.startErr)
+			return fmt.Errorf("have %s start it: %w", a.title, a.startErr)
 		}
 	default:
 	}
@@ -200,7 +189,7 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	case kind == files.Private && name == "":
 		return a.engine.private(a.definition.ID), makePrivate(a.engine.private(a.definition.ID))
 	}
-	for _, v := range coming(a.definition) {
+	for _, v := range Coming(a.definition) {
 		if kind == files.VolumeOf && name == v.Key() {
 			return a.engine.VolumePath(v)
 		}
@@ -242,13 +231,13 @@ func (a *arrival) Close() error {
 		}
 		a.engine.mu.Unlock()
 		if a.coming != nil {
-			err = a.coming.Close() // on which a gate that waits ends, then runc, then Docker's start
+			err = a.coming.Close() // on which a gate that waits ends, then runc, then the engine's start
 		}
 		if a.started != nil {
 			select {
 			case <-a.started:
 			case <-time.After(patience):
-				err = errors.Join(err, fmt.Errorf("end the arrival of container %s: Docker's start does not end", a.definition.Name))
+				err = errors.Join(err, fmt.Errorf("end the arrival of container %s: the start by %s does not end", a.definition.Name, a.title))
 			}
 		}
 	})

@@ -1,4 +1,4 @@
-package docker
+package oci
 
 import (
 	"net"
@@ -33,7 +33,7 @@ func TestHostConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if found, err := hostConnections([]int{os.Getpid()}); err != nil || len(found) > 0 {
+	if found, err := hostConnections(os.Getpid(), []int{os.Getpid()}); err != nil || len(found) > 0 {
 		t.Errorf("%+v, %v", found, err)
 	}
 }

@@ -1,36 +1,29 @@
-package docker
+package oci
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
-	"github.com/moby/moby/api/types/container"
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// logDriver is the one whose logs move: one file of lines. Others stay with their drivers.
-	logDriver = "json-file"
-	// logName is the log's name in the private directory.
-	logName = "log"
-)
+// logName is the log's name in the private directory.
+const logName = "log"
 
 // copyLog brings the copy of a container's log that moves, in its private directory, up to date: what was added since is added.
-func (e *Engine) copyLog(found container.InspectResponse) error {
-	id := e.identity(found.ID, found.Config.Labels)
+func (e *Engine) copyLog(id string, a alive) error {
 	if err := makePrivate(e.private(id)); err != nil {
 		return err
 	}
 	name := filepath.Join(e.private(id), logName)
-	if found.LogPath == "" || found.HostConfig.LogConfig.Type != logDriver {
+	if a.log == "" {
 		return removeIfThere(name)
 	}
-	if err := e.appendLog(id, name, found.LogPath); err != nil {
-		return fmt.Errorf("log of container %s: %w", nameOf(found), err)
+	if err := e.appendLog(id, name, a.log); err != nil {
+		return fmt.Errorf("log of container %s: %w", a.found.name(), err)
 	}
 	return nil
 }
@@ -70,7 +63,7 @@ func seek(f *os.File, at int64) error {
 	return err
 }
 
-// sameLog tells whether a file is the one that was copied last: Docker begins a new one when a log is large enough.
+// sameLog tells whether a file is the one that was copied last: engines begin a new one when a log is large enough.
 func (e *Engine) sameLog(id string, now os.FileInfo) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,12 +74,12 @@ func (e *Engine) sameLog(id string, now os.FileInfo) bool {
 
 func makePrivate(path string) error { return os.MkdirAll(path, 0o700) }
 
-// carryLog puts what Docker had logged at the source before what it logs here: it has opened an empty log, and nothing has been
+// carryLog puts what the engine had logged at the source before what it logs here: it has opened an empty log, and nothing has been
 // written to it yet.
-func (a *arrival) carryLog(ctx context.Context) error {
+func (a *arrival) carryLog() error {
 	came := filepath.Join(a.engine.private(a.definition.ID), logName)
 	info, err := os.Lstat(came)
-	if errors.Is(err, os.ErrNotExist) || a.extra.Host.LogConfig.Type != logDriver {
+	if errors.Is(err, os.ErrNotExist) || a.log == "" {
 		return nil
 	}
 	if err != nil {
@@ -95,17 +88,12 @@ func (a *arrival) carryLog(ctx context.Context) error {
 	if !info.Mode().IsRegular() { // it comes from another node
 		return errors.New("the log that has come is not a regular file")
 	}
-	root, err := a.engine.directory(ctx)
-	if err != nil {
-		return err
-	}
 	from, err := os.Open(came)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	path := filepath.Join(root, "containers", a.dockerID, a.dockerID+"-json.log")
-	to, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	to, err := os.OpenFile(a.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return fmt.Errorf("log of the container: %w", err)
 	}

@@ -1,8 +1,7 @@
-package docker
+package oci
 
 import (
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,13 +9,25 @@ import (
 	"github.com/godwit/godwit/internal/engine/moving"
 )
 
-// TestAway: from a Docker that is not there nobody concludes that a container never ran, has ended, or is removed.
-func TestAway(t *testing.T) {
-	dir, id := t.TempDir(), strings.Repeat("a", 64)
-	e, err := New(Config{StateDir: dir, RunDir: dir, Socket: filepath.Join(dir, "docker.sock"), Executable: "/bin/true"})
+// away is the adapter of an engine that is not there. To ask it anything else is a mistake.
+type away struct{ Adapter }
+
+func (away) Name() string  { return "some" }
+func (away) Title() string { return "Some" }
+func (away) Away() error   { return engine.ErrAway }
+
+func awayEngine(t *testing.T) *Engine {
+	t.Helper()
+	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, away{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return e
+}
+
+// TestAway: from an engine that is not there nobody concludes that a container never ran, has ended, or is removed.
+func TestAway(t *testing.T) {
+	e, id := awayEngine(t), strings.Repeat("a", 64)
 	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
 	if err := save(e.departurePath(id), departureRecord{First: gone}); err != nil {
 		t.Fatal(err)
@@ -29,14 +40,14 @@ func TestAway(t *testing.T) {
 		"Thaw": e.Thaw(t.Context(), id), "Destroy": e.Destroy(t.Context(), id, nil), "Throttle": e.Throttle(t.Context(), id, 0),
 	} {
 		if !errors.Is(err, engine.ErrAway) || errors.Is(err, engine.ErrNotFound) {
-			t.Errorf("%s: %v, want that Docker is not there", what, err)
+			t.Errorf("%s: %v, want that the engine is not there", what, err)
 		}
 	}
 	if outcome != "" {
 		t.Errorf("outcome %s", outcome)
 	}
 	if !exists(e.departurePath(id)) {
-		t.Error("what Docker was to do when the container ends is forgotten")
+		t.Error("what the engine was to do when the container ends is forgotten")
 	}
 	if err := e.Discard(t.Context(), id); err != nil {
 		t.Errorf("nothing has arrived: %v", err)

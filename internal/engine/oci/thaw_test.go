@@ -1,4 +1,4 @@
-package docker
+package oci
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// TestWaits: nothing is restored for a start that Docker has given up.
+// TestWaits: nothing is restored for a start that the engine has given up.
 func TestWaits(t *testing.T) {
 	a := &arrival{started: make(chan struct{})}
 	if err := a.waits(); err != nil {

@@ -1,4 +1,4 @@
-package docker
+package oci
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Output of a container goes through a pipe to its shim, through a fifo to Docker, and into the log. The first two can be
-// looked into; that Docker has written what it has read only its log can tell, by growing no more.
+// Output of a container goes through a pipe to its shim or monitor, with Docker through a fifo to the daemon, and into the log. The
+// first two can be looked into; that the last one has written what it has read only the log can tell, by growing no more.
 const (
 	drainPause = time.Millisecond
 	drainQuiet = 5 * time.Millisecond
-	// drainPatience is how long a shim or a Docker that does not read may keep the container frozen.
+	// drainPatience is how long an engine that does not read may keep the container frozen.
 	drainPatience = 2 * time.Second
 )
 
@@ -29,16 +29,16 @@ func (a alive) drained(ctx context.Context) error {
 	for {
 		unread, err := a.unread()
 		if err != nil {
-			return fmt.Errorf("look at what container %s has written: %w", nameOf(a.container), err)
+			return fmt.Errorf("look at what container %s has written: %w", a.found.name(), err)
 		}
-		if now := logSize(a.container.LogPath); unread > 0 || now != size {
+		if now := logSize(a.log); unread > 0 || now != size {
 			size, since = now, time.Now()
 		} else if time.Since(since) >= drainQuiet {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("container %s: Docker does not read what it has written: %w", nameOf(a.container), ctx.Err())
+			return fmt.Errorf("container %s: nobody reads what it has written: %w", a.found.name(), ctx.Err())
 		case <-time.After(drainPause):
 		}
 	}
@@ -46,7 +46,7 @@ func (a alive) drained(ctx context.Context) error {
 
 // unread is how much of the container's output nobody has read yet.
 func (a alive) unread() (bytes int, err error) {
-	dir := fmt.Sprintf("/proc/%d/fd", a.shim)
+	dir := fmt.Sprintf("/proc/%d/fd", a.reader)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return 0, err

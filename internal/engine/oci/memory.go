@@ -1,4 +1,4 @@
-package docker
+package oci
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // Memory tells how far the memory of a container is that is filled while it runs.
 func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, error) {
-	own, err := e.dockerID(id)
+	own, err := e.ownID(id)
 	if err != nil {
 		return memory.FillReport{}, err
 	}
@@ -29,7 +29,7 @@ func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, erro
 
 // LatePages connects to the pager of a container.
 func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, error) {
-	own, err := e.dockerID(id)
+	own, err := e.ownID(id)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package docker
+package oci
 
 import (
 	"context"
@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/moby/moby/api/types/container"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
@@ -24,81 +20,67 @@ import (
 
 // alive is what the kernel and the runtime know of a running container.
 type alive struct {
-	container container.InspectResponse
-	group     *kernel.Cgroup
-	shim      int         // parent of its first process: it reads its output
-	spec      *specs.Spec // with which the runtime made it
-	stdio     []string
+	found  Found
+	group  *kernel.Cgroup
+	reader int         // process that reads its output
+	log    string      // what is written of it; "" if that does not move
+	spec   *specs.Spec // with which the runtime made it
+	stdio  []string
 }
 
-// look finds out what there is of a running container beside what Docker says.
+// look finds out what there is of a running container beside what its engine says.
 func (e *Engine) look(ctx context.Context, id string) (alive, error) {
-	found, err := e.running(ctx, id)
+	found, group, err := e.group(ctx, id)
 	if err != nil {
 		return alive{}, err
 	}
-	a := alive{container: found}
-	if a.group, err = kernel.CgroupOf(found.State.Pid); err != nil {
+	process, err := e.adapter.Process(found)
+	if err != nil {
+		return alive{}, err
+	}
+	a := alive{found: found, group: group, reader: process.Reader}
+	if a.spec, err = process.spec(); err != nil {
+		return a, fmt.Errorf("bundle of container %s: %w", found.name(), err)
+	}
+	if a.log, err = e.adapter.Log(ctx, found); err != nil {
 		return a, err
 	}
-	process, err := kernel.ReadProcess(found.State.Pid)
-	if err != nil {
-		return a, err
-	}
-	a.shim = process.Parent
-	// A shim's working directory is the bundle (containerd, runtime/v2/README.md).
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cwd/config.json", a.shim))
-	if err != nil {
-		return a, fmt.Errorf("find the bundle of container %s: %w", nameOf(found), err)
-	}
-	a.spec = &specs.Spec{}
-	if err := json.Unmarshal(data, a.spec); err != nil {
-		return a, fmt.Errorf("bundle of container %s: %w", nameOf(found), err)
-	}
-	if a.spec.Linux == nil {
-		return a, fmt.Errorf("bundle of container %s: it has no linux part", nameOf(found))
-	}
-	a.stdio, err = stdioOf(filepath.Dir(e.config.Socket), found.ID)
+	a.stdio, err = process.stdio()
 	return a, err
 }
 
-// stdioOf asks the runtime's own state what a container's standard descriptors were when it was made.
-func stdioOf(runDir, dockerID string) ([]string, error) {
-	states, err := filepath.Glob(filepath.Join(runDir, "docker", "runtime-*", "moby", dockerID, "state.json"))
-	if err != nil || len(states) == 0 {
-		return nil, fmt.Errorf("find what runc knows of container %.12s below %s: %w", dockerID, filepath.Join(runDir, "docker"), errors.Join(err, os.ErrNotExist))
-	}
-	data, err := os.ReadFile(states[0])
+// spec is what the runtime was told.
+func (p Process) spec() (*specs.Spec, error) {
+	data, err := os.ReadFile(filepath.Join(p.Bundle, "config.json"))
 	if err != nil {
 		return nil, err
+	}
+	spec := &specs.Spec{}
+	if err := json.Unmarshal(data, spec); err != nil {
+		return nil, err
+	}
+	if spec.Linux == nil {
+		return nil, errors.New("it has no linux part")
+	}
+	return spec, nil
+}
+
+// stdio asks the runtime's own state what a container's standard descriptors were when it was made.
+func (p Process) stdio() ([]string, error) {
+	data, err := os.ReadFile(p.State)
+	if err != nil {
+		return nil, fmt.Errorf("find what runc knows of the container: %w", err)
 	}
 	var state struct {
 		Descriptors []string `json:"external_descriptors"`
 	}
 	if err := json.Unmarshal(data, &state); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", states[0], err)
+		return nil, fmt.Errorf("decode %s: %w", p.State, err)
 	}
 	if len(state.Descriptors) != 3 {
-		return nil, fmt.Errorf("runc knows %d standard descriptors of container %.12s, not 3", len(state.Descriptors), dockerID)
+		return nil, fmt.Errorf("runc knows %d standard descriptors in %s, not 3", len(state.Descriptors), p.State)
 	}
 	return state.Descriptors, nil
-}
-
-// rootOf is a container's root file system, as Docker mounts it while the container runs.
-func rootOf(found container.InspectResponse) (mounts.Overlay, error) {
-	if found.GraphDriver == nil || found.GraphDriver.Name != "overlay2" {
-		return mounts.Overlay{}, fmt.Errorf("container %s: only Docker's storage driver overlay2 is supported", nameOf(found))
-	}
-	data := found.GraphDriver.Data
-	layers := strings.Split(data["LowerDir"], ":") // the first lies on top
-	slices.Reverse(layers)
-	root := mounts.Overlay{Layers: layers, Upper: data["UpperDir"], Work: data["WorkDir"], Target: data["MergedDir"]}
-	for _, path := range append(layers, root.Upper, root.Work, root.Target) {
-		if !filepath.IsAbs(path) {
-			return root, fmt.Errorf("container %s: Docker does not say where its files are: %q", nameOf(found), path)
-		}
-	}
-	return root, nil
 }
 
 // Examine lists what stands against moving this running container.
@@ -111,17 +93,17 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	problems := obstacles(a.container.HostConfig)
-	if a.container.State.Paused {
+	problems := e.adapter.Obstacles(a.found)
+	if a.found.Paused {
 		problems = append(problems, engine.Problem{
-			What: "container " + nameOf(a.container), Why: "it is paused", Remedy: "docker unpause " + nameOf(a.container),
+			What: "container " + a.found.name(), Why: "it is paused", Remedy: e.Name() + " unpause " + a.found.name(),
 		})
 	}
-	root, err := rootOf(a.container)
+	root, err := e.adapter.Root(a.found)
 	if err != nil {
 		return nil, err
 	}
-	place, err := e.place(a.container.ID)
+	place, err := e.place(a.found.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -133,31 +115,25 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	if a.container.HostConfig.NetworkMode.IsHost() {
-		connected, err := hostConnections(pids)
-		if err != nil {
-			return nil, err
-		}
-		problems = append(problems, connected...)
-	}
-	externals, err := criu.ExternalFor(a.spec, root.Target, a.container.State.Pid)
+	connected, err := hostConnections(a.found.Container.PID, pids)
 	if err != nil {
 		return nil, err
 	}
-	found, err := moving.Examine(ctx, a.container.State.Pid, criu.Subject{PIDs: pids, Stdio: a.stdio, Mounts: externals.Mounts})
+	problems = append(problems, connected...)
+	externals, err := criu.ExternalFor(a.spec, root.Target, a.found.Container.PID)
 	if err != nil {
-		return nil, fmt.Errorf("examine container %s: %w", nameOf(a.container), err)
+		return nil, err
+	}
+	found, err := moving.Examine(ctx, a.found.Container.PID, criu.Subject{PIDs: pids, Stdio: a.stdio, Mounts: externals.Mounts})
+	if err != nil {
+		return nil, fmt.Errorf("examine container %s: %w", a.found.name(), err)
 	}
 	return append(append(problems, filling...), found...), nil
 }
 
 // Processes are all processes of a container at this moment.
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
-	found, err := e.running(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	group, err := kernel.CgroupOf(found.State.Pid)
+	_, group, err := e.group(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -166,11 +142,7 @@ func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 
 // CPUTime is how much processor time a container has used.
 func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) {
-	found, err := e.running(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	group, err := kernel.CgroupOf(found.State.Pid)
+	_, group, err := e.group(ctx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -187,9 +159,9 @@ func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
 	if err != nil {
 		return err
 	}
-	group, err := kernel.CgroupOf(found.State.Pid)
+	group, err := kernel.CgroupOf(found.Container.PID)
 	if err == nil {
-		err = moving.Throttle(group, limitsOf(found.HostConfig.Resources).CPUs, cpus)
+		err = moving.Throttle(group, found.Container.Definition.Limits.CPUs, cpus)
 	}
 	if cpus == 0 && errors.Is(err, kernel.ErrUnsupported) {
 		return nil
@@ -203,11 +175,11 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := rootOf(found)
+	root, err := e.adapter.Root(found)
 	if err != nil {
 		return nil, err
 	}
-	private := e.private(e.identity(found.ID, found.Config.Labels))
+	private := e.private(e.identity(found))
 	if err := makePrivate(private); err != nil {
 		return nil, err
 	}
@@ -215,7 +187,7 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 		{Kind: files.Writable, Path: root.Upper},
 		{Kind: files.Private, Path: private},
 	}
-	for _, v := range volumesOf(found.Mounts) {
+	for _, v := range found.Container.Definition.Volumes {
 		path, err := e.VolumePath(v)
 		if err != nil {
 			return nil, err
@@ -225,7 +197,7 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	return trees, nil
 }
 
-// Depart prepares a running container's move. From now on Docker starts it in no case: of a copy that has left only Godwit knows
+// Depart prepares a running container's move. From now on its engine starts it in no case: of a copy that has left only Godwit knows
 // whether it runs.
 func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOptions) (engine.Departure, error) {
 	defer e.lock(id)()
@@ -233,8 +205,8 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	if err != nil {
 		return nil, err
 	}
-	name := nameOf(a.container)
-	place, err := e.place(a.container.ID)
+	name := a.found.name()
+	place, err := e.place(a.found.ID)
 	if err == nil {
 		err = moving.RefuseFilling(place.Memory())
 	}
@@ -245,13 +217,13 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	if err != nil {
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
-	first, err := moving.Identify(a.container.State.Pid)
+	first, err := moving.Identify(a.found.Container.PID)
 	if err != nil {
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
 	var d *moving.Departure
-	if err = e.noRestarts(ctx, id, a.container, first); err == nil {
-		err = e.copyLog(a.container) // most of it: a round of files follows before the freeze
+	if err = e.noRestarts(ctx, id, a.found, first); err == nil {
+		err = e.copyLog(id, a) // most of it: a round of files follows before the freeze
 	}
 	if err == nil {
 		d, err = moving.Depart(ctx, e.criu, leaving, options)
@@ -263,13 +235,13 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 }
 
 func (e *Engine) leaving(a alive, id string) (moving.Leaving, error) {
-	pid := a.container.State.Pid
+	pid := a.found.Container.PID
 	l := moving.Leaving{
-		Name: nameOf(a.container), First: pid, Cgroup: a.group, Stdio: a.stdio, Terminal: a.container.Config.Tty,
+		Name: a.found.name(), First: pid, Cgroup: a.group, Stdio: a.stdio, Terminal: a.found.Container.Definition.TTY,
 		WorkDir: e.workDir(id),
-		Drain:   func(ctx context.Context) error { return errors.Join(a.drained(ctx), e.copyLog(a.container)) },
+		Drain:   func(ctx context.Context) error { return errors.Join(a.drained(ctx), e.copyLog(id, a)) },
 	}
-	root, err := rootOf(a.container)
+	root, err := e.adapter.Root(a.found)
 	if err != nil {
 		return l, err
 	}
@@ -320,7 +292,7 @@ func (d *departure) Close() error {
 	return err
 }
 
-// goesOn tells whether a container that was to leave is Docker's again: it is not frozen, or it has ended, and its cgroup with
+// goesOn tells whether a container that was to leave is its engine's again: it is not frozen, or it has ended, and its cgroup with
 // it. One of which that cannot be found out may be frozen still, and have a copy elsewhere.
 func goesOn(frozen bool, unknown error, alive bool) bool { return unknown == nil && !frozen || !alive }
 

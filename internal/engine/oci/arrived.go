@@ -1,4 +1,4 @@
-package docker
+package oci
 
 import (
 	"context"
@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
-
-	"github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
@@ -18,7 +15,7 @@ import (
 // Arrived tells what became of an arrival, also after the agent crashed.
 func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
 	if !idPattern.MatchString(id) {
-		return "", fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+		return "", e.unknown(id)
 	}
 	e.endOwn(id)
 	defer e.lock(id)()
@@ -37,7 +34,7 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	if err != nil {
 		return "", err
 	}
-	outcome, err := e.outcome(ctx, id, was.DockerID)
+	outcome, err := e.outcome(ctx, id, was.OwnID)
 	if err == nil && outcome == engine.Ran {
 		err = e.settle(ctx, id)
 	}
@@ -59,9 +56,9 @@ func (e *Engine) endOwn(id string) {
 
 // outcome looks for the gate's record, and makes sure that none can come any more if there is none: a gate without an agent
 // makes none, and one that does not run yet finds no agent.
-func (e *Engine) outcome(ctx context.Context, id, dockerID string) (engine.Outcome, error) {
-	if dockerID != "" { // otherwise Docker has started nothing
-		place, err := e.place(dockerID)
+func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, error) {
+	if own != "" { // otherwise the engine has started nothing
+		place, err := e.place(own)
 		if err == nil {
 			err = place.Void()
 		}
@@ -81,7 +78,7 @@ func (e *Engine) outcome(ctx context.Context, id, dockerID string) (engine.Outco
 	return engine.NeverRan, nil
 }
 
-// settle makes an ordinary container of an arrival that was resumed: Docker starts it again as it was told at the source.
+// settle makes an ordinary container of an arrival that was resumed: its engine starts it again as it was told at the source.
 func (e *Engine) settle(ctx context.Context, id string) error {
 	var was arrivalRecord
 	err := load(e.arrivalPath(id), &was)
@@ -96,7 +93,7 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 		return e.forget(id)
 	}
 	if err == nil {
-		err = e.restart(ctx, found, was.Restart)
+		err = e.adapter.Restart(ctx, found, was.Restart)
 	}
 	if err != nil {
 		return err
@@ -114,14 +111,14 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 // Discard removes an arrival that never ran.
 func (e *Engine) Discard(ctx context.Context, id string) error {
 	if !idPattern.MatchString(id) {
-		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+		return e.unknown(id)
 	}
 	e.endOwn(id)
 	defer e.lock(id)()
 	return e.discard(ctx, id)
 }
 
-// discard removes all of an arrival that must not have run. Docker's container goes first: as long as Docker could start it,
+// discard removes all of an arrival that must not have run. The engine's container goes first: as long as the engine could start it,
 // its place is there, in which it can only be restored.
 func (e *Engine) discard(ctx context.Context, id string) error {
 	var was arrivalRecord
@@ -132,7 +129,7 @@ func (e *Engine) discard(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	outcome, err := e.outcome(ctx, id, was.DockerID)
+	outcome, err := e.outcome(ctx, id, was.OwnID)
 	if err == nil && outcome == engine.Ran {
 		err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
 	}
@@ -146,19 +143,18 @@ func (e *Engine) discard(ctx context.Context, id string) error {
 }
 
 func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord) error {
-	dockerID, err := e.madeFor(ctx, id, was)
+	own, err := e.madeFor(ctx, id, was)
 	if err != nil {
 		return err
 	}
-	if dockerID != "" { // with the anonymous volumes that Docker has made beside those of the definition
-		_, err := e.api.ContainerRemove(ctx, dockerID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
-			return fmt.Errorf("have Docker remove it: %w", err)
+	if own != "" { // with the volumes that the engine has made beside those of the definition
+		if err := e.adapter.Remove(ctx, own, RemoveOptions{Force: true, Volumes: true}); err != nil {
+			return fmt.Errorf("have %s remove it: %w", e.adapter.Title(), err)
 		}
-		if err := e.awaitRemoved(ctx, dockerID); err != nil {
+		if err := e.awaitRemoved(ctx, own); err != nil {
 			return err
 		}
-		place, err := e.place(dockerID)
+		place, err := e.place(own)
 		if err == nil {
 			err = place.Remove()
 		}
@@ -166,8 +162,10 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 			return err
 		}
 	}
-	if err := e.unmakeVolumes(ctx, was.Volumes); err != nil {
-		return err
+	for _, name := range was.Volumes { // one that somebody has taken since stays
+		if err := e.adapter.RemoveVolume(ctx, name); err != nil {
+			return err
+		}
 	}
 	return errors.Join(removeIfThere(e.remembered(id)), e.forget(id))
 }
@@ -175,7 +173,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 // Salvage ends an arrival that never ran, and keeps nothing of it.
 func (e *Engine) Salvage(ctx context.Context, id string, _ func(files.Tree) error) error {
 	if !idPattern.MatchString(id) {
-		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
+		return e.unknown(id)
 	}
 	e.endOwn(id)
 	defer e.lock(id)()
@@ -187,7 +185,7 @@ func (e *Engine) Salvage(ctx context.Context, id string, _ func(files.Tree) erro
 	if err != nil {
 		return err
 	}
-	outcome, err := e.outcome(ctx, id, was.DockerID)
+	outcome, err := e.outcome(ctx, id, was.OwnID)
 	if err == nil && outcome == engine.Ran {
 		err = fmt.Errorf("%w: it has been resumed", engine.ErrBusy)
 	}

@@ -1,4 +1,4 @@
-package docker
+package oci
 
 import (
 	"bufio"
@@ -20,7 +20,11 @@ import (
 const established = "01"
 
 // hostConnections refuses established connections of a container in the node's own network: their address stays on this node.
-func hostConnections(pids []int) ([]engine.Problem, error) {
+func hostConnections(first int, pids []int) ([]engine.Problem, error) {
+	hosts, err := sameFile(fmt.Sprintf("/proc/%d/ns/net", first), "/proc/self/ns/net")
+	if err != nil || !hosts {
+		return nil, err
+	}
 	own, err := socketsOf(pids)
 	if err != nil || len(own) == 0 {
 		return nil, err

@@ -1,0 +1,75 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/client"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// logDriver is the one whose logs move: one file of lines. Others stay with their drivers.
+const logDriver = "json-file"
+
+// Create has Docker make a container that comes. It gets no restart policy yet.
+func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
+	x, err := decode(d)
+	if err != nil {
+		return "", err
+	}
+	if err := a.makeVolumes(ctx, d); err != nil {
+		return "", err
+	}
+	config := *x.Config
+	config.Labels = maps.Clone(config.Labels)
+	if config.Labels == nil {
+		config.Labels = map[string]string{}
+	}
+	config.Labels[label] = value
+	config.Image = a.imageHere(ctx, d, x)
+	binds, mounts, err := takeMounts(d, x.Host)
+	if err != nil {
+		return "", err
+	}
+	host := hostConfig(x.Host, binds, mounts)
+	made, err := a.api.ContainerCreate(ctx, client.ContainerCreateOptions{Config: &config, HostConfig: host, Name: d.Name})
+	return made.ID, err
+}
+
+// Root is a container's root file system.
+func (a *adapter) Root(f oci.Found) (mounts.Overlay, error) {
+	found := native(f)
+	if found.GraphDriver == nil || found.GraphDriver.Name != "overlay2" {
+		return mounts.Overlay{}, fmt.Errorf("container %s: only Docker's storage driver overlay2 is supported", nameOf(found))
+	}
+	data := found.GraphDriver.Data
+	layers := strings.Split(data["LowerDir"], ":") // the first lies on top
+	slices.Reverse(layers)
+	root := mounts.Overlay{Layers: layers, Upper: data["UpperDir"], Work: data["WorkDir"], Target: data["MergedDir"]}
+	for _, path := range append(layers, root.Upper, root.Work, root.Target) {
+		if !filepath.IsAbs(path) {
+			return root, fmt.Errorf("container %s: Docker does not say where its files are: %q", nameOf(found), path)
+		}
+	}
+	return root, nil
+}
+
+// Log is the file that Docker writes, also before it has begun to.
+func (a *adapter) Log(ctx context.Context, f oci.Found) (string, error) {
+	found := native(f)
+	if found.HostConfig.LogConfig.Type != logDriver {
+		return "", nil
+	}
+	if found.LogPath != "" {
+		return found.LogPath, nil
+	}
+	root, err := a.directory(ctx)
+	return filepath.Join(root, "containers", found.ID, found.ID+"-json.log"), err
+}

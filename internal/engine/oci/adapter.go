@@ -1,0 +1,90 @@
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
+)
+
+// Adapter is what this package asks one engine for. Methods may be called concurrently.
+type Adapter interface {
+	// Name of the engine, and its name for people.
+	Name() string
+	Title() string
+	// Away is why the engine is not there, wrapping engine.ErrAway, or nil. It asks nobody.
+	Away() error
+
+	// List tells of all containers, in the engine's order. Those whose own ids are busy it does not ask about: it tells of them
+	// what it can without.
+	List(ctx context.Context, busy func(own string) bool) ([]Found, error)
+	// Find finds a container by the engine's own id, a unique prefix of it, or a name. Error: engine.ErrNotFound.
+	Find(ctx context.Context, ref string) (Found, error)
+	Stop(ctx context.Context, found Found, grace time.Duration) error
+	// Remove has the engine remove a container, running or not, with the volumes that it has made up for it if those are to go. That
+	// the container is not there, or is being removed, is no error.
+	Remove(ctx context.Context, own string, options RemoveOptions) error
+	Logs(ctx context.Context, found Found, options engine.LogOptions, emit func(engine.LogEntry) error) error
+	Exec(ctx context.Context, found Found, process engine.Exec) (int, error)
+	VolumePath(volume engine.Volume) (string, error)
+	// RemoveVolume removes a named volume. That it is not there, or that a container has it, is no error.
+	RemoveVolume(ctx context.Context, name string) error
+
+	// Obstacles lists what of a container's configuration cannot move.
+	Obstacles(found Found) []engine.Problem
+	// Process tells where what is known of the processes of a container that runs is.
+	Process(found Found) (Process, error)
+	// Root is a container's root file system, as the engine mounts it while the container runs.
+	Root(found Found) (mounts.Overlay, error)
+	// Log is the path of what the engine logs of a container, if that moves; "" otherwise. The file need not be there.
+	Log(ctx context.Context, found Found) (string, error)
+	// Restart says what the engine is to do when a container ends: as in Found.Restart, or nothing, for which policy is nil.
+	Restart(ctx context.Context, found Found, policy json.RawMessage) error
+	// Describe is the engine's part of the definition of a container that runs.
+	Describe(ctx context.Context, found Found, stdio []string) (json.RawMessage, error)
+
+	// Expect reads the definition of a container that is to come, and refuses one that the engine could not make, or that means
+	// harm: it comes from another node.
+	Expect(d engine.Definition) (Expected, error)
+	// Reserve lists what stands against making such a container, beside its id and name.
+	Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error)
+	// Create makes the container and its volumes, with godwit-runc as its runtime and this label, and returns its own id. The engine
+	// is not to start it by itself.
+	Create(ctx context.Context, d engine.Definition, label, value string) (own string, err error)
+	// Start starts it, and returns when it runs.
+	Start(ctx context.Context, own string) error
+}
+
+// Found is a container as its engine tells of it.
+type Found struct {
+	ID        string           // the engine's own
+	Container engine.Container // by that id; its definition without the engine's part
+	Paused    bool
+	Restart   json.RawMessage // what the engine does when it ends
+	Native    any             // what the adapter knows beside, for itself
+}
+
+func (f Found) name() string { return f.Container.Definition.Name }
+
+// Process is where what is known of the processes of a container is.
+type Process struct {
+	Reader int    // pid of who reads what it writes
+	Bundle string // directory with which the runtime has made it
+	State  string // file in which runc keeps what it knows
+}
+
+// Expected is what this package must know of a container that is to come.
+type Expected struct {
+	Stdio         []string        // what stdin, stdout and stderr are in the images, in the words of CRIU
+	PrivateCgroup bool            // it has a cgroup namespace of its own
+	Restart       json.RawMessage // once it runs
+	Log           bool            // what was logged of it comes
+}
+
+// RemoveOptions say how a container is removed.
+type RemoveOptions struct {
+	Force   bool // also if it runs
+	Volumes bool // with the volumes that the engine has made up for it
+}

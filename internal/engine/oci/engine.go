@@ -1,0 +1,254 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// Runtime is the name by which engines know godwit-runc.
+const Runtime = "godwit"
+
+// patience bounds a question to an engine that it answers at once unless it is busy with that very container.
+const patience = 10 * time.Second
+
+// listPatience bounds a list: who wants to know of all containers of the node must not wait for one engine.
+const listPatience = 3 * time.Second
+
+var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Config says where an engine keeps its files.
+type Config struct {
+	StateDir   string // the agent's; this engine's records are below it
+	RunDir     string
+	Executable string // this program; "" for the running one
+}
+
+// Engine moves containers of one engine. It implements engine.Engine.
+type Engine struct {
+	config  Config
+	adapter Adapter
+	criu    *moving.CRIU
+
+	mu       sync.Mutex
+	locks    map[string]*sync.Mutex
+	arrivals map[string]*arrival // of this process
+	logs     map[string]os.FileInfo
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New makes the engine of an adapter. What it adapts need not run, or be there.
+func New(config Config, adapter Adapter) (*Engine, error) {
+	if config.Executable == "" {
+		path, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		config.Executable = path
+	}
+	return &Engine{
+		config: config, adapter: adapter, criu: &moving.CRIU{}, locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{},
+		logs: map[string]os.FileInfo{},
+	}, nil
+}
+
+// Sweep removes what was made for moves that have not come to anything.
+func (e *Engine) Sweep() error {
+	entries, err := os.ReadDir(e.records(""))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("records of containers of %s: %w", e.adapter.Title(), err)
+	}
+	for _, entry := range entries {
+		id := entry.Name()
+		if !idPattern.MatchString(id) || exists(e.arrivalPath(id)) || exists(e.departurePath(id)) {
+			continue
+		}
+		if err := e.forget(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Name of the engine.
+func (e *Engine) Name() string { return e.adapter.Name() }
+
+// lock keeps other changes of a container away until the returned function is called.
+func (e *Engine) lock(id string) (unlock func()) {
+	e.mu.Lock()
+	l := e.locks[id]
+	if l == nil {
+		l = &sync.Mutex{}
+		e.locks[id] = l
+	}
+	e.mu.Unlock()
+	l.Lock()
+	return l.Unlock
+}
+
+// List tells of every container, in the engine's order. Error: engine.ErrAway.
+func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
+	if err := e.adapter.Away(); err != nil {
+		return nil, err
+	}
+	coming, err := e.comingHere()
+	if err != nil {
+		return nil, err
+	}
+	asking, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	listed, err := e.adapter.List(asking, func(own string) bool { _, is := coming[own]; return is })
+	if err != nil {
+		return nil, fmt.Errorf("list the containers of %s: %w", e.adapter.Title(), err)
+	}
+	var all []engine.Container
+	for _, found := range listed {
+		if one, is := coming[found.ID]; is {
+			all = append(all, one)
+			continue
+		}
+		all = append(all, e.describe(found))
+	}
+	return all, ctx.Err()
+}
+
+// describe makes of what the engine says what this package's callers know of a container.
+func (e *Engine) describe(found Found) engine.Container {
+	one := found.Container
+	one.Definition.EngineName, one.Definition.ID = e.Name(), e.identity(found)
+	if one.State == engine.Running && e.frozen(one.Definition.ID, one.PID) {
+		one.State = engine.Frozen
+	}
+	return one
+}
+
+// describeWhole adds what another node needs to make a container that runs.
+func (e *Engine) describeWhole(ctx context.Context, found Found) (engine.Container, error) {
+	one := e.describe(found)
+	if one.PID == 0 {
+		return one, nil
+	}
+	process, err := e.adapter.Process(found)
+	if err != nil {
+		return one, err
+	}
+	stdio, err := process.stdio()
+	if err != nil {
+		return one, err
+	}
+	one.Definition.Engine, err = e.adapter.Describe(ctx, found, stdio)
+	return one, err
+}
+
+// ask asks the engine about a container, by its own id or a name.
+func (e *Engine) ask(ctx context.Context, ref string) (Found, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return e.adapter.Find(ctx, ref)
+}
+
+// find finds a container by the id that all nodes know it by. Errors: engine.ErrNotFound; engine.ErrAway, of which nobody may conclude
+// that the container does not run.
+func (e *Engine) find(ctx context.Context, id string) (Found, error) {
+	if !idPattern.MatchString(id) {
+		return Found{}, e.unknown(id)
+	}
+	if err := e.adapter.Away(); err != nil {
+		return Found{}, err
+	}
+	own, err := e.ownID(id)
+	if err != nil {
+		return Found{}, err
+	}
+	return e.ask(ctx, own)
+}
+
+func (e *Engine) unknown(id string) error {
+	return fmt.Errorf("container %.80q of %s: %w", id, e.adapter.Title(), engine.ErrNotFound)
+}
+
+// Inspect finds a container by name, id, or unique prefix of an id, as the engine does. Errors: engine.ErrNotFound, engine.ErrAway.
+func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
+	if one, arriving, err := e.arriving(ref); arriving || err != nil {
+		return one, err
+	}
+	if err := e.adapter.Away(); err != nil {
+		return engine.Container{}, err
+	}
+	if idPattern.MatchString(ref) {
+		found, err := e.find(ctx, ref)
+		if err != nil {
+			return engine.Container{}, err
+		}
+		return e.describeWhole(ctx, found)
+	}
+	found, err := e.ask(ctx, ref)
+	if err != nil {
+		return engine.Container{}, err
+	}
+	if one, arriving, err := e.arriving(e.identity(found)); arriving || err != nil {
+		return one, err
+	}
+	return e.describeWhole(ctx, found)
+}
+
+// running finds a container that must be running and not be moving.
+func (e *Engine) running(ctx context.Context, id string) (Found, error) {
+	if _, arriving, err := e.arriving(id); arriving || err != nil {
+		return Found{}, errors.Join(err, fmt.Errorf("container %.12s: %w: it is being moved", id, engine.ErrBusy))
+	}
+	found, err := e.find(ctx, id)
+	if err != nil {
+		return found, err
+	}
+	if found.Container.State != engine.Running || found.Container.PID <= 0 {
+		return found, fmt.Errorf("container %s: %w: it is %s", found.name(), engine.ErrNotRunning, found.Container.State)
+	}
+	return found, nil
+}
+
+// group is the cgroup of a container that runs.
+func (e *Engine) group(ctx context.Context, id string) (Found, *kernel.Cgroup, error) {
+	found, err := e.running(ctx, id)
+	if err != nil {
+		return found, nil, err
+	}
+	group, err := kernel.CgroupOf(found.Container.PID)
+	return found, group, err
+}
+
+// records is where this engine keeps what it must know of a container's move.
+func (e *Engine) records(id string) string {
+	return filepath.Join(e.config.StateDir, "engines", e.Name(), id)
+}
+
+func (e *Engine) arrivalPath(id string) string { return filepath.Join(e.records(id), "arrival.json") }
+func (e *Engine) departurePath(id string) string {
+	return filepath.Join(e.records(id), "departure.json")
+}
+func (e *Engine) recordPath(id string) string { return filepath.Join(e.records(id), "resumed") }
+func (e *Engine) private(id string) string    { return filepath.Join(e.records(id), "private") }
+
+// workDir is for CRIU's logs of a container that leaves.
+func (e *Engine) workDir(id string) string {
+	return filepath.Join(e.config.RunDir, "engines", e.Name(), id)
+}
+
+// place is where a container arrives, by the engine's own id.
+func (e *Engine) place(own string) (door.Place, error) {
+	return door.At(e.config.RunDir, own)
+}

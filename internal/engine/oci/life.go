@@ -1,0 +1,54 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// Stop has the engine stop a container.
+func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
+	defer e.lock(id)()
+	found, err := e.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	return e.adapter.Stop(ctx, found, grace)
+}
+
+// Remove has the engine remove a container. Its volumes stay.
+func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
+	defer e.lock(id)()
+	if _, arriving, err := e.arriving(id); arriving || err != nil || exists(e.departurePath(id)) {
+		return errors.Join(err, fmt.Errorf("remove container %.12s: %w: it is being moved", id, engine.ErrBusy))
+	}
+	found, err := e.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: force}); err != nil {
+		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
+	}
+	return removeIfThere(e.remembered(id))
+}
+
+// Logs shows what the engine has logged of a container.
+func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+	found, err := e.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	return e.adapter.Logs(ctx, found, options, emit)
+}
+
+// Exec runs a process in a running container.
+func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int, error) {
+	found, err := e.running(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	return e.adapter.Exec(ctx, found, process)
+}

@@ -1,0 +1,101 @@
+package oci
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// departureRecord is there from Depart until the container is thawed or destroyed.
+type departureRecord struct {
+	Started time.Time       `json:"started"`
+	First   moving.Identity `json:"first"`
+	Restart json.RawMessage `json:"restart"` // what the engine is to do when it ends; as long as it leaves: nothing
+}
+
+// arrivalRecord is there from the begin of an arrival until the container has been resumed and its engine knows it.
+type arrivalRecord struct {
+	Definition engine.Definition `json:"definition"`
+	Restart    json.RawMessage   `json:"restart"`          // once it runs
+	Volumes    []string          `json:"volumes"`          // that the arrival makes
+	OwnID      string            `json:"own_id,omitempty"` // once the engine has made it
+}
+
+func save(path string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return kernel.WriteFileAtomic(path, data, 0o600)
+}
+
+// load reads what save has written. Error: fs.ErrNotExist.
+func load(path string, value any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return fmt.Errorf("decode %s: %w", path, err)
+	}
+	return nil
+}
+
+// arriving finds a container that arrives and has not been resumed: its engine may be busy with it, and is not asked.
+func (e *Engine) arriving(id string) (engine.Container, bool, error) {
+	was, is, err := e.arrivalOf(id)
+	return engine.Container{Definition: was.Definition, State: engine.Arriving}, is, err
+}
+
+func (e *Engine) arrivalOf(id string) (was arrivalRecord, is bool, err error) {
+	if !idPattern.MatchString(id) {
+		return was, false, nil
+	}
+	err = load(e.arrivalPath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && exists(e.recordPath(id)) {
+		return was, false, nil
+	}
+	return was, err == nil, err
+}
+
+// comingHere are all containers that arrive and have not been resumed, by their own ids.
+func (e *Engine) comingHere() (map[string]engine.Container, error) {
+	entries, err := os.ReadDir(e.records(""))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("records of containers of %s: %w", e.adapter.Title(), err)
+	}
+	coming := map[string]engine.Container{}
+	for _, entry := range entries {
+		was, is, err := e.arrivalOf(entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		if is && was.OwnID != "" {
+			coming[was.OwnID] = engine.Container{Definition: was.Definition, State: engine.Arriving}
+		}
+	}
+	return coming, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

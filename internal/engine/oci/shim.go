@@ -1,0 +1,25 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// ShimProcess is what there is of a container that a shim of containerd runs. state is the pattern of the name of the file in which
+// runc keeps what it knows.
+func ShimProcess(found Found, state string) (Process, error) {
+	process, err := kernel.ReadProcess(found.Container.PID)
+	if err != nil {
+		return Process{}, err
+	}
+	states, err := filepath.Glob(state)
+	if err != nil || len(states) == 0 {
+		return Process{}, fmt.Errorf("find what runc knows of container %s: %s: %w", found.name(), state, errors.Join(err, os.ErrNotExist))
+	}
+	// A shim's working directory is the bundle (containerd, runtime/v2/README.md).
+	return Process{Reader: process.Parent, Bundle: fmt.Sprintf("/proc/%d/cwd", process.Parent), State: states[0]}, nil
+}
