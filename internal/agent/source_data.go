@@ -151,6 +151,7 @@ func (s *source) warm(ctx context.Context) error {
 	if s.warming != nil {
 		select {
 		case err := <-s.warming:
+			s.warming = nil
 			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
