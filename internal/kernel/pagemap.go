@@ -103,6 +103,15 @@ func (p *Pagemap) Existing(start, end, maxPages uint64) (ranges []PageRange, nex
 	return p.scan(pageScan{start: start, end: end, maxPages: maxPages, anyOf: PagePresent | PageSwapped, returned: PageZero | PageSwapped})
 }
 
+// Exists tells whether a page exists. What other calls have returned stays valid.
+func (p *Pagemap) Exists(address uint64) (bool, error) {
+	one := *p
+	one.ranges = make([]PageRange, 1)
+	found, _, err := one.Existing(address, address+uint64(os.Getpagesize()), 1)
+	p.noGuard = one.noGuard
+	return len(found) > 0, err
+}
+
 // Registered tells whether the mapping at an address is registered with WriteProtect.Register, or none is there.
 func (p *Pagemap) Registered(address uint64) bool {
 	end := address + uint64(os.Getpagesize())
@@ -150,9 +159,20 @@ func (p *Pagemap) Guarded(start, end uint64) (bool, error) {
 	return len(ranges) > 0, err
 }
 
-// TellsGuards tells whether pages that pageGuard marks are left out of what was found, because the kernel can tell them;
+// TellsGuards tells whether no page that was found is one that pageGuard marks, because the kernel can tell them, or has none;
 // otherwise there may be some among the swapped ones.
-func (p *Pagemap) TellsGuards() bool { return !p.noGuard }
+func (p *Pagemap) TellsGuards() bool { return !p.noGuard || !hasGuards() }
+
+// hasGuards finds out whether this kernel has guards: other advice it refuses.
+func hasGuards() bool {
+	const installGuard = 102 // MADV_GUARD_INSTALL of include/uapi/asm-generic/mman-common.h
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return true // it may
+	}
+	defer func() { _ = unix.Munmap(page) }()
+	return !errors.Is(unix.Madvise(page, installGuard), unix.EINVAL)
+}
 
 // scan leaves out what pageGuard marks, if the kernel can tell, and does without PAGEMAP_SCAN where there is none.
 func (p *Pagemap) scan(arg pageScan) ([]PageRange, uint64, error) {

@@ -236,3 +236,17 @@ func (f *forgetting) Forget(task Task) error {
 	f.forgotten = append(f.forgotten, task)
 	return nil
 }
+
+// TestLost wants that a page which is lost ends a move, in each way of tracking: it would be zeros at the target.
+func TestLost(t *testing.T) {
+	must(t, kernel.ProbePoison())
+	for _, tracking := range []Tracking{"", Hashing} {
+		p := start(t, "lost-wait", 1, 1)
+		s := NewSource(SourceConfig{Processes: p.group.Procs, Tracking: tracking})
+		if _, err := s.Round(t.Context(), ignoreRuns()); !errors.Is(err, errUnreadable) {
+			t.Errorf("%q: a round of a program with a lost page: %v", tracking, err)
+		}
+		must(t, s.Close())
+		p.progress()
+	}
+}

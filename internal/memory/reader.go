@@ -3,6 +3,8 @@ package memory
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -127,6 +129,11 @@ func (r *reader) forced(address uint64) error {
 	if err != nil {
 		return err
 	}
+	if !there {
+		if there, err = r.task.unreadable(address, page); err != nil {
+			return err
+		}
+	}
 	if !there { // whatever was: what comes in its place will be found, unless it is a guard
 		r.stats.Gone++
 		end := address + uint64(len(page))
@@ -135,6 +142,28 @@ func (r *reader) forced(address uint64) error {
 		return nil
 	}
 	return r.emitRange(address, page)
+}
+
+// readTries is how often a page is found to exist and cannot be read until that is taken for true.
+const readTries = 5
+
+// errUnreadable is of a page that is there and that nobody can read. Without it the container would find zeros at the target.
+var errUnreadable = errors.New("it cannot be read: it was lost in an earlier migration (--missing-pages fail), or the machine's memory has failed; " +
+	"the container can only move without its memory: --mode restart")
+
+// unreadable looks again at a page that could not be read. If its mapping was gone, it is there no more, or another one is that can
+// be read. Where the kernel does not tell guards it may be one of these.
+func (t *task) unreadable(address uint64, page []byte) (there bool, err error) {
+	for range readTries {
+		exists, err := t.pagemap.Exists(address)
+		if err != nil || !exists || !t.pagemap.TellsGuards() {
+			return false, err
+		}
+		if there, err := t.reader.ReadForced(address, page); err != nil || there {
+			return there, err
+		}
+	}
+	return false, fmt.Errorf("page at %#x: %w", address, errUnreadable)
 }
 
 // emit sends the first pages of the ranges, whose content is in the buffer, and returns what is left of the ranges.

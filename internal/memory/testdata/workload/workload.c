@@ -10,6 +10,7 @@
 #include <linux/aio_abi.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sched.h>
@@ -21,6 +22,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #if __has_include(<sys/rseq.h>)
@@ -459,6 +461,19 @@ static void setup(const char *kind) {
   }
 }
 
+// lost: a page whose content is lost (UFFDIO_POISON), beside others
+static void lose(void) {
+  char *p = map(0, 4 * PAGE);
+  int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+  struct uffdio_api api = {.api = UFFD_API};
+  struct uffdio_register all = {.range = {(uintptr_t)p, 4 * PAGE}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+  struct { struct uffdio_range range; uint64_t mode; int64_t done; } poison = {.range = {(uintptr_t)p + PAGE, PAGE}};
+  if (fd < 0 || ioctl(fd, UFFDIO_API, &api) || ioctl(fd, UFFDIO_REGISTER, &all) || ioctl(fd, 0xC020AA08, &poison))
+    perror("lose a page"), exit(1);
+  close(fd);
+  p[0] = p[2 * PAGE] = 1;
+}
+
 static void *answerer(void *unused) {
   char line[64];
   while (fgets(line, sizeof line, stdin)) printf("bad %lu done %lu\n", shared[0], shared[1]), fflush(stdout);
@@ -492,6 +507,7 @@ int main(int n, char **arguments) {
       if (pthread_create(&thread, 0, kinds[k].run, (void *)t)) perror("thread"), exit(1);
     }
   if (strstr(kind, "alarm")) alarms();
+  if (strstr(kind, "lost")) lose();
   printf("ready\n"), fflush(stdout);
   if (strncmp(kind, "main-", 5)) answerer(0);
   // the first thread does it, too
