@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -146,7 +147,7 @@ func (c DaemonConfig) write(all, runtimes map[string]json.RawMessage) error {
 		return err
 	}
 	if len(all) == 0 && path == c.Path {
-		return removeIfThere(path)
+		return records.Remove(path)
 	}
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
@@ -193,13 +194,6 @@ func (c DaemonConfig) reload() error {
 	}
 	if err := unix.Kill(pid, unix.SIGHUP); err != nil {
 		return fmt.Errorf("have Docker read its configuration: %w", err)
-	}
-	return nil
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	return nil
 }

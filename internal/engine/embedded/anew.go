@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -86,7 +87,7 @@ func (n *newcomer) start(ctx context.Context, beforeResume func() error) (time.T
 		return time.Time{}, err
 	}
 	if err := kernel.WriteFileAtomic(n.files.resumed(), nil, 0o600); err != nil {
-		return time.Time{}, errors.Join(fmt.Errorf("record that it stays: %w", err), removeIfThere(n.files.resumed()))
+		return time.Time{}, errors.Join(fmt.Errorf("record that it stays: %w", err), records.Remove(n.files.resumed()))
 	}
 	return time.Now(), nil
 }
@@ -112,7 +113,7 @@ func (e *Engine) endTrial(ctx context.Context, place container) error {
 // startedAnew tells whether an arrival is one that is started here.
 func startedAnew(place container) (bool, error) {
 	var was arrivalRecord
-	if err := loadJSON(place.arrival(), &was); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := records.Load(place.arrival(), &was); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	return was.Anew, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/enginetest"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -105,8 +106,8 @@ func TestHaltedFindsWhatIsBeingStarted(t *testing.T) {
 	}
 	started := make(chan error, 1)
 	go func() { started <- n.bringUp(t.Context(), place, d, true) }() // of the agent that is killed
-	eventually(t, "its monitor", func() bool { return exists(place.runtime()) })
-	if halted, err := n.reopen().Halted(t.Context(), d.ID); err != nil || halted || exists(place.halted()) {
+	eventually(t, "its monitor", func() bool { return records.Exists(place.runtime()) })
+	if halted, err := n.reopen().Halted(t.Context(), d.ID); err != nil || halted || records.Exists(place.halted()) {
 		t.Errorf("halted: %t, %v", halted, err)
 	}
 	if err := <-started; err != nil {
@@ -151,10 +152,10 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 		t.Errorf("%+v", one)
 	}
 	// Killed again, before it could say that it has done so.
-	if err := saveJSON(place.halted(), haltRecord{Init: moving.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
+	if err := records.Save(place.halted(), haltRecord{Init: moving.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if halted, err := n.Halted(t.Context(), d.ID); err != nil || halted || exists(place.halted()) {
+	if halted, err := n.Halted(t.Context(), d.ID); err != nil || halted || records.Exists(place.halted()) {
 		t.Errorf("halted: %t, %v", halted, err)
 	}
 }
@@ -163,11 +164,11 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 func shorten(t *testing.T, place container, seconds float64) {
 	t.Helper()
 	var d engine.Definition
-	if err := loadJSON(place.definition(), &d); err != nil {
+	if err := records.Load(place.definition(), &d); err != nil {
 		t.Fatal(err)
 	}
 	d.StopTimeout = seconds
-	if err := saveJSON(place.definition(), d); err != nil {
+	if err := records.Save(place.definition(), d); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -115,9 +116,7 @@ func (e *Engine) expect(ctx context.Context, d engine.Definition, prepare func(*
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(),
 			e.discard(cleanup, a.files))
 	}
-	e.mu.Lock()
-	e.arrivals[d.ID] = a
-	e.mu.Unlock()
+	e.arrivals.Add(d.ID, a)
 	return a, nil
 }
 
@@ -155,7 +154,7 @@ func (a *arrival) makeFiles(netns string, anew bool) error {
 	}
 	record := e.arrivalRecord(d, netns)
 	record.Anew = anew
-	if err := saveJSON(a.files.arrival(), record); err != nil {
+	if err := records.Save(a.files.arrival(), record); err != nil {
 		return err
 	}
 	if err := errors.Join(makeArriving(record.Made), e.makeFiles(d)); err != nil {
@@ -167,7 +166,7 @@ func (a *arrival) makeFiles(netns string, anew bool) error {
 	if err := e.saveSpec(d, netns, account{home: "/"}); err != nil {
 		return err
 	}
-	return saveJSON(a.files.definition(), own(d))
+	return records.Save(a.files.definition(), own(d))
 }
 
 // makeImages makes the directory in memory for the state, with what runc reads when it starts.
@@ -316,7 +315,7 @@ func checkPrivate(place container) error {
 		}
 	}
 	for _, name := range privateMounts() {
-		if !exists(filepath.Join(place.private(), name)) {
+		if !records.Exists(filepath.Join(place.private(), name)) {
 			return fmt.Errorf("private file %s has not come", name)
 		}
 	}
@@ -327,11 +326,7 @@ func checkPrivate(place container) error {
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {
-		a.engine.mu.Lock()
-		if a.engine.arrivals[a.definition.ID] == a {
-			delete(a.engine.arrivals, a.definition.ID)
-		}
-		a.engine.mu.Unlock()
+		a.engine.arrivals.Remove(a.definition.ID, a)
 		if a.coming != nil {
 			err = a.coming.Close() // on which a gate that waits ends, then runc, then the monitor
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -19,11 +21,11 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	if !idPattern.MatchString(id) {
 		return "", fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
 	}
-	e.endOwn(id)
+	e.arrivals.End(id)
 	defer e.lock(id)()
 	place := e.paths.of(id)
-	if !exists(place.arrival()) {
-		if exists(place.definition()) {
+	if !records.Exists(place.arrival()) {
+		if records.Exists(place.definition()) {
 			return engine.Ran, nil
 		}
 		return engine.NeverRan, nil
@@ -38,24 +40,12 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// endOwn ends an arrival of this process that still waits.
-func (e *Engine) endOwn(id string) {
-	e.mu.Lock()
-	a := e.arrivals[id]
-	e.mu.Unlock()
-	if a != nil {
-		_ = a.Close() // the record decides
-	}
-}
-
 // outcome looks for the gate's record and makes sure that none can come any more if there is none.
 func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, error) {
 	if anew, err := startedAnew(place); err != nil || anew {
 		return e.outcomeAnew(ctx, place, err)
 	}
-	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	ran, err := criu.Ran(waiting, place.resumed())
+	ran, err := moving.Ran(ctx, place.resumed())
 	if err != nil {
 		return "", err
 	}
@@ -79,10 +69,10 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
 	}
-	e.endOwn(id)
+	e.arrivals.End(id)
 	defer e.lock(id)()
 	place := e.paths.of(id)
-	if exists(place.definition()) && !exists(place.arrival()) {
+	if records.Exists(place.definition()) && !records.Exists(place.arrival()) {
 		return fmt.Errorf("discard the arrival of container %.12s: %w: it runs here; remove it instead", id, engine.ErrBusy)
 	}
 	return e.discard(ctx, place)
@@ -90,7 +80,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 
 // discard ends and removes all of an arrival that must not have run.
 func (e *Engine) discard(ctx context.Context, place container) error {
-	if exists(place.arrival()) {
+	if records.Exists(place.arrival()) {
 		outcome, err := e.outcome(ctx, place)
 		if err == nil && outcome == engine.Ran {
 			err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
@@ -100,7 +90,7 @@ func (e *Engine) discard(ctx context.Context, place container) error {
 		}
 	}
 	var was arrivalRecord
-	if err := loadJSON(place.arrival(), &was); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := records.Load(place.arrival(), &was); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err := e.settle(ctx, place); err != nil {
@@ -133,19 +123,19 @@ func awaitRecord(ctx context.Context, place container) error {
 	const pause = 5 * time.Millisecond
 	for {
 		var live liveState
-		if err := loadJSON(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := records.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		watched := live.Monitor.Alive()
 		var now record
-		if err := loadJSON(place.record(), &now); err != nil {
+		if err := records.Load(place.record(), &now); err != nil {
 			return err
 		}
 		switch {
 		case now.State != engine.Created:
 			return nil
 		case !watched:
-			return saveJSON(place.record(), record{State: engine.Running, Started: time.Now()})
+			return records.Save(place.record(), record{State: engine.Running, Started: time.Now()})
 		}
 		select {
 		case <-ctx.Done():

@@ -17,6 +17,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // depart freezes and dumps a container.
@@ -40,7 +41,7 @@ func dumped(t *testing.T, n *testNode, id string) engine.Departure {
 func monitorOf(t *testing.T, n *testNode, id string) moving.Identity {
 	t.Helper()
 	var live liveState
-	if err := loadJSON(n.paths.of(id).runtime(), &live); err != nil {
+	if err := records.Load(n.paths.of(id).runtime(), &live); err != nil {
 		t.Fatal(err)
 	}
 	return live.Monitor
@@ -59,12 +60,12 @@ func leftovers(t *testing.T, n *testNode, id string) []string {
 	}
 	place := n.paths.of(id)
 	for _, path := range []string{place.dir(), place.runDir(), n.paths.runcState(id)} {
-		if exists(path) {
+		if records.Exists(path) {
 			left = append(left, path)
 		}
 	}
 	for _, hierarchy := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/memory"} {
-		if exists(hierarchy + place.cgroup()) {
+		if records.Exists(hierarchy + place.cgroup()) {
 			left = append(left, hierarchy+place.cgroup())
 		}
 	}
@@ -112,7 +113,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantNothing(t, n, d.ID)
-			if exists(n.paths.volume("v")) {
+			if records.Exists(n.paths.volume("v")) {
 				t.Error("its volume is left")
 			}
 		})
@@ -174,7 +175,7 @@ func TestArrivalWhoseHelpersWereKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantNothing(t, target, d.ID)
-			if exists(target.paths.volume("v")) {
+			if records.Exists(target.paths.volume("v")) {
 				t.Error("its volume is left")
 			}
 		})

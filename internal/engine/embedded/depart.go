@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -58,12 +59,12 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err != nil {
 		return nil, err
 	}
-	if err := saveJSON(place.departure(), departureRecord{Started: time.Now()}); err != nil {
+	if err := records.Save(place.departure(), departureRecord{Started: time.Now()}); err != nil {
 		return nil, err
 	}
 	d, err := moving.Depart(ctx, e.criu, leaving, options)
 	if err != nil {
-		return nil, errors.Join(err, removeIfThere(place.departure()))
+		return nil, errors.Join(err, records.Remove(place.departure()))
 	}
 	return &departure{Departure: d, files: place}, nil
 }
@@ -101,7 +102,7 @@ func (e *Engine) leaving(place container, one engine.Container) (moving.Leaving,
 func (d *departure) Close() error {
 	err := d.Departure.Close()
 	if !frozen(d.files) {
-		err = errors.Join(err, removeIfThere(d.files.departure()))
+		err = errors.Join(err, records.Remove(d.files.departure()))
 	}
 	return err
 }
@@ -113,7 +114,7 @@ func (e *Engine) Trees(_ context.Context, id string) ([]files.Tree, error) {
 		return nil, err
 	}
 	var d engine.Definition
-	if err := loadJSON(place.definition(), &d); err != nil {
+	if err := records.Load(place.definition(), &d); err != nil {
 		return nil, fmt.Errorf("list trees of container %.12s: %w", id, err)
 	}
 	trees := []files.Tree{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
@@ -29,7 +30,7 @@ func (e *Engine) Destroy(ctx context.Context, id string, stay []string) error {
 
 func (e *Engine) destroy(ctx context.Context, place container, stay []string) error {
 	var d engine.Definition
-	if err := loadJSON(place.definition(), &d); err != nil {
+	if err := records.Load(place.definition(), &d); err != nil {
 		return err
 	}
 	spec, err := loadSpec(place)
@@ -60,7 +61,7 @@ func (e *Engine) destroy(ctx context.Context, place container, stay []string) er
 // endMonitor waits for the monitor of a container whose processes are gone, and ends one that does not go.
 func (e *Engine) endMonitor(ctx context.Context, place container) error {
 	var last liveState
-	if err := loadJSON(place.runtime(), &last); err != nil {
+	if err := records.Load(place.runtime(), &last); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -43,9 +43,8 @@ type Engine struct {
 	runc   runc
 	criu   *moving.CRIU
 
-	mu       sync.Mutex
-	locks    map[string]*sync.Mutex
-	arrivals map[string]*arrival // of this process
+	locks    moving.Locks
+	arrivals moving.Arrivals
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -78,7 +77,6 @@ func New(config Config) (*Engine, error) {
 	p := paths{state: config.StateDir, run: config.RunDir, group: config.Cgroup}
 	e := &Engine{
 		config: config, paths: p, criu: moving.NewCRIU(config.Criu), runc: runc{path: config.Runc, root: p.runcRoot()},
-		locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{},
 	}
 	return e, e.prepare()
 }
@@ -108,17 +106,7 @@ func (e *Engine) prepare() error {
 func (e *Engine) Name() string { return "embedded" }
 
 // lock keeps other changes of a container away until the returned function is called.
-func (e *Engine) lock(id string) (unlock func()) {
-	e.mu.Lock()
-	l := e.locks[id]
-	if l == nil {
-		l = &sync.Mutex{}
-		e.locks[id] = l
-	}
-	e.mu.Unlock()
-	l.Lock()
-	return l.Unlock
-}
+func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
 // find checks an id and that there is such a container.
 func (e *Engine) find(id string) (container, error) {
@@ -126,7 +114,7 @@ func (e *Engine) find(id string) (container, error) {
 		return container{}, fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
 	}
 	files := e.paths.of(id)
-	if !exists(files.definition()) {
+	if !records.Exists(files.definition()) {
 		return files, fmt.Errorf("container %.12s: %w", id, engine.ErrNotFound)
 	}
 	return files, nil
@@ -208,21 +196,21 @@ func (e *Engine) inspect(id string) (engine.Container, error) {
 	}
 	var one engine.Container
 	var was record
-	err = loadJSON(files.definition(), &one.Definition)
+	err = records.Load(files.definition(), &one.Definition)
 	if err == nil {
-		err = loadJSON(files.record(), &was)
+		err = records.Load(files.record(), &was)
 	}
-	if errors.Is(err, fs.ErrNotExist) && !exists(files.definition()) {
+	if errors.Is(err, fs.ErrNotExist) && !records.Exists(files.definition()) {
 		return one, fmt.Errorf("container %.12s: %w", id, engine.ErrNotFound)
 	}
 	if err != nil {
 		return one, fmt.Errorf("inspect container %.12s: %w", id, err)
 	}
 	one.State, one.Started, one.Finished, one.ExitCode = was.State, was.Started, was.Finished, was.ExitCode
-	if was.State == engine.Running || exists(files.arrival()) {
+	if was.State == engine.Running || records.Exists(files.arrival()) {
 		err = e.addProcesses(files, &one)
 	}
-	if one.State == engine.Exited && exists(files.halted()) {
+	if one.State == engine.Exited && records.Exists(files.halted()) {
 		one.State = engine.Frozen
 	}
 	return one, err
@@ -231,10 +219,10 @@ func (e *Engine) inspect(id string) (engine.Container, error) {
 // addProcesses tells the state of a container that was started or is arriving.
 func (e *Engine) addProcesses(files container, one *engine.Container) error {
 	var now liveState
-	if err := loadJSON(files.runtime(), &now); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := records.Load(files.runtime(), &now); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	arriving := exists(files.arrival()) && !exists(files.resumed())
+	arriving := records.Exists(files.arrival()) && !records.Exists(files.resumed())
 	switch {
 	case arriving:
 		one.State = engine.Arriving
@@ -254,7 +242,7 @@ func (e *Engine) addProcesses(files container, one *engine.Container) error {
 // lateExit tells of a container that is found to have ended: its monitor may have recorded that just now.
 func (e *Engine) lateExit(files container, one *engine.Container) error {
 	var was record
-	if err := loadJSON(files.record(), &was); err != nil {
+	if err := records.Load(files.record(), &was); err != nil {
 		return err
 	}
 	if was.State == engine.Exited {

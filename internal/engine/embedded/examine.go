@@ -8,6 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -62,7 +63,7 @@ func examineProcesses(ctx context.Context, place container, one engine.Container
 // examineMonitor finds out whether the container's output can be carried.
 func examineMonitor(place container) []engine.Problem {
 	var now liveState
-	err := loadJSON(place.runtime(), &now)
+	err := records.Load(place.runtime(), &now)
 	if err == nil && !now.Monitor.Alive() {
 		err = errors.New("it has been killed")
 	}

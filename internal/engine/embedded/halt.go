@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -52,7 +53,7 @@ func (e *Engine) halt(ctx context.Context, place container, one engine.Container
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := saveJSON(place.halted(), haltRecord{Init: init, At: time.Now(), Ports: ports}); err != nil {
+	if err := records.Save(place.halted(), haltRecord{Init: init, At: time.Now(), Ports: ports}); err != nil {
 		return time.Time{}, err
 	}
 	// A look that fails finds nothing that would have to be waited for.
@@ -134,14 +135,14 @@ func (e *Engine) waitEnded(ctx context.Context, place container) error {
 
 func hasEnded(place container) (bool, error) {
 	var was record
-	if err := loadJSON(place.record(), &was); err != nil {
+	if err := records.Load(place.record(), &was); err != nil {
 		return false, err
 	}
 	if was.State == engine.Exited {
 		return true, nil
 	}
 	var live liveState
-	if err := loadJSON(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := records.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	return !live.Init.Alive() && !live.Monitor.Alive(), nil
@@ -158,7 +159,7 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 		return false, err
 	}
 	var was haltRecord
-	if err := loadJSON(place.halted(), &was); err != nil {
+	if err := records.Load(place.halted(), &was); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil
 		}
@@ -188,7 +189,7 @@ func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Contai
 	defer cancel()
 	for {
 		var live liveState
-		if err := loadJSON(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := records.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return engine.Container{}, err
 		}
 		one, err := e.inspect(place.id)
@@ -207,11 +208,11 @@ func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Contai
 func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
 	defer e.lock(id)()
 	place, err := e.find(id)
-	if err != nil || !exists(place.halted()) {
+	if err != nil || !records.Exists(place.halted()) {
 		return "", err
 	}
 	var was haltRecord
-	if err := loadJSON(place.halted(), &was); err != nil {
+	if err := records.Load(place.halted(), &was); err != nil {
 		return "", err
 	}
 	one, err := e.inspect(id)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -97,7 +98,7 @@ func (t *trial) ended() (string, error) {
 		return "", err
 	}
 	var was record
-	if err := loadJSON(t.place.record(), &was); err != nil {
+	if err := records.Load(t.place.record(), &was); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("it has ended with exit code %d", was.ExitCode), nil
@@ -127,7 +128,7 @@ func (t *trial) look(ctx context.Context, ran time.Duration) (how, why string) {
 
 func (t *trial) missingPorts() []engine.Port {
 	var live liveState
-	if err := loadJSON(t.place.runtime(), &live); err != nil {
+	if err := records.Load(t.place.runtime(), &live); err != nil {
 		return t.ports // it has just ended
 	}
 	open, err := portsOf(live.Init.PID)
@@ -248,5 +249,5 @@ func (e *Engine) makeExec(place container, d engine.Definition, process engine.E
 	if err != nil {
 		return execSession{}, err
 	}
-	return execSession{dir}, saveJSON(filepath.Join(dir, "process.json"), spec)
+	return execSession{dir}, records.Save(filepath.Join(dir, "process.json"), spec)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -48,7 +49,7 @@ func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) 
 		err = e.saveSpec(d, netns, account{home: "/"})
 	}
 	if err == nil {
-		err = saveJSON(e.paths.of(d.ID).definition(), d)
+		err = records.Save(e.paths.of(d.ID).definition(), d)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("create container %s: %w", d.Name, err), e.removeFiles(e.paths.of(d.ID), made))
@@ -94,7 +95,7 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 // bringUp makes what a container needs from the kernel, and then its processes: if attended, not if this agent dies meanwhile.
 func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definition, attended bool) error {
 	steps := []func() error{
-		func() error { return removeIfThere(place.lost()) },
+		func() error { return records.Remove(place.lost()) },
 		func() error { return freshDev(place) },
 		func() error { return e.mountRoot(d) },
 		func() error { return mountMemories(place, d) },
@@ -112,7 +113,7 @@ func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definiti
 // settle waits for the monitor of a container that has ended, and removes what a monitor that was killed has left.
 func (e *Engine) settle(ctx context.Context, place container) error {
 	var last liveState
-	if err := loadJSON(place.runtime(), &last); err == nil {
+	if err := records.Load(place.runtime(), &last); err == nil {
 		ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 		defer cancel()
 		if err := waitGone(ctx, last.Monitor); err != nil {
@@ -152,7 +153,7 @@ func (e *Engine) startMonitor(place container, j job) (*os.File, error) {
 	if err := os.MkdirAll(place.runDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("make run directory: %w", err)
 	}
-	if err := saveJSON(place.job(), j); err != nil {
+	if err := records.Save(place.job(), j); err != nil {
 		return nil, err
 	}
 	output, err := os.OpenFile(place.monitorLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -195,7 +196,7 @@ func readReport(decoder *json.Decoder) (report, error) {
 // killMonitor ends a container's monitor, if there is one.
 func killMonitor(place container) error {
 	var last liveState
-	err := loadJSON(place.runtime(), &last)
+	err := records.Load(place.runtime(), &last)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !last.Monitor.Alive() {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -85,7 +86,7 @@ func newMonitor(args []string) (*monitor, error) {
 		return nil, errors.New("must be started with the path of one job")
 	}
 	var j job
-	if err := loadJSON(args[0], &j); err != nil {
+	if err := records.Load(args[0], &j); err != nil {
 		return nil, err
 	}
 	if !idPattern.MatchString(j.ID) {
@@ -110,7 +111,7 @@ func (m *monitor) run(reports *json.Encoder) error {
 		return err
 	}
 	m.state.Stdio = m.stdio.names
-	if err := saveJSON(m.files.runtime(), m.state); err != nil {
+	if err := records.Save(m.files.runtime(), m.state); err != nil {
 		return err
 	}
 	if err := m.serve(); err != nil {
@@ -143,14 +144,14 @@ func (m *monitor) start() error {
 	if err := m.adoptInit(); err != nil {
 		return errors.Join(err, m.clean())
 	}
-	if err := saveJSON(m.files.record(), record{State: engine.Running, Started: time.Now()}); err != nil {
+	if err := records.Save(m.files.record(), record{State: engine.Running, Started: time.Now()}); err != nil {
 		return errors.Join(err, m.clean())
 	}
 	if err := m.stdio.follow(); err != nil {
 		return errors.Join(err, m.clean())
 	}
 	if err := m.runc.run(context.Background(), m.files.runcLog(), "start", m.job.ID); err != nil {
-		return errors.Join(err, m.clean(), saveJSON(m.files.record(), record{State: engine.Created}))
+		return errors.Join(err, m.clean(), records.Save(m.files.record(), record{State: engine.Created}))
 	}
 	m.awaitProgram()
 	return nil
@@ -187,7 +188,7 @@ func (m *monitor) restore(reports *json.Encoder) error {
 	if err := m.stdio.follow(); err != nil {
 		return errors.Join(err, m.clean())
 	}
-	return saveJSON(m.files.record(), record{State: engine.Running, Started: time.Now()})
+	return records.Save(m.files.record(), record{State: engine.Running, Started: time.Now()})
 }
 
 func (m *monitor) callRunc(env, args []string) error { return m.callRuncThen(env, args, func() {}) }
@@ -234,7 +235,7 @@ func (m *monitor) adoptInit() error {
 	if m.state.Init, err = moving.Identify(pid); err != nil {
 		return err
 	}
-	return saveJSON(m.files.runtime(), m.state)
+	return records.Save(m.files.runtime(), m.state)
 }
 
 // collect waits for the container's first process and returns its exit code as a shell would.
@@ -263,11 +264,11 @@ func (m *monitor) finish(code int) error {
 		return nil
 	}
 	var was record
-	if err := loadJSON(m.files.record(), &was); err != nil {
+	if err := records.Load(m.files.record(), &was); err != nil {
 		return errors.Join(logErr, err)
 	}
 	was.State, was.Finished, was.ExitCode = engine.Exited, finished, code
-	return errors.Join(logErr, m.clean(), keepLoss(m.files), saveJSON(m.files.record(), was), os.RemoveAll(m.files.runDir()))
+	return errors.Join(logErr, m.clean(), keepLoss(m.files), records.Save(m.files.record(), was), os.RemoveAll(m.files.runDir()))
 }
 
 // clean ends what is left of the container's processes, its cgroup and its mounts.

@@ -1,22 +1,12 @@
 package embedded
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/kernel"
 )
-
-// maxRecordBytes bounds the files that this package reads back.
-const maxRecordBytes = 4 << 20
 
 // exitUnknown is the exit code of a container whose end nobody saw, because the node went down with it.
 const exitUnknown = 255
@@ -64,50 +54,4 @@ type haltRecord struct {
 	Init  moving.Identity `json:"init"` // the first process, which was told to end, or is about to be
 	At    time.Time       `json:"at"`
 	Ports []engine.Port   `json:"ports"` // on which it waited
-}
-
-// saveJSON replaces a file so that a crash leaves the old or the new content.
-func saveJSON(path string, value any) error {
-	data, err := json.MarshalIndent(value, "", " ")
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", path, err)
-	}
-	if err := kernel.WriteFileAtomic(path, append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("save %s: %w", path, err)
-	}
-	return nil
-}
-
-// loadJSON reads a file that saveJSON wrote. A missing file is fs.ErrNotExist.
-func loadJSON(path string, value any) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxRecordBytes+1))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	if len(data) > maxRecordBytes {
-		return fmt.Errorf("read %s: larger than %d bytes", path, maxRecordBytes)
-	}
-	if err := json.Unmarshal(data, value); err != nil {
-		return fmt.Errorf("decode %s: %w", path, err)
-	}
-	return nil
-}
-
-// removeIfThere removes a file.
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// exists tells whether a path is there. What cannot be found out counts as there.
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -16,10 +17,10 @@ func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) e
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
 	}
-	e.endOwn(id)
+	e.arrivals.End(id)
 	defer e.lock(id)()
 	place := e.paths.of(id)
-	if !exists(place.arrival()) {
+	if !records.Exists(place.arrival()) {
 		return nil // there is nothing of it, or it is a container
 	}
 	if err := e.salvage(ctx, place, take); err != nil {
@@ -41,7 +42,7 @@ func (e *Engine) salvage(ctx context.Context, place container, take func(files.T
 	}
 	var was arrivalRecord
 	var d engine.Definition
-	err = errors.Join(loadJSON(place.arrival(), &was), loadJSON(place.definition(), &d))
+	err = errors.Join(records.Load(place.arrival(), &was), records.Load(place.definition(), &d))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it was not prepared, so nothing can have come
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // endSession kills a container's monitor and what it started that still runs in its session: runc, the gate and CRIU,
@@ -19,7 +20,7 @@ import (
 func endSession(ctx context.Context, place container) error {
 	const pause = 2 * time.Millisecond
 	var last liveState
-	if err := loadJSON(place.runtime(), &last); err != nil {
+	if err := records.Load(place.runtime(), &last); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

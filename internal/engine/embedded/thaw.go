@@ -8,6 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -28,7 +29,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 }
 
 func thaw(ctx context.Context, place container) error {
-	if !exists(place.departure()) {
+	if !records.Exists(place.departure()) {
 		return nil
 	}
 	group, err := kernel.OpenCgroup(place.cgroup())
@@ -38,5 +39,5 @@ func thaw(ctx context.Context, place container) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return removeIfThere(place.departure())
+	return records.Remove(place.departure())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -54,7 +55,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 			add("name "+d.Name, "an LXC container on this node has it", "remove or rename that container")
 		}
 	}
-	if len(problems) == 0 && exists(e.place(d.ID, d.Name).lxc) {
+	if len(problems) == 0 && records.Exists(e.place(d.ID, d.Name).lxc) {
 		add("directory "+e.place(d.ID, d.Name).lxc, "it is there, and is no container", "remove it")
 	}
 	if _, err := e.config.Criu.Tool(); err != nil {
@@ -103,9 +104,7 @@ func (e *Engine) Arrive(ctx context.Context, d engine.Definition, netns string) 
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of LXC container %s: %w", d.Name, err), a.Close(),
 			e.discard(cleanup, a.place))
 	}
-	e.mu.Lock()
-	e.arrivals[d.ID] = a
-	e.mu.Unlock()
+	e.arrivals.Add(d.ID, a)
 	return a, nil
 }
 
@@ -144,7 +143,7 @@ func (a *arrival) makeFiles(netns string) error {
 		}
 	}
 	record := arrivalRecord{Name: a.definition.Name, Config: render(written, a.place.rootfs(), false)}
-	if err := saveJSON(a.place.arrival(), record); err != nil {
+	if err := records.Save(a.place.arrival(), record); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(a.place.rootfs(), 0o755); err != nil {
@@ -153,7 +152,7 @@ func (a *arrival) makeFiles(netns string) error {
 	if err := os.Chmod(a.place.lxc, 0o770); err != nil { // as lxc-create makes it
 		return fmt.Errorf("protect directory: %w", err)
 	}
-	if err := saveJSON(a.place.own(), ownRecord{ID: a.definition.ID, Name: a.definition.Name}); err != nil {
+	if err := records.Save(a.place.own(), ownRecord{ID: a.definition.ID, Name: a.definition.Name}); err != nil {
 		return err
 	}
 	// So LXC's monitor knows what to remove when the container ends.
@@ -309,11 +308,7 @@ func (a *arrival) restore(ctx context.Context, beforeResume func() error) (time.
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {
-		a.engine.mu.Lock()
-		if a.engine.arrivals[a.definition.ID] == a {
-			delete(a.engine.arrivals, a.definition.ID)
-		}
-		a.engine.mu.Unlock()
+		a.engine.arrivals.Remove(a.definition.ID, a)
 		if a.coming != nil {
 			err = a.coming.Close() // on which the gate ends, then CRIU, then LXC
 		}

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -23,7 +24,7 @@ func (e *Engine) placeOf(ctx context.Context, id string) (place, error) {
 		return place{}, fmt.Errorf("LXC container %.80q: %w", id, engine.ErrNotFound)
 	}
 	var record arrivalRecord
-	err := loadJSON(e.place(id, "").arrival(), &record)
+	err := records.Load(e.place(id, "").arrival(), &record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return e.find(id)
 	}
@@ -35,13 +36,13 @@ func (e *Engine) placeOf(ctx context.Context, id string) (place, error) {
 
 // Arrived tells what became of an arrival, also after the agent crashed.
 func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
-	e.endOwn(id)
+	e.arrivals.End(id)
 	defer e.lock(id)()
 	p, err := e.placeOf(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return engine.NeverRan, nil
 	}
-	if err == nil && !exists(p.arrival()) {
+	if err == nil && !records.Exists(p.arrival()) {
 		return engine.Ran, nil
 	}
 	outcome := engine.NeverRan
@@ -57,22 +58,10 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// endOwn ends an arrival of this process that still waits.
-func (e *Engine) endOwn(id string) {
-	e.mu.Lock()
-	a := e.arrivals[id]
-	e.mu.Unlock()
-	if a != nil {
-		_ = a.Close() // the record decides
-	}
-}
-
 // outcome looks for the gate's record and makes sure that none can come any more if there is none: the gate has ended then,
 // and without it CRIU, so LXC ends, or is ended.
 func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
-	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	ran, err := criu.Ran(waiting, p.resumed())
+	ran, err := moving.Ran(ctx, p.resumed())
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +77,7 @@ func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 // settle makes a container of an arrival that was resumed, when LXC has it: from now on LXC starts it as its configuration says.
 func (e *Engine) settle(ctx context.Context, p place) error {
 	var record arrivalRecord
-	err := loadJSON(p.arrival(), &record)
+	err := records.Load(p.arrival(), &record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -107,7 +96,7 @@ func (e *Engine) settle(ctx context.Context, p place) error {
 	if err != nil {
 		return fmt.Errorf("tidy up after the arrival of LXC container %s: %w", p.name, err)
 	}
-	return removeIfThere(p.resumed())
+	return records.Remove(p.resumed())
 }
 
 // awaitRunning waits until LXC says that the container runs, or has no monitor for it: then it has ended since.
@@ -134,13 +123,13 @@ func (e *Engine) awaitRunning(ctx context.Context, p place) error {
 
 // Discard removes an arrival that never ran, and all that was made for it.
 func (e *Engine) Discard(ctx context.Context, id string) error {
-	e.endOwn(id)
+	e.arrivals.End(id)
 	defer e.lock(id)()
 	p, err := e.placeOf(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
-	if err == nil && !exists(p.arrival()) {
+	if err == nil && !records.Exists(p.arrival()) {
 		err = fmt.Errorf("%w: it runs here; remove it instead", engine.ErrBusy)
 	}
 	if err == nil {
@@ -162,7 +151,7 @@ func (e *Engine) discard(ctx context.Context, p place) error {
 
 // end ends an arrival that must not have run.
 func (e *Engine) end(ctx context.Context, p place) error {
-	if !exists(p.arrival()) {
+	if !records.Exists(p.arrival()) {
 		return nil
 	}
 	outcome, err := e.outcome(ctx, p)
@@ -174,16 +163,16 @@ func (e *Engine) end(ctx context.Context, p place) error {
 
 // Salvage shows what has come of the files of an arrival that never ran, before Discard removes it.
 func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) error) error {
-	e.endOwn(id)
+	e.arrivals.End(id)
 	defer e.lock(id)()
 	p, err := e.placeOf(ctx, id)
-	if errors.Is(err, engine.ErrNotFound) || err == nil && !exists(p.arrival()) {
+	if errors.Is(err, engine.ErrNotFound) || err == nil && !records.Exists(p.arrival()) {
 		return nil // there is nothing of it, or it is a container
 	}
 	if err == nil {
 		err = e.end(ctx, p)
 	}
-	if err == nil && exists(p.rootfs()) {
+	if err == nil && records.Exists(p.rootfs()) {
 		err = take(files.Tree{Kind: files.Writable, Path: p.rootfs()})
 	}
 	if err != nil {
@@ -211,12 +200,5 @@ func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, er
 	if err != nil {
 		return nil, err
 	}
-	late, err := pager.DialLate(ctx, p.lateSocket())
-	if errors.Is(err, pager.ErrNoPager) {
-		err = engine.ErrNotFilling
-	}
-	if err != nil {
-		return nil, fmt.Errorf("bring pages to LXC container %.12s: %w", id, err)
-	}
-	return late, nil
+	return moving.LatePages(ctx, id, p.lateSocket())
 }

@@ -17,7 +17,6 @@ import (
 // Bounds of a configuration: it may come from another node.
 const (
 	maxConfig   = 256 << 10
-	maxRecord   = 8 * maxConfig // a record may have a configuration, in which JSON makes six bytes of one
 	maxIncludes = 64
 )
 

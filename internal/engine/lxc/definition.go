@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -115,7 +116,7 @@ func limit(settings []setting, group *kernel.Cgroup) error {
 		}
 		for _, dir := range group.Dirs() {
 			path := filepath.Join(dir, file)
-			if exists(filepath.Join(dir, "cgroup.controllers")) == v1 || !exists(path) {
+			if records.Exists(filepath.Join(dir, "cgroup.controllers")) == v1 || !records.Exists(path) {
 				continue
 			}
 			if err := os.WriteFile(path, []byte(one.value), 0); err != nil {

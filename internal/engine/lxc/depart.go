@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -158,7 +159,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 			return nil, fmt.Errorf("make directory: %w", err)
 		}
 	}
-	if err := saveJSON(p.departure(), departureRecord{Started: time.Now().UTC(), First: first}); err != nil {
+	if err := records.Save(p.departure(), departureRecord{Started: time.Now().UTC(), First: first}); err != nil {
 		return nil, err
 	}
 	if err := p.guard(); err != nil {
@@ -220,7 +221,7 @@ func (p place) unguard() error {
 	if err := os.Rename(p.aside(), p.config()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("put the configuration back: %w", err)
 	}
-	return removeIfThere(p.departure())
+	return records.Remove(p.departure())
 }
 
 // Thaw lets a container that a departure froze go on. It asks LXC nothing, which may not answer.
@@ -251,7 +252,7 @@ func (e *Engine) thaw(ctx context.Context, id string) error {
 	}
 	p, err := e.find(id)
 	if errors.Is(err, engine.ErrNotFound) { // it has been removed meanwhile
-		return removeIfThere(e.place(id, "").departure())
+		return records.Remove(e.place(id, "").departure())
 	}
 	if err != nil {
 		return err
@@ -265,7 +266,7 @@ func (e *Engine) departureOf(id string) (departureRecord, error) {
 	if !idPattern.MatchString(id) {
 		return was, fs.ErrNotExist
 	}
-	err := loadJSON(e.place(id, "").departure(), &was)
+	err := records.Load(e.place(id, "").departure(), &was)
 	return was, err
 }
 
@@ -312,7 +313,7 @@ func (e *Engine) gone(id string) error {
 
 // endHere kills the processes of a container that runs without having left.
 func (e *Engine) endHere(ctx context.Context, p place) error {
-	if !exists(p.config()) { // its removal had begun
+	if !records.Exists(p.config()) { // its removal had begun
 		return nil
 	}
 	one, err := e.named(ctx, p.name)
@@ -342,14 +343,14 @@ func (e *Engine) remove(ctx context.Context, p place) error {
 	if err := e.awaitEnd(ctx, p); err != nil {
 		return err
 	}
-	if exists(p.config()) {
+	if records.Exists(p.config()) {
 		if _, err := e.tool(ctx, "lxc-destroy", p.name); err != nil {
 			return err
 		}
 	}
 	// What LXC leaves of the directory is ours. Anything else, such as what somebody has mounted there, is not removed.
 	for _, path := range []string{p.own(), p.aside(), p.lxc} {
-		if err := removeIfThere(path); err != nil {
+		if err := records.Remove(path); err != nil {
 			return fmt.Errorf("remove what is left: %w", err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -39,10 +40,11 @@ type Engine struct {
 	config Config
 	naming sync.Mutex // held while a container gets its id
 
-	mu       sync.Mutex
-	locks    map[string]*sync.Mutex
-	arrivals map[string]*arrival        // of this process
-	firsts   map[string]moving.Identity // first processes of containers by name, as far as they have been asked for
+	locks    moving.Locks
+	arrivals moving.Arrivals
+
+	mu     sync.Mutex
+	firsts map[string]moving.Identity // first processes of containers by name, as far as they have been asked for
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -83,26 +85,14 @@ func New(config Config) (*Engine, error) {
 	if _, err := moving.GatePath(config.gateDir(), config.Executable); err != nil {
 		return nil, err
 	}
-	return &Engine{
-		config: config, locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{}, firsts: map[string]moving.Identity{},
-	}, nil
+	return &Engine{config: config, firsts: map[string]moving.Identity{}}, nil
 }
 
 // Name of the engine.
 func (e *Engine) Name() string { return Name }
 
 // lock keeps other changes of a container away until the returned function is called.
-func (e *Engine) lock(id string) (unlock func()) {
-	e.mu.Lock()
-	l := e.locks[id]
-	if l == nil {
-		l = &sync.Mutex{}
-		e.locks[id] = l
-	}
-	e.mu.Unlock()
-	l.Lock()
-	return l.Unlock
-}
+func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
 // toolPatience bounds how long one of LXC's tools may take to answer.
 const toolPatience = 20 * time.Second
@@ -142,7 +132,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	var all []engine.Container
 	var unknown error // of containers without an id
 	for _, entry := range entries {
-		if !namePattern.MatchString(entry.Name()) || !exists(filepath.Join(e.config.Path, entry.Name(), "config")) {
+		if !namePattern.MatchString(entry.Name()) || !records.Exists(filepath.Join(e.config.Path, entry.Name(), "config")) {
 			continue
 		}
 		one, err := e.inspect(ctx, entry.Name(), monitors[entry.Name()])
@@ -164,7 +154,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 
 // Inspect finds a container by name, id, or unique prefix of an id.
 func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
-	if namePattern.MatchString(ref) && exists(filepath.Join(e.config.Path, ref, "config")) {
+	if namePattern.MatchString(ref) && records.Exists(filepath.Join(e.config.Path, ref, "config")) {
 		return e.named(ctx, ref)
 	}
 	all, err := e.List(ctx)
@@ -195,7 +185,7 @@ func (e *Engine) named(ctx context.Context, name string) (engine.Container, erro
 func (e *Engine) inspect(ctx context.Context, name string, watched bool) (engine.Container, error) {
 	var one engine.Container
 	text, err := readConfig(filepath.Join(e.config.Path, name, "config"))
-	if aside := filepath.Join(e.config.Path, name, asideName); err == nil && exists(aside) {
+	if aside := filepath.Join(e.config.Path, name, asideName); err == nil && records.Exists(aside) {
 		text, err = readConfig(aside) // it is leaving, or was
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -234,7 +224,7 @@ func describe(d *engine.Definition, settings []setting) {
 // addProcesses tells the state of a container, and what is known only of one that runs.
 func (e *Engine) addProcesses(ctx context.Context, one *engine.Container, watched bool) error {
 	p := e.place(one.Definition.ID, one.Definition.Name)
-	if exists(p.arrival()) && !exists(p.resumed()) {
+	if records.Exists(p.arrival()) && !records.Exists(p.resumed()) {
 		one.State = engine.Arriving
 		return nil
 	}
@@ -246,7 +236,7 @@ func (e *Engine) addProcesses(ctx context.Context, one *engine.Container, watche
 		return err
 	}
 	one.State, one.PID = engine.Running, first.PID
-	if group, err := kernel.CgroupOf(first.PID); err == nil && exists(p.departure()) {
+	if group, err := kernel.CgroupOf(first.PID); err == nil && records.Exists(p.departure()) {
 		if frozen, err := group.Frozen(); err == nil && frozen {
 			one.State = engine.Frozen
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // ownRecord is our file in LXC's directory of a container. LXC removes it with the container, and does not copy it to others;
@@ -28,7 +27,7 @@ type ownRecord struct {
 func (e *Engine) ownOf(name string) (ownRecord, error) {
 	var own ownRecord
 	path := e.place("", name).own()
-	err := loadJSON(path, &own)
+	err := records.Load(path, &own)
 	if err == nil && (!idPattern.MatchString(own.ID) || !namePattern.MatchString(own.Name)) {
 		err = fmt.Errorf("%s has no id, or no name", path)
 	}
@@ -99,7 +98,7 @@ func (e *Engine) identityOf(name string, runs bool) (string, error) {
 		own.ID = hex.EncodeToString(id[:])
 	}
 	own.Name = name
-	return own.ID, saveJSON(e.place("", name).own(), own)
+	return own.ID, records.Save(e.place("", name).own(), own)
 }
 
 // monitors are the names of the containers that have a monitor of LXC, which listens on an abstract socket.
@@ -136,42 +135,4 @@ func (e *Engine) firstProcess(ctx context.Context, name string) (int, error) {
 		return 0, fmt.Errorf("lxc-info says %.40q, want the pid of container %s", text, name)
 	}
 	return pid, nil
-}
-
-// saveJSON replaces a file so that a crash leaves the old or the new content.
-func saveJSON(path string, value any) error {
-	data, err := json.MarshalIndent(value, "", " ")
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", path, err)
-	}
-	if err := kernel.WriteFileAtomic(path, append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("save %s: %w", path, err)
-	}
-	return nil
-}
-
-// loadJSON reads a file that saveJSON wrote. A missing file is fs.ErrNotExist.
-func loadJSON(path string, value any) error {
-	text, err := readBounded(path, maxRecord)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal([]byte(text), value); err != nil {
-		return fmt.Errorf("decode %s: %w", path, err)
-	}
-	return nil
-}
-
-// exists tells whether a path is there. What cannot be found out counts as there.
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// removeIfThere removes a file.
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

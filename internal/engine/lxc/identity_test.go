@@ -12,6 +12,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // newEngine makes an engine on directories of the test, without LXC.
@@ -33,7 +34,7 @@ func addContainer(t *testing.T, e *Engine, name string, own ownRecord) place {
 		err = os.WriteFile(p.config(), []byte(busybox), 0o600)
 	}
 	if err == nil {
-		err = saveJSON(p.own(), own)
+		err = records.Save(p.own(), own)
 	}
 	if err == nil {
 		err = os.MkdirAll(p.state, 0o700)
@@ -75,7 +76,7 @@ func TestUnreadable(t *testing.T) {
 	if err := os.WriteFile(p.own(), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := saveJSON(p.departure(), departureRecord{}); err != nil {
+	if err := records.Save(p.departure(), departureRecord{}); err != nil {
 		t.Fatal(err)
 	}
 	_, inspected := e.Inspect(t.Context(), someID)
@@ -119,7 +120,7 @@ func TestThawGivesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = command.Wait() // its exit code is not looked at
-	if err := saveJSON(p.departure(), departureRecord{Started: time.Now(), First: first}); err != nil {
+	if err := records.Save(p.departure(), departureRecord{Started: time.Now(), First: first}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(p.aside(), []byte(busybox), 0o600); err != nil {
@@ -138,7 +139,7 @@ func TestThawGivesBack(t *testing.T) {
 	if text, err := readConfig(p.config()); err != nil || text != busybox {
 		t.Errorf("configuration: %v\n%s", err, text)
 	}
-	if exists(p.aside()) || exists(p.departure()) {
+	if records.Exists(p.aside()) || records.Exists(p.departure()) {
 		t.Error("something of the departure is left")
 	}
 }
@@ -147,11 +148,11 @@ func TestThawGivesBack(t *testing.T) {
 func TestLargeRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "arrival.json")
 	was := arrivalRecord{Name: "one", Config: strings.Repeat("\x01", maxConfig)}
-	if err := saveJSON(path, was); err != nil {
+	if err := records.Save(path, was); err != nil {
 		t.Fatal(err)
 	}
 	var now arrivalRecord
-	if err := loadJSON(path, &now); err != nil || now != was {
+	if err := records.Load(path, &now); err != nil || now != was {
 		t.Errorf("%d bytes, %v", len(now.Config), err)
 	}
 }

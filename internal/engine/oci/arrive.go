@@ -59,9 +59,7 @@ func (e *Engine) Arrive(ctx context.Context, d engine.Definition, _ string) (eng
 		cleanup := context.WithoutCancel(ctx)
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(), e.discard(cleanup, d.ID))
 	}
-	e.mu.Lock()
-	e.arrivals[d.ID] = a
-	e.mu.Unlock()
+	e.arrivals.Add(d.ID, a)
 	return a, nil
 }
 
@@ -225,11 +223,7 @@ func (a *arrival) cgroup() (string, error) {
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {
-		a.engine.mu.Lock()
-		if a.engine.arrivals[a.definition.ID] == a {
-			delete(a.engine.arrivals, a.definition.ID)
-		}
-		a.engine.mu.Unlock()
+		a.engine.arrivals.Remove(a.definition.ID, a)
 		if a.coming != nil {
 			err = a.coming.Close() // on which a gate that waits ends, then runc, then the engine's start
 		}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"time"
 
-	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -17,10 +17,10 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	if !idPattern.MatchString(id) {
 		return "", e.unknown(id)
 	}
-	e.endOwn(id)
+	e.arrivals.End(id)
 	defer e.lock(id)()
 	var was arrivalRecord
-	err := load(e.arrivalPath(id), &was)
+	err := records.Load(e.arrivalPath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err := e.find(ctx, id)
 		switch {
@@ -44,16 +44,6 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// endOwn ends an arrival of this process that still waits.
-func (e *Engine) endOwn(id string) {
-	e.mu.Lock()
-	a := e.arrivals[id]
-	e.mu.Unlock()
-	if a != nil {
-		_ = a.Close() // the record decides
-	}
-}
-
 // outcome looks for the gate's record, and makes sure that none can come any more if there is none: a gate without an agent
 // makes none, and one that does not run yet finds no agent.
 func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, error) {
@@ -66,9 +56,7 @@ func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, e
 			return "", err
 		}
 	}
-	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	ran, err := criu.Ran(waiting, e.recordPath(id))
+	ran, err := moving.Ran(ctx, e.recordPath(id))
 	if err != nil {
 		return "", err
 	}
@@ -81,7 +69,7 @@ func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, e
 // settle makes an ordinary container of an arrival that was resumed: its engine starts it again as it was told at the source.
 func (e *Engine) settle(ctx context.Context, id string) error {
 	var was arrivalRecord
-	err := load(e.arrivalPath(id), &was)
+	err := records.Load(e.arrivalPath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -113,7 +101,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 	if !idPattern.MatchString(id) {
 		return e.unknown(id)
 	}
-	e.endOwn(id)
+	e.arrivals.End(id)
 	defer e.lock(id)()
 	return e.discard(ctx, id)
 }
@@ -122,7 +110,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 // its place is there, in which it can only be restored.
 func (e *Engine) discard(ctx context.Context, id string) error {
 	var was arrivalRecord
-	err := load(e.arrivalPath(id), &was)
+	err := records.Load(e.arrivalPath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -167,7 +155,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 			return err
 		}
 	}
-	return errors.Join(removeIfThere(e.remembered(id)), e.forget(id))
+	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
 }
 
 // Salvage ends an arrival that never ran, and keeps nothing of it.
@@ -175,10 +163,10 @@ func (e *Engine) Salvage(ctx context.Context, id string, _ func(files.Tree) erro
 	if !idPattern.MatchString(id) {
 		return e.unknown(id)
 	}
-	e.endOwn(id)
+	e.arrivals.End(id)
 	defer e.lock(id)()
 	var was arrivalRecord
-	err := load(e.arrivalPath(id), &was)
+	err := records.Load(e.arrivalPath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // away is the adapter of an engine that is not there. To ask it anything else is a mistake.
@@ -46,7 +47,7 @@ func TestAway(t *testing.T) {
 	if outcome != "" {
 		t.Errorf("outcome %s", outcome)
 	}
-	if !exists(e.departurePath(id)) {
+	if !records.Exists(e.departurePath(id)) {
 		t.Error("what the engine was to do when the container ends is forgotten")
 	}
 	if err := e.Discard(t.Context(), id); err != nil {

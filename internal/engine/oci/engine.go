@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -40,10 +41,11 @@ type Engine struct {
 	adapter Adapter
 	criu    *moving.CRIU
 
-	mu       sync.Mutex
-	locks    map[string]*sync.Mutex
-	arrivals map[string]*arrival // of this process
-	logs     map[string]os.FileInfo
+	locks    moving.Locks
+	arrivals moving.Arrivals
+
+	mu   sync.Mutex
+	logs map[string]os.FileInfo
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -57,10 +59,7 @@ func New(config Config, adapter Adapter) (*Engine, error) {
 		}
 		config.Executable = path
 	}
-	return &Engine{
-		config: config, adapter: adapter, criu: &moving.CRIU{}, locks: map[string]*sync.Mutex{}, arrivals: map[string]*arrival{},
-		logs: map[string]os.FileInfo{},
-	}, nil
+	return &Engine{config: config, adapter: adapter, criu: &moving.CRIU{}, logs: map[string]os.FileInfo{}}, nil
 }
 
 // Sweep removes what was made for moves that have not come to anything.
@@ -74,7 +73,7 @@ func (e *Engine) Sweep() error {
 	}
 	for _, entry := range entries {
 		id := entry.Name()
-		if !idPattern.MatchString(id) || exists(e.arrivalPath(id)) || exists(e.departurePath(id)) {
+		if !idPattern.MatchString(id) || records.Exists(e.arrivalPath(id)) || records.Exists(e.departurePath(id)) {
 			continue
 		}
 		if err := e.forget(id); err != nil {
@@ -88,17 +87,7 @@ func (e *Engine) Sweep() error {
 func (e *Engine) Name() string { return e.adapter.Name() }
 
 // lock keeps other changes of a container away until the returned function is called.
-func (e *Engine) lock(id string) (unlock func()) {
-	e.mu.Lock()
-	l := e.locks[id]
-	if l == nil {
-		l = &sync.Mutex{}
-		e.locks[id] = l
-	}
-	e.mu.Unlock()
-	l.Lock()
-	return l.Unlock
-}
+func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
 // List tells of every container, in the engine's order. Error: engine.ErrAway.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // idLabel is the label of a container that has moved, for people and for who looks for what a crash has left. Its value is the
@@ -36,7 +37,7 @@ func (e *Engine) identity(found Found) string {
 // ownID is the engine's own id of a container.
 func (e *Engine) ownID(id string) (string, error) {
 	var own string
-	err := load(e.remembered(id), &own)
+	err := records.Load(e.remembered(id), &own)
 	if errors.Is(err, fs.ErrNotExist) {
 		return id, nil // it was started here
 	}

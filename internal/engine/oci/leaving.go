@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -298,7 +299,7 @@ func goesOn(frozen bool, unknown error, alive bool) bool { return unknown == nil
 
 // frozen tells whether a move has frozen a container.
 func (e *Engine) frozen(id string, pid int) bool {
-	if !exists(e.departurePath(id)) {
+	if !records.Exists(e.departurePath(id)) {
 		return false
 	}
 	group, err := kernel.CgroupOf(pid)

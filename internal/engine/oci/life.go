@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // Stop has the engine stop a container.
@@ -22,7 +23,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 // Remove has the engine remove a container. Its volumes stay.
 func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	defer e.lock(id)()
-	if _, arriving, err := e.arriving(id); arriving || err != nil || exists(e.departurePath(id)) {
+	if _, arriving, err := e.arriving(id); arriving || err != nil || records.Exists(e.departurePath(id)) {
 		return errors.Join(err, fmt.Errorf("remove container %.12s: %w: it is being moved", id, engine.ErrBusy))
 	}
 	found, err := e.find(ctx, id)
@@ -32,7 +33,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: force}); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
-	return removeIfThere(e.remembered(id))
+	return records.Remove(e.remembered(id))
 }
 
 // Logs shows what the engine has logged of a container.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // logName is the log's name in the private directory.
@@ -20,7 +22,7 @@ func (e *Engine) copyLog(id string, a alive) error {
 	}
 	name := filepath.Join(e.private(id), logName)
 	if a.log == "" {
-		return removeIfThere(name)
+		return records.Remove(name)
 	}
 	if err := e.appendLog(id, name, a.log); err != nil {
 		return fmt.Errorf("log of container %s: %w", a.found.name(), err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // departureRecord is there from Depart until the container is thawed or destroyed.
@@ -29,27 +29,12 @@ type arrivalRecord struct {
 	OwnID      string            `json:"own_id,omitempty"` // once the engine has made it
 }
 
+// save makes the directory of a record, too.
 func save(path string, value any) error {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", path, err)
-	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return kernel.WriteFileAtomic(path, data, 0o600)
-}
-
-// load reads what save has written. Error: fs.ErrNotExist.
-func load(path string, value any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, value); err != nil {
-		return fmt.Errorf("decode %s: %w", path, err)
-	}
-	return nil
+	return records.Save(path, value)
 }
 
 // arriving finds a container that arrives and has not been resumed: its engine may be busy with it, and is not asked.
@@ -62,8 +47,8 @@ func (e *Engine) arrivalOf(id string) (was arrivalRecord, is bool, err error) {
 	if !idPattern.MatchString(id) {
 		return was, false, nil
 	}
-	err = load(e.arrivalPath(id), &was)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && exists(e.recordPath(id)) {
+	err = records.Load(e.arrivalPath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && records.Exists(e.recordPath(id)) {
 		return was, false, nil
 	}
 	return was, err == nil, err
@@ -86,16 +71,4 @@ func (e *Engine) comingHere() (map[string]engine.Container, error) {
 		}
 	}
 	return coming, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

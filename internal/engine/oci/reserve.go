@@ -6,6 +6,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // Reserve lists what stands against restoring this container here.
@@ -38,7 +39,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 }
 
 func (e *Engine) nameObstacles(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
-	if exists(e.arrivalPath(d.ID)) || exists(e.departurePath(d.ID)) {
+	if records.Exists(e.arrivalPath(d.ID)) || records.Exists(e.departurePath(d.ID)) {
 		return []engine.Problem{{What: "container " + d.Name, Why: "it is arriving here, or leaving", Remedy: "wait until that is over"}}, nil
 	}
 	if _, err := e.find(ctx, d.ID); !errors.Is(err, engine.ErrNotFound) {

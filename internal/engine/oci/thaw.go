@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -18,7 +19,7 @@ import (
 func (e *Engine) noRestarts(ctx context.Context, id string, found Found, first moving.Identity) error {
 	record := departureRecord{Started: time.Now(), First: first, Restart: found.Restart}
 	var was departureRecord
-	err := load(e.departurePath(id), &was)
+	err := records.Load(e.departurePath(id), &was)
 	if err == nil { // of an agent that was killed, before or after the engine had been told
 		record.Restart = was.Restart
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +34,7 @@ func (e *Engine) noRestarts(ctx context.Context, id string, found Found, first m
 // restartsAgain gives a container that stays back to its engine.
 func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	var was departureRecord
-	err := load(e.departurePath(id), &was)
+	err := records.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -47,7 +48,7 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	if err != nil && !errors.Is(err, engine.ErrNotFound) { // it has been removed
 		return err
 	}
-	if err := removeIfThere(e.departurePath(id)); err != nil {
+	if err := records.Remove(e.departurePath(id)); err != nil {
 		return err
 	}
 	return e.forget(id) // the copy of its log, and CRIU's
@@ -57,9 +58,9 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 func (e *Engine) Thaw(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	var was departureRecord
-	err := load(e.departurePath(id), &was)
+	err := records.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
-		if exists(e.arrivalPath(id)) {
+		if records.Exists(e.arrivalPath(id)) {
 			return nil
 		}
 		return e.forget(id) // what was made for a move that did not come that far
@@ -101,13 +102,13 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 			return err
 		}
 	}
-	return errors.Join(removeIfThere(e.remembered(id)), e.forget(id))
+	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
 }
 
 // kill ends the frozen processes so that nobody hears of it. The engine need not be there for that.
 func (e *Engine) kill(ctx context.Context, id string) error {
 	var was departureRecord
-	err := load(e.departurePath(id), &was)
+	err := records.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !was.First.Alive() {
 		return nil
 	}

@@ -1,0 +1,94 @@
+package moving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pager"
+)
+
+// Locks has a lock for each container, by its id.
+type Locks struct {
+	mu  sync.Mutex
+	all map[string]*sync.Mutex
+}
+
+// Lock keeps other changes of a container away until the returned function is called.
+func (l *Locks) Lock(id string) (unlock func()) {
+	l.mu.Lock()
+	one := l.all[id]
+	if one == nil {
+		if l.all == nil {
+			l.all = map[string]*sync.Mutex{}
+		}
+		one = &sync.Mutex{}
+		l.all[id] = one
+	}
+	l.mu.Unlock()
+	one.Lock()
+	return one.Unlock
+}
+
+// Arrivals are those that this process has begun and that are not over, by the id of the container.
+type Arrivals struct {
+	mu  sync.Mutex
+	all map[string]io.Closer
+}
+
+// Add adds one.
+func (a *Arrivals) Add(id string, one io.Closer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all == nil {
+		a.all = map[string]io.Closer{}
+	}
+	a.all[id] = one
+}
+
+// Remove takes one out, unless there is another one of that container since.
+func (a *Arrivals) Remove(id string, one io.Closer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all[id] == one {
+		delete(a.all, id)
+	}
+}
+
+// End closes the one of a container that still waits. What became of it the record decides, and not the error.
+func (a *Arrivals) End(id string) {
+	a.mu.Lock()
+	one := a.all[id]
+	a.mu.Unlock()
+	if one != nil {
+		_ = one.Close()
+	}
+}
+
+// recordPatience is how long a gate may take to end before it is killed.
+const recordPatience = 2 * time.Second
+
+// Ran tells by the gate's record whether an arrival was resumed. If it says no there will be none of a gate that is there now.
+func Ran(ctx context.Context, record string) (bool, error) {
+	waiting, cancel := context.WithTimeout(ctx, recordPatience)
+	defer cancel()
+	return criu.Ran(waiting, record)
+}
+
+// LatePages connects to the pager of a container, by its socket.
+func LatePages(ctx context.Context, id, socket string) (memory.LatePages, error) {
+	late, err := pager.DialLate(ctx, socket)
+	if errors.Is(err, pager.ErrNoPager) {
+		err = engine.ErrNotFilling
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bring pages to container %.12s: %w", id, err)
+	}
+	return late, nil
+}

@@ -1,0 +1,63 @@
+// Package records has the small files in which engines note what must outlive them: written whole, and read with a bound.
+// It does not know what is in them.
+package records
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// maxBytes bounds what is read back: the largest records have a container's whole configuration in them.
+const maxBytes = 4 << 20
+
+// Save replaces a file so that a crash leaves the old or the new content.
+func Save(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	if err := kernel.WriteFileAtomic(path, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("save %s: %w", path, err)
+	}
+	return nil
+}
+
+// Load reads a file that Save wrote. A missing file is fs.ErrNotExist.
+func Load(path string, value any) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(data) > maxBytes {
+		return fmt.Errorf("read %s: larger than %d bytes", path, maxBytes)
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return fmt.Errorf("decode %s: %w", path, err)
+	}
+	return nil
+}
+
+// Exists tells whether a path is there. What cannot be found out counts as there.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Remove removes a file that may be gone.
+func Remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
