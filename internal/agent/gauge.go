@@ -201,7 +201,8 @@ func (g *gauge) look(ctx context.Context) error {
 	return nil
 }
 
-// counters are what its processes have written to files, and how much processor time they have used.
+// counters are what its processes have written to files, without what they gave up before it was on the disk, and how much
+// processor time they have used.
 func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration) {
 	pids, err := g.agent.engines.Of(g.definition).Processes(ctx, g.definition.ID)
 	if err != nil {
@@ -216,6 +217,10 @@ func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration)
 			if value, is := strings.CutPrefix(line, "write_bytes:"); is {
 				n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64) // 0 if the kernel says something else
 				wrote += n
+			}
+			if value, is := strings.CutPrefix(line, "cancelled_write_bytes:"); is {
+				n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+				wrote -= min(n, wrote)
 			}
 		}
 	}

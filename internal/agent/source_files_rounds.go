@@ -6,15 +6,11 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
 )
 
 // What is supposed of reading: files that have to be looked at again in the freeze are in the page cache, mostly.
 const readBytesPerSecond = 1e9
-
-const (
-	fileRoundsShrink   = 0.8 // a round that leaves more than this part of what the one before left has not helped
-	fileRoundsPatience = 2   // so many of them in a row, and more will not help either
-)
 
 // copyFiles sends the files while the container runs, again and again what has changed meanwhile, until what is left takes
 // a part of the downtime that is wanted, or does not get less. Memory comes after that: it changes faster.
@@ -32,7 +28,7 @@ func (s *source) copyFiles(ctx context.Context) error {
 		// What has changed in the first round only the second one finds; if the first was short it cannot be much.
 		guessed := rounds == 1 && s.files.history[0].Duration > settings.DowntimeTarget/2
 		why := ""
-		if before > 0 && left > time.Duration(fileRoundsShrink*float64(before)) {
+		if before > 0 && left > time.Duration(predict.FileRoundsShrink*float64(before)) {
 			useless++
 		} else {
 			useless = 0
@@ -40,7 +36,7 @@ func (s *source) copyFiles(ctx context.Context) error {
 		switch {
 		case !guessed && left <= settings.DowntimeTarget/2:
 			return nil
-		case useless >= fileRoundsPatience:
+		case useless >= predict.FileRoundsPatience:
 			why = "more rounds do not make it less"
 		case settings.MaxRounds > 0 && rounds-ahead >= settings.MaxRounds:
 			why = "that many were allowed"

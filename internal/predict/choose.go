@@ -22,6 +22,8 @@ const (
 	// What differs by less is as good: the prediction is not more exact, and a client does not notice.
 	sameFactor = 1.15
 	sameSlack  = 0.015 // seconds
+	// What may be less by that much is worth to be tried.
+	fraction = 4
 	// What splits the state has to be better by more than that.
 	clearlyFactor = 1.2
 	clearlySlack  = 0.020 // seconds
@@ -126,13 +128,18 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 	return left
 }
 
-// best has the least downtime, or one that is as good and the least total time.
+// best has the least downtime, or one that is as good and the least total time. Of those that are as good, one whose downtime may
+// turn out to be a fraction is better: what is copied ahead may be written again or not, and if it is, nothing but time is lost.
 func best(all []Prediction) Prediction {
-	least := slices.MinFunc(all, func(a, b Prediction) int { return cmp.Compare(a.Downtime.Expected, b.Downtime.Expected) })
-	same := slices.DeleteFunc(slices.Clone(all), func(p Prediction) bool {
-		return p.Downtime.Expected > sameFactor*least.Downtime.Expected+sameSlack
-	})
+	same := asGood(all, sameFactor, func(p Prediction) float64 { return p.Downtime.Expected })
+	same = asGood(same, fraction, func(p Prediction) float64 { return p.Downtime.Low })
 	return slices.MinFunc(same, func(a, b Prediction) int { return cmp.Compare(a.Total.Expected, b.Total.Expected) })
+}
+
+// asGood leaves those whose downtime is at most the least one's by a factor.
+func asGood(all []Prediction, factor float64, downtime func(Prediction) float64) []Prediction {
+	least := slices.MinFunc(all, func(a, b Prediction) int { return cmp.Compare(downtime(a), downtime(b)) })
+	return slices.DeleteFunc(slices.Clone(all), func(p Prediction) bool { return downtime(p) > factor*downtime(least)+sameSlack })
 }
 
 // explain says what was chosen, and what the others would have cost.

@@ -220,17 +220,31 @@ func (m *model) layers() float64 {
 	return float64(m.in.Container.MissingLayerBytes)/m.bandwidth + 3*m.rtt
 }
 
-// copyFiles is how long the files take while the container runs, and how many bytes are left for the freeze.
+// copyFiles is how long the files take while the container runs, and how many bytes are left for the freeze. Its rounds end as
+// the agent's do. Files that are written again count anew each time: what is overwritten, or deleted before it is sent, nobody
+// counts ahead; so this is the most there can be.
 func (m *model) copyFiles(out *outcome) (left float64) {
 	c := m.in.Container
-	bytes := float64(c.FileTreeBytes)
-	first := bytes/m.bandwidth + float64(c.FileTreeEntries)*fileEntry*m.slowness()
-	changed := min(c.FilesChangedPerSecond*max(first, 0.1), bytes)
-	out.filesSeconds = first + changed/m.bandwidth
-	out.bytes += bytes + changed
-	left = min(c.FilesChangedPerSecond*(changed/m.bandwidth+m.costs.Prepare+2*m.rtt), bytes)
-	return left
+	bytes, rate := float64(c.FileTreeBytes), c.FilesChangedPerSecond*m.lean.dirtying
+	took := bytes/m.bandwidth + float64(c.FileTreeEntries)*fileEntry*m.slowness()
+	out.filesSeconds, out.bytes = took, out.bytes+bytes
+	target, before, useless := m.in.Demands.Settings.DowntimeTarget.Seconds()/2, 0.0, 0
+	for range mostFileRounds {
+		changed := min(rate*max(took, 0.1), bytes)
+		took = changed/m.bandwidth + m.rtt
+		out.filesSeconds, out.bytes = out.filesSeconds+took, out.bytes+changed
+		if useless++; before == 0 || changed <= FileRoundsShrink*before {
+			useless = 0
+		}
+		if before = changed; useless >= FileRoundsPatience || changed/m.bandwidth <= target {
+			break
+		}
+	}
+	return min(rate*(took+m.costs.Prepare+m.rtt), bytes)
 }
+
+// mostFileRounds ends what hardly gets less: with FileRoundsShrink, 400 GB would be 4 KiB by then.
+const mostFileRounds = 80
 
 // fileEntry is the seconds that a file takes in the first copy: 100,000 files of 1 KiB in 3.6 s ("bench files").
 const fileEntry = 30e-6

@@ -18,6 +18,12 @@ const (
 // CatchUpRounds bounds the rounds after all else is prepared.
 const CatchUpRounds = 5
 
+// How rounds of files end that do not get less.
+const (
+	FileRoundsShrink   = 0.8 // a round that leaves more than this part of what the one before left has not helped
+	FileRoundsPatience = 2   // so many of them in a row, and more will not help either
+)
+
 // SwitchoverTime is kept of a migration's time limit for what comes after the rounds.
 const SwitchoverTime = time.Second
 

@@ -121,6 +121,9 @@ func TestChoice(t *testing.T) {
 		{"the same, a long freeze is allowed", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.Settings.DowntimeTarget = 1000e9 }, migration.Cold},
 		{"few bytes", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.MaxBytes = 67e6; in.Demands.NoPostCopy = true }, migration.Cold},
 		{"soon", all["idle"], 20e6, 0.05, func(in *Input) { in.Demands.Deadline = 8e9 }, migration.PostCopy},
+		{"files that come and go as fast as the link", all["trickle"], 100e6, 0.02, func(in *Input) {
+			in.Container.FileTreeBytes, in.Container.FilesChangedPerSecond = 400e6, 12.8e6
+		}, migration.PreCopy},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			in := simulated(one.program, pages, one.bits, one.rtt, 1, 10, 1).in
