@@ -73,7 +73,6 @@ const (
 	isHere    whereabouts = iota
 	isMoving              // a migration has to do with it
 	isMissing             // it is not here, or does not run
-	isUnknown             // it is not found, but perhaps its engine is only not there
 )
 
 // maxPolicies bounds the policies of one node.

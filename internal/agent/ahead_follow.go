@@ -18,8 +18,6 @@ const (
 	parkedFor = 10 * time.Minute
 	// aheadSave is how often is written down what has come of a policy; that there is another one, or that it goes, at once.
 	aheadSave = 10 * time.Second
-	// missingFor is how long a container is not found until its policy ends, if its engine may be away: it may just be replaced by another version.
-	missingFor = 30 * time.Second
 )
 
 // follower carries out the policy of one container.
@@ -37,7 +35,6 @@ type follower struct {
 	asked   int      // rounds of it, and the one that it was asked for
 	renewed time.Time
 	savedAt time.Time
-	missed  time.Time // since when the container is not found; zero: it is, or nothing is known
 
 	mu      sync.Mutex
 	told    ahead.Policy // as it was after the last step
@@ -110,7 +107,7 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 	}
 	f.note(now, where)
 	gone := f.goneTo()
-	switch long := f.missing(now, where); {
+	switch {
 	case where == isMoving:
 		f.renewed = time.Time{} // a migration may use a copy up
 		f.publish(ahead.Decision{})
@@ -122,10 +119,6 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 		return f.handOver(ctx, gone, now)
 	case where == isMissing:
 		return "the container has ended"
-	case where == isUnknown && long:
-		return "the container is not found any more"
-	case where == isUnknown:
-		return ""
 	}
 	f.renew(ctx, now)
 	d := f.policy.Decide(s)
@@ -138,18 +131,6 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 		f.owner.log("policy of copies not saved", "container", f.container, "error", err)
 	}
 	return ""
-}
-
-// missing tells whether a container is not found for so long that it is no more.
-func (f *follower) missing(now time.Time, where whereabouts) bool {
-	switch {
-	case where != isUnknown:
-		f.missed = time.Time{}
-		return false
-	case f.missed.IsZero():
-		f.missed = now
-	}
-	return now.Sub(f.missed) >= missingFor
 }
 
 // note takes what has become of the copy that is live.

@@ -65,24 +65,19 @@ func TestAheadPartKept(t *testing.T) {
 	}
 }
 
-// TestAheadEngineAway: that a container is not found for a moment does not end its policy, if its engine may be away.
+// TestAheadEngineAway: that an engine is away, also when the agent begins, does not end the policies of its containers.
 func TestAheadEngineAway(t *testing.T) {
-	w, f := newTestAheads(t, ahead.Policy{Nearest: 1})
-	w.at(f, 0)
-	for _, at := range []float64{1, 20, 30} {
-		w.where = isUnknown
-		if why := w.at(f, at); why != "" {
-			t.Fatalf("it ended after %v s: %s", at, why)
-		}
+	a := newVolumeAgent(t)
+	docker := &otherEngine{has: engine.Definition{EngineName: "docker", ID: testContainer, Name: "web"}, down: engine.ErrAway}
+	a.engines = engine.NewSet(a.embedded, docker)
+	a.moves = newMoves(a)
+	w, p := newSurroundings(a), ahead.Policy{Container: testContainer, Engine: "docker", Nearest: 1}
+	if _, where, err := w.situation(t.Context(), p, nil); !errors.Is(err, engine.ErrAway) {
+		t.Errorf("an engine that is away: %v, %v", where, err)
 	}
-	w.where = isHere
-	w.at(f, 31)
-	w.where = isUnknown
-	if why := w.at(f, 40) + w.at(f, 69); why != "" {
-		t.Errorf("it was back: %s", why)
-	}
-	if why := w.at(f, 70.5); why == "" {
-		t.Error("it never ends")
+	docker.down, docker.has.ID = nil, "another"
+	if _, where, err := w.situation(t.Context(), p, nil); err != nil || where != isMissing {
+		t.Errorf("it is back without the container: %v, %v", where, err)
 	}
 }
 
@@ -90,12 +85,12 @@ func TestAheadEngineAway(t *testing.T) {
 func TestSurroundingsForget(t *testing.T) {
 	w := newSurroundings(nil)
 	for _, container := range []string{"x", "y"} {
-		w.looked[container] = lookedAt{own: true}
+		w.looked[container] = lookedAt{}
 		w.layers[layersAt{container, "b"}] = 1
 		w.once(container, time.Hour)
 	}
 	w.forget("x")
-	if len(w.looked) != 1 || len(w.layers) != 1 || len(w.tried) != 1 || w.isOwn("x") || !w.isOwn("y") {
+	if len(w.looked) != 1 || len(w.layers) != 1 || len(w.tried) != 1 {
 		t.Errorf("%+v, %+v, %+v", w.looked, w.layers, w.tried)
 	}
 }

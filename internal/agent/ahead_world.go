@@ -30,7 +30,6 @@ type surroundings struct {
 type lookedAt struct {
 	at   time.Time
 	seen predict.Measured
-	own  bool // it is of the node's own engine, which is always there
 }
 
 type layersAt struct{ container, node string }
@@ -48,12 +47,10 @@ func newSurroundings(a *Agent) *surroundings {
 func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveCopy) (ahead.Situation, whereabouts, error) {
 	a := w.agent
 	s := ahead.Situation{Node: a.self.Name, Busy: a.moves.busy()}
-	container, err := a.engines.Inspect(ctx, p.Container)
+	container, err := a.engines.Inspect(ctx, referenceOf(p))
 	switch {
 	case a.moves.of(p.Container) != nil:
 		return s, isMoving, nil
-	case errors.Is(err, engine.ErrNotFound) && !w.isOwn(p.Container):
-		return s, isUnknown, nil
 	case errors.Is(err, engine.ErrNotFound), err == nil && container.State != engine.Running:
 		return s, isMissing, nil
 	case err != nil:
@@ -81,11 +78,12 @@ func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveC
 	return s, isHere, nil
 }
 
-// isOwn tells whether a container was seen that is of the node's own engine.
-func (w *surroundings) isOwn(container string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.looked[container].own
+// referenceOf is a policy's container, in the engine that has it: of one that is away nobody concludes that the container is gone.
+func referenceOf(p ahead.Policy) string {
+	if p.Engine == "" {
+		return p.Container
+	}
+	return p.Engine + ":" + p.Container
 }
 
 func (w *surroundings) forget(container string) {
@@ -125,7 +123,7 @@ func (w *surroundings) measured(ctx context.Context, container engine.Container,
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looked[id] = lookedAt{time.Now(), seen, container.Definition.EngineName == ""}
+	w.looked[id] = lookedAt{time.Now(), seen}
 	return seen, nil
 }
 

@@ -32,6 +32,9 @@ func (o *otherEngine) List(context.Context) ([]engine.Container, error) {
 }
 
 func (o *otherEngine) Inspect(_ context.Context, ref string) (engine.Container, error) {
+	if o.down != nil {
+		return engine.Container{}, o.down
+	}
 	if ref != o.has.ID {
 		return engine.Container{}, engine.ErrNotFound
 	}

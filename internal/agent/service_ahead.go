@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,7 +39,7 @@ func (a *Agent) stageAhead(ctx context.Context, request *api.StageAheadRequest) 
 		return nil, fmt.Errorf("%w: %s is %s; only a running container can be staged", engine.ErrNotRunning, container.Definition.Name, container.State)
 	}
 	now := time.Now()
-	p, err := a.policyOf(request, container.Definition.ID, now)
+	p, err := a.policyOf(request, container.Definition, now)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +62,10 @@ func (a *Agent) stageAhead(ctx context.Context, request *api.StageAheadRequest) 
 }
 
 // policyOf is what a user wants; what makes no sense is refused.
-func (a *Agent) policyOf(request *api.StageAheadRequest, container string, now time.Time) (ahead.Policy, error) {
+func (a *Agent) policyOf(request *api.StageAheadRequest, definition engine.Definition, now time.Time) (ahead.Policy, error) {
 	p := ahead.Policy{
-		Container: container, Nearest: int(request.Nearest), BudgetBytes: request.BudgetBytes, BandwidthLimit: request.BandwidthLimitBitsPerSecond,
+		Container: definition.ID, Engine: definition.EngineName, Nearest: int(request.Nearest), BudgetBytes: request.BudgetBytes,
+		BandwidthLimit: request.BandwidthLimitBitsPerSecond,
 	}
 	for _, stop := range request.Path {
 		if _, err := a.peers.find(stop.Node); err != nil {
@@ -138,7 +140,7 @@ func (a *Agent) aheadStages(live map[layersAt]migration.Stage) (list []migration
 // describeAhead describes what a policy wants, and what there is of it.
 func (a *Agent) describeAhead(p ahead.Policy, d ahead.Decision, live map[layersAt]migration.Stage) (list []migration.Stage) {
 	name := p.Container
-	if container, err := a.engines.Inspect(a.ctx, p.Container); err == nil {
+	if container, err := a.engines.Inspect(a.ctx, referenceOf(p)); err == nil {
 		name = container.Definition.Name
 	}
 	described := map[string]bool{}
@@ -209,9 +211,14 @@ func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*
 	if brought == nil || brought.tracker.spec.Source != from || brought.tracker.spec.ID != request.Migration {
 		return nil, status.Errorf(codes.PermissionDenied, "node %s has not brought container %.12s here, or that was not the last time", from, p.Container)
 	}
-	if !s.agent.has(p.Container) {
+	container, err := s.agent.engines.Inspect(ctx, p.Container)
+	if errors.Is(err, engine.ErrNotFound) {
 		return nil, status.Errorf(codes.NotFound, "container %.12s is not here", p.Container)
 	}
+	if err != nil { // it is asked again
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	p.Engine = container.Definition.EngineName // not what the other node calls it
 	return &api.FollowReply{}, wireError(s.agent.ahead.receive(brought, p))
 }
 

@@ -9,7 +9,8 @@ import (
 
 // Policy is what a user wants, and what came of it so far. It is one container's, and goes where that goes.
 type Policy struct {
-	Container      string    `json:"container"` // its id
+	Container      string    `json:"container"`        // its id
+	Engine         string    `json:"engine,omitempty"` // whose it is at its node; empty: the node's own
 	Path           []Stop    `json:"path,omitempty"`
 	Nearest        int       `json:"nearest,omitempty"`
 	BudgetBytes    int64     `json:"budget_bytes,omitempty"` // of memory that all copies take; 0: no limit
@@ -62,6 +63,8 @@ func (p Policy) Check(now time.Time) error {
 		return fmt.Errorf("a path of %d nodes: at most %d", len(p.Path), MaxStops)
 	case p.Nearest < 0 || p.Nearest > MaxNearest:
 		return fmt.Errorf("copies at %d neighbours: from 1 to %d", p.Nearest, MaxNearest)
+	case len(p.Engine) > maxName:
+		return fmt.Errorf("no engine has the name %.80q", p.Engine)
 	case p.BudgetBytes < 0:
 		return errors.New("a budget must not be negative")
 	case len(p.Path) > 0 && p.BudgetBytes > 0:
