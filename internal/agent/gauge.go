@@ -120,13 +120,7 @@ func (g *gauge) window(ctx context.Context, window float64) error {
 	if err := g.look(ctx); err != nil {
 		return err
 	}
-	bytes := written.Bytes
-	if n := len(g.now.Curve); n > 0 {
-		bytes = max(bytes, g.now.Curve[n-1].Bytes) // what was written may have gone since
-	}
-	// The window's name is a round number; on a busy machine it was longer.
-	bytes *= min(1, window/elapsed)
-	g.now.Curve = append(g.now.Curve, predict.Point{Seconds: window, Bytes: bytes})
+	g.now.Curve = appendPoint(g.now.Curve, window, elapsed, written.Bytes)
 	g.now.DeltaRatio = 0
 	if written.Changed > 0 {
 		g.now.DeltaRatio = min(1, deltaFactor*written.Changed)
@@ -138,6 +132,16 @@ func (g *gauge) window(ctx context.Context, window float64) error {
 	}
 	g.publish(g.copied())
 	return nil
+}
+
+// appendPoint adds to a curve what was written within about a window, which is a round number: on a busy machine it was longer. A
+// curve does not fall: what was written may have gone since.
+func appendPoint(curve predict.Curve, window, elapsed, bytes float64) predict.Curve {
+	bytes *= min(1, window/elapsed)
+	if n := len(curve); n > 0 {
+		bytes = max(bytes, curve[n-1].Bytes)
+	}
+	return append(curve, predict.Point{Seconds: window, Bytes: bytes})
 }
 
 const (
