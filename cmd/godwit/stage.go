@@ -221,7 +221,7 @@ func newStageRemoveCommand() *cobra.Command {
 		Short: "Remove a copy, or end the staging of one; the container runs on",
 		Long: "Remove ends a copy and gives its memory, or its room on the disk, back. NODE is the other node: where the copy is, or, on the\n" +
 			"node that has it, where the container is. Without it, all copies go that are made ahead by --path or --nearest, and no more are made. Layers that are on their way there (stage --layers-only, run --stage-to) come no more; those that\n" +
-			"are there stay until the image is removed.",
+			"are there stay until the image is removed. What has ended, or is there, is taken off the list.",
 		Example: "  godwit stage rm web b\n  godwit stage rm web",
 		Args:    usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {

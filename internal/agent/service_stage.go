@@ -143,5 +143,8 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 			return &api.UnstageReply{}, nil
 		}
 	}
+	if s.agent.stages.strike(request.Container, request.Node) {
+		return &api.UnstageReply{}, nil
+	}
 	return nil, wireError(fmt.Errorf("remove a copy: %w", err))
 }

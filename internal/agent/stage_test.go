@@ -74,6 +74,20 @@ func TestOneStagePerContainer(t *testing.T) {
 	}
 }
 
+// TestStrike: what is listed and has ended can be taken off the list.
+func TestStrike(t *testing.T) {
+	s := newStages(newTestAgent(t))
+	for _, node := range []string{"b", "c", "b"} {
+		s.ended = append(s.ended, migration.Stage{Kind: migration.LayersCopy, Container: "web", ContainerID: "0a1b2c", Target: node})
+	}
+	if s.strike("web", "d") || s.strike("cache", "b") || len(s.list()) != 3 {
+		t.Errorf("others were taken off: %+v", s.list())
+	}
+	if !s.strike("0a", "b") || s.strike("web", "b") || len(s.list()) != 1 {
+		t.Errorf("left: %+v", s.list())
+	}
+}
+
 // TestStageIsNotTakenWhenItEnds: a migration that waits for a stage does without it when that ends.
 func TestStageIsNotTakenWhenItEnds(t *testing.T) {
 	a := newTestAgent(t)

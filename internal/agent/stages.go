@@ -186,5 +186,16 @@ func (s *stages) list() []migration.Stage {
 	return append(list, s.ended...)
 }
 
+// strike takes those off the list that have ended, of a container at a node; false: there are none.
+func (s *stages) strike(container, node string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.ended)
+	s.ended = slices.DeleteFunc(s.ended, func(one migration.Stage) bool {
+		return one.Target == node && called(container, one.ContainerID, one.Container)
+	})
+	return len(s.ended) < before
+}
+
 // stageTick is how often is looked whether a staged container still runs, and whether it is time to send something.
 const stageTick = time.Second

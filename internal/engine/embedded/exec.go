@@ -39,7 +39,8 @@ func (e *Engine) runExec(ctx context.Context, id string, session execSession, pr
 	pidFile := filepath.Join(session.dir, "pid")
 	cmd := e.runc.command(ctx, session.log(),
 		"exec", "--process", filepath.Join(session.dir, "process.json"), "--pid-file", pidFile, id)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = process.Stdin, writerOrNull(process.Stdout), writerOrNull(process.Stderr)
+	stderr := &withoutRunc{to: writerOrNull(process.Stderr), pidFile: pidFile}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = process.Stdin, writerOrNull(process.Stdout), stderr
 	cmd.WaitDelay = execWaitDelay
 	cmd.Cancel = func() error {
 		// Killing runc alone would leave the process in the container. runc tells its pid when it runs already.
@@ -58,7 +59,7 @@ func (e *Engine) runExec(ctx context.Context, id string, session execSession, pr
 	if reason := lastRuncError(session.log()); reason != "" && !records.Exists(pidFile) {
 		return 0, fmt.Errorf("exec %q in container %.12s: %s", process.Args[0], id, reason)
 	}
-	return cmd.ProcessState.ExitCode(), nil
+	return cmd.ProcessState.ExitCode(), stderr.end()
 }
 
 // execSession is one call of Exec. While its directory is there the container cannot be moved.
