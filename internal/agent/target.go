@@ -81,14 +81,15 @@ type target struct {
 	late        []memory.TaskMap // pages that come after the restore
 	before      *memory.Before   // what was here of them; nil: nothing, or it is in pages
 	drain       drainTarget
-	lanes       int           // connections for pages beside data
-	base        *memory.Store // what was staged here and is not in pages yet; nil: nothing
-	staging     bool          // pages were staged here
-	kept        *keptCopy     // files of an earlier attempt; nil: nothing
-	footprint   *footprint    // what the container left here when it went; nil: nothing
-	hold        *network.Hold // mode restart: new connections wait here, too, while the container runs on trial; nil: there is none
-	holding     bool          // it was started
-	letGo       func()        // of the image store, whose layers are to be here from the reserve until they are mounted
+	lost        memory.FillReport // when pages were given up; zero: none were
+	lanes       int               // connections for pages beside data
+	base        *memory.Store     // what was staged here and is not in pages yet; nil: nothing
+	staging     bool              // pages were staged here
+	kept        *keptCopy         // files of an earlier attempt; nil: nothing
+	footprint   *footprint        // what the container left here when it went; nil: nothing
+	hold        *network.Hold     // mode restart: new connections wait here, too, while the container runs on trial; nil: there is none
+	holding     bool              // it was started
+	letGo       func()            // of the image store, whose layers are to be here from the reserve until they are mounted
 }
 
 func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {

@@ -229,7 +229,12 @@ func (t *target) fillReport(ctx context.Context) (memory.FillReport, error) {
 // drained tells how far the container's memory is, until the source's report tells it.
 func (t *target) drained() *migration.Drain {
 	fill, err := t.fillReport(t.agent.ctx)
-	if err != nil || fill.LatePages == 0 {
+	if err != nil || fill.LatePages == 0 { // the container may have ended, and its report is gone with it
+		t.mu.Lock()
+		fill = t.lost
+		t.mu.Unlock()
+	}
+	if fill.LatePages == 0 {
 		return nil
 	}
 	report := drainReport(fill)
@@ -276,5 +281,20 @@ func (t *target) giveUpPages(ctx context.Context, how string, fill memory.FillRe
 	if err != nil {
 		return err
 	}
-	return errors.Join(pages.GiveUp(ctx, how == missingFail), pages.Close())
+	if err := errors.Join(pages.GiveUp(ctx, how == missingFail), pages.Close()); err != nil {
+		return err
+	}
+	if how == missingFail {
+		t.noteLoss(fill)
+	}
+	return nil
+}
+
+// noteLoss keeps what was given up: a container that touches it may end at once.
+func (t *target) noteLoss(fill memory.FillReport) {
+	fill.LostPages, fill.LateLeft = fill.LateLeft, 0
+	t.mu.Lock()
+	t.lost = fill
+	t.mu.Unlock()
+	t.move.tracker.drains(t.drained, nil) // after a restart of the agent nothing has done it
 }
