@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/docker"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/podman"
 )
 
 // newEngineCommand is the group of commands around the container engines of a node.
@@ -17,8 +20,8 @@ func newEngineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "engine",
 		Short: "Have this node's container engines take containers that move here",
-		Long: "Containers of Docker leave a node as they are, and arrive through godwit-runc, an OCI runtime that is runc but for containers that\n" +
-			"arrive. Docker has to know it at each node to which containers are to move. It is not restarted for that.",
+		Long: "Containers of Docker and Podman leave a node as they are, and arrive through godwit-runc, an OCI runtime that is runc but for\n" +
+			"containers that arrive. An engine has to know it at each node to which its containers are to move. None is restarted for that.",
 	}
 	cmd.AddCommand(newEngineSetupCommand(), newEngineRemoveCommand())
 	return cmd
@@ -36,17 +39,49 @@ func runtimeLink() (program, link string, err error) {
 	return program, filepath.Join(filepath.Dir(program), door.Program), nil
 }
 
+// runtimes is how one engine is told of a runtime.
+type runtimes interface {
+	AddRuntime(path string) error
+	RemoveRuntime(ctx context.Context) error
+}
+
+// engineSettings is how each engine that can be set up is configured.
+type engineSettings struct {
+	docker docker.DaemonConfig
+	podman podman.Settings
+}
+
+// of is one engine, and its name for people.
+func (s engineSettings) of(name string) (settings runtimes, title string) {
+	if name == podman.Name {
+		return s.podman, "Podman"
+	}
+	return s.docker, "Docker"
+}
+
+// others are the other engines that need godwit-runc still.
+func (s engineSettings) others(name string) bool {
+	if name == docker.Name {
+		_, err := os.Lstat(s.podman.Path)
+		return err == nil
+	}
+	known, err := s.docker.Knows()
+	return known || err != nil
+}
+
+func engineNames() []string { return []string{docker.Name, podman.Name} }
+
 func newEngineSetupCommand() *cobra.Command {
-	var config docker.DaemonConfig
+	var settings engineSettings
 	cmd := &cobra.Command{
-		Use:   "setup docker",
-		Short: "Make godwit-runc known to Docker",
-		Long: "Setup makes a link godwit-runc beside this program, adds it to the runtimes in Docker's configuration, and has Docker read that.\n" +
-			"The default runtime stays, and so do all containers.",
-		Example:   "  godwit engine setup docker",
+		Use:   "setup docker|podman",
+		Short: "Make godwit-runc known to an engine",
+		Long: "Setup makes a link godwit-runc beside this program, and adds it to the runtimes in the engine's configuration: Docker's own file, which it\n" +
+			"has Docker read, or a file of its own beside Podman's. The default runtime stays, and so do all containers.",
+		Example:   "  godwit engine setup docker\n  godwit engine setup podman",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{docker.Name},
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		ValidArgs: engineNames(),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			program, link, err := runtimeLink()
 			if err != nil {
 				return err
@@ -54,49 +89,55 @@ func newEngineSetupCommand() *cobra.Command {
 			if err := moving.Link(program, link); err != nil {
 				return err
 			}
-			if err := config.AddRuntime(link); err != nil {
+			engine, title := settings.of(args[0])
+			if err := engine.AddRuntime(link); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "Docker knows runtime %s: %s\n", docker.Runtime, link)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s knows runtime %s: %s\n", title, oci.Runtime, link)
 			return nil
 		},
 	}
-	addDaemonFlags(cmd, &config)
+	addEngineFlags(cmd, &settings)
 	return cmd
 }
 
 func newEngineRemoveCommand() *cobra.Command {
-	var config docker.DaemonConfig
+	var settings engineSettings
 	cmd := &cobra.Command{
-		Use:   "remove docker",
+		Use:   "remove docker|podman",
 		Short: "Undo setup",
-		Long: "Remove takes godwit-runc out of Docker's configuration again. As long as a container has come by it Docker needs it to start\n" +
+		Long: "Remove takes godwit-runc out of an engine's configuration again. As long as a container has come by it the engine needs it to start\n" +
 			"that container, and nothing is removed.",
 		Example:   "  godwit engine remove docker",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{docker.Name},
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		ValidArgs: engineNames(),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			_, link, err := runtimeLink()
 			if err != nil {
 				return err
 			}
-			if err := config.RemoveRuntime(cmd.Context()); err != nil {
+			engine, title := settings.of(args[0])
+			if err := engine.RemoveRuntime(cmd.Context()); err != nil {
 				return err
 			}
-			if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
-				return err
+			if !settings.others(args[0]) {
+				if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
+					return err
+				}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "Docker does not know runtime %s any more\n", docker.Runtime)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s does not know runtime %s any more\n", title, oci.Runtime)
 			return nil
 		},
 	}
-	addDaemonFlags(cmd, &config)
+	addEngineFlags(cmd, &settings)
 	return cmd
 }
 
-func addDaemonFlags(cmd *cobra.Command, config *docker.DaemonConfig) {
+func addEngineFlags(cmd *cobra.Command, settings *engineSettings) {
+	config := &settings.docker
 	cmd.Flags().StringVar(&config.Path, "config", "/etc/docker/daemon.json", "Docker's configuration")
 	cmd.Flags().StringVar(&config.PIDFile, "pidfile", "/run/docker.pid", "file with the number of Docker's process")
 	cmd.Flags().StringVar(&config.Socket, "docker-socket", docker.DefaultSocket, "socket of Docker")
 	config.DataDir = docker.DefaultDataDir // if the configuration does not say otherwise
+	settings.podman.Path = podman.DefaultSettings
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/docker"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/engine/lxc"
+	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
@@ -160,15 +161,12 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
-	containers, err := docker.New(docker.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
+	behindDoor, err := a.openBehindDoor()
 	if err != nil {
 		return err
 	}
-	if err := containers.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
-		a.log.Warn("what is left of moves of Docker's containers stays", "error", err)
-	}
 	a.routed = a.openRouted()
-	a.engines = engine.NewSet(a.embedded, append([]engine.Engine{containers}, a.routed...)...)
+	a.engines = engine.NewSet(a.embedded, append(behindDoor, a.routed...)...)
 	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version, a.config.callTimeout()); err != nil {
 		return err
 	}
@@ -194,6 +192,25 @@ func (a *Agent) open() error {
 		return err
 	}
 	return a.moves.recover()
+}
+
+// openBehindDoor makes the engines whose containers arrive by godwit-runc, whether they are there or not: they may be installed
+// while the agent runs.
+func (a *Agent) openBehindDoor() ([]engine.Engine, error) {
+	inDocker, err := docker.New(docker.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
+	if err != nil {
+		return nil, err
+	}
+	inPodman, err := podman.New(podman.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range []interface{ Sweep() error }{inDocker, inPodman} {
+		if err := one.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
+			a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
+		}
+	}
+	return []engine.Engine{inDocker, inPodman}, nil
 }
 
 // openRouted finds the engines of this node that give containers addresses of their own. One that does not work keeps nobody

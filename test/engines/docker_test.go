@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -25,14 +24,7 @@ func bringUpDocker(ctx context.Context, node string) error {
 	if err := world.lab.StartDocker(ctx, node); err != nil {
 		return err
 	}
-	archive := filepath.Join(world.directory, "image.tar")
-	if _, err := os.Stat(archive); err != nil {
-		if err := makeImage(ctx, archive); err != nil {
-			return err
-		}
-	}
-	_, err := world.lab.Exec(ctx, node, "docker", "import", archive, image)
-	return err
+	return inDocker.importImage(ctx, node)
 }
 
 func makeImage(ctx context.Context, archive string) error {
@@ -59,69 +51,35 @@ func makeImage(ctx context.Context, archive string) error {
 	return nil
 }
 
-// docker starts a container on node a as any user would, and removes it wherever it is in the end.
+// inDocker is Docker's command line.
+const inDocker = cli("docker")
+
+// docker starts a container of Docker on node a as any user would, and removes it wherever it is in the end.
 func docker(t *testing.T, flags []string, script string) (name string) {
 	t.Helper()
-	name = strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestDocker"), "/", "-"))
-	t.Cleanup(func() {
-		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, "docker", "rm", "--force", name) // it is on one of them, or on none
-		}
-	})
-	args := append([]string{"docker", "run", "--detach", "--name", name, "--network", "none"}, flags...)
-	in(t, "a", append(args, image, "/bin/sh", "-c", script)...)
-	counted(t, "a", name, 1)
-	return name
+	return inDocker.run(t, append([]string{"--network", "none"}, flags...), script)
 }
 
 func migrate(t *testing.T, name, from, to, mode string) {
 	t.Helper()
-	in(t, from, "godwit", "migrate", "--mode", mode, "docker:"+name, to)
+	inDocker.migrate(t, name, from, to, mode)
 }
 
-// begin begins to move a container from a to b, and tells how that ends.
-func begin(name, mode string) <-chan error {
-	done := make(chan error, 1)
-	go func() {
-		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", mode, "docker:"+name, "b")
-		done <- err
-	}()
-	return done
-}
+func begin(name, mode string) <-chan error { return inDocker.begin(name, mode) }
 
-// counted waits until a container has counted beyond a number, wants that it has left out none, and returns how far it is.
 func counted(t *testing.T, node, name string, beyond int) int {
 	t.Helper()
-	last := 0
-	eventually(t, fmt.Sprintf("%s on %s counts beyond %d", name, node, beyond), func() bool {
-		last = 0
-		for line := range strings.Lines(in(t, node, "docker", "logs", name)) {
-			now, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "tick ")))
-			if err != nil || now != last+1 {
-				t.Fatalf("after %d its log has %q", last, line)
-			}
-			last = now
-		}
-		return last > beyond
-	})
-	return last
+	return inDocker.counted(t, node, name, beyond)
 }
 
-// inspected is a field of what Docker says of a container.
 func inspected(t *testing.T, node, name, field string) string {
 	t.Helper()
-	return in(t, node, "docker", "inspect", "--format", "{{"+field+"}}", name)
+	return inDocker.inspected(t, node, name, field)
 }
 
-// nothing wants that a node has nothing of a container, nor of its move.
 func nothing(t *testing.T, node, name string) {
 	t.Helper()
-	if left := in(t, node, "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$"); left != "" {
-		t.Errorf("container %s is still on %s: %s", name, node, left)
-	}
-	eventually(t, "records of "+name+" on "+node+" are gone", func() bool {
-		return in(t, node, "sh", "-c", "find /var/lib/godwit/engines/docker /run/godwit/door -type f 2>/dev/null || true") == ""
-	})
+	inDocker.nothing(t, node, name)
 }
 
 // TestDockerMoves moves a container there and back in all modes, and wants it to be a container of Docker each time.

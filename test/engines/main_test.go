@@ -81,8 +81,10 @@ func bringUp(ctx context.Context) error {
 		return err
 	}
 	for _, node := range nodes() {
-		if err := bringUpDocker(ctx, node); err != nil {
-			return err
+		for _, bring := range []func(context.Context, string) error{bringUpDocker, bringUpPodman} {
+			if err := bring(ctx, node); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

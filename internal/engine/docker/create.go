@@ -73,3 +73,9 @@ func (a *adapter) Log(ctx context.Context, f oci.Found) (string, error) {
 	root, err := a.directory(ctx)
 	return filepath.Join(root, "containers", found.ID, found.ID+"-json.log"), err
 }
+
+// Shm is none: Docker has runc make it.
+func (a *adapter) Shm(oci.Found) string { return "" }
+
+// Gone has nothing to forget.
+func (a *adapter) Gone(string) error { return nil }

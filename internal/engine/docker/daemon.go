@@ -51,6 +51,17 @@ func (c DaemonConfig) RemoveRuntime(ctx context.Context) error {
 	})
 }
 
+// Knows tells whether Docker's configuration has godwit-runc.
+func (c DaemonConfig) Knows() (bool, error) {
+	all, err := c.read()
+	if err != nil || all["runtimes"] == nil {
+		return false, err
+	}
+	runtimes := map[string]json.RawMessage{}
+	err = json.Unmarshal(all["runtimes"], &runtimes)
+	return runtimes[Runtime] != nil, err
+}
+
 // needed lists the containers that only godwit-runc can start. Only a Docker that runs can tell, or one that has no containers.
 func (c DaemonConfig) needed(ctx context.Context) ([]string, error) {
 	if _, err := os.Stat(c.Socket); errors.Is(err, fs.ErrNotExist) {

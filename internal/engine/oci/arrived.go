@@ -78,7 +78,7 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	}
 	found, err := e.find(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) { // it has ended, and was removed, since
-		return e.forget(id)
+		return errors.Join(e.gone(id), e.forget(id))
 	}
 	if err == nil {
 		err = e.adapter.Restart(ctx, found, was.Restart)
@@ -147,6 +147,11 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 			err = place.Remove()
 		}
 		if err != nil {
+			return err
+		}
+	}
+	if own != "" {
+		if err := e.adapter.Gone(own); err != nil {
 			return err
 		}
 	}

@@ -46,6 +46,8 @@ type Engine struct {
 
 	mu   sync.Mutex
 	logs map[string]os.FileInfo
+	// firsts are the first processes of containers, as long as they live.
+	firsts map[string]moving.Identity
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -59,7 +61,7 @@ func New(config Config, adapter Adapter) (*Engine, error) {
 		}
 		config.Executable = path
 	}
-	return &Engine{config: config, adapter: adapter, criu: &moving.CRIU{}, logs: map[string]os.FileInfo{}}, nil
+	return &Engine{config: config, adapter: adapter, criu: &moving.CRIU{}, logs: map[string]os.FileInfo{}, firsts: map[string]moving.Identity{}}, nil
 }
 
 // Sweep removes what was made for moves that have not come to anything.
@@ -210,14 +212,27 @@ func (e *Engine) running(ctx context.Context, id string) (Found, error) {
 	return found, nil
 }
 
-// group is the cgroup of a container that runs.
-func (e *Engine) group(ctx context.Context, id string) (Found, *kernel.Cgroup, error) {
-	found, err := e.running(ctx, id)
-	if err != nil {
-		return found, nil, err
+// group is the cgroup of a container that runs. As long as its first process lives the engine is not asked again: this is looked at
+// all the time.
+func (e *Engine) group(ctx context.Context, id string) (*kernel.Cgroup, error) {
+	e.mu.Lock()
+	first, known := e.firsts[id]
+	e.mu.Unlock()
+	if known && first.Alive() {
+		return kernel.CgroupOf(first.PID)
 	}
-	group, err := kernel.CgroupOf(found.Container.PID)
-	return found, group, err
+	found, err := e.running(ctx, id)
+	if err == nil {
+		first, err = moving.Identify(found.Container.PID)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		delete(e.firsts, id)
+		return nil, err
+	}
+	e.firsts[id] = first
+	return kernel.CgroupOf(first.PID)
 }
 
 // records is where this engine keeps what it must know of a container's move.

@@ -31,7 +31,11 @@ type alive struct {
 
 // look finds out what there is of a running container beside what its engine says.
 func (e *Engine) look(ctx context.Context, id string) (alive, error) {
-	found, group, err := e.group(ctx, id)
+	found, err := e.running(ctx, id)
+	if err != nil {
+		return alive{}, err
+	}
+	group, err := kernel.CgroupOf(found.Container.PID)
 	if err != nil {
 		return alive{}, err
 	}
@@ -134,7 +138,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 
 // Processes are all processes of a container at this moment.
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
-	_, group, err := e.group(ctx, id)
+	group, err := e.group(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +147,7 @@ func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 
 // CPUTime is how much processor time a container has used.
 func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) {
-	_, group, err := e.group(ctx, id)
+	group, err := e.group(ctx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -170,6 +174,9 @@ func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
 	return moving.Unsupported(err)
 }
 
+// treeShm is the name of the tree that is /dev/shm, where it is a directory of the engine's.
+const treeShm = "shm"
+
 // Trees are the directories that make up the container's own state.
 func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	found, err := e.find(ctx, id)
@@ -187,6 +194,9 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	trees := []files.Tree{
 		{Kind: files.Writable, Path: root.Upper},
 		{Kind: files.Private, Path: private},
+	}
+	if shm := e.adapter.Shm(found); shm != "" {
+		trees = append(trees, files.Tree{Kind: files.Memory, Name: treeShm, Path: shm})
 	}
 	for _, v := range found.Container.Definition.Volumes {
 		path, err := e.VolumePath(v)

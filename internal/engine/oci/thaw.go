@@ -45,7 +45,10 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	if err == nil {
 		err = e.adapter.Restart(ctx, found, was.Restart)
 	}
-	if err != nil && !errors.Is(err, engine.ErrNotFound) { // it has been removed
+	if errors.Is(err, engine.ErrNotFound) { // it has been removed
+		err = e.gone(id)
+	}
+	if err != nil {
 		return err
 	}
 	if err := records.Remove(e.departurePath(id)); err != nil {
@@ -102,7 +105,16 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 			return err
 		}
 	}
-	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
+	return errors.Join(e.gone(id), records.Remove(e.remembered(id)), e.forget(id))
+}
+
+// gone forgets what the adapter keeps of a container that is no more.
+func (e *Engine) gone(id string) error {
+	own, err := e.ownID(id)
+	if err != nil {
+		return err
+	}
+	return e.adapter.Gone(own)
 }
 
 // kill ends the frozen processes so that nobody hears of it. The engine need not be there for that.

@@ -1,4 +1,4 @@
-package docker
+package oci
 
 import (
 	"strings"
@@ -10,18 +10,18 @@ import (
 // TestLines: lines are entries; one that does not end is cut, and the last is not lost.
 func TestLines(t *testing.T) {
 	var got []string
-	l := &lines{stream: "stdout", emit: func(entry engine.LogEntry) error {
+	l := NewLines("stdout", func(entry engine.LogEntry) error {
 		if len(entry.Data) < 100 {
 			got = append(got, string(entry.Data))
 		}
 		return nil
-	}}
+	})
 	for _, part := range []string{"2026-01-02T03:04:05Z on", "e\ntwo\n", strings.Repeat("x", maxLine), "\n", "2026-01-02T03:04:05Z last"} {
 		if n, err := l.Write([]byte(part)); n != len(part) || err != nil {
 			t.Fatal(n, err)
 		}
 	}
-	if err := l.flush(); err != nil {
+	if err := l.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if want := "one\n|two\n|\n|last"; strings.Join(got, "|") != want {

@@ -1,0 +1,62 @@
+package oci
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// maxLine bounds what is kept of a line that does not end: the rest is another entry.
+const maxLine = 1 << 20
+
+// Lines makes entries of what engines show of each line that they have logged: its time, a space, and the line.
+type Lines struct {
+	stream string
+	emit   func(engine.LogEntry) error
+	rest   []byte
+}
+
+// NewLines makes entries of one stream.
+func NewLines(stream string, emit func(engine.LogEntry) error) *Lines {
+	return &Lines{stream: stream, emit: emit}
+}
+
+// Write takes what the engine shows.
+func (l *Lines) Write(data []byte) (int, error) {
+	l.rest = append(l.rest, data...)
+	for {
+		end := bytes.IndexByte(l.rest, '\n')
+		switch {
+		case end >= 0:
+			end++
+		case len(l.rest) >= maxLine:
+			end = maxLine
+		default:
+			return len(data), nil
+		}
+		if err := l.take(end); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Flush emits the last line if it has no end.
+func (l *Lines) Flush() error {
+	if len(l.rest) == 0 {
+		return nil
+	}
+	return l.take(len(l.rest))
+}
+
+// take emits the first so many bytes.
+func (l *Lines) take(n int) error {
+	entry := engine.LogEntry{Stream: l.stream, Data: bytes.Clone(l.rest[:n])}
+	l.rest = l.rest[n:]
+	if stamp, text, found := bytes.Cut(entry.Data, []byte(" ")); found {
+		if at, err := time.Parse(time.RFC3339Nano, string(stamp)); err == nil {
+			entry.Time, entry.Data = at, text
+		}
+	}
+	return l.emit(entry)
+}

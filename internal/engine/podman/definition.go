@@ -1,0 +1,201 @@
+package podman
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// Bounds of a definition: it may come from another node.
+const (
+	maxExtra   = 1 << 20
+	maxLayers  = 256
+	maxVolumes = 64
+)
+
+var (
+	idPattern     = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	namePattern   = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`)
+	imagePattern  = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,511}$`)
+	diffIDPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	stdioPattern  = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
+)
+
+// extra is this engine's part of a definition (Definition.Engine).
+type extra struct {
+	Config  config   `json:"config"`
+	Host    host     `json:"host_config"`
+	Mounts  []mount  `json:"mounts"`
+	Args    []string `json:"args"`    // of the first process, without Podman's init
+	Command int      `json:"command"` // how many of them, the last ones, are not the entry point
+	Layers  []string `json:"layers"`  // of the image, DiffIDs, lowest first
+	// Volumes says of the named ones, by name, how they were made.
+	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
+	Stdio   []string               `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
+}
+
+// Describe tells what another node needs to make a container that runs.
+func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string) (json.RawMessage, error) {
+	found := native(f)
+	x := extra{Config: found.Config, Host: found.Host, Mounts: found.Mounts, Stdio: stdio}
+	args, err := firstArgs(found)
+	if err != nil {
+		return nil, err
+	}
+	x.Args = args
+	if command := found.Config.Cmd; len(command) <= len(args) && slices.Equal(command, args[len(args)-len(command):]) {
+		x.Command = len(command)
+	}
+	if x.Layers, err = layersOf(ctx, found.Image); err != nil {
+		return nil, fmt.Errorf("ask Podman about the image of container %s: %w", found.Name, err)
+	}
+	if x.Volumes, err = volumeMakers(ctx, f.Container.Definition); err != nil {
+		return nil, err
+	}
+	return json.Marshal(x)
+}
+
+// firstArgs is the command line of a container's first process, or of the one that Podman's init starts: `INIT -- ARGUMENTS`.
+func firstArgs(found inspected) ([]string, error) {
+	data, err := os.ReadFile(found.OCIConfigPath)
+	var spec specs.Spec
+	if err == nil {
+		err = json.Unmarshal(data, &spec)
+	}
+	if err == nil && (spec.Process == nil || len(spec.Process.Args) == 0) {
+		err = errors.New("it has no process")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bundle of container %s: %w", found.Name, err)
+	}
+	args := spec.Process.Args
+	if found.Host.Init && len(args) > 2 && args[1] == "--" {
+		args = args[2:]
+	}
+	return args, nil
+}
+
+// layersOf are the DiffIDs of an image, lowest first.
+func layersOf(ctx context.Context, image string) ([]string, error) {
+	data, err := podman(ctx, "image", "inspect", image)
+	if err != nil {
+		return nil, err
+	}
+	var told []struct {
+		RootFS struct {
+			Layers []string `json:"Layers"`
+		} `json:"RootFS"`
+	}
+	if err := json.Unmarshal(data, &told); err != nil || len(told) != 1 {
+		return nil, fmt.Errorf("decode what it says: %w", errors.Join(err, os.ErrInvalid))
+	}
+	return told[0].RootFS.Layers, nil
+}
+
+// Expect reads what another node has described.
+func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
+	x, err := decode(d)
+	if err != nil {
+		return oci.Expected{}, err
+	}
+	restart, err := json.Marshal(x.Host.RestartPolicy)
+	return oci.Expected{
+		Stdio: x.Stdio, PrivateCgroup: x.Host.CgroupMode == "private", Restart: restart,
+		Log: x.Host.LogConfig.Type == logDriver || x.Host.LogConfig.Type == "json-file",
+	}, err
+}
+
+// decode reads this engine's part of a definition, and refuses one that this engine could not make, or that means harm.
+func decode(d engine.Definition) (extra, error) {
+	x, err := decodeExtra(d)
+	if err != nil {
+		return x, fmt.Errorf("definition of container %.80q is not valid: %w", d.Name, err)
+	}
+	return x, nil
+}
+
+func decodeExtra(d engine.Definition) (extra, error) {
+	var x extra
+	switch {
+	case !idPattern.MatchString(d.ID):
+		return x, fmt.Errorf("id %.80q: must be 64 lower-case hexadecimal digits", d.ID)
+	case !namePattern.MatchString(d.Name):
+		return x, fmt.Errorf("name %.80q is not one that Podman allows", d.Name)
+	case !imagePattern.MatchString(d.Image) || !idPattern.MatchString(d.ImageID):
+		return x, fmt.Errorf("image %.80q, %.80q is not one of Podman's", d.Image, d.ImageID)
+	case len(d.Engine) > maxExtra:
+		return x, fmt.Errorf("Podman's part has %d bytes: at most %d", len(d.Engine), maxExtra) //nolint:staticcheck // its name
+	}
+	if err := json.Unmarshal(d.Engine, &x); err != nil {
+		return x, err
+	}
+	if len(x.Args) == 0 || x.Command < 0 || x.Command > len(x.Args) {
+		return x, fmt.Errorf("%d arguments, %d of them a command", len(x.Args), x.Command)
+	}
+	if len(x.Layers) == 0 || len(x.Layers) > maxLayers {
+		return x, fmt.Errorf("%d layers: must be 1 to %d", len(x.Layers), maxLayers)
+	}
+	for _, layer := range x.Layers {
+		if !diffIDPattern.MatchString(layer) {
+			return x, fmt.Errorf("layer %.80q: must be sha256: and 64 hexadecimal digits", layer)
+		}
+	}
+	if len(x.Stdio) != 3 || slices.ContainsFunc(x.Stdio, func(name string) bool { return !stdioPattern.MatchString(name) }) {
+		return x, fmt.Errorf("standard descriptors %.80q", x.Stdio)
+	}
+	return x, errors.Join(checkVolumes(d, x), checkOthers(d, x))
+}
+
+// checkVolumes wants the volumes that are told to the agent to be those that Podman will make: nothing else is looked after.
+func checkVolumes(d engine.Definition, x extra) error {
+	if len(d.Volumes) > maxVolumes {
+		return fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)
+	}
+	paths := map[string]bool{}
+	for _, v := range d.Volumes {
+		named := v.Sort() == engine.Named && v.Engine == Name && namePattern.MatchString(v.Name)
+		bound := v.Sort() == engine.Bind && plainPath(v.Source)
+		if !named && !bound || !plainPath(v.Path) || paths[v.Path] {
+			return fmt.Errorf("volume %.80s at %.80q is not one of Podman's", v, v.Path)
+		}
+		paths[v.Path] = true
+	}
+	for path := range x.Host.Tmpfs {
+		if !plainPath(path) || paths[path] {
+			return fmt.Errorf("tmpfs at %.80q", path)
+		}
+	}
+	if made := volumesOf(x.Mounts); len(made) != len(x.Mounts) || !oci.SameVolumes(made, d.Volumes) {
+		return errors.New("its volumes are not those of its configuration")
+	}
+	return nil
+}
+
+// plainPath tells whether a path can be given to Podman among colons.
+func plainPath(name string) bool {
+	return path.IsAbs(name) && path.Clean(name) == name && name != "/" && !strings.ContainsAny(name, ":,\\\x00")
+}
+
+// checkOthers wants what else is told to the agent to be what Podman will do.
+func checkOthers(d engine.Definition, x extra) error {
+	switch {
+	case d.Limits != limitsOf(x.Host):
+		return errors.New("its limits are not those of its configuration")
+	case d.Network != (engine.Network{}):
+		return errors.New("it has an address of Godwit's")
+	case len(d.Layers) > 0:
+		return errors.New("it has layers beside those of its image")
+	}
+	return nil
+}

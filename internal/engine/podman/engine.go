@@ -1,0 +1,176 @@
+package podman
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// Name of the engine.
+const Name = "podman"
+
+// Where Podman keeps its files, and its runtimes, unless it is configured otherwise (containers-storage.conf(5), runc(8)).
+const (
+	DefaultRoot = "/var/lib/containers/storage"
+	runcState   = "/run/runc"
+)
+
+// Config says where the engine keeps its files.
+type Config struct {
+	StateDir   string // the agent's; this engine's records are below it
+	RunDir     string
+	Executable string // this program; "" for the running one
+}
+
+// Engine moves containers of Podman. It implements engine.Engine.
+type Engine struct{ *oci.Engine }
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New makes the engine. Podman need not be there.
+func New(config Config) (*Engine, error) {
+	made := &adapter{root: DefaultRoot, hooks: hooksDir}
+	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir, Executable: config.Executable}, made)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{e}, nil
+}
+
+// adapter asks Podman by its command line.
+type adapter struct {
+	root  string // Podman's storage
+	hooks string // directory of OCI hooks
+
+	mu   sync.Mutex
+	info *info // once it is known
+}
+
+var _ oci.Adapter = (*adapter)(nil)
+
+// Name of the engine.
+func (a *adapter) Name() string { return Name }
+
+// Title is its name for people.
+func (a *adapter) Title() string { return "Podman" }
+
+// Away is why Podman is not here: it is not installed, or has never been used.
+func (a *adapter) Away() error {
+	_, err := exec.LookPath("podman")
+	if err == nil {
+		_, err = os.Stat(filepath.Dir(a.index()))
+	}
+	if err != nil {
+		return fmt.Errorf("Podman: %w: %w", engine.ErrAway, err) //nolint:staticcheck // its name
+	}
+	return nil
+}
+
+// failed is what Podman says of a command that did not succeed.
+type failed struct {
+	code   int
+	stderr string
+}
+
+func (f *failed) Error() string {
+	if f.stderr == "" {
+		return fmt.Sprintf("exit code %d", f.code)
+	}
+	return f.stderr
+}
+
+// podman runs a command of Podman and returns what it prints, also if it fails. Error: *failed.
+func podman(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "podman", args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var ended *exec.ExitError
+	if ctx.Err() == nil && errors.As(err, &ended) {
+		err = &failed{ended.ExitCode(), strings.TrimPrefix(strings.TrimSpace(stderr.String()), "Error: ")}
+	}
+	return stdout.Bytes(), errors.Join(ctx.Err(), err)
+}
+
+// says tells whether a command failed and Podman has said why in one of these words.
+func says(err error, words ...string) bool {
+	var why *failed
+	if !errors.As(err, &why) {
+		return false
+	}
+	for _, one := range words {
+		if strings.Contains(why.stderr, one) {
+			return true
+		}
+	}
+	return false
+}
+
+// What Podman says of containers and volumes that are not there, and of volumes that somebody has.
+const (
+	saysNoContainer = "no such container"
+	saysNoObject    = "no such object"
+	saysNoVolume    = "no such volume"
+	saysUsed        = "being used"
+)
+
+// info is what Podman tells of itself.
+type info struct {
+	Store struct {
+		Driver     string `json:"graphDriverName"`
+		GraphRoot  string `json:"graphRoot"`
+		VolumePath string `json:"volumePath"`
+	} `json:"store"`
+	Version struct {
+		Version string `json:"Version"`
+	} `json:"version"`
+}
+
+// about asks Podman about itself, once.
+func (a *adapter) about(ctx context.Context) (info, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.info != nil {
+		return *a.info, nil
+	}
+	told, err := askInfo(ctx)
+	if err != nil {
+		return info{}, err
+	}
+	a.info = &told
+	return told, nil
+}
+
+// askInfo asks Podman about itself, with these global flags.
+func askInfo(ctx context.Context, flags ...string) (info, error) {
+	var told info
+	data, err := podman(ctx, append(flags, "info", "--format", "json")...)
+	if err == nil {
+		err = json.Unmarshal(data, &told)
+	}
+	if err != nil {
+		return told, fmt.Errorf("ask Podman about itself: %w", err)
+	}
+	return told, nil
+}
+
+// Process finds the monitor of a container and what runc knows of it.
+func (a *adapter) Process(f oci.Found) (oci.Process, error) {
+	found := native(f)
+	if found.State.ConmonPID <= 0 || found.OCIConfigPath == "" {
+		return oci.Process{}, fmt.Errorf("container %s: Podman does not say where its monitor and its bundle are", found.Name)
+	}
+	return oci.Process{
+		Reader: found.State.ConmonPID, Bundle: filepath.Dir(found.OCIConfigPath), State: filepath.Join(runcState, found.ID, "state.json"),
+	}, nil
+}

@@ -1,0 +1,79 @@
+package podman
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// hooksDir is where Podman looks for OCI hooks unless it is configured otherwise (containers.conf(5), hooks_dir).
+const hooksDir = "/usr/share/containers/oci/hooks.d"
+
+// hook is a file of Podman's for hooks (oci-hooks(5)).
+type hook struct {
+	Version string   `json:"version"`
+	Hook    command  `json:"hook"`
+	When    when     `json:"when"`
+	Stages  []string `json:"stages"`
+}
+
+type command struct {
+	Path string   `json:"path"`
+	Args []string `json:"args"`
+	Env  []string `json:"env"`
+}
+
+type when struct {
+	Always bool `json:"always"`
+}
+
+// guarding is the file that guards a container.
+func (a *adapter) guarding(own string) string { return filepath.Join(a.hooks, "godwit-"+own+".json") }
+
+// guard has the runtime refuse to make the processes of a container. Podman runs the hook for all containers, and tells it which by the
+// state that runtimes give to hooks, so it compares; with what every system has, because a hook whose program is gone would keep every
+// container from starting.
+func (a *adapter) guard(own string) error {
+	if !idPattern.MatchString(own) {
+		return fmt.Errorf("guard container %.80q: that is no id", own)
+	}
+	script := `case "$(cat)" in *'"id"'*` + own + `*) echo "container ` + own[:12] + ` has moved, or is moving, to or from another node: godwit migration ls" >&2; exit 1;; esac`
+	data, err := json.MarshalIndent(hook{
+		Version: "1.0.0", When: when{Always: true}, Stages: []string{"createRuntime"},
+		Hook: command{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", door.GuardVariable + "=" + own}},
+	}, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(a.hooks, 0o755)
+	}
+	if err == nil {
+		err = kernel.WriteFileAtomic(a.guarding(own), append(data, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("keep Podman from starting container %.12s: %w", own, err)
+	}
+	return nil
+}
+
+// Restart says whether Podman may start a container again that has ended. Its policy stays as it is.
+func (a *adapter) Restart(_ context.Context, found oci.Found, policy json.RawMessage) error {
+	if policy == nil {
+		return a.guard(found.ID)
+	}
+	return a.Gone(found.ID)
+}
+
+// Gone ends the guard of a container.
+func (a *adapter) Gone(own string) error {
+	if err := os.Remove(a.guarding(own)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("let Podman start container %.12s: %w", own, err)
+	}
+	return nil
+}

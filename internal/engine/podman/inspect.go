@@ -1,0 +1,404 @@
+package podman
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// inspected is what this package must know of what `podman container inspect` tells.
+type inspected struct {
+	ID            string    `json:"Id"`
+	Created       time.Time `json:"Created"`
+	Image         string    `json:"Image"`
+	ImageName     string    `json:"ImageName"`
+	Rootfs        string    `json:"Rootfs"`
+	Pod           string    `json:"Pod"`
+	Name          string    `json:"Name"`
+	OCIConfigPath string    `json:"OCIConfigPath"`
+	OCIRuntime    string    `json:"OCIRuntime"`
+	StaticDir     string    `json:"StaticDir"`
+	IsInfra       bool      `json:"IsInfra"`
+	IsService     bool      `json:"IsService"`
+	Dependencies  []string  `json:"Dependencies"`
+	State         struct {
+		Status     string    `json:"Status"`
+		Running    bool      `json:"Running"`
+		Paused     bool      `json:"Paused"`
+		PID        int       `json:"Pid"`
+		ConmonPID  int       `json:"ConmonPid"`
+		ExitCode   int       `json:"ExitCode"`
+		StartedAt  time.Time `json:"StartedAt"`
+		FinishedAt time.Time `json:"FinishedAt"`
+	} `json:"State"`
+	GraphDriver struct {
+		Name string            `json:"Name"`
+		Data map[string]string `json:"Data"`
+	} `json:"GraphDriver"`
+	Mounts []mount `json:"Mounts"`
+	Config config  `json:"Config"`
+	Host   host    `json:"HostConfig"`
+}
+
+// mount is a directory of the node in a container.
+type mount struct {
+	Type        string   `json:"Type"`
+	Name        string   `json:"Name,omitempty"`
+	Source      string   `json:"Source"`
+	Destination string   `json:"Destination"`
+	Driver      string   `json:"Driver,omitempty"`
+	Options     []string `json:"Options,omitempty"`
+	RW          bool     `json:"RW"`
+	Propagation string   `json:"Propagation,omitempty"`
+}
+
+// config is a container's own configuration, and host that which has to do with its node. They travel between nodes: what is not
+// here does not come along, and is refused (obstacles) or Podman's own choice.
+type config struct {
+	Hostname     string            `json:"Hostname"`
+	User         string            `json:"User"`
+	TTY          bool              `json:"Tty"`
+	OpenStdin    bool              `json:"OpenStdin"`
+	Env          []string          `json:"Env"`
+	Cmd          []string          `json:"Cmd"`
+	WorkingDir   string            `json:"WorkingDir"`
+	Labels       map[string]string `json:"Labels"`
+	Annotations  map[string]string `json:"Annotations"`
+	StopSignal   signal            `json:"StopSignal"`
+	StopTimeout  uint              `json:"StopTimeout"`
+	Healthcheck  *healthcheck      `json:"Healthcheck,omitempty"`
+	Timezone     string            `json:"Timezone,omitempty"`
+	Umask        string            `json:"Umask,omitempty"`
+	Passwd       *bool             `json:"Passwd,omitempty"`
+	SystemdMode  bool              `json:"SystemdMode,omitempty"`
+	Timeout      uint              `json:"Timeout"`
+	ChrootDirs   []string          `json:"ChrootDirs,omitempty"`
+	Secrets      []any             `json:"Secrets,omitempty"`
+	SdNotifyMode string            `json:"sdNotifyMode,omitempty"`
+}
+
+type healthcheck struct {
+	Test        []string      `json:"Test,omitempty"`
+	StartPeriod time.Duration `json:"StartPeriod,omitempty"`
+	Interval    time.Duration `json:"Interval,omitempty"`
+	Timeout     time.Duration `json:"Timeout,omitempty"`
+	Retries     int           `json:"Retries,omitempty"`
+}
+
+type host struct {
+	CgroupMode        string                `json:"CgroupMode"`
+	LogConfig         logConfig             `json:"LogConfig"`
+	NetworkMode       string                `json:"NetworkMode"`
+	PortBindings      map[string][]any      `json:"PortBindings"`
+	RestartPolicy     restartPolicy         `json:"RestartPolicy"`
+	AutoRemove        bool                  `json:"AutoRemove"`
+	VolumesFrom       []string              `json:"VolumesFrom"`
+	CapAdd            []string              `json:"CapAdd"`
+	CapDrop           []string              `json:"CapDrop"`
+	DNS               []string              `json:"Dns"`
+	DNSOptions        []string              `json:"DnsOptions"`
+	DNSSearch         []string              `json:"DnsSearch"`
+	ExtraHosts        []string              `json:"ExtraHosts"`
+	GroupAdd          []string              `json:"GroupAdd"`
+	IpcMode           string                `json:"IpcMode"`
+	Cgroups           string                `json:"Cgroups"`
+	OomScoreAdj       int                   `json:"OomScoreAdj"`
+	PidMode           string                `json:"PidMode"`
+	Privileged        bool                  `json:"Privileged"`
+	ReadonlyRootfs    bool                  `json:"ReadonlyRootfs"`
+	SecurityOpt       []string              `json:"SecurityOpt"`
+	Tmpfs             map[string]string     `json:"Tmpfs"`
+	UTSMode           string                `json:"UTSMode"`
+	UsernsMode        string                `json:"UsernsMode"`
+	ShmSize           int64                 `json:"ShmSize"`
+	CPUShares         uint64                `json:"CpuShares"`
+	Memory            int64                 `json:"Memory"`
+	CgroupParent      string                `json:"CgroupParent"`
+	BlkioWeight       uint16                `json:"BlkioWeight"`
+	BlkioWeightDevice []any                 `json:"BlkioWeightDevice"`
+	BlkioReadBps      []any                 `json:"BlkioDeviceReadBps"`
+	BlkioWriteBps     []any                 `json:"BlkioDeviceWriteBps"`
+	BlkioReadIOps     []any                 `json:"BlkioDeviceReadIOps"`
+	BlkioWriteIOps    []any                 `json:"BlkioDeviceWriteIOps"`
+	CPUPeriod         uint64                `json:"CpuPeriod"`
+	CPUQuota          int64                 `json:"CpuQuota"`
+	CPURealtimePeriod uint64                `json:"CpuRealtimePeriod"`
+	CPURealtime       int64                 `json:"CpuRealtimeRuntime"`
+	CpusetCpus        string                `json:"CpusetCpus"`
+	CpusetMems        string                `json:"CpusetMems"`
+	Devices           []any                 `json:"Devices"`
+	MemoryReservation int64                 `json:"MemoryReservation"`
+	MemorySwap        int64                 `json:"MemorySwap"`
+	OomKillDisable    bool                  `json:"OomKillDisable"`
+	Init              bool                  `json:"Init,omitempty"`
+	PidsLimit         int64                 `json:"PidsLimit"`
+	Ulimits           []ulimit              `json:"Ulimits"`
+	CgroupConf        map[string]string     `json:"CgroupConf"`
+	IDMappings        *struct{ UIDMap any } `json:"IDMappings,omitempty"`
+}
+
+type logConfig struct {
+	Type string `json:"Type"`
+	Path string `json:"Path"`
+	Tag  string `json:"Tag"`
+	Size string `json:"Size"`
+}
+
+type restartPolicy struct {
+	Name              string `json:"Name"`
+	MaximumRetryCount uint   `json:"MaximumRetryCount"`
+}
+
+type ulimit struct {
+	Name string `json:"Name"`
+	Soft int64  `json:"Soft"`
+	Hard int64  `json:"Hard"`
+}
+
+// signal is a number in Podman 4, and a name in 5.
+type signal string
+
+// UnmarshalJSON takes both.
+func (s *signal) UnmarshalJSON(data []byte) error {
+	*s = signal(strings.Trim(string(data), `"`))
+	return nil
+}
+
+// native is what Podman has told of a container.
+func native(found oci.Found) inspected {
+	told, _ := found.Native.(inspected) // Find has put it there
+	return told
+}
+
+// stored is what the index of Podman's storage tells of a container, which it does whatever Podman is doing with it.
+type stored struct {
+	ID    string   `json:"id"`
+	Names []string `json:"names"`
+	Image string   `json:"image"`
+}
+
+// index is the file in which the storage lists its containers (containers/storage, containers.go).
+func (a *adapter) index() string {
+	return filepath.Join(a.root, "overlay-containers", "containers.json")
+}
+
+func (a *adapter) stored() ([]stored, error) {
+	var all []stored
+	for _, path := range []string{a.index(), filepath.Join(filepath.Dir(a.index()), "volatile-containers.json")} {
+		data, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		var some []stored
+		if err == nil {
+			err = json.Unmarshal(data, &some)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read which containers Podman has: %w", err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// List tells of every container.
+func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found, error) {
+	all, err := a.stored()
+	if err != nil {
+		return nil, err
+	}
+	var listed []oci.Found
+	var ask []string
+	for _, one := range all {
+		if busy(one.ID) {
+			listed = append(listed, summary(one))
+		} else {
+			ask = append(ask, one.ID)
+		}
+	}
+	found, err := a.inspect(ctx, ask...)
+	return append(listed, found...), err
+}
+
+// summary is what the storage tells of a container.
+func summary(one stored) oci.Found {
+	d := engine.Definition{ID: one.ID, ImageID: one.Image}
+	if len(one.Names) > 0 {
+		d.Name = one.Names[0]
+	}
+	return oci.Found{ID: one.ID, Container: engine.Container{Definition: d, State: engine.Created}}
+}
+
+// inspect asks Podman about containers. It leaves out those that are not there, and those in the storage that are not Podman's.
+func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Found, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	data, err := podman(ctx, append([]string{"container", "inspect"}, ids...)...)
+	if err != nil && !says(err, saysNoContainer, saysNoObject) {
+		return nil, fmt.Errorf("ask Podman about its containers: %w", err)
+	}
+	var told []inspected
+	if err := json.Unmarshal(data, &told); err != nil {
+		return nil, fmt.Errorf("decode what Podman says about its containers: %w", err)
+	}
+	all := make([]oci.Found, 0, len(told))
+	for _, one := range told {
+		restart, err := json.Marshal(one.Host.RestartPolicy)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, oci.Found{ID: one.ID, Container: describe(one), Paused: one.State.Paused, Restart: restart, Native: one})
+	}
+	return all, nil
+}
+
+// Find asks Podman about a container.
+func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
+	missing := fmt.Errorf("container %.80q of Podman: %w", ref, engine.ErrNotFound)
+	all, err := a.stored()
+	if err != nil {
+		return oci.Found{}, err
+	}
+	id := matching(all, ref)
+	if id == "" {
+		return oci.Found{}, missing
+	}
+	found, err := a.inspect(ctx, id)
+	if err == nil && len(found) == 0 {
+		err = missing
+	}
+	if err != nil {
+		return oci.Found{}, err
+	}
+	return found[0], nil
+}
+
+// matching is the id of the container that is meant: by its id, a name, or what only one id begins with; "" if there is none.
+func matching(all []stored, ref string) string {
+	if ref == "" {
+		return ""
+	}
+	var begin []string
+	for _, one := range all {
+		if one.ID == ref || slices.Contains(one.Names, ref) {
+			return one.ID
+		}
+		if strings.HasPrefix(one.ID, ref) {
+			begin = append(begin, one.ID)
+		}
+	}
+	if len(begin) != 1 {
+		return ""
+	}
+	return begin[0]
+}
+
+// describe makes of what Podman says what other packages know of a container.
+func describe(found inspected) engine.Container {
+	c := found.Config
+	d := engine.Definition{
+		ID: found.ID, Name: found.Name, Image: found.ImageName, ImageID: found.Image, Created: found.Created,
+		Args: c.Cmd, Env: c.Env, Dir: c.WorkingDir, User: c.User, Hostname: c.Hostname, TTY: c.TTY, ReadOnly: found.Host.ReadonlyRootfs,
+		Labels: c.Labels, StopSignal: string(c.StopSignal), StopTimeout: float64(c.StopTimeout), Limits: limitsOf(found.Host),
+		Volumes: volumesOf(found.Mounts),
+	}
+	one := engine.Container{
+		Definition: d, State: stateOf(found), ExitCode: found.State.ExitCode, Started: found.State.StartedAt, Finished: found.State.FinishedAt,
+	}
+	if one.State == engine.Running {
+		one.PID = found.State.PID
+	}
+	return one
+}
+
+func stateOf(found inspected) engine.State {
+	switch {
+	case (found.State.Running || found.State.Paused) && found.State.PID > 0:
+		return engine.Running
+	case slices.Contains([]string{"running", "paused", "stopping", "stopped", "exited", "removing", "unknown"}, found.State.Status):
+		return engine.Exited
+	}
+	return engine.Created // its processes, if any, have not begun
+}
+
+func limitsOf(h host) engine.Limits {
+	limits := engine.Limits{MemoryBytes: h.Memory}
+	if h.CPUQuota > 0 && h.CPUPeriod > 0 {
+		limits.CPUs = float64(h.CPUQuota) / float64(h.CPUPeriod)
+	}
+	if h.PidsLimit > 0 {
+		limits.Pids = h.PidsLimit
+	}
+	return limits
+}
+
+// volumesOf are the mounts that are directories of the node.
+func volumesOf(all []mount) []engine.Volume {
+	var volumes []engine.Volume
+	for _, m := range all {
+		v := engine.Volume{Path: path.Clean(m.Destination), ReadOnly: !m.RW}
+		switch m.Type {
+		case "volume":
+			v.Engine, v.Kind, v.Name = Name, engine.Named, m.Name
+		case "bind":
+			v.Kind, v.Source = engine.Bind, path.Clean(m.Source)
+		default:
+			continue
+		}
+		volumes = append(volumes, v)
+	}
+	return volumes
+}
+
+// Root is a container's root file system. Podman tells where it mounts it only while it is mounted, which is beside the writable layer
+// (containers/storage, drivers/overlay).
+func (a *adapter) Root(f oci.Found) (mounts.Overlay, error) {
+	found := native(f)
+	if found.GraphDriver.Name != "overlay" {
+		return mounts.Overlay{}, fmt.Errorf("container %s: only Podman's storage driver overlay is supported", found.Name)
+	}
+	data := found.GraphDriver.Data
+	layers := strings.Split(data["LowerDir"], ":") // the first lies on top
+	slices.Reverse(layers)
+	root := mounts.Overlay{Layers: layers, Upper: data["UpperDir"], Work: data["WorkDir"]}
+	root.Target = filepath.Join(filepath.Dir(root.Upper), "merged")
+	for _, path := range append(layers, root.Upper, root.Work) {
+		if !filepath.IsAbs(path) {
+			return root, fmt.Errorf("container %s: Podman does not say where its files are: %q", found.Name, path)
+		}
+	}
+	return root, nil
+}
+
+// Shm is the directory that is a container's /dev/shm; "" if it has none of its own.
+func (a *adapter) Shm(f oci.Found) string {
+	found := native(f)
+	if found.Host.IpcMode == "none" {
+		return ""
+	}
+	return filepath.Join(found.StaticDir, "shm")
+}
+
+// logDriver is the one whose logs move: one file of lines. json-file is another name of it.
+const logDriver = "k8s-file"
+
+// Log is the file that the container's monitor writes.
+func (a *adapter) Log(_ context.Context, f oci.Found) (string, error) {
+	log := native(f).Host.LogConfig
+	if log.Type != logDriver && log.Type != "json-file" {
+		return "", nil
+	}
+	return log.Path, nil
+}

@@ -1,0 +1,94 @@
+package podman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// Stop has Podman stop a container.
+func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration) error {
+	args := []string{"stop"}
+	if grace >= 0 {
+		args = append(args, "--time="+strconv.Itoa(int(math.Ceil(grace.Seconds()))))
+	}
+	if _, err := podman(ctx, append(args, found.ID)...); err != nil {
+		return fmt.Errorf("stop container %s of Podman: %w", native(found).Name, err)
+	}
+	return nil
+}
+
+// Remove has Podman remove a container.
+func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOptions) error {
+	args := []string{"rm"}
+	if options.Force {
+		args = append(args, "--force", "--time=0")
+	}
+	if options.Volumes {
+		args = append(args, "--volumes")
+	}
+	if _, err := podman(ctx, append(args, own)...); err != nil && !says(err, saysNoContainer, saysNoObject) {
+		return err
+	}
+	return nil
+}
+
+// Start has Podman start a container. It goes on if the caller gives up: half a start would have to be mended.
+func (a *adapter) Start(ctx context.Context, own string) error {
+	_, err := podman(context.WithoutCancel(ctx), "start", own)
+	return err
+}
+
+// Logs shows what Podman has logged of a container.
+func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+	args := []string{"logs", "--timestamps"}
+	if options.Follow {
+		args = append(args, "--follow")
+	}
+	if options.Tail >= 0 {
+		args = append(args, "--tail="+strconv.Itoa(options.Tail))
+	}
+	out, errs := oci.NewLines("stdout", emit), oci.NewLines("stderr", emit)
+	cmd := exec.CommandContext(ctx, "podman", append(args, f.ID)...)
+	cmd.Stdout, cmd.Stderr = out, errs
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		err = fmt.Errorf("logs of container %s of Podman: %w", native(f).Name, err)
+	}
+	return errors.Join(err, out.Flush(), errs.Flush())
+}
+
+// Exec runs a process in a running container.
+func (a *adapter) Exec(ctx context.Context, f oci.Found, process engine.Exec) (int, error) {
+	args := []string{"exec"}
+	if process.Stdin != nil {
+		args = append(args, "--interactive")
+	}
+	if process.User != "" {
+		args = append(args, "--user="+process.User)
+	}
+	if process.Dir != "" {
+		args = append(args, "--workdir="+process.Dir)
+	}
+	for _, variable := range process.Env {
+		args = append(args, "--env="+variable)
+	}
+	cmd := exec.CommandContext(ctx, "podman", append(append(args, f.ID), process.Args...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = process.Stdin, process.Stdout, process.Stderr
+	err := cmd.Run()
+	var ended *exec.ExitError
+	if ctx.Err() == nil && errors.As(err, &ended) {
+		return ended.ExitCode(), nil // its own, or Podman's, which has said why
+	}
+	return 0, errors.Join(ctx.Err(), err)
+}

@@ -1,0 +1,149 @@
+package podman
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+const without = "start it without that"
+
+// problems collects what stands against a move.
+type problems []engine.Problem
+
+func (p *problems) add(bad bool, what, why, remedy string) {
+	if bad {
+		*p = append(*p, engine.Problem{What: what, Why: why, Remedy: remedy})
+	}
+}
+
+// Obstacles lists what of a container's configuration cannot move.
+func (a *adapter) Obstacles(f oci.Found) []engine.Problem {
+	found, p := native(f), problems{}
+	p.add(found.Pod != "" || found.IsInfra || found.IsService, "pod of container "+found.Name, "the containers of a pod would have to move together",
+		"start it without a pod")
+	p.add(len(found.Dependencies) > 0, "other containers that it depends on", "they would have to move together", without)
+	p.add(found.Rootfs != "", "--rootfs", "only containers of images move", without)
+	runtimes := []string{"runc", oci.Runtime, door.Program}
+	p.add(!slices.Contains(runtimes, filepath.Base(found.OCIRuntime)), "runtime "+found.OCIRuntime, "only containers of runc can be restored",
+		"start it with podman --runtime runc")
+	root, err := a.Root(f)
+	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman", "files of the writable layer lack their content", "mountopt without metacopy")
+	return append(p, obstacles(found.Config, found.Host, found.Mounts)...)
+}
+
+// linked tells whether an overlay keeps parts of files in the layers below only (Documentation/filesystems/overlayfs.rst).
+func linked(target string) bool {
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 4 && fields[4] == target {
+			return strings.Contains(lines.Text(), "metacopy=on") || strings.Contains(lines.Text(), "redirect_dir=on")
+		}
+	}
+	return false
+}
+
+// obstacles lists what both nodes look at: the source, so that it is said before anything is asked, and the target, because it is
+// the one that would make it.
+func obstacles(c config, h host, mounts []mount) []engine.Problem {
+	p := problems{}
+	p.add(h.Privileged, "--privileged", "such a container may have any device and mount of the node", without)
+	p.add(!private(h.PidMode), "--pid "+h.PidMode, "its processes are not its own", without)
+	p.add(!private(h.UTSMode), "--uts "+h.UTSMode, "its host name is the node's", without)
+	p.add(!slices.Contains([]string{"", "private", "shareable", "none"}, h.IpcMode), "--ipc "+h.IpcMode,
+		"shared memory of others would have to move with it", without)
+	p.add(h.UsernsMode != "" || h.IDMappings != nil, "--userns, --uidmap or --gidmap", "user namespaces are not moved", without)
+	p.add(!slices.Contains([]string{"", "host", "private"}, h.CgroupMode), "--cgroupns "+h.CgroupMode, "it is another container's", without)
+	p.add(h.Cgroups != "" && h.Cgroups != "default", "--cgroups "+h.Cgroups, "it has no control group of its own", without)
+	p.add(h.CgroupParent != "", "--cgroup-parent "+h.CgroupParent, "that control group is this node's", without)
+	p.add(len(h.CgroupConf) > 0, "--cgroup-conf", "settings of control groups are not moved", without)
+	p.add(len(h.Devices) > 0, "--device", "what a device knows of the container stays on this node", without)
+	p.add(len(h.VolumesFrom) > 0, "--volumes-from", "the containers would have to move together", "name the volumes with -v")
+	p.add(h.BlkioWeight != 0 || len(h.BlkioWeightDevice)+len(h.BlkioReadBps)+len(h.BlkioWriteBps)+len(h.BlkioReadIOps)+len(h.BlkioWriteIOps) > 0,
+		"--blkio-weight or --device-read-bps and the like", "limits of devices are not moved", without)
+	p.add(h.CPURealtimePeriod != 0 || h.CPURealtime != 0, "--cpu-rt-period or --cpu-rt-runtime", "real-time shares are not moved", without)
+	p.add(!slices.Contains([]string{"", logDriver, "json-file", "journald", "none"}, h.LogConfig.Type), "--log-driver "+h.LogConfig.Type,
+		"it is read by who started the container", without)
+	p.add(c.SystemdMode, "--systemd", "processes in control groups within the container are not moved", "start it with --systemd=false")
+	p.add(c.Timeout != 0, "--timeout", "the time would begin anew", without)
+	p.add(len(c.Secrets) > 0, "--secret", "secrets are not moved", without)
+	p.add(len(c.ChrootDirs) > 0, "--chrootdirs", "they are not moved", without)
+	for name := range c.Annotations {
+		p.add(!ownAnnotation(name), "--annotation "+name, "what the runtime makes of it is not known", without)
+	}
+	p = append(append(p, privilegeObstacles(h)...), mountObstacles(h, mounts)...)
+	return append(p, networkObstacles(h)...)
+}
+
+func private(mode string) bool { return mode == "" || mode == "private" }
+
+// ownAnnotation tells whether an annotation is one that Podman itself makes.
+func ownAnnotation(name string) bool {
+	return name == "io.container.manager" || slices.ContainsFunc([]string{"io.kubernetes.cri-o.", "org.opencontainers.image.", "io.podman.annotations."},
+		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// privilegeObstacles lists what takes from the protection of the node against the container. The target cannot know who has
+// allowed that at the source.
+func privilegeObstacles(h host) []engine.Problem {
+	p := problems{}
+	const why = "it takes from what keeps the container off its node"
+	for _, name := range h.CapAdd {
+		p.add(!oci.HarmlessCapability(name, h.NetworkMode != "host"), "--cap-add "+name, why, without)
+	}
+	for _, option := range h.SecurityOpt {
+		p.add(option != "no-new-privileges", "--security-opt "+option, why, without)
+	}
+	return p
+}
+
+// What may be said of a mount beside whether it is read-only.
+var mountOptions = []string{"", "bind", "rbind", "nosuid", "nodev", "noexec", "suid", "dev", "exec"}
+
+func mountObstacles(h host, mounts []mount) []engine.Problem {
+	p := problems{}
+	const plainly = "mount it without that"
+	for _, m := range mounts {
+		p.add(m.Type != "volume" && m.Type != "bind", "mount at "+m.Destination, "mounts of type "+m.Type+" are not moved", plainly)
+		p.add(m.Type == "volume" && m.Driver != "" && m.Driver != localDriver, "volume "+m.Name, "only volumes of the local driver move", plainly)
+		p.add(!slices.Contains([]string{"", "private", "rprivate"}, m.Propagation), "mount at "+m.Destination, "propagation "+m.Propagation+" is not moved", plainly)
+		for _, option := range m.Options {
+			p.add(!slices.Contains(mountOptions, option), "mount at "+m.Destination, "option "+option+" is not moved", plainly)
+		}
+	}
+	for path, options := range h.Tmpfs {
+		for option := range strings.SplitSeq(options, ",") {
+			name, _, _ := strings.Cut(option, "=")
+			known := slices.Contains(append([]string{"rw", "ro", "rprivate", "private", "tmpcopyup", "notmpcopyup", "size", "mode"}, mountOptions...), name)
+			p.add(!known, "--tmpfs "+path, "option "+option+" is not moved", plainly)
+		}
+	}
+	return p
+}
+
+func networkObstacles(h host) []engine.Problem {
+	if h.NetworkMode == "none" || h.NetworkMode == "host" {
+		return nil
+	}
+	if other, is := strings.CutPrefix(h.NetworkMode, "container:"); is {
+		return []engine.Problem{{
+			What: "--network " + h.NetworkMode, Why: fmt.Sprintf("it shares the network of container %.12s, which would have to move with it", other),
+			Remedy: "give it a network of its own",
+		}}
+	}
+	return []engine.Problem{{
+		What: "--network " + h.NetworkMode, Why: "the addresses of Podman's networks are not moved",
+		Remedy: "start it with --network host or --network none, or run it with godwit run, which keeps address and connections",
+	}}
+}

@@ -1,0 +1,55 @@
+package podman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// DefaultSettings is the file with which godwit-runc is made known to Podman, beside those of others (containers.conf(5)).
+const DefaultSettings = "/etc/containers/containers.conf.d/50-godwit.conf"
+
+// Settings is how godwit-runc is made known to Podman. It reads its configuration each time that it is called.
+type Settings struct{ Path string }
+
+// AddRuntime makes godwit-runc known to Podman.
+func (s Settings) AddRuntime(path string) error {
+	text := "# Made by `godwit engine setup podman`.\n[engine.runtimes]\n" + oci.Runtime + " = [" + strconv.Quote(path) + "]\n"
+	if err := os.MkdirAll(filepath.Dir(s.Path), 0o755); err != nil {
+		return fmt.Errorf("configuration of Podman: %w", err)
+	}
+	return kernel.WriteFileAtomic(s.Path, []byte(text), 0o644)
+}
+
+// RemoveRuntime takes godwit-runc out again, unless a container needs it.
+func (s Settings) RemoveRuntime(ctx context.Context) error {
+	a := &adapter{root: DefaultRoot}
+	if a.Away() == nil {
+		all, err := a.List(ctx, func(string) bool { return false })
+		if err != nil {
+			return err
+		}
+		var needed []string
+		for _, found := range all {
+			if one := native(found); one.OCIRuntime == oci.Runtime || filepath.Base(one.OCIRuntime) == door.Program {
+				needed = append(needed, one.Name)
+			}
+		}
+		if len(needed) > 0 {
+			return fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", oci.Runtime, strings.Join(needed, ", "))
+		}
+	}
+	if err := os.Remove(s.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("configuration of Podman: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package engines
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// cli is the command line of an engine, as far as those of Docker and Podman are the same, and the engine's name.
+type cli string
+
+// importImage brings the image of the tests into the engine of a node.
+func (c cli) importImage(ctx context.Context, node string) error {
+	archive := filepath.Join(world.directory, "image.tar")
+	if _, err := os.Stat(archive); err != nil {
+		if err := makeImage(ctx, archive); err != nil {
+			return err
+		}
+	}
+	_, err := world.lab.Exec(ctx, node, string(c), "import", archive, image)
+	return err
+}
+
+// run starts a container on node a as any user would, and removes it wherever it is in the end.
+func (c cli) run(t *testing.T, flags []string, script string) (name string) {
+	t.Helper()
+	_, name, _ = strings.Cut(strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), "test"+string(c))
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, c.remove(name)...) // it is on one of them, or on none
+		}
+	})
+	args := append([]string{string(c), "run", "--detach", "--name", name}, flags...)
+	in(t, "a", append(args, image, "/bin/sh", "-c", script)...)
+	c.counted(t, "a", name, 1)
+	return name
+}
+
+// remove is the command that removes a container at once.
+func (c cli) remove(name string) []string {
+	if c == inPodman { // it would ask the container to end, and wait
+		return []string{"podman", "rm", "--force", "--time=0", name}
+	}
+	return []string{string(c), "rm", "--force", name}
+}
+
+func (c cli) migrate(t *testing.T, name, from, to, mode string) {
+	t.Helper()
+	in(t, from, "godwit", "migrate", "--mode", mode, string(c)+":"+name, to)
+}
+
+// begin begins to move a container from a to b, and tells how that ends.
+func (c cli) begin(name, mode string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", mode, string(c)+":"+name, "b")
+		done <- err
+	}()
+	return done
+}
+
+// counted waits until a container has counted beyond a number, wants that it has left out none, and returns how far it is.
+func (c cli) counted(t *testing.T, node, name string, beyond int) int {
+	t.Helper()
+	last := 0
+	eventually(t, fmt.Sprintf("%s on %s counts beyond %d", name, node, beyond), func() bool {
+		last = 0
+		for line := range strings.Lines(in(t, node, string(c), "logs", name)) {
+			now, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "tick ")))
+			if err != nil || now != last+1 {
+				t.Fatalf("after %d its log has %q", last, line)
+			}
+			last = now
+		}
+		return last > beyond
+	})
+	return last
+}
+
+// inspected is a field of what the engine says of a container.
+func (c cli) inspected(t *testing.T, node, name, field string) string {
+	t.Helper()
+	return in(t, node, string(c), "inspect", "--format", "{{"+field+"}}", name)
+}
+
+// nothing wants that a node has nothing of a container, nor of its move.
+func (c cli) nothing(t *testing.T, node, name string) {
+	t.Helper()
+	if left := in(t, node, string(c), "ps", "--all", "--quiet", "--filter", "name=^"+name+"$"); left != "" {
+		t.Errorf("container %s is still on %s: %s", name, node, left)
+	}
+	eventually(t, "records of "+name+" on "+node+" are gone", func() bool {
+		places := "/var/lib/godwit/engines/" + string(c) + " /run/godwit/door"
+		return in(t, node, "sh", "-c", "find "+places+" -type f 2>/dev/null || true") == ""
+	})
+}

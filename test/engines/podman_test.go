@@ -1,0 +1,218 @@
+package engines
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+)
+
+// inPodman is Podman's command line.
+const inPodman = cli("podman")
+
+// bringUpPodman makes Podman of a node ready, as its administrator would, with the image.
+func bringUpPodman(ctx context.Context, node string) error {
+	if err := world.lab.PreparePodman(ctx, node); err != nil {
+		return err
+	}
+	if _, err := world.lab.Exec(ctx, node, "godwit", "engine", "setup", "podman"); err != nil {
+		return err
+	}
+	return inPodman.importImage(ctx, node)
+}
+
+// podman starts a container of Podman on node a.
+func podman(t *testing.T, flags []string, script string) (name string) {
+	t.Helper()
+	return inPodman.run(t, append([]string{"--network", "none"}, flags...), script)
+}
+
+// unguarded wants that Podman may start any container of a node.
+func unguarded(t *testing.T, node string) {
+	t.Helper()
+	if left := in(t, node, "sh", "-c", "ls /usr/share/containers/oci/hooks.d 2>/dev/null || true"); strings.Contains(left, "godwit") {
+		t.Errorf("on %s there are guards still: %s", node, left)
+	}
+}
+
+// TestPodmanMoves moves a container there and back in all modes, and wants it to be a container of Podman each time.
+func TestPodmanMoves(t *testing.T) {
+	name := podman(t, []string{
+		"--env", "COLOUR=blue", "--label", "team=red", "--memory", "64m", "--pids-limit", "50", "--restart", "always",
+		"--volume", "moves-data:/data", "--tmpfs", "/scratch", "--hostname", "wader", "--volume", "/own",
+	}, `echo file >/file; echo data >/data/x; echo own >/own/x; echo scratch >/scratch/x; echo shared >/dev/shm/x; exec 3</dev/shm/x; `+count)
+	from, to, at := "a", "b", 1
+	for _, mode := range []string{"cold", "pre-copy", "post-copy", "hybrid"} {
+		inPodman.migrate(t, name, from, to, mode)
+		inPodman.nothing(t, from, name)
+		unguarded(t, from)
+		from, to = to, from
+		at = inPodman.counted(t, from, name, at)
+		script := "echo $COLOUR; cat /file /data/x /own/x /scratch/x /dev/shm/x /proc/sys/kernel/hostname"
+		if got := in(t, from, "podman", "exec", name, "/bin/sh", "-c", script); got != "blue\nfile\ndata\nown\nscratch\nshared\nwader" {
+			t.Fatalf("after %s: %q", mode, got)
+		}
+		unguarded(t, from)
+	}
+	for field, want := range map[string]string{
+		".State.Status": "running", ".HostConfig.Memory": "67108864", ".HostConfig.RestartPolicy.Name": "always",
+		`index .Config.Labels "team"`: "red", ".HostConfig.PidsLimit": "50",
+	} {
+		if got := inPodman.inspected(t, from, name, field); got != want {
+			t.Errorf("%s is %q, want %q", field, got, want)
+		}
+	}
+	if volumes := in(t, to, "podman", "volume", "ls", "--quiet"); volumes != "" {
+		t.Errorf("volumes on %s: %s", to, volumes)
+	}
+	if listed := in(t, from, "godwit", "ps"); !strings.Contains(listed, "podman:"+name) {
+		t.Errorf("godwit ps: %s", listed)
+	}
+	if said := in(t, from, "godwit", "exec", "podman:"+name, "/bin/sh", "-c", "echo hello"); said != "hello" {
+		t.Errorf("godwit exec: %q", said)
+	}
+	in(t, from, "podman", "stop", "--time=0", name)
+	in(t, from, "podman", "start", name) // as any other
+	eventually(t, "it runs again", func() bool { return inPodman.inspected(t, from, name, ".State.Running") == "true" })
+	in(t, from, "godwit", "rm", "--force", "podman:"+name)
+	in(t, from, "podman", "volume", "prune", "--force")
+	inPodman.nothing(t, from, name)
+}
+
+// TestPodmanStartsNoSecondCopy: a policy that says always starts the container again at the target, and never at the source.
+func TestPodmanStartsNoSecondCopy(t *testing.T) {
+	name := podman(t, []string{"--restart", "always"}, count)
+	stop := fault(t, "a", agent.Fault{Side: "source", Step: "destroy", When: "before"}, agent.FaultPause)
+	done := inPodman.begin(name, "cold")
+	stop.reached(t)
+	pid := inPodman.inspected(t, "a", name, ".State.Pid")
+	in(t, "a", "kill", "-KILL", pid) // as the kernel does when memory is short
+	in(t, "a", "sh", "-c", "echo THAWED > $(find /sys/fs/cgroup/freezer -name 'libpod-*' -type d | head -1)/freezer.state 2>/dev/null || true")
+	eventually(t, "it has ended at the source", func() bool { return inPodman.inspected(t, "a", name, ".State.Running") == "false" })
+	if err := tried(t, "a", "podman", "start", name); err == nil || !strings.Contains(err.Error(), "moving") {
+		t.Errorf("started by hand at the source: %v", err)
+	}
+	stop.goOn(t)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	inPodman.nothing(t, "a", name)
+	unguarded(t, "a")
+	inPodman.counted(t, "b", name, 1)
+	pid = inPodman.inspected(t, "b", name, ".State.Pid")
+	in(t, "b", "kill", "-KILL", pid)
+	eventually(t, "it is started again at the target", func() bool {
+		return inPodman.inspected(t, "b", name, ".State.Running") == "true" && inPodman.inspected(t, "b", name, ".State.Pid") != pid
+	})
+}
+
+// TestPodmanRolledBack: a move that fails leaves the container as it was in the eyes of Podman, whatever fails.
+func TestPodmanRolledBack(t *testing.T) {
+	for step, f := range map[string]struct {
+		when string
+		kind agent.FaultKind
+	}{"restore": {"before", agent.FaultFail}, "receive": {"after", agent.FaultKill}} {
+		t.Run(step, func(t *testing.T) {
+			name := podman(t, []string{"--restart", "unless-stopped", "--volume", "rolled-" + step + ":/data"}, count)
+			id, pid := inPodman.inspected(t, "a", name, ".Id"), inPodman.inspected(t, "a", name, ".State.Pid")
+			point := fault(t, "b", agent.Fault{Side: "target", Step: step, When: f.when}, f.kind)
+			done := inPodman.begin(name, "pre-copy")
+			if f.kind == agent.FaultKill {
+				point.reached(t)
+				eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
+			}
+			if err := <-done; err == nil {
+				t.Error("it moved")
+			}
+			inPodman.counted(t, "a", name, inPodman.counted(t, "a", name, 1))
+			for field, want := range map[string]string{".Id": id, ".State.Pid": pid, ".HostConfig.RestartPolicy.Name": "unless-stopped", ".RestartCount": "0"} {
+				if got := inPodman.inspected(t, "a", name, field); got != want {
+					t.Errorf("%s is %q, was %q", field, got, want)
+				}
+			}
+			inPodman.nothing(t, "b", name)
+			unguarded(t, "a")
+			unguarded(t, "b")
+			if volumes := in(t, "b", "podman", "volume", "ls", "--quiet"); volumes != "" {
+				t.Errorf("volumes on b: %s", volumes)
+			}
+			in(t, "a", "podman", "rm", "--force", "--time=0", "--volumes", name)
+			in(t, "a", "podman", "volume", "rm", "rolled-"+step)
+		})
+	}
+}
+
+// TestPodmanRemovedOnTheWay: who removes a container while it arrives, or while it leaves, has one container or none, never two.
+func TestPodmanRemovedOnTheWay(t *testing.T) {
+	name := podman(t, nil, count)
+	t.Run("arriving", func(t *testing.T) {
+		stop := fault(t, "b", agent.Fault{Side: "target", Step: "receive", When: "before"}, agent.FaultPause)
+		done := inPodman.begin(name, "pre-copy")
+		stop.reached(t)
+		removed := make(chan error, 1)
+		go func() {
+			_, err := world.lab.Exec(context.Background(), "b", "podman", "rm", "--force", "--time=0", name)
+			removed <- err
+		}()
+		stop.goOn(t)
+		moved, rm := <-done, <-removed
+		here, there := tried(t, "a", "podman", "container", "exists", name) == nil, tried(t, "b", "podman", "container", "exists", name) == nil
+		if here && there || moved == nil && rm == nil && (here || there) || moved != nil && !here {
+			t.Errorf("moved: %v, removed: %v, at the source: %t, at the target: %t", moved, rm, here, there)
+		}
+	})
+	if tried(t, "a", "podman", "container", "exists", name) != nil { // it had moved before it was removed
+		in(t, "a", "podman", "run", "--detach", "--name", name, "--network", "none", image, "/bin/sh", "-c", count)
+	}
+	t.Run("leaving", func(t *testing.T) {
+		stop := fault(t, "a", agent.Fault{Side: "source", Step: "prepare", When: "before"}, agent.FaultPause)
+		done := inPodman.begin(name, "cold")
+		stop.reached(t)
+		in(t, "a", "podman", "rm", "--force", "--time=0", name)
+		stop.goOn(t)
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "no such container") {
+			t.Errorf("what was removed: %v", err)
+		}
+	})
+	for _, node := range nodes() {
+		inPodman.nothing(t, node, name)
+		unguarded(t, node)
+	}
+}
+
+// TestPodmanRefused: what cannot move is refused by name, and runs on.
+func TestPodmanRefused(t *testing.T) {
+	in(t, "a", "podman", "pod", "create", "--infra=false", "some")
+	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "podman", "pod", "rm", "--force", "some") })
+	none := []string{"--network", "none"}
+	for what, flags := range map[string][]string{
+		"--pid host": append(none, "--pid", "host"), "--security-opt seccomp=unconfined": append(none, "--security-opt", "seccomp=unconfined"),
+		"--cap-add CAP_SYS_ADMIN": append(none, "--cap-add", "SYS_ADMIN"), "pod of container": {"--pod", "some"},
+	} {
+		t.Run(strings.Trim(strings.NewReplacer(" ", "-", "=", "-").Replace(what), "-"), func(t *testing.T) {
+			name := inPodman.run(t, flags, count)
+			err := tried(t, "a", "godwit", "migrate", "podman:"+name, "b")
+			if err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("%v, want a refusal of %s", err, what)
+			}
+			inPodman.counted(t, "a", name, inPodman.counted(t, "a", name, 1))
+		})
+	}
+}
+
+// TestPodmanSetup: an engine is not set up any more when nobody needs it, and a target that is not refuses.
+func TestPodmanSetup(t *testing.T) {
+	name := podman(t, nil, count)
+	in(t, "b", "godwit", "engine", "remove", "podman")
+	err := tried(t, "a", "godwit", "migrate", "podman:"+name, "b")
+	if err == nil || !strings.Contains(err.Error(), "runtime godwit of Podman") {
+		t.Errorf("%v, want that it is not set up", err)
+	}
+	in(t, "b", "godwit", "engine", "setup", "podman")
+	inPodman.migrate(t, name, "a", "b", "cold")
+	if err := tried(t, "b", "godwit", "engine", "remove", "podman"); err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("%v, want that %s needs it", err, name)
+	}
+	inPodman.counted(t, "b", name, 1)
+}
