@@ -12,6 +12,7 @@ import (
 // TestStageAheadFails lets agents and the link fail while a copy of a container is kept at its nearest neighbour. The copy is made
 // again, without anybody's asking; and where it goes the policy goes, also if the agent that hands it over is killed.
 func TestStageAheadFails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.meet(t)
 	w.must(t, w.at, "stage", container, "--nearest", "1")

@@ -17,6 +17,7 @@ var beforeRestore = agent.Fault{Side: "target", Step: "restore", When: "before"}
 
 // TestDoubt loses contact when the source has given all away: it must not run its copy again by itself.
 func TestDoubt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.learnOrder(t)
 	t.Run("the link comes back", w.doubtResolvesItself)

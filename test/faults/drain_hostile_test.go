@@ -14,6 +14,7 @@ import (
 // with the migration, and as its source, but one at a time, twice, and the wrong way round. No page may be wrong by that, and
 // all must come in the end.
 func TestDrainHostile(t *testing.T) {
+	t.Parallel()
 	w := newNodesOf(t, lab.Config{Nodes: len(nodes) + 1}, patient)
 	w.mode = migration.PostCopy
 	w.startRedis(t)

@@ -17,6 +17,7 @@ import (
 
 // TestDrainLost loses what a drain needs for good. Nobody but an operator may decide what becomes of the container then.
 func TestDrainLost(t *testing.T) {
+	t.Parallel()
 	t.Run("the pager", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).pagerLost(t) })
 	t.Run("the source, accesses fail", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).sourceLost(t, "fail") })
 	t.Run("the source, killed", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).sourceLost(t, "kill") })

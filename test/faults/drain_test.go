@@ -76,6 +76,7 @@ const drainsVariable = "GODWIT_FAULTS_DRAINS"
 // TestDrainBreaks cuts the link for some seconds, and kills both agents, at any moment of the time in which pages follow. Nobody
 // is to lose anything by that, and what had arrived is not to be sent again.
 func TestDrainBreaks(t *testing.T) {
+	t.Parallel()
 	each := 1
 	if text := os.Getenv(drainsVariable); text != "" {
 		var err error

@@ -141,6 +141,7 @@ func TestFaults(t *testing.T) { runFaults(t, migration.Cold, faults(), 8) }
 // runFaults runs combinations one after the other, with one container that moves to and fro; those of broken links with
 // agents that notice it soon, all others with patient ones. With -short it runs one of so many.
 func runFaults(t *testing.T, mode migration.Mode, all []fault, oneOf int) {
+	t.Parallel()
 	for name, peerTimeout := range map[string]string{"patient": patient, "soon": soon} {
 		selected := slices.Clone(all)
 		if testing.Short() {

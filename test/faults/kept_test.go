@@ -21,6 +21,7 @@ import (
 // TestBrokenCopiesGoOn breaks migrations while the files of a large volume travel, in all ways there are, and wants the next attempt
 // to send only what had not come, and the volume to be the same to the byte, whatever the container did between the attempts.
 func TestBrokenCopiesGoOn(t *testing.T) {
+	t.Parallel()
 	w := newNodesOf(t, lab.Config{}, "8s") // a busy machine is not a lost link
 	slow := lab.Link{BandwidthBitsPerSecond: 150_000_000, RTT: 2 * time.Millisecond}
 	if err := w.lab.SetLink("a", "b", slow); err != nil {

@@ -18,14 +18,15 @@ import (
 )
 
 // bulkLayer is what each of two layers of the image holds that only these tests have.
-const bulkLayer = 16 << 20
+const bulkLayer = 10 << 20
 
 // TestLayersOfAThirdNode: a container moves from a to b, over a link that is slow, and c, which is nearer to b, has its image. The
 // layers come from there, also when b's agent is killed while they do and all begins again; when c's agent is killed while they do, the
 // rest comes from a.
 func TestLayersOfAThirdNode(t *testing.T) {
+	t.Parallel()
 	w := newNodesOf(t, lab.Config{Nodes: 3}, "8s")
-	near, far := lab.Link{BandwidthBitsPerSecond: 100_000_000, RTT: time.Millisecond}, lab.Link{BandwidthBitsPerSecond: 30_000_000, RTT: 60 * time.Millisecond}
+	near, far := lab.Link{BandwidthBitsPerSecond: 60_000_000, RTT: time.Millisecond}, lab.Link{BandwidthBitsPerSecond: 30_000_000, RTT: 60 * time.Millisecond}
 	for pair, link := range map[[2]string]lab.Link{{"a", "b"}: far, {"b", "c"}: near, {"a", "c"}: near} {
 		if err := w.lab.SetLink(pair[0], pair[1], link); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 // TestReboot lets a node lose its power in the middle of a migration: all its processes, and all that is not on its disk.
 // The container must never run twice; where the node went down with it, it has ended, as with any reboot.
 func TestReboot(t *testing.T) {
+	t.Parallel()
 	w := newNodes(t, lab.Config{})
 	w.loadRedis(t, "a")
 	w.rebootEach(t, []rebooted{
@@ -31,6 +32,7 @@ func TestReboot(t *testing.T) {
 // TestRestartReboot does so in mode restart. What was stopped for it is started again, also after that; what ran, and was not to
 // be stopped, has ended as with any reboot.
 func TestRestartReboot(t *testing.T) {
+	t.Parallel()
 	w := newNodes(t, lab.Config{})
 	w.mode = migration.Restart
 	w.loadRedis(t, "a")

@@ -11,6 +11,7 @@ import (
 
 // TestRestartDoubt loses contact while the container runs on trial.
 func TestRestartDoubt(t *testing.T) {
+	t.Parallel()
 	w := newWorldOf(t, migration.Restart, soon)
 	w.learnOrder(t)
 	healthy := agent.Fault{Side: "target", Step: "healthy", When: "before"}

@@ -16,6 +16,7 @@ import (
 // them shared by both nodes. Whatever happens each volume has its content where the container is, what moves is nowhere
 // else, and what is shared is never removed.
 func TestVolumesSurviveFaults(t *testing.T) {
+	t.Parallel()
 	w := newNodesOf(t, lab.Config{}, soon)
 	w.mode = migration.PreCopy
 	w.loadRedis(t, "a")
