@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
@@ -56,38 +57,30 @@ answer: if anything is lost the benchmark fails.
 Nearly all of the time goes into slow links; --quick leaves most of them out.`
 
 func newBenchSwitchoverCommand() *cobra.Command {
-	config := bench.Config{ImageCache: labImageCache}
-	var file string
-	cmd := &cobra.Command{
-		Use:   "switchover",
-		Short: "How long a container stands still when it is moved",
-		Long:  benchSwitchoverLong,
-		Example: `  godwit bench switchover --json switchover.json
+	size, hot, rate := newSizeFlag(), newSizeFlag(), newSizeFlag()
+	return benchInTurns{
+		suite: func(ctx context.Context, config bench.Config) (bench.Result, error) {
+			config.Memory = pages.Config{Size: size.value, Rate: rate.value, Hot: hot.value}
+			return bench.Switchover(ctx, config)
+		},
+		workloads: bench.WorkloadNames(), ways: bench.WayNames(), quick: "fewer runs, of fewer workloads, over one link each",
+		more: func(flags *pflag.FlagSet, config *bench.Config) {
+			flags.Var(size, "memory", "move so much memory, such as 512MiB, and nothing else")
+			flags.Var(rate, "written", "with --memory: how much of it is written per second, such as 20MiB")
+			flags.Var(hot, "hot", "with --memory: how much of it is written again and again (default: any of it)")
+			flags.StringArrayVar(&config.Links, "link", nil, "only over this one: "+strings.Join(bench.LinkNames(), ", "))
+		},
+		command: cobra.Command{
+			Use:   "switchover",
+			Short: "How long a container stands still when it is moved",
+			Long:  benchSwitchoverLong,
+			Example: `  godwit bench switchover --json switchover.json
   godwit bench switchover --quick
   godwit bench switchover --workload tiny --link 1gbit --link 10mbit --runs 15
   godwit bench switchover --workload idle --way godwit
   godwit bench switchover --memory 512MiB --written 20MiB --hot 64MiB --link 50mbit/10ms`,
-		Args: noArguments,
-	}
-	flags := cmd.Flags()
-	flags.StringVar(&file, "json", "", "write the result to this file")
-	flags.StringVar(&config.Lab, "lab", "bench-switchover", "name of the lab that is made for it, and is gone at the end")
-	size, hot, rate := newSizeFlag(), newSizeFlag(), newSizeFlag()
-	flags.Var(size, "memory", "move so much memory, such as 512MiB, and nothing else")
-	flags.Var(rate, "written", "with --memory: how much of it is written per second, such as 20MiB")
-	flags.Var(hot, "hot", "with --memory: how much of it is written again and again (default: any of it)")
-	flags.BoolVar(&config.Quick, "quick", false, "fewer runs, of fewer workloads, over one link each")
-	flags.IntVar(&config.Runs, "runs", 0, "how often each way is measured (default: as suits the workload)")
-	flags.StringArrayVar(&config.Workloads, "workload", nil, "only this one: "+strings.Join(bench.WorkloadNames(), "; "))
-	flags.StringArrayVar(&config.Ways, "way", nil, "only this one: "+strings.Join(bench.WayNames(), "; "))
-	flags.StringArrayVar(&config.Links, "link", nil, "only over this one: "+strings.Join(bench.LinkNames(), ", "))
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-		config.Memory = pages.Config{Size: size.value, Rate: rate.value, Hot: hot.value}
-		result, err := bench.Switchover(cmd.Context(), config)
-		return showBench(cmd, result, err, file)
-	}
-	return cmd
+		},
+	}.make()
 }
 
 const benchPostCopyLong = `Measure what it costs to have a container's memory follow it, beside CRIU's own lazy migration over the same link:
@@ -220,7 +213,8 @@ func newBenchJourneyCommand() *cobra.Command {
 type benchInTurns struct {
 	suite           func(context.Context, bench.Config) (bench.Result, error)
 	workloads, ways []string
-	quick           string // what a quick run is
+	quick           string                                      // what a quick run is
+	more            func(flags *pflag.FlagSet, c *bench.Config) // flags that only it has; nil: none
 	command         cobra.Command
 }
 
@@ -236,6 +230,9 @@ func (b benchInTurns) make() *cobra.Command {
 	flags.IntVar(&config.Runs, "runs", 0, "how often each way is measured (default: as suits the workload)")
 	flags.StringArrayVar(&config.Workloads, "workload", nil, "only this one: "+strings.Join(b.workloads, "; "))
 	flags.StringArrayVar(&config.Ways, "way", nil, "only this one: "+strings.Join(b.ways, "; "))
+	if b.more != nil {
+		b.more(flags, &config)
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 		result, err := b.suite(cmd.Context(), config)

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"fmt"
-	"strings"
+	"context"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/page"
@@ -38,36 +38,31 @@ Images are made from Debian's packages and Maven Central, once; that takes minut
 hours, nearly all of it for slow links; --quick has one run of less, in a quarter of an hour.`
 
 func newBenchStudiesCommand() *cobra.Command {
-	config := bench.Config{ImageCache: labImageCache}
-	var file, html string
-	cmd := &cobra.Command{
-		Use:   "studies",
-		Short: "The experiments of four studies, beside their figures",
-		Long:  benchStudiesLong,
-		Example: `  godwit bench studies --quick --html studies.html
+	var html string
+	return benchInTurns{
+		suite: func(ctx context.Context, config bench.Config) (bench.Result, error) {
+			result, err := bench.Studies(ctx, config)
+			if html != "" && len(result.Rows) > 0 {
+				if writeErr := page.WriteFile(result, html); err == nil {
+					err = writeErr
+				}
+			}
+			return result, err
+		},
+		workloads: bench.StudyTitles(), ways: bench.StudyWays(), quick: "one run, of fewer ways, over one link each",
+		more: func(flags *pflag.FlagSet, config *bench.Config) {
+			flags.StringVar(&html, "html", "", "write a page with charts to this file")
+			flags.StringSliceVar(&config.Studies, "study", nil, "only these: a, b, c, d")
+			flags.StringArrayVar(&config.Links, "link", nil, "over this one instead of the studies', such as 20mbit/50ms")
+			flags.Lookup("runs").Usage = "how often each way is measured (default 6)"
+		},
+		command: cobra.Command{
+			Use:   "studies",
+			Short: "The experiments of four studies, beside their figures",
+			Long:  benchStudiesLong,
+			Example: `  godwit bench studies --quick --html studies.html
   godwit bench studies --study c --json studies.json
   godwit bench studies --study a --workload "study a: face" --link 20mbit/50ms --way godwit --runs 6`,
-		Args: noArguments,
-	}
-	flags := cmd.Flags()
-	flags.StringVar(&file, "json", "", "write the result to this file")
-	flags.StringVar(&html, "html", "", "write a page with charts to this file")
-	flags.StringVar(&config.Lab, "lab", "bench-studies", "name of the lab that is made for it, and is gone at the end")
-	flags.BoolVar(&config.Quick, "quick", false, "one run, of fewer ways, over one link each")
-	flags.IntVar(&config.Runs, "runs", 0, "how often each way is measured (default 6)")
-	flags.StringSliceVar(&config.Studies, "study", nil, "only these: a, b, c, d")
-	flags.StringArrayVar(&config.Workloads, "workload", nil, "only this one: "+strings.Join(bench.StudyTitles(), "; "))
-	flags.StringArrayVar(&config.Ways, "way", nil, "only this one: "+strings.Join(bench.StudyWays(), "; "))
-	flags.StringArrayVar(&config.Links, "link", nil, "over this one instead of the studies', such as 20mbit/50ms")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-		result, err := bench.Studies(cmd.Context(), config)
-		if html != "" && len(result.Rows) > 0 {
-			if writeErr := page.WriteFile(result, html); err == nil {
-				err = writeErr
-			}
-		}
-		return showBench(cmd, result, err, file)
-	}
-	return cmd
+		},
+	}.make()
 }

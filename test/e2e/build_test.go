@@ -17,6 +17,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
 // image is the name of the tests' image.
@@ -28,33 +30,24 @@ func buildAll(ctx context.Context, directory string) error {
 	program := os.Getenv("GODWIT_E2E_PROGRAM")
 	if program == "" {
 		program = filepath.Join(directory, "godwit")
-		if err := goBuild(ctx, program, "github.com/godwit/godwit/cmd/godwit"); err != nil {
+		if err := labtest.GoBuild(ctx, program, labtest.Program); err != nil {
 			return err
 		}
 	} else if err := os.Symlink(program, filepath.Join(directory, "godwit")); err != nil {
 		return err
 	}
 	for _, name := range []string{"listen", "serve"} {
-		if err := goBuild(ctx, filepath.Join(directory, name), "./workloads/"+name); err != nil {
+		if err := labtest.GoBuild(ctx, filepath.Join(directory, name), "./workloads/"+name); err != nil {
 			return err
 		}
 	}
-	if err := goBuild(ctx, filepath.Join(directory, "chaos"), "../../internal/memory/pager/testdata/chaos"); err != nil {
+	if err := labtest.GoBuild(ctx, filepath.Join(directory, "chaos"), "../../internal/memory/pager/testdata/chaos"); err != nil {
 		return err
 	}
 	if err := buildWorkloads(ctx, filepath.Join(directory, "state")); err != nil {
 		return err
 	}
 	return buildImage(directory)
-}
-
-func goBuild(ctx context.Context, to, pkg string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w: %s", pkg, err, out)
-	}
-	return nil
 }
 
 func buildWorkloads(ctx context.Context, to string) error {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/lab/labtest"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -142,7 +143,7 @@ func checkMapped(t *testing.T, storage string) {
 // same ones, too, so a container cannot take a lock at the target that it still holds at the source.
 func TestSharedByOneMachine(t *testing.T) {
 	t.Parallel()
-	directory, err := os.MkdirTemp(programs, "godwit-e2e-shared-")
+	directory, err := os.MkdirTemp(labtest.Directory, "godwit-e2e-shared-")
 	if err != nil {
 		t.Fatal(err)
 	}

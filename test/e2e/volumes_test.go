@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/lab/labtest"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -142,7 +143,7 @@ func TestVolumesNotToTake(t *testing.T) {
 // what was in memory has gone with the old ones.
 func TestVolumesInRestart(t *testing.T) {
 	t.Parallel()
-	storage, err := os.MkdirTemp(programs, "godwit-e2e-restart-") // both nodes have it
+	storage, err := os.MkdirTemp(labtest.Directory, "godwit-e2e-restart-") // both nodes have it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/lab"
 	labimage "github.com/godwit/godwit/internal/lab/image"
+	"github.com/godwit/godwit/internal/lab/labtest"
 	"github.com/godwit/godwit/internal/lab/workload"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -132,12 +132,7 @@ func build(t *testing.T) string {
 
 var buildOnce = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(os.TempDir(), fmt.Sprintf("godwit-faults-%d", os.Getpid()))
-	command := exec.Command("go", "build", "-o", program, "github.com/godwit/godwit/cmd/godwit")
-	command.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return program, nil
+	return program, labtest.GoBuild(context.Background(), program, labtest.Program)
 })
 
 func (w *world) showLogs(t *testing.T) {
