@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/files/parts"
 )
 
@@ -24,6 +23,23 @@ type Layer struct {
 	Archive int64 // bytes of its archive when it is not compressed; 0: not known
 	// Similar are layers in the store that may have much in common with it: then only what they lack may have to come.
 	Similar []string
+	// Begun says that one of them is what has come of it before: however much is missing, that need not come again.
+	Begun bool
+}
+
+// Store is where layers are brought to.
+type Store interface {
+	// Claim keeps a layer for the caller to bring, until it is released. Not ok: it is here, or somebody else brings it.
+	Claim(diffID string) (release func(), ok bool)
+	HasLayer(diffID string) bool
+	// Await waits until nobody else brings a layer, and tells whether it is here.
+	Await(ctx context.Context, diffID string) (bool, error)
+	// BringLayer adds a layer that was claimed, from an archive of at most so many bytes. Error: image.ErrInvalid for what is no such
+	// layer.
+	BringLayer(ctx context.Context, diffID string, r io.Reader, most int64) error
+	// Parts tells of the parts of a layer, and OpenArchive opens it: one of Layer.Similar.
+	Parts(ctx context.Context, name string, emit func([]parts.Part) error) error
+	OpenArchive(name string) (io.ReadCloser, error)
 }
 
 // Delivery are layers on their way, in the order in which they were asked for.
@@ -67,7 +83,7 @@ func (t Taken) Speed() float64 {
 
 // Config of a fetch.
 type Config struct {
-	Store    *image.Store
+	Store    Store
 	Layers   []Layer
 	Holders  []*Holder
 	Patience time.Duration // with a holder that sends nothing
@@ -83,6 +99,7 @@ type Fetch struct {
 	mu      sync.Mutex
 	tallies []*tally            // one for each holder
 	similar map[string][]string // layers that are here, by those of which therefore parts may be enough
+	begun   map[string]bool     // those of which some has come before
 }
 
 // tally is what is known of a holder by now. Its fields are guarded by Fetch.mu.
@@ -96,14 +113,14 @@ type tally struct {
 
 // New makes a fetch.
 func New(config Config) *Fetch {
-	f := &Fetch{config: config, most: map[string]int64{}, similar: map[string][]string{}}
+	f := &Fetch{config: config, most: map[string]int64{}, similar: map[string][]string{}, begun: map[string]bool{}}
 	for _, layer := range config.Layers {
 		if _, twice := f.most[layer.DiffID]; !twice {
 			f.layers = append(f.layers, layer.DiffID)
 		}
 		f.most[layer.DiffID] = layer.Archive
 		if len(layer.Similar) > 0 && parts.CanCut(layer.Archive) {
-			f.similar[layer.DiffID] = layer.Similar
+			f.similar[layer.DiffID], f.begun[layer.DiffID] = layer.Similar, layer.Begun
 		}
 	}
 	for _, holder := range config.Holders {

@@ -106,7 +106,11 @@ type partly struct {
 
 func (p *partly) bring(ctx context.Context) error {
 	plan, err := p.plan(ctx)
-	if err != nil || float64(plan.MissingBytes) > worthShare*float64(p.most) {
+	share := worthShare
+	if p.fetch.begun[p.diffID] {
+		share = 1 // all of it has been looked at, so what is here need not come
+	}
+	if err != nil || float64(plan.MissingBytes) > share*float64(p.most) {
 		return nil
 	}
 	others, done, err := p.open(plan)

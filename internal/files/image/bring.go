@@ -8,27 +8,12 @@ import (
 // Claim keeps a layer for the caller to bring, until it is released. Not ok: the layer is here, or somebody else in this
 // process brings it, see Await.
 func (s *Store) Claim(diffID string) (release func(), ok bool) {
-	one := s.use(diffID)
-	select {
-	case one.token <- struct{}{}:
-	default:
-		s.leave(diffID)
-		return nil, false
-	}
-	release = func() {
-		<-one.token
-		s.leave(diffID)
-	}
-	if s.HasLayer(diffID) {
-		release()
-		return nil, false
-	}
-	return release, true
+	return s.making.claim(diffID, s.HasLayer)
 }
 
 // Await waits until nobody else in this process brings a layer, and tells whether it is here.
 func (s *Store) Await(ctx context.Context, diffID string) (bool, error) {
-	done, err := s.alone(ctx, diffID)
+	done, err := s.making.alone(ctx, diffID)
 	if err != nil {
 		return false, err
 	}
@@ -48,48 +33,4 @@ func (s *Store) BringLayer(ctx context.Context, diffID string, r io.Reader, most
 	defer release()
 	from := blob{open: func() (io.ReadCloser, error) { return io.NopCloser(r), nil }, most: most}
 	return s.make(ctx, diffID, from, s.publishSoon)
-}
-
-// making is a layer that somebody makes, or wants to. The token has room for one in it: who makes the layer puts it there.
-type making struct {
-	token chan struct{}
-	users int // the store's mutex guards it
-}
-
-// use keeps what is known of a layer until it is left: others may want to make the same.
-func (s *Store) use(diffID string) *making {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	one, ok := s.making[diffID]
-	if !ok {
-		one = &making{token: make(chan struct{}, 1)}
-		s.making[diffID] = one
-	}
-	one.users++
-	return one
-}
-
-// leave forgets a layer that nobody uses: who asks for layers may name any number of them.
-func (s *Store) leave(diffID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	one := s.making[diffID]
-	if one.users--; one.users == 0 {
-		delete(s.making, diffID)
-	}
-}
-
-// alone waits until nobody else in this process makes the layer.
-func (s *Store) alone(ctx context.Context, diffID string) (done func(), err error) {
-	one := s.use(diffID)
-	select {
-	case one.token <- struct{}{}:
-		return func() {
-			<-one.token
-			s.leave(diffID)
-		}, nil
-	case <-ctx.Done():
-		s.leave(diffID)
-		return nil, context.Cause(ctx)
-	}
 }

@@ -123,8 +123,8 @@ func TestClaims(t *testing.T) {
 	if info.Archive != int64(len(base(t))) || info.Stored == 0 {
 		t.Errorf("%+v", info)
 	}
-	if len(s.making) > 0 {
-		t.Errorf("kept, though nobody makes any: %d layers", len(s.making))
+	if len(s.making.making) > 0 {
+		t.Errorf("kept, though nobody makes any: %d layers", len(s.making.making))
 	}
 }
 

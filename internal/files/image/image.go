@@ -92,6 +92,14 @@ func CheckDigest(digest string) error {
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
+// Parse reads an image's configuration, which must have the given digest.
+func Parse(imageID string, config []byte) (Image, error) {
+	if got := digestOf(config); got != imageID {
+		return Image{}, fmt.Errorf("%w: its configuration has digest %s instead of %.80q", ErrInvalid, got, imageID)
+	}
+	return parseConfig(config)
+}
+
 // parseConfig checks a configuration and takes from it what counts.
 func parseConfig(raw []byte) (Image, error) {
 	if len(raw) > MaxConfig {

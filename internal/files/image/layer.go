@@ -114,7 +114,7 @@ type blob struct {
 
 // addLayer makes a layer unless it is here, and returns when it is on the disk. The store must be held.
 func (s *Store) addLayer(ctx context.Context, diffID string, from blob) error {
-	done, err := s.alone(ctx, diffID)
+	done, err := s.making.alone(ctx, diffID)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,15 @@ func canonicalName(ref string) (string, error) {
 	return strings.Replace(parsed.Name(), name.DefaultRegistry+"/", "docker.io/", 1), nil
 }
 
+// CheckName refuses what is no name of an image.
+func CheckName(name string) error {
+	_, err := canonicalName(name)
+	if err == nil && strings.Contains(name, "..") { // a registry's name may have dots, and a name becomes a path
+		err = fmt.Errorf("%q is not an image's name", name)
+	}
+	return err
+}
+
 // familiarName leaves out what users do not write.
 func familiarName(canonical string) string {
 	short := strings.TrimPrefix(canonical, "docker.io/")

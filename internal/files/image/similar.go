@@ -26,28 +26,36 @@ func (s *Store) Similar(imageID string, names []string, diffID string, archive i
 	if err != nil {
 		return nil
 	}
-	var found []string
-	for _, other := range s.related(wanted, names) {
-		found = append(found, s.replaced(wanted, other, diffID)...)
-	}
+	wanted.Names = names
+	found := SimilarLayers(wanted, s.all(), diffID, s.HasLayer)
 	if len(found) == 0 {
-		found = s.ofSize(wanted, archive)
+		found = atMost(maxSimilar, s.ofSize(wanted, archive))
 	}
-	var first []string
+	return found
+}
+
+// SimilarLayers names layers of images that are here, of those that are here, and may have much in common with a layer of an image,
+// which is not: the likeliest first.
+func SimilarLayers(wanted Image, images []Image, diffID string, here func(diffID string) bool) []string {
+	var found []string
+	for _, other := range related(wanted, images) {
+		found = append(found, replaced(wanted, other, diffID, here)...)
+	}
+	return atMost(maxSimilar, found)
+}
+
+// atMost is the first few, each once.
+func atMost(most int, found []string) (first []string) {
 	for _, layer := range found {
-		if len(first) < maxSimilar && !slices.Contains(first, layer) {
+		if len(first) < most && !slices.Contains(first, layer) {
 			first = append(first, layer)
 		}
 	}
 	return first
 }
 
-// related lists images that may be other versions of one, those of the same name first.
-func (s *Store) related(wanted Image, names []string) []Image {
-	repositories := map[string]bool{}
-	for _, name := range names {
-		repositories[repository(name)] = true
-	}
+// all are all images, also incomplete ones.
+func (s *Store) all() (images []Image) {
 	ids, err := s.ids()
 	if err != nil {
 		return nil
@@ -56,10 +64,23 @@ func (s *Store) related(wanted Image, names []string) []Image {
 	if err != nil {
 		return nil
 	}
-	var same, upon []Image
 	for _, id := range ids {
-		other, _, err := s.image(id, stored)
-		if err != nil || id == wanted.ID {
+		if one, _, err := s.image(id, stored); err == nil {
+			images = append(images, one)
+		}
+	}
+	return images
+}
+
+// related lists images that may be other versions of one, those of the same name first.
+func related(wanted Image, images []Image) []Image {
+	repositories := map[string]bool{}
+	for _, name := range wanted.Names {
+		repositories[repository(name)] = true
+	}
+	var same, upon []Image
+	for _, other := range images {
+		if other.ID == wanted.ID || len(other.Layers) == 0 {
 			continue
 		}
 		switch {
@@ -89,13 +110,13 @@ func repository(name string) string {
 }
 
 // replaced are the layers of another version that the wanted one has not, those at about the same place first.
-func (s *Store) replaced(wanted, other Image, diffID string) []string {
+func replaced(wanted, other Image, diffID string, here func(string) bool) []string {
 	at := slices.Index(wanted.Layers, diffID)
 	distance := func(layer string) int {
 		return max(at-slices.Index(other.Layers, layer), slices.Index(other.Layers, layer)-at)
 	}
 	layers := slices.DeleteFunc(slices.Clone(other.Layers), func(layer string) bool {
-		return slices.Contains(wanted.Layers, layer) || !s.HasLayer(layer)
+		return slices.Contains(wanted.Layers, layer) || !here(layer)
 	})
 	slices.SortStableFunc(layers, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 	return layers

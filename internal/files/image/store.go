@@ -21,17 +21,18 @@ import (
 type Store struct {
 	dir string
 
-	mu      sync.Mutex         // guards what follows
-	making  map[string]*making // layers being made by this process, so that none is made twice
-	pending []string           // directories of layers that are here and may not be on the disk yet
-	syncing bool               // somebody brings them to the disk
+	making claims // of layers
+
+	mu      sync.Mutex // guards what follows
+	pending []string   // directories of layers that are here and may not be on the disk yet
+	syncing bool       // somebody brings them to the disk
 }
 
 const temporary = ".new-"
 
 // Open finds or makes the store below a state directory, and removes what an interrupted load has left.
 func Open(stateDir string) (*Store, error) {
-	s := &Store{dir: stateDir, making: make(map[string]*making)}
+	s := &Store{dir: stateDir}
 	for _, dir := range []string{s.imagesDir(), s.layersDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("image store: %w", err)
@@ -149,10 +150,7 @@ func (s *Store) ImportConfig(ctx context.Context, imageID string, config []byte)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if got := digestOf(config); got != imageID {
-		return fmt.Errorf("%w: its configuration has digest %s instead of %.80q", ErrInvalid, got, imageID)
-	}
-	if _, err := parseConfig(config); err != nil {
+	if _, err := Parse(imageID, config); err != nil {
 		return err
 	}
 	release, err := s.Hold()

@@ -1,0 +1,237 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/parts"
+)
+
+// Spool keeps archives of layers, not compressed, that are on their way to an engine which has images of its own.
+//
+//	HEX.tar   a layer, whole: its digest was right
+//	HEX.part  what has come of one before the way to it was lost
+//
+// It is a memory: what is gone comes again. Its methods may be called concurrently.
+type Spool struct {
+	dir    string
+	making claims
+}
+
+const (
+	wholeSuffix = ".tar"
+	begunSuffix = ".part"
+	// spoolFor is how long what nobody has come for is kept.
+	spoolFor = 24 * time.Hour
+)
+
+// OpenSpool finds or makes a spool. What was not finished when its process ended is removed.
+func OpenSpool(dir string) (*Spool, error) {
+	s := &Spool{dir: dir}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("layers on their way: %w", err)
+	}
+	return s, s.sweep(func(name string, _ time.Duration) bool { return strings.HasPrefix(name, temporary) })
+}
+
+// Sweep removes what nobody has come for.
+func (s *Spool) Sweep() error {
+	return s.sweep(func(_ string, age time.Duration) bool { return age > spoolFor })
+}
+
+func (s *Spool) sweep(old func(name string, age time.Duration) bool) error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("layers on their way: %w", err)
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err == nil && old(entry.Name(), time.Since(info.ModTime())) {
+			err = os.Remove(filepath.Join(s.dir, entry.Name()))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("layers on their way: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Spool) path(diffID, suffix string) string {
+	return filepath.Join(s.dir, strings.TrimPrefix(diffID, "sha256:")+suffix)
+}
+
+// HasLayer tells whether a layer is here, whole.
+func (s *Spool) HasLayer(diffID string) bool {
+	_, err := s.size(diffID, wholeSuffix)
+	return err == nil
+}
+
+func (s *Spool) size(diffID, suffix string) (int64, error) {
+	if err := CheckDigest(diffID); err != nil {
+		return 0, err
+	}
+	info, err := os.Lstat(s.path(diffID, suffix))
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// Claim keeps a layer for the caller to bring, until it is released. Not ok: the layer is here, or somebody else in this
+// process brings it, see Await.
+func (s *Spool) Claim(diffID string) (release func(), ok bool) {
+	return s.making.claim(diffID, s.HasLayer)
+}
+
+// Await waits until nobody else in this process brings a layer, and tells whether it is here.
+func (s *Spool) Await(ctx context.Context, diffID string) (bool, error) {
+	done, err := s.making.alone(ctx, diffID)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	return s.HasLayer(diffID), nil
+}
+
+// BringLayer adds a layer that the caller has claimed, from an archive, compressed or not, that ends where r ends and has at
+// most so many bytes when it is not compressed (0: any number). It is refused if its content does not have the given DiffID. Of
+// one that does not end what has come is kept, see Begun.
+func (s *Spool) BringLayer(ctx context.Context, diffID string, r io.Reader, most int64) error {
+	if err := CheckDigest(diffID); err != nil {
+		return err
+	}
+	if err := files.CheckSpace(s.dir, most); err != nil {
+		return fmt.Errorf("layer %s: %w", diffID, err)
+	}
+	file, err := os.CreateTemp(s.dir, temporary)
+	if err != nil {
+		return fmt.Errorf("layer %s: %w", diffID, err)
+	}
+	defer file.Close()
+	in := &broken{in: contextReader{ctx, r}}
+	if err := spoolLayer(file, in, diffID, most); err != nil {
+		return errors.Join(fmt.Errorf("layer %s: %w", diffID, err), s.giveUp(file.Name(), diffID, in.failed != nil))
+	}
+	if err := os.Rename(file.Name(), s.path(diffID, wholeSuffix)); err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return s.remove(diffID, begunSuffix)
+}
+
+// spoolLayer copies an archive and compares its digest.
+func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) error {
+	plain, err := plainArchive(from)
+	if err != nil {
+		return truncated(err)
+	}
+	digest, count := sha256.New(), &counter{most: most}
+	if _, err := io.CopyBuffer(io.MultiWriter(count, digest, to), onlyReader{plain}, make([]byte, unpackBuffer)); err != nil {
+		return truncated(err)
+	}
+	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != diffID {
+		return fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
+	}
+	return nil
+}
+
+// broken notes whether the way from which something is read was lost.
+type broken struct {
+	in     io.Reader
+	failed error
+}
+
+func (b *broken) Read(p []byte) (int, error) {
+	n, err := b.in.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.failed = err
+	}
+	return n, err
+}
+
+// giveUp keeps what has come of a layer if the way to it was lost, and more is here than was before.
+func (s *Spool) giveUp(unfinished, diffID string, lost bool) error {
+	info, err := os.Lstat(unfinished)
+	if before, _ := s.size(diffID, begunSuffix); err == nil && lost && info.Size() > before { // none: 0
+		return os.Rename(unfinished, s.path(diffID, begunSuffix))
+	}
+	return errors.Join(err, os.Remove(unfinished))
+}
+
+// Begun names what has come of a layer that is not here, as Parts and OpenArchive know it; "": nothing.
+func (s *Spool) Begun(diffID string) string {
+	if size, err := s.size(diffID, begunSuffix); err != nil || size == 0 {
+		return ""
+	}
+	return diffID + begunSuffix
+}
+
+// OpenArchive opens a layer, or what has come of it.
+func (s *Spool) OpenArchive(name string) (io.ReadCloser, error) {
+	diffID, suffix := s.named(name)
+	if err := CheckDigest(diffID); err != nil {
+		return nil, err
+	}
+	file, err := os.Open(s.path(diffID, suffix))
+	if err != nil {
+		return nil, fmt.Errorf("layer %s: %w", diffID, err)
+	}
+	return file, nil
+}
+
+func (s *Spool) named(name string) (diffID, suffix string) {
+	if diffID, begun := strings.CutSuffix(name, begunSuffix); begun {
+		return diffID, begunSuffix
+	}
+	return name, wholeSuffix
+}
+
+// Size is how large a layer's archive is, or what has come of it.
+func (s *Spool) Size(name string) (int64, error) { return s.size(s.named(name)) }
+
+// Parts tells of the parts of a layer's archive, or of what has come of it, some at a time.
+func (s *Spool) Parts(ctx context.Context, name string, emit func([]parts.Part) error) error {
+	size, err := s.Size(name)
+	if err != nil {
+		return err
+	}
+	return CutArchive(ctx, size, func() (io.ReadCloser, error) { return s.OpenArchive(name) }, emit)
+}
+
+// CutArchive tells of the parts of an archive of so many bytes, some at a time.
+func CutArchive(ctx context.Context, size int64, open func() (io.ReadCloser, error), emit func([]parts.Part) error) error {
+	archive, err := open()
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	return parts.Cut(contextReader{ctx, archive}, size, emit)
+}
+
+// Remove removes layers that their engine has, and what has come of them.
+func (s *Spool) Remove(diffIDs []string) error {
+	var failed error
+	for _, diffID := range diffIDs {
+		if err := CheckDigest(diffID); err != nil {
+			return err
+		}
+		failed = errors.Join(failed, s.remove(diffID, wholeSuffix), s.remove(diffID, begunSuffix))
+	}
+	return failed
+}
+
+func (s *Spool) remove(diffID, suffix string) error {
+	if err := os.Remove(s.path(diffID, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("layer %s: %w", diffID, err)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package image
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// spooled brings a layer, of which not more comes than from in.
+func spooled(t *testing.T, s *Spool, diffID string, in io.Reader, most int64) error {
+	t.Helper()
+	release, ok := s.Claim(diffID)
+	if !ok {
+		t.Fatal("somebody else brings it, or it is here")
+	}
+	defer release()
+	return s.BringLayer(t.Context(), diffID, in, most)
+}
+
+// lost ends as a link does that is lost.
+func lost(raw []byte) io.Reader {
+	return io.MultiReader(bytes.NewReader(raw), readerFunc(func([]byte) (int, error) { return 0, errors.New("connection reset") }))
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	check(t, err)
+	for _, entry := range entries {
+		all = append(all, entry.Name())
+	}
+	return all
+}
+
+// TestSpool: what has come of a layer stays when the way to it is lost, and what is not the layer does not.
+func TestSpool(t *testing.T) {
+	dir := t.TempDir()
+	s, err := OpenSpool(dir)
+	check(t, err)
+	raw := pack(t, regular("file", strings.Repeat("content ", 1<<16)))
+	diffID := digestOf(raw)
+	for i, end := range []int{len(raw) / 2, len(raw) / 3} { // less than what is here is of no use
+		if err := spooled(t, s, diffID, lost(raw[:end]), int64(len(raw))); err == nil {
+			t.Fatalf("%d: it came", i)
+		}
+		begun := s.Begun(diffID)
+		if size, err := s.Size(begun); err != nil || size != int64(len(raw)/2) || s.HasLayer(diffID) {
+			t.Errorf("%d: %d of %d bytes are here (%v), whole: %v", i, size, len(raw), err, s.HasLayer(diffID))
+		}
+	}
+	for what, bad := range map[string][]byte{"another": pack(t, regular("file", "other")), "longer": append(bytes.Clone(raw), 0), "shorter": raw[:1000]} {
+		if err := spooled(t, s, diffID, bytes.NewReader(bad), int64(len(raw))); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	check(t, spooled(t, s, diffID, bytes.NewReader(zstandard(t, raw)), int64(len(raw))))
+	if got := names(t, dir); len(got) != 1 || !s.HasLayer(diffID) || s.Begun(diffID) != "" {
+		t.Errorf("here: %v, %q", got, s.Begun(diffID))
+	}
+	archive, err := s.OpenArchive(diffID)
+	check(t, err)
+	defer archive.Close()
+	if got, err := io.ReadAll(archive); err != nil || !bytes.Equal(got, raw) {
+		t.Errorf("%d bytes, %v; want %d", len(got), err, len(raw))
+	}
+	check(t, s.Remove([]string{diffID, diffID}))
+	if got := names(t, dir); len(got) > 0 {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// TestSpoolHostileNames: nothing outside of the spool can be named.
+func TestSpoolHostileNames(t *testing.T) {
+	outer := t.TempDir()
+	s, err := OpenSpool(filepath.Join(outer, "spool"))
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(outer, "x.tar"), []byte("secret"), 0o600))
+	for _, name := range []string{"../x", "sha256:../x", "../x.part", ""} {
+		if _, err := s.OpenArchive(name); err == nil {
+			t.Errorf("%q was opened", name)
+		}
+		if s.HasLayer(name) || s.Remove([]string{name}) == nil || s.BringLayer(t.Context(), name, bytes.NewReader(nil), 1) == nil {
+			t.Errorf("%q is taken for a layer", name)
+		}
+	}
+}
+
+// TestSpoolSweep: what nobody has come for goes, and what was not finished.
+func TestSpoolSweep(t *testing.T) {
+	dir := t.TempDir()
+	s, err := OpenSpool(dir)
+	check(t, err)
+	raw := base(t)
+	check(t, spooled(t, s, digestOf(raw), bytes.NewReader(raw), 0))
+	check(t, s.Sweep())
+	if !s.HasLayer(digestOf(raw)) {
+		t.Error("what has just come is gone")
+	}
+	check(t, os.WriteFile(filepath.Join(dir, temporary+"1"), nil, 0o600))
+	old := time.Now().Add(-spoolFor - time.Minute)
+	check(t, os.Chtimes(s.path(digestOf(raw), wholeSuffix), old, old))
+	s, err = OpenSpool(dir)
+	check(t, err)
+	check(t, s.Sweep())
+	if got := names(t, dir); len(got) > 0 {
+		t.Errorf("left: %v", got)
+	}
+}
