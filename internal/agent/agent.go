@@ -83,6 +83,7 @@ type Agent struct {
 	unopened error            // why there may be more of these
 	embedded *embedded.Engine // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
+	spool    *image.Spool // layers on their way to engines that keep images themselves
 	network  *network.Network
 	peers    *peers
 	cores    int
@@ -153,6 +154,9 @@ func (a *Agent) open() error {
 		return err
 	}
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
+		return err
+	}
+	if a.spool, err = image.OpenSpool(filepath.Join(a.config.StateDir, "spool")); err != nil {
 		return err
 	}
 	a.embedded, err = embedded.New(embedded.Config{

@@ -209,7 +209,10 @@ func (b *base) greet(ctx context.Context) (*api.Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	missing := b.agent.missing(b.definition)
+	missing, err := b.agent.missing(ctx, b.definition, problems)
+	if err != nil {
+		return nil, err
+	}
 	b.footprint = b.agent.footprints.use(b.definition.ID)
 	missing.Footprint = b.footprint != nil
 	content, err := proto.Marshal(&api.Envelope{Message: message, Reservation: missing})

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -16,8 +17,7 @@ import (
 // bringing is an image that another node is to have.
 type bringing struct {
 	node      identity.Node
-	image     string
-	layers    []string // DiffIDs
+	container engine.Definition // whose image it is
 	transfer  *transfer
 	bandwidth float64 // of the way to the node, in bits per second; 0: not known
 	progress  func(migration.Layers)
@@ -26,7 +26,7 @@ type bringing struct {
 // bringImage has a node fetch what it lacks of an image, from whomever it can get it, and waits for that.
 func (a *Agent) bringImage(ctx context.Context, b bringing) (migration.Layers, error) {
 	defer a.transfers.begin(b.transfer)()
-	request, err := a.fetchRequest(b)
+	request, err := a.fetchRequest(ctx, b)
 	if err != nil {
 		return migration.Layers{}, err
 	}
@@ -58,24 +58,20 @@ func (a *Agent) bringImage(ctx context.Context, b bringing) (migration.Layers, e
 	}
 }
 
-func (a *Agent) fetchRequest(b bringing) (*api.FetchRequest, error) {
-	config, err := a.images.Config(b.image)
+func (a *Agent) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest, error) {
+	found, err := a.describeImage(ctx, b.container)
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.images.Resolve(b.image)
-	if err != nil {
-		return nil, err
-	}
-	if len(config) > maxImageConfig {
-		return nil, fmt.Errorf("image %s: its configuration has %d bytes, and more than %d are not sent", b.image, len(config), maxImageConfig)
+	if len(found.Config) > maxImageConfig {
+		return nil, fmt.Errorf("image %s: its configuration has %d bytes, and more than %d are not sent", found.ID, len(found.Config), maxImageConfig)
 	}
 	request := &api.FetchRequest{
-		Transfer: b.transfer.id, Image: b.image, ConfigJson: config, Names: found.Names[:min(len(found.Names), maxImageNames)],
-		Layers: a.layersHere(b.layers), BandwidthBitsPerSecond: b.bandwidth,
+		Transfer: b.transfer.id, Engine: b.container.EngineName, Image: found.ID, ConfigJson: found.Config,
+		Names: found.Names[:min(len(found.Names), maxImageNames)], Layers: a.layersHere(b.container.Layers), BandwidthBitsPerSecond: b.bandwidth,
 	}
-	origin, err := a.images.Origin(b.image)
-	if errors.Is(err, image.ErrNotFound) {
+	origin, err := a.images.Origin(found.ID)
+	if request.Engine != "" || errors.Is(err, image.ErrNotFound) {
 		return request, nil
 	}
 	if err != nil {
@@ -83,4 +79,21 @@ func (a *Agent) fetchRequest(b bringing) (*api.FetchRequest, error) {
 	}
 	request.OriginJson, err = json.Marshal(origin)
 	return request, err
+}
+
+// describeImage is the image of a container of this node.
+func (a *Agent) describeImage(ctx context.Context, container engine.Definition) (engine.Image, error) {
+	images, err := a.imagesOf(container)
+	if err != nil {
+		return engine.Image{}, err
+	}
+	if images != nil {
+		return images.Image(ctx, container.ImageID)
+	}
+	config, err := a.images.Config(container.ImageID)
+	if err != nil {
+		return engine.Image{}, err
+	}
+	found, err := a.images.Resolve(container.ImageID)
+	return engine.Image{ID: container.ImageID, Names: found.Names, Config: config, Layers: found.Layers}, err
 }

@@ -60,6 +60,9 @@ func (a *Agent) fetch(ctx context.Context, from identity.Node, request *api.Fetc
 	if err := checkFetch(request); err != nil {
 		return err
 	}
+	if request.Engine != "" {
+		return a.fetchForEngine(ctx, from, request, tell)
+	}
 	release, err := a.images.Hold()
 	if err != nil {
 		return err

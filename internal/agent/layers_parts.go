@@ -88,7 +88,7 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 		return err
 	}
 	data.Adapt(nil)
-	layer, err := a.images.Layer(diffID)
+	layer, keeper, err := a.layer(diffID)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 		taken.Reset(patience)
 		to.count(bytes)
 	}}
-	list, err := a.sendList(ctx, out, diffID)
+	list, err := sendList(ctx, keeper, out, diffID)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 	if err != nil {
 		return err
 	}
-	err = a.images.ExportParts(ctx, diffID, list, runs, pieces)
+	err = keeper.ExportParts(ctx, diffID, list, runs, pieces)
 	if err = errors.Join(err, pieces.Close()); err != nil {
 		return err
 	}
@@ -125,12 +125,12 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 }
 
 // sendList sends the parts of a layer as they are found.
-func (a *Agent) sendList(ctx context.Context, out *sections, diffID string) (list []parts.Part, err error) {
+func sendList(ctx context.Context, keeper layerKeeper, out *sections, diffID string) (list []parts.Part, err error) {
 	section, err := out.begin(kindParts, diffID)
 	if err != nil {
 		return nil, err
 	}
-	err = a.images.Parts(ctx, diffID, func(more []parts.Part) error {
+	err = keeper.Parts(ctx, diffID, func(more []parts.Part) error {
 		list = append(list, more...)
 		_, err := section.Write(parts.Append(nil, more))
 		return errors.Join(err, out.data.Push())

@@ -118,7 +118,7 @@ func (a *Agent) serveLayers(ctx context.Context, data *stream.Session, to *trans
 	default:
 		var wanted []string
 		if wanted, err = readWant(section); err == nil {
-			err = a.sendLayers(ctx, data, to, wanted)
+			err = a.sendLayers(ctx, data, to, peer, wanted)
 		}
 	}
 	if errors.Is(err, errUnwanted) {
@@ -149,7 +149,7 @@ func readWant(section stream.Section) ([]string, error) {
 // takingPatience is how long the other node may take nothing: while it does not, no image can be removed here.
 const takingPatience = time.Minute
 
-func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transfer, wanted []string) error {
+func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transfer, peer string, wanted []string) error {
 	taken := time.AfterFunc(takingPatience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
 	defer taken.Stop()
 	out := &sections{data: data, sent: func(bytes int64) {
@@ -161,12 +161,29 @@ func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transf
 		if err != nil {
 			return err
 		}
-		err = a.images.ExportLayer(ctx, layer, section)
+		err = a.exportLayer(ctx, data, peer, layer, section)
 		if err = errors.Join(err, section.Close()); err != nil {
 			return err
 		}
 	}
 	return data.Finish()
+}
+
+// exportLayer sends a layer's archive: as it is kept if that is compressed, otherwise compressed as the link demands.
+func (a *Agent) exportLayer(ctx context.Context, data *stream.Session, peer, diffID string, section io.Writer) error {
+	_, keeper, err := a.layer(diffID)
+	if err != nil {
+		return err
+	}
+	codec := stream.None
+	if keeper != layerKeeper(a.images) {
+		_, bandwidth := a.peers.link(peer)
+		codec = stream.Choose(bandwidth, a.cores).Codec
+	}
+	if err := data.SetCodec(codec); err != nil {
+		return err
+	}
+	return keeper.ExportLayer(ctx, diffID, section)
 }
 
 // Layers tells which of some layers are here.
@@ -184,7 +201,7 @@ func (s *peerService) Layers(ctx context.Context, request *api.LayersRequest) (*
 func (a *Agent) layersHere(diffIDs []string) []*api.Layer {
 	var here []*api.Layer
 	for _, diffID := range diffIDs {
-		if info, err := a.images.Layer(diffID); err == nil {
+		if info, _, err := a.layer(diffID); err == nil {
 			here = append(here, &api.Layer{DiffId: diffID, ArchiveBytes: info.Archive, StoredBytes: info.Stored})
 		}
 	}

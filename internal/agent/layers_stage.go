@@ -83,7 +83,7 @@ func (l *layerStage) work(ctx context.Context) error {
 		bandwidth = l.rate
 	}
 	_, err := l.agent.bringImage(ctx, bringing{
-		node: l.node, image: l.definition.ImageID, layers: l.definition.Layers, transfer: outgoing, bandwidth: bandwidth,
+		node: l.node, container: l.definition, transfer: outgoing, bandwidth: bandwidth,
 		progress: func(layers migration.Layers) {
 			l.mu.Lock()
 			defer l.mu.Unlock()

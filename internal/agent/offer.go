@@ -212,15 +212,24 @@ func (a *Agent) addressed(ctx context.Context) ([]engine.Container, error) {
 	return containers, err
 }
 
-// missing lists what of an image is not here.
-func (a *Agent) missing(definition engine.Definition) *api.Reservation {
-	reservation := &api.Reservation{MissingImage: len(definition.Layers) > 0 && !a.images.Has(definition.ImageID)}
-	for _, layer := range definition.Layers {
-		if !a.images.HasLayer(layer) {
-			reservation.MissingLayers = append(reservation.MissingLayers, layer)
+// missing lists what of an image is not here. Where something stands against the container its engine may not be there to tell.
+func (a *Agent) missing(ctx context.Context, definition engine.Definition, problems []migration.Problem) (*api.Reservation, error) {
+	images, err := a.imagesOf(definition)
+	if len(problems) > 0 && (err != nil || images != nil) {
+		return &api.Reservation{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	lack := engine.Lack{Image: len(definition.Layers) > 0 && !a.images.Has(definition.ImageID), Layers: definition.Layers}
+	here := a.images.HasLayer
+	if images != nil {
+		here = a.onNode
+		if lack, err = images.Lacks(ctx, imageOf(definition)); err != nil {
+			return nil, err
 		}
 	}
-	return reservation
+	return &api.Reservation{MissingImage: lack.Image, MissingLayers: slices.DeleteFunc(slices.Clone(lack.Layers), here)}, nil
 }
 
 // answerDryRun answers an offer that is only a question.
@@ -246,7 +255,11 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 	if err != nil {
 		return err
 	}
-	return stream.Send(&api.Envelope{Message: message, Reservation: a.missing(definition)})
+	missing, err := a.missing(stream.Context(), definition, problems)
+	if err != nil {
+		return err
+	}
+	return stream.Send(&api.Envelope{Message: message, Reservation: missing})
 }
 
 // examineFor lists what stands against a container leaving in a mode.

@@ -108,9 +108,29 @@ func (a *Agent) examineRoom(definition engine.Definition, offer *api.Offer) ([]m
 			Remedy: "free memory there, or choose another node",
 		})
 	}
-	coming.rest += layersNeed(a.missingOf(offer.Layers))
+	image, err := a.imageNeed(definition, offer)
+	if err != nil {
+		return nil, err
+	}
+	coming.rest += image
 	disks, err := a.examineDisks(definition, coming, offer.DryRun)
 	return slices.Concat(problems, disks, a.examineTmpfs(definition, coming)), err
+}
+
+// imageNeed is what the image takes on the disk when it is brought. An engine that keeps images itself gets it from the spool.
+func (a *Agent) imageNeed(definition engine.Definition, offer *api.Offer) (int64, error) {
+	images, err := a.imagesOf(definition)
+	if err != nil || images == nil {
+		return layersNeed(a.missingOf(offer.Layers)), err
+	}
+	const copies = 3 // in the spool, and as the engine gets and unpacks it
+	var bytes int64
+	for _, layer := range offer.Layers {
+		if !a.onNode(layer.DiffId) {
+			bytes += copies * layer.ArchiveBytes
+		}
+	}
+	return bytes, nil
 }
 
 func whyMemory(offer *api.Offer, coming comingFiles) string {

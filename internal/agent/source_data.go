@@ -29,6 +29,9 @@ func (s *source) stage(ctx context.Context) error {
 	if err := s.stageBase(ctx); err != nil {
 		return fmt.Errorf("take over what was staged: %w", err)
 	}
+	if err := s.bringFirst(ctx); err != nil {
+		return err
+	}
 	if err := s.section(kindStaged, "", nil); err != nil {
 		return err
 	}

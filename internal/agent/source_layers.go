@@ -67,11 +67,20 @@ func (s *source) bringLayers(ctx context.Context, outgoing *transfer) error {
 		link = limit
 	}
 	layers, err := s.agent.bringImage(ctx, bringing{
-		node: s.target, image: s.definition.ImageID, layers: s.definition.Layers, transfer: outgoing, bandwidth: link,
+		node: s.target, container: s.definition, transfer: outgoing, bandwidth: link,
 		progress: s.move.tracker.broughtLayers,
 	})
 	s.move.tracker.broughtLayers(layers)
 	return err
+}
+
+// bringFirst waits until the target has the image, if its engine makes no container without it.
+func (s *source) bringFirst(ctx context.Context) error {
+	images, err := s.agent.imagesOf(s.definition)
+	if err != nil || images == nil {
+		return err
+	}
+	return s.awaitLayers(ctx)
 }
 
 // endLayers gives up what is still on its way. What has come stays there: it is whole.

@@ -185,7 +185,7 @@ func (g *stage) bringImage(ctx context.Context, missing *api.Reservation) error 
 	layers := &transfer{id: g.spec.ID, node: g.node.Name, limiter: &g.limiter, sent: g.sent}
 	g.tell(func(*migration.Stage) { g.layers = layers })
 	_, err := g.agent.bringImage(ctx, bringing{
-		node: g.node, image: g.definition.ImageID, layers: g.definition.Layers, transfer: layers, bandwidth: g.bandwidth(),
+		node: g.node, container: g.definition, transfer: layers, bandwidth: g.bandwidth(),
 	})
 	return err
 }

@@ -155,7 +155,11 @@ func (t *target) reserve(ctx context.Context) error {
 	if len(problems) > 0 {
 		return &problemsError{problems}
 	}
-	reservation, kept := t.agent.missing(t.definition), t.useKept()
+	reservation, err := t.agent.missing(ctx, t.definition, nil)
+	if err != nil {
+		return err
+	}
+	kept := t.useKept()
 	t.mu.Lock()
 	if t.move.tracker.spec.Mode.MemoryAhead() {
 		t.footprint = t.agent.footprints.use(t.definition.ID)

@@ -4591,6 +4591,7 @@ type FetchRequest struct {
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,5,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller; 0: not known
 	ConfigJson             []byte                 `protobuf:"bytes,6,opt,name=config_json,json=configJson,proto3" json:"config_json,omitempty"`                                           // of the image, as it came
 	Names                  []string               `protobuf:"bytes,7,rep,name=names,proto3" json:"names,omitempty"`                                                                       // that the image has at the caller
+	Engine                 string                 `protobuf:"bytes,8,opt,name=engine,proto3" json:"engine,omitempty"`                                                                     // that keeps the image itself; empty: the agent's store does
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -4672,6 +4673,13 @@ func (x *FetchRequest) GetNames() []string {
 		return x.Names
 	}
 	return nil
+}
+
+func (x *FetchRequest) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
 }
 
 type FetchReply struct {
@@ -5418,7 +5426,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x05Layer\x12\x17\n" +
 	"\adiff_id\x18\x01 \x01(\tR\x06diffId\x12#\n" +
 	"\rarchive_bytes\x18\x02 \x01(\x03R\farchiveBytes\x12!\n" +
-	"\fstored_bytes\x18\x03 \x01(\x03R\vstoredBytes\"\xfd\x01\n" +
+	"\fstored_bytes\x18\x03 \x01(\x03R\vstoredBytes\"\x95\x02\n" +
 	"\fFetchRequest\x12\x1a\n" +
 	"\btransfer\x18\x01 \x01(\tR\btransfer\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\tR\x05image\x12(\n" +
@@ -5428,7 +5436,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\x19bandwidth_bits_per_second\x18\x05 \x01(\x01R\x16bandwidthBitsPerSecond\x12\x1f\n" +
 	"\vconfig_json\x18\x06 \x01(\fR\n" +
 	"configJson\x12\x14\n" +
-	"\x05names\x18\a \x03(\tR\x05names\"-\n" +
+	"\x05names\x18\a \x03(\tR\x05names\x12\x16\n" +
+	"\x06engine\x18\b \x01(\tR\x06engine\"-\n" +
 	"\n" +
 	"FetchReply\x12\x1f\n" +
 	"\vlayers_json\x18\x01 \x01(\fR\n" +

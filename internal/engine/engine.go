@@ -57,7 +57,7 @@ type Definition struct {
 	Name     string            `json:"name"` // unique on a node: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
 	Image    string            `json:"image"`
 	ImageID  string            `json:"image_id"` // digest of the image's configuration
-	Layers   []string          `json:"layers"`   // DiffIDs, lowest first; empty: the engine has an image store of its own, and cares for it
+	Layers   []string          `json:"layers"`   // DiffIDs, lowest first; empty: the engine cares for images itself
 	Args     []string          `json:"args"`
 	Env      []string          `json:"env"`
 	Dir      string            `json:"dir"`

@@ -42,6 +42,32 @@ func (s *Set) For(definition Definition) (Engine, error) {
 	return s.named(definition.EngineName)
 }
 
+// ImagesOf is how the engine of this name keeps images; nil: it has them from the agent. Error: ErrNoEngine.
+func (s *Set) ImagesOf(name string) (Images, error) {
+	one, err := s.named(name)
+	if err != nil {
+		return nil, err
+	}
+	return imagesOf(one), nil
+}
+
+func imagesOf(one Engine) Images {
+	if keeper, is := one.(ImageKeeper); is {
+		return keeper.Images()
+	}
+	return nil
+}
+
+// Images are all engines that keep images themselves.
+func (s *Set) Images() (all []Images) {
+	for _, one := range s.engines {
+		if images := imagesOf(one); images != nil {
+			all = append(all, images)
+		}
+	}
+	return all
+}
+
 // elsewherePatience is how long an engine may take to answer whether it has a container that comes to another one.
 const elsewherePatience = 3 * time.Second
 

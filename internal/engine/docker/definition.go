@@ -35,7 +35,6 @@ var (
 type extra struct {
 	Config *container.Config     `json:"config"`
 	Host   *container.HostConfig `json:"host_config"`
-	Layers []string              `json:"layers"` // of the image, DiffIDs, lowest first
 	// Volumes says of the named ones, by name, how they were made.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
 	Stdio   []string               `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
@@ -65,18 +64,20 @@ func describe(found container.InspectResponse) engine.Container {
 	return one
 }
 
-// Describe tells what another node needs to make a container that runs.
-func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string) (json.RawMessage, error) {
+// Describe adds what another node needs to make a container that runs.
+func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *engine.Definition) error {
 	found := native(f)
 	image, err := a.api.ImageInspect(ctx, found.Image)
 	if err != nil {
-		return nil, fmt.Errorf("ask Docker about the image of container %s: %w", nameOf(found), err)
+		return fmt.Errorf("ask Docker about the image of container %s: %w", nameOf(found), err)
 	}
-	x := extra{Config: found.Config, Host: found.HostConfig, Layers: image.RootFS.Layers, Stdio: stdio}
-	if x.Volumes, err = a.volumeMakers(ctx, f.Container.Definition); err != nil {
-		return nil, err
+	d.Layers = image.RootFS.Layers
+	x := extra{Config: found.Config, Host: found.HostConfig, Stdio: stdio}
+	if x.Volumes, err = a.volumeMakers(ctx, *d); err != nil {
+		return err
 	}
-	return json.Marshal(x)
+	d.Engine, err = json.Marshal(x)
+	return err
 }
 
 // Expect reads what another node has described.
@@ -157,10 +158,10 @@ func decodeExtra(d engine.Definition) (extra, error) {
 	if x.Config == nil || x.Host == nil {
 		return x, errors.New("it has no configuration")
 	}
-	if len(x.Layers) == 0 || len(x.Layers) > maxLayers {
-		return x, fmt.Errorf("%d layers: must be 1 to %d", len(x.Layers), maxLayers)
+	if len(d.Layers) == 0 || len(d.Layers) > maxLayers {
+		return x, fmt.Errorf("%d layers: must be 1 to %d", len(d.Layers), maxLayers)
 	}
-	for _, layer := range x.Layers {
+	for _, layer := range d.Layers {
 		if !diffIDPattern.MatchString(layer) {
 			return x, fmt.Errorf("layer %.80q: must be sha256: and 64 hexadecimal digits", layer)
 		}
@@ -201,8 +202,8 @@ func checkOthers(d engine.Definition, x extra) error {
 		return errors.New("its limits are not those of its configuration")
 	case d.Network != (engine.Network{}):
 		return errors.New("it has an address of Godwit's")
-	case len(d.Layers) > 0:
-		return errors.New("it has layers beside those of its image")
+	case !diffIDPattern.MatchString(d.ImageID):
+		return fmt.Errorf("image %.80q: must be sha256: and 64 hexadecimal digits", d.ImageID)
 	}
 	return nil
 }

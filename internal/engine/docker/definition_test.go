@@ -15,9 +15,12 @@ import (
 // good is a definition as it comes from another node.
 func good(t testing.TB, change func(*engine.Definition, *extra)) engine.Definition {
 	t.Helper()
-	d := engine.Definition{EngineName: Name, ID: strings.Repeat("5f", 32), Name: "web"}
+	d := engine.Definition{
+		EngineName: Name, ID: strings.Repeat("5f", 32), Name: "web",
+		ImageID: "sha256:" + strings.Repeat("cd", 32), Layers: []string{"sha256:" + strings.Repeat("ab", 32)},
+	}
 	x := extra{
-		Config: &container.Config{Image: "x"}, Host: &container.HostConfig{}, Layers: []string{"sha256:" + strings.Repeat("ab", 32)},
+		Config: &container.Config{Image: "x"}, Host: &container.HostConfig{},
 		Stdio: []string{"/dev/null", "pipe:[4711]", "pipe:[4712]"},
 	}
 	change(&d, &x)
@@ -38,8 +41,8 @@ func TestDecode(t *testing.T) {
 		"name":            func(d *engine.Definition, _ *extra) { d.Name = "a/b" },
 		"no config":       func(_ *engine.Definition, x *extra) { x.Config = nil },
 		"no host config":  func(_ *engine.Definition, x *extra) { x.Host = nil },
-		"no layers":       func(_ *engine.Definition, x *extra) { x.Layers = nil },
-		"layer":           func(_ *engine.Definition, x *extra) { x.Layers[0] = "sha256:x" },
+		"no layers":       func(d *engine.Definition, _ *extra) { d.Layers = nil },
+		"layer":           func(d *engine.Definition, _ *extra) { d.Layers[0] = "sha256:x" },
 		"stdio":           func(_ *engine.Definition, x *extra) { x.Stdio[1] = "/etc/passwd" },
 		"two descriptors": func(_ *engine.Definition, x *extra) { x.Stdio = x.Stdio[:2] },
 		"volumes from":    func(_ *engine.Definition, x *extra) { x.Host.VolumesFrom = []string{"db"} },
@@ -58,7 +61,7 @@ func TestDecode(t *testing.T) {
 		"hidden mount":   func(_ *engine.Definition, x *extra) { x.Host.Binds = []string{"/:/host"} },
 		"limits":         func(_ *engine.Definition, x *extra) { x.Host.Memory = 1 << 20 },
 		"address":        func(d *engine.Definition, _ *extra) { d.Network.MAC = "02:00:00:00:00:01" },
-		"layers":         func(d *engine.Definition, _ *extra) { d.Layers = []string{"x"} },
+		"image":          func(d *engine.Definition, _ *extra) { d.ImageID = "busybox" },
 	} {
 		if _, err := decode(good(t, change)); err == nil {
 			t.Errorf("%s is accepted", what)

@@ -46,6 +46,7 @@ type Config struct {
 type Engine struct {
 	*oci.Engine
 	docker *adapter
+	images *imageStore
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -60,7 +61,7 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{e, docker}, nil
+	return &Engine{Engine: e, docker: docker, images: &imageStore{docker: docker}}, nil
 }
 
 // adapter asks Docker by its API.

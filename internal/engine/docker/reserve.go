@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -19,7 +18,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	problems := obstacles(x.Host)
 	for _, look := range []func(context.Context, engine.Definition, extra) ([]engine.Problem, error){
-		a.runtimeObstacles, a.imageObstacles, a.volumeObstacles,
+		a.runtimeObstacles, a.volumeObstacles,
 	} {
 		found, err := look(ctx, d, x)
 		if err != nil {
@@ -50,26 +49,10 @@ func (a *adapter) runtimeObstacles(ctx context.Context, _ engine.Definition, _ e
 	return found, nil
 }
 
-// imageObstacles wants the image to be here: the same layers, whatever it is called.
-func (a *adapter) imageObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
-	for _, ref := range []string{d.ImageID, d.Image} {
-		image, err := a.api.ImageInspect(ctx, ref)
-		if err == nil && slices.Equal(image.RootFS.Layers, x.Layers) {
-			return nil, nil
-		}
-		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsInvalidArgument(err) {
-			return nil, fmt.Errorf("ask Docker about image %s: %w", ref, err)
-		}
-	}
-	return []engine.Problem{{
-		What: "image " + d.Image, Why: "Docker has none with these layers on this node", Remedy: "docker pull it here, or docker save and docker load it",
-	}}, nil
-}
-
 // imageHere is the name of the image at which a container can be made here.
-func (a *adapter) imageHere(ctx context.Context, d engine.Definition, x extra) string {
+func (a *adapter) imageHere(ctx context.Context, d engine.Definition) string {
 	image, err := a.api.ImageInspect(ctx, d.Image)
-	if err == nil && slices.Equal(image.RootFS.Layers, x.Layers) {
+	if err == nil && slices.Equal(image.RootFS.Layers, d.Layers) {
 		return d.Image // as it was started
 	}
 	return d.ImageID

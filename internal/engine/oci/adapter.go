@@ -46,8 +46,9 @@ type Adapter interface {
 	Restart(ctx context.Context, found Found, policy json.RawMessage) error
 	// Gone forgets what the adapter keeps beside the engine of a container that is no more.
 	Gone(own string) error
-	// Describe is the engine's part of the definition of a container that runs.
-	Describe(ctx context.Context, found Found, stdio []string) (json.RawMessage, error)
+	// Describe adds to the definition of a container that runs the engine's part, and the layers of its image if the engine keeps
+	// images itself (engine.ImageKeeper).
+	Describe(ctx context.Context, found Found, stdio []string, d *engine.Definition) error
 
 	// Expect reads the definition of a container that is to come, and refuses one that the engine could not make, or that means
 	// harm: it comes from another node.

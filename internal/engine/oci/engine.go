@@ -141,8 +141,7 @@ func (e *Engine) describeWhole(ctx context.Context, found Found) (engine.Contain
 	if err != nil {
 		return one, err
 	}
-	one.Definition.Engine, err = e.adapter.Describe(ctx, found, stdio)
-	return one, err
+	return one, e.adapter.Describe(ctx, found, stdio, &one.Definition)
 }
 
 // ask asks the engine about a container, by its own id or a name.

@@ -46,24 +46,25 @@ type extra struct {
 }
 
 // Describe tells what another node needs to make a container that runs.
-func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string) (json.RawMessage, error) {
+func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *engine.Definition) error {
 	found := native(f)
 	x := extra{Config: found.Config, Host: found.Host, Mounts: found.Mounts, Stdio: stdio}
 	args, err := firstArgs(found)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	x.Args = args
 	if command := found.Config.Cmd; len(command) <= len(args) && slices.Equal(command, args[len(args)-len(command):]) {
 		x.Command = len(command)
 	}
 	if x.Layers, err = layersOf(ctx, found.Image); err != nil {
-		return nil, fmt.Errorf("ask Podman about the image of container %s: %w", found.Name, err)
+		return fmt.Errorf("ask Podman about the image of container %s: %w", found.Name, err)
 	}
 	if x.Volumes, err = volumeMakers(ctx, f.Container.Definition); err != nil {
-		return nil, err
+		return err
 	}
-	return json.Marshal(x)
+	d.Engine, err = json.Marshal(x)
+	return err
 }
 
 // firstArgs is the command line of a container's first process, or of the one that Podman's init starts: `INIT -- ARGUMENTS`.

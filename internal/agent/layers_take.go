@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/fetch"
+	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/files/parts"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// takeTries is how often an image is brought that somebody removes from its engine meanwhile.
+const takeTries = 3
+
+// taking is an image that comes to an engine which keeps images itself. What the engine lacks comes into the spool, from wherever
+// it is nearest, and the engine takes all of it at once.
+type taking struct {
+	agent   *Agent
+	images  engine.Images
+	image   engine.Image
+	request *api.FetchRequest
+	told    migration.Layers
+}
+
+// fetchForEngine is fetch for an engine that keeps images itself.
+func (a *Agent) fetchForEngine(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
+	images, err := a.engines.ImagesOf(request.Engine)
+	if err == nil && images == nil {
+		err = fmt.Errorf("%w: engine %.40q keeps no images", errInvalid, request.Engine)
+	}
+	if err != nil {
+		return err
+	}
+	parsed, err := image.Parse(request.Image, request.ConfigJson)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	if err := a.spool.Sweep(); err != nil {
+		return err
+	}
+	t := &taking{
+		agent: a, images: images, request: request,
+		image: engine.Image{ID: parsed.ID, Names: request.Names, Config: request.ConfigJson, Layers: parsed.Layers},
+	}
+	for try := 1; ; try++ {
+		lack, err := images.Lacks(ctx, t.image)
+		if err != nil {
+			return err
+		}
+		t.told.Count, t.told.Here = len(t.image.Layers), len(t.image.Layers)-len(lack.Layers)
+		if !lack.Image {
+			return tell(t.told)
+		}
+		if err := t.bring(ctx, from, lack.Layers, tell); err != nil {
+			return err
+		}
+		err = images.Take(ctx, t.image, t.open)
+		if err == nil || try == takeTries || !t.changed(ctx, lack) {
+			return errors.Join(err, a.spool.Remove(t.image.Layers), tell(t.told))
+		}
+	}
+}
+
+// changed tells whether an engine lacks something else than it did: another image was removed from it, or came.
+func (t *taking) changed(ctx context.Context, was engine.Lack) bool {
+	now, err := t.images.Lacks(ctx, t.image)
+	return err == nil && !slices.Equal(now.Layers, was.Layers)
+}
+
+// bring brings the layers that are not on this node.
+func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string, tell func(migration.Layers) error) error {
+	missing := t.missing(lacking)
+	if len(missing) == 0 {
+		return nil
+	}
+	a := t.agent
+	if err := files.CheckSpace(a.config.StateDir, layersNeed(missing)); err != nil {
+		return err
+	}
+	running := fetch.New(fetch.Config{
+		Store: incoming{a.spool, a}, Layers: t.wanted(ctx, missing), Holders: a.holders(ctx, from, t.request, missing),
+		Patience: a.config.peerTimeout(),
+	})
+	before := t.told.Taken
+	err := a.follow(ctx, running, func() error {
+		t.told.Taken = slices.Concat(before, describeTaken(running.Taken()))
+		return tell(t.told)
+	})
+	a.speeds.learn(running.Taken())
+	return err
+}
+
+// missing lists those layers that nobody on this node has. Of one that the caller has not, either, no size is known.
+func (t *taking) missing(lacking []string) (missing []*api.Layer) {
+	for _, diffID := range lacking {
+		if t.agent.onNode(diffID) {
+			continue
+		}
+		for _, layer := range t.request.Layers {
+			if layer.DiffId == diffID {
+				missing = append(missing, &api.Layer{DiffId: diffID, ArchiveBytes: layer.ArchiveBytes, StoredBytes: layer.StoredBytes})
+				break
+			}
+		}
+	}
+	return missing
+}
+
+// wanted says of missing layers what is here and may have much in common with them.
+func (t *taking) wanted(ctx context.Context, missing []*api.Layer) []fetch.Layer {
+	var known []image.Image
+	if all, err := t.images.AllImages(ctx); err == nil { // without it, whole layers come
+		for _, one := range all {
+			known = append(known, image.Image{ID: one.ID, Names: one.Names, Layers: one.Layers})
+		}
+	}
+	wanted := make([]fetch.Layer, len(missing))
+	for i, layer := range missing {
+		wanted[i] = fetch.Layer{DiffID: layer.DiffId, Archive: layer.ArchiveBytes}
+		if layer.ArchiveBytes <= smallLayer {
+			continue
+		}
+		whole := image.Image{ID: t.image.ID, Names: t.image.Names, Layers: t.image.Layers}
+		wanted[i].Similar = image.SimilarLayers(whole, known, layer.DiffId, func(diffID string) bool {
+			_, _, err := t.agent.layer(diffID)
+			return err == nil
+		})
+		if begun := t.agent.spool.Begun(layer.DiffId); begun != "" {
+			wanted[i].Similar, wanted[i].Begun = append([]string{begun}, wanted[i].Similar...), true
+		}
+	}
+	return wanted
+}
+
+// open opens a layer that is on this node: it has just come, or is here for another image.
+func (t *taking) open(diffID string) (io.ReadCloser, int64, error) {
+	if bytes, err := t.agent.spool.Size(diffID); err == nil {
+		archive, err := t.agent.spool.OpenArchive(diffID)
+		return archive, bytes, err
+	}
+	info, keeper, err := t.agent.layer(diffID)
+	if err != nil {
+		return nil, 0, err
+	}
+	archive, err := keeper.OpenArchive(diffID)
+	return archive, info.Archive, err
+}
+
+// incoming is where layers come to, and what they may be put together of.
+type incoming struct {
+	*image.Spool
+	agent *Agent
+}
+
+var _ fetch.Store = incoming{}
+
+// Parts tells of the parts of what has come of a layer, or of a layer that somebody keeps here.
+func (i incoming) Parts(ctx context.Context, name string, emit func([]parts.Part) error) error {
+	_, keeper, err := i.agent.layer(name)
+	if err != nil {
+		return i.Spool.Parts(ctx, name, emit)
+	}
+	return keeper.Parts(ctx, name, emit)
+}
+
+// OpenArchive opens one of these.
+func (i incoming) OpenArchive(name string) (io.ReadCloser, error) {
+	_, keeper, err := i.agent.layer(name)
+	if err != nil {
+		return i.Spool.OpenArchive(name)
+	}
+	return keeper.OpenArchive(name)
+}

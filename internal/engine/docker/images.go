@@ -1,0 +1,324 @@
+package docker
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	imagestore "github.com/godwit/godwit/internal/files/image"
+)
+
+// imageStore is the images of a Docker.
+type imageStore struct {
+	docker *adapter
+	taking sync.Mutex // held while Docker loads an image
+	index  layerIndex
+}
+
+var _ engine.Images = (*imageStore)(nil)
+
+// Images are those of Docker's own store.
+func (e *Engine) Images() engine.Images { return e.images }
+
+// Image finds an image by its ID.
+func (s *imageStore) Image(ctx context.Context, id string) (engine.Image, error) {
+	found, err := s.docker.api.ImageInspect(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return engine.Image{}, fmt.Errorf("image %.80q of Docker: %w", id, engine.ErrNoImage)
+	}
+	if err != nil {
+		return engine.Image{}, fmt.Errorf("ask Docker about image %.80q: %w", id, err)
+	}
+	image := engine.Image{ID: found.ID, Names: found.RepoTags, Layers: found.RootFS.Layers}
+	if image.Config, err = s.imageConfig(ctx, found.ID); err != nil {
+		return image, fmt.Errorf("configuration of image %s of Docker: %w", id, err)
+	}
+	return image, nil
+}
+
+// imageConfig reads an image's configuration as it came, which Docker's API does not tell.
+func (s *imageStore) imageConfig(ctx context.Context, id string) ([]byte, error) {
+	if !diffIDPattern.MatchString(id) {
+		return nil, fmt.Errorf("%.80q is not the ID of an image", id)
+	}
+	root, err := s.docker.directory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimPrefix(id, "sha256:")
+	f, err := os.Open(filepath.Join(root, imageDB, name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	config, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(config); hex.EncodeToString(sum[:]) != name {
+		return nil, errors.New("it is damaged, or too large")
+	}
+	return config, nil
+}
+
+// AllImages tells of all images with names: what is of another version of one may be much like it.
+func (s *imageStore) AllImages(ctx context.Context) ([]engine.Image, error) {
+	listed, err := s.docker.api.ImageList(ctx, client.ImageListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the images of Docker: %w", err)
+	}
+	var all []engine.Image
+	for _, item := range listed.Items {
+		found, err := s.docker.api.ImageInspect(ctx, item.ID)
+		if errdefs.IsNotFound(err) { // removed meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ask Docker about image %s: %w", item.ID, err)
+		}
+		all = append(all, engine.Image{ID: found.ID, Names: found.RepoTags, Layers: found.RootFS.Layers})
+	}
+	return all, nil
+}
+
+// Lacks tells what is missing of an image: nothing if there is one with the same layers, whatever it is called.
+func (s *imageStore) Lacks(ctx context.Context, image engine.Image) (engine.Lack, error) {
+	if err := s.docker.Away(); err != nil {
+		return engine.Lack{}, err
+	}
+	for _, ref := range append([]string{image.ID}, fit(image.Names)...) {
+		found, err := s.docker.api.ImageInspect(ctx, ref)
+		if err == nil && slices.Equal(found.RootFS.Layers, image.Layers) {
+			return engine.Lack{}, nil
+		}
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsInvalidArgument(err) {
+			return engine.Lack{}, fmt.Errorf("ask Docker about image %.80q: %w", ref, err)
+		}
+	}
+	root, err := s.docker.directory(ctx)
+	if err != nil {
+		return engine.Lack{}, err
+	}
+	return engine.Lack{Image: true, Layers: image.Layers[stacked(root, image.Layers):]}, nil
+}
+
+// stacked counts the layers, from the lowest on, that Docker has upon each other.
+func stacked(root string, layers []string) int {
+	chain := ""
+	for i, diffID := range layers {
+		if chain == "" {
+			chain = diffID
+		} else { // as the OCI image specification has it (config.md, "Layer ChainID")
+			sum := sha256.Sum256([]byte(chain + " " + diffID))
+			chain = "sha256:" + hex.EncodeToString(sum[:])
+		}
+		if _, err := os.Stat(filepath.Join(root, layerDB, strings.TrimPrefix(chain, "sha256:"))); err != nil {
+			return i
+		}
+	}
+	return len(layers)
+}
+
+// Take has Docker load an image (docker load): it either has all of it then, or nothing new.
+func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+	if err := s.take(ctx, image, open); err != nil {
+		return fmt.Errorf("have Docker take image %s: %w", image.ID, err)
+	}
+	return nil
+}
+
+func (s *imageStore) take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+	s.taking.Lock() // two that take one image would need its room twice
+	defer s.taking.Unlock()
+	lack, err := s.Lacks(ctx, image)
+	if err != nil || !lack.Image {
+		return err
+	}
+	names, err := s.free(ctx, image.Names)
+	if err != nil {
+		return err
+	}
+	coming, err := openLayers(lack.Layers, open)
+	defer coming.close()
+	if err != nil {
+		return err
+	}
+	root, err := s.docker.directory(ctx)
+	if err != nil {
+		return err
+	}
+	if err := files.CheckSpace(root, copiesOfLoad*coming.bytes()); err != nil {
+		return err
+	}
+	if err := s.load(ctx, func(w io.Writer) error { return writeImage(w, image, names, coming) }); err != nil {
+		return err
+	}
+	if lack, err = s.Lacks(ctx, engine.Image{ID: image.ID, Layers: image.Layers}); err == nil && lack.Image {
+		err = errors.New("it has loaded something else, or it has been removed since")
+	}
+	return errors.Join(err, files.Sync(root))
+}
+
+// copiesOfLoad is how often a layer is in Docker's directory while it is loaded: as it came, and unpacked.
+const copiesOfLoad = 2
+
+// fit leaves out what no image can be called. Names come from other nodes.
+func fit(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return imagestore.CheckName(name) != nil })
+}
+
+// free leaves out the names that other images here have: loading would take them away.
+func (s *imageStore) free(ctx context.Context, names []string) ([]string, error) {
+	var free []string
+	for _, name := range fit(names) {
+		_, err := s.docker.api.ImageInspect(ctx, name)
+		switch {
+		case errdefs.IsNotFound(err):
+			free = append(free, name)
+		case err != nil && !errdefs.IsInvalidArgument(err):
+			return nil, fmt.Errorf("ask Docker about image %.80q: %w", name, err)
+		}
+	}
+	return free, nil
+}
+
+// load has Docker read an archive of images.
+func (s *imageStore) load(ctx context.Context, write func(io.Writer) error) error {
+	in, out := io.Pipe()
+	wrote := make(chan error, 1)
+	go func() {
+		err := write(out)
+		out.CloseWithError(err)
+		wrote <- err
+	}()
+	reply, err := s.docker.api.ImageLoad(ctx, in, client.ImageLoadWithQuiet(true))
+	if err == nil {
+		err = errors.Join(loaded(reply), reply.Close())
+	}
+	in.CloseWithError(errors.New("Docker reads no more")) //nolint:staticcheck // its name
+	return errors.Join(err, unless(err, <-wrote))
+}
+
+// unless is an error that counts if there is no other, which has the same reason.
+func unless(other, err error) error {
+	if other != nil {
+		return nil
+	}
+	return err
+}
+
+// loaded reads what Docker says of an image that it was to load. That it fails it says in the end.
+func loaded(reply io.Reader) error {
+	messages := json.NewDecoder(io.LimitReader(reply, maxExtra))
+	for {
+		var message struct {
+			Error string `json:"error"`
+		}
+		err := messages.Decode(&message)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case message.Error != "":
+			return errors.New(strings.TrimSpace(message.Error))
+		}
+	}
+}
+
+// openLayer is a layer's archive that is to be loaded.
+type openLayer struct {
+	diffID  string
+	archive io.ReadCloser
+	bytes   int64
+}
+
+type openedLayers []openLayer
+
+// openLayers opens each of some layers once.
+func openLayers(diffIDs []string, open func(string) (io.ReadCloser, int64, error)) (opened openedLayers, err error) {
+	for i, diffID := range diffIDs {
+		if slices.Contains(diffIDs[:i], diffID) {
+			continue
+		}
+		archive, bytes, err := open(diffID)
+		if err != nil {
+			return opened, err
+		}
+		opened = append(opened, openLayer{diffID, archive, bytes})
+	}
+	return opened, nil
+}
+
+func (l openedLayers) bytes() (all int64) {
+	for _, one := range l {
+		all += one.bytes
+	}
+	return all
+}
+
+func (l openedLayers) close() {
+	for _, one := range l {
+		_ = one.archive.Close() // it was only read
+	}
+}
+
+// writeImage writes an image as docker save does, but for the layers that are there: Docker does not look at their archives. What
+// makes an image of all that comes last: an archive that ends before is none.
+func writeImage(w io.Writer, image engine.Image, names []string, layers openedLayers) error {
+	archive := tar.NewWriter(w)
+	for _, layer := range layers {
+		header := &tar.Header{Name: layerFile(layer.diffID), Size: layer.bytes, Mode: 0o600}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := io.CopyBuffer(struct{ io.Writer }{archive}, struct{ io.Reader }{layer.archive}, make([]byte, 256<<10)); err != nil {
+			return fmt.Errorf("layer %s: %w", layer.diffID, err)
+		}
+	}
+	config := strings.TrimPrefix(image.ID, "sha256:") + ".json"
+	manifest := loadManifest{Config: config, RepoTags: names}
+	for _, diffID := range image.Layers {
+		manifest.Layers = append(manifest.Layers, layerFile(diffID))
+	}
+	described, err := json.Marshal([]loadManifest{manifest})
+	if err != nil {
+		return err
+	}
+	for _, file := range []struct {
+		name    string
+		content []byte
+	}{{config, image.Config}, {"manifest.json", described}} {
+		if err := archive.WriteHeader(&tar.Header{Name: file.name, Size: int64(len(file.content)), Mode: 0o600}); err != nil {
+			return err
+		}
+		if _, err := archive.Write(file.content); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+// loadManifest is what manifest.json says of an image.
+type loadManifest struct {
+	Config   string   `json:"Config"`
+	RepoTags []string `json:"RepoTags"`
+	Layers   []string `json:"Layers"`
+}
+
+func layerFile(diffID string) string { return strings.TrimPrefix(diffID, "sha256:") + ".tar" }

@@ -1,0 +1,235 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/vbatts/tar-split/tar/asm"
+	"github.com/vbatts/tar-split/tar/storage"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// Docker keeps a layer at two places, which are only read here (moby, layer/filestore.go and daemon/graphdriver/overlay2):
+//
+//	image/overlay2/layerdb/sha256/CHAIN/diff               its DiffID
+//	image/overlay2/layerdb/sha256/CHAIN/cache-id           where its files are
+//	image/overlay2/layerdb/sha256/CHAIN/tar-split.json.gz  what its archive had beside them
+//	overlay2/CACHE-ID/diff                                 its files
+//
+// CHAIN names the layer together with all below it, so a layer may be there several times.
+const (
+	layerDB   = "image/overlay2/layerdb/sha256"
+	imageDB   = "image/overlay2/imagedb/content/sha256"
+	tarSplit  = "tar-split.json.gz"
+	maxSmall  = 1 << 10 // bytes of a file with a digest or a name in it
+	maxConfig = 8 << 20
+	// clockTick is longer than what a file system may take for one instant.
+	clockTick = time.Second
+)
+
+// layerIndex is where layers are. It is made anew when Docker has more or less of them.
+type layerIndex struct {
+	mu     sync.Mutex
+	made   time.Time // modification of the directory that it was made from; zero: it may have been modified again since
+	chains map[string]string
+	bytes  map[string]int64 // of archives, by chain, once somebody has asked
+}
+
+// chainOf finds a layer in Docker's directory: the name of one of the chains that end with it.
+func (s *imageStore) chainOf(root, diffID string) (string, error) {
+	if !diffIDPattern.MatchString(diffID) {
+		return "", fmt.Errorf("layer %.80q: %w", diffID, engine.ErrNoLayer)
+	}
+	dir := filepath.Join(root, layerDB)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "", fmt.Errorf("layers of Docker: %w", err)
+	}
+	l := &s.index
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !info.ModTime().Equal(l.made) {
+		if l.chains, err = readChains(dir); err != nil {
+			return "", fmt.Errorf("layers of Docker: %w", err)
+		}
+		l.made, l.bytes = info.ModTime(), map[string]int64{}
+		if time.Since(l.made) < clockTick {
+			l.made = time.Time{}
+		}
+	}
+	chain := l.chains[diffID]
+	if chain == "" {
+		return "", fmt.Errorf("layer %s of Docker: %w", diffID, engine.ErrNoLayer)
+	}
+	return chain, nil
+}
+
+// readChains lists the layers that can be sent.
+func readChains(dir string) (map[string]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	chains := map[string]string{}
+	for _, entry := range entries {
+		diffID, err := readSmall(filepath.Join(dir, entry.Name(), "diff"))
+		if err == nil && diffIDPattern.MatchString(diffID) { // otherwise it has been removed meanwhile
+			chains[diffID] = entry.Name()
+		}
+	}
+	return chains, nil
+}
+
+func readSmall(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxSmall))
+	return strings.TrimSpace(string(content)), err
+}
+
+// LayerBytes is how large the archive of a layer is that is here.
+func (s *imageStore) LayerBytes(diffID string) (int64, error) {
+	root, err := s.directory()
+	if err != nil {
+		return 0, err
+	}
+	chain, err := s.chainOf(root, diffID)
+	if err != nil {
+		return 0, err
+	}
+	s.index.mu.Lock()
+	bytes, known := s.index.bytes[chain]
+	s.index.mu.Unlock()
+	if known {
+		return bytes, nil
+	}
+	if bytes, err = archiveBytes(filepath.Join(root, layerDB, chain)); err != nil {
+		return 0, fmt.Errorf("layer %s of Docker: %w", diffID, err)
+	}
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	s.index.bytes[chain] = bytes
+	return bytes, nil
+}
+
+// archiveBytes adds up what an archive consists of.
+func archiveBytes(dir string) (bytes int64, err error) {
+	entries, done, err := openEntries(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	for {
+		entry, err := entries.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return bytes, nil
+		case err != nil:
+			return 0, err
+		case entry.Type == storage.FileType:
+			bytes += entry.Size
+		default:
+			bytes += int64(len(entry.Payload))
+		}
+	}
+}
+
+// openEntries opens what Docker has kept of a layer's archive.
+func openEntries(dir string) (entries storage.Unpacker, done func(), err error) {
+	f, err := os.Open(filepath.Join(dir, tarSplit))
+	if err != nil {
+		return nil, nil, err
+	}
+	plain, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return storage.NewJSONUnpacker(plain), func() { _ = f.Close() }, nil
+}
+
+// OpenLayer opens the archive of a layer, put together again. Each file is compared with what Docker had unpacked: one that was
+// changed since ends the reading with an error.
+func (s *imageStore) OpenLayer(diffID string) (io.ReadCloser, error) {
+	root, err := s.directory()
+	if err != nil {
+		return nil, err
+	}
+	chain, err := s.chainOf(root, diffID)
+	if err != nil {
+		return nil, err
+	}
+	archive, err := openArchive(root, filepath.Join(root, layerDB, chain))
+	if err != nil {
+		return nil, fmt.Errorf("layer %s of Docker: %w", diffID, err)
+	}
+	return archive, nil
+}
+
+func openArchive(root, dir string) (io.ReadCloser, error) {
+	cache, err := readSmall(filepath.Join(dir, "cache-id"))
+	if err != nil {
+		return nil, err
+	}
+	if cache == "" || cache != filepath.Base(cache) {
+		return nil, fmt.Errorf("it is at %.80q, which is no name", cache)
+	}
+	tree, err := os.OpenRoot(filepath.Join(root, "overlay2", cache, "diff"))
+	if err != nil {
+		return nil, err
+	}
+	entries, done, err := openEntries(dir)
+	if err != nil {
+		return nil, errors.Join(err, tree.Close())
+	}
+	out, in := io.Pipe()
+	go func() {
+		defer tree.Close()
+		defer done()
+		in.CloseWithError(asm.WriteOutputTarStream(layerFiles{tree}, entries, in))
+	}()
+	return out, nil
+}
+
+// layerFiles are the files of a layer, which nothing in it can lead out of.
+type layerFiles struct{ tree *os.Root }
+
+// Get opens a file of an archive by the name that it has there.
+func (l layerFiles) Get(name string) (io.ReadCloser, error) {
+	inside := strings.TrimPrefix(path.Clean("/"+name), "/")
+	f, err := l.tree.OpenFile(inside, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0) // nobody writes to a fifo
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%.200q is no file any more", name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// directoryNow is where a Docker that runs keeps its files. Without one there are no layers: nobody knows what becomes of them.
+func (s *imageStore) directory() (string, error) {
+	if err := s.docker.Away(); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return s.docker.directory(ctx)
+}
