@@ -199,13 +199,24 @@ func (a *Agent) sync(journal *journal) error {
 	if err := files.Sync(a.config.StateDir); err != nil {
 		return err
 	}
-	if err := a.images.Sync(); err != nil { // the container is nothing without them
+	if err := a.syncImages(journal.definition); err != nil { // the container is nothing without them
 		return err
 	}
 	if err := a.syncVolumes(journal.definition); err != nil {
 		return err
 	}
 	return journal.synced()
+}
+
+// syncImages brings image layers to the disk, which may be an engine's own, and that on another disk.
+func (a *Agent) syncImages(definition engine.Definition) error {
+	images, err := a.imagesOf(definition)
+	if err != nil || images == nil {
+		return errors.Join(err, a.images.Sync())
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, a.config.callTimeout())
+	defer cancel()
+	return images.Sync(ctx)
 }
 
 func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) (*api.ReleaseReply, error) {

@@ -171,7 +171,16 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open func(str
 	if lack, err = s.Lacks(ctx, engine.Image{ID: image.ID, Layers: image.Layers}); err == nil && lack.Image {
 		err = errors.New("it has loaded something else, or it has been removed since")
 	}
-	return errors.Join(err, files.Sync(root))
+	return err
+}
+
+// Sync brings Docker's directory to the disk.
+func (s *imageStore) Sync(ctx context.Context) error {
+	root, err := s.docker.directory(ctx)
+	if err != nil {
+		return err
+	}
+	return files.Sync(root)
 }
 
 // copiesOfLoad is how often a layer is in Docker's directory while it is loaded: as it came, and unpacked.

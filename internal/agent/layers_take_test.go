@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// keeping is an engine that keeps images: of the one that is asked about it has all layers but some.
+type keeping struct {
+	engine.Images
+	lacks []engine.Lack // one after the other, the last one for good
+	take  []error       // the same
+	taken []string      // layers that were opened
+}
+
+// keeper is an engine with these images.
+type keeper struct {
+	engine.Engine
+	images *keeping
+}
+
+func (k keeper) Name() string          { return "docker" }
+func (k keeper) Images() engine.Images { return k.images }
+
+func next[T any](list *[]T) T {
+	first := (*list)[0]
+	if len(*list) > 1 {
+		*list = (*list)[1:]
+	}
+	return first
+}
+
+func (k *keeping) Lacks(context.Context, engine.Image) (engine.Lack, error) {
+	return next(&k.lacks), nil
+}
+func (k *keeping) AllImages(context.Context) ([]engine.Image, error) { return nil, nil }
+func (k *keeping) LayerBytes(string) (int64, error)                  { return 0, engine.ErrNoLayer }
+
+func (k *keeping) Take(_ context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+	for _, diffID := range image.Layers {
+		archive, _, err := open(diffID)
+		if err != nil {
+			return err
+		}
+		k.taken = append(k.taken, diffID)
+		archive.Close()
+	}
+	return next(&k.take)
+}
+
+func digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// asked is an agent with that engine, a request for an image of one layer, and the layer in the spool.
+func asked(t *testing.T, k *keeping) (*Agent, *api.FetchRequest) {
+	t.Helper()
+	a := newVolumeAgent(t)
+	a.engines = engine.NewSet(a.embedded, keeper{images: k})
+	var err error
+	if a.spool, err = image.OpenSpool(filepath.Join(a.config.StateDir, "spool")); err != nil {
+		t.Fatal(err)
+	}
+	layer := []byte("layer")
+	if err := a.spool.BringLayer(t.Context(), digest(layer), bytes.NewReader(layer), 0); err != nil {
+		t.Fatal(err)
+	}
+	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, &api.FetchRequest{Engine: "docker", Image: digest(config), ConfigJson: config, Layers: []*api.Layer{{DiffId: digest(layer), ArchiveBytes: 5}}}
+}
+
+func fetched(t *testing.T, a *Agent, request *api.FetchRequest) (told migration.Layers, err error) {
+	t.Helper()
+	err = a.fetch(t.Context(), identity.Node{Name: "a"}, request, func(layers migration.Layers) error {
+		told = layers
+		return nil
+	})
+	return told, err
+}
+
+// TestTake: an engine gets the layers that it lacks, also when somebody removes others meanwhile, and nothing is left on the way.
+func TestTake(t *testing.T) {
+	layer := digest([]byte("layer"))
+	all, none := engine.Lack{Image: true, Layers: []string{layer}}, engine.Lack{Image: true}
+	failed := errors.New("failed")
+	for what, k := range map[string]*keeping{
+		"taken":               {lacks: []engine.Lack{all}, take: []error{nil}},
+		"removed, then taken": {lacks: []engine.Lack{none, all}, take: []error{failed, nil}},
+	} {
+		a, request := asked(t, k)
+		told, err := fetched(t, a, request)
+		if err != nil || told.Count != 1 || a.spool.HasLayer(layer) {
+			t.Errorf("%s: %+v, %v; in the spool: %v", what, told, err, a.spool.HasLayer(layer))
+		}
+	}
+	k := &keeping{lacks: []engine.Lack{all}, take: []error{failed}}
+	a, request := asked(t, k)
+	if _, err := fetched(t, a, request); !errors.Is(err, failed) || len(k.taken) != 1 || a.spool.HasLayer(layer) {
+		t.Errorf("failed: %v, tried %d times; in the spool: %v", err, len(k.taken), a.spool.HasLayer(layer))
+	}
+	k = &keeping{lacks: []engine.Lack{{}}}
+	a, request = asked(t, k)
+	if told, err := fetched(t, a, request); err != nil || told.Here != 1 || len(k.taken) > 0 {
+		t.Errorf("what is there: %+v, %v", told, err)
+	}
+}
+
+// TestTakeHostile: what is not what it says it is comes to no engine.
+func TestTakeHostile(t *testing.T) {
+	for what, change := range map[string]func(*api.FetchRequest){
+		"no such engine":   func(r *api.FetchRequest) { r.Engine = "other" },
+		"engine's own":     func(r *api.FetchRequest) { r.Engine = "embedded" },
+		"another config":   func(r *api.FetchRequest) { r.ConfigJson = append(r.ConfigJson, ' ') },
+		"no config":        func(r *api.FetchRequest) { r.ConfigJson = nil },
+		"no image":         func(r *api.FetchRequest) { r.ConfigJson, r.Image = []byte("{}"), digest([]byte("{}")) },
+		"path for a layer": func(r *api.FetchRequest) { r.Layers[0].DiffId = "sha256:../../etc/passwd" },
+		"size":             func(r *api.FetchRequest) { r.Layers[0].ArchiveBytes = -1 },
+		"names":            func(r *api.FetchRequest) { r.Names = make([]string, maxImageNames+1) },
+		"layer in config": func(r *api.FetchRequest) {
+			r.ConfigJson = []byte(strings.Replace(string(r.ConfigJson), "sha256:", "sha256:../", 1))
+			r.Image = digest(r.ConfigJson)
+		},
+	} {
+		k := &keeping{lacks: []engine.Lack{{Image: true, Layers: []string{digest([]byte("layer"))}}}, take: []error{nil}}
+		a, request := asked(t, k)
+		change(request)
+		if _, err := fetched(t, a, request); err == nil || len(k.taken) > 0 {
+			t.Errorf("%s: %v, taken %v", what, err, k.taken)
+		}
+	}
+}

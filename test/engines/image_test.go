@@ -1,0 +1,214 @@
+package engines
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// bulk is how large the layer is that only node a has.
+const bulk = 24 << 20
+
+// onlyOnA makes an image on node a: upon the one that all have, a layer of content that cannot be compressed, and starts a container
+// from it.
+func onlyOnA(t *testing.T, seed uint64) (name, image string) {
+	t.Helper()
+	name = strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestDocker"), "/", "-"))
+	image = "only-" + name + ":1"
+	content := make([]byte, bulk)
+	_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(content) // never fails
+	path := filepath.Join(world.directory, name+"-bulk")
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in(t, "a", "docker", "create", "--name", name+"-make", "godwit-test:1", "/bin/sh")
+	in(t, "a", "docker", "cp", path, name+"-make:/bulk")
+	in(t, "a", "docker", "commit", "--change", "LABEL made=here", name+"-make", image)
+	in(t, "a", "docker", "rm", name+"-make")
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "docker", "rm", "--force", name) // it is on one of them, or on none
+			_, _ = world.lab.Exec(context.Background(), node, "docker", "rmi", "--force", image)
+		}
+	})
+	in(t, "a", "docker", "run", "--detach", "--name", name, "--network", "none", image, "/bin/sh", "-c", count)
+	counted(t, "a", name, 1)
+	return name, image
+}
+
+// movedLayers moves a container to b and tells what became of its image's layers.
+func movedLayers(t *testing.T, name string) migration.Layers {
+	t.Helper()
+	var report struct {
+		Layers migration.Layers `json:"layers"`
+	}
+	out := in(t, "a", "godwit", "migrate", "--mode", "cold", "--json", "docker:"+name, "b")
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return report.Layers
+}
+
+// spoolEmpty wants that nothing of an image is left on its way.
+func spoolEmpty(t *testing.T, node string) {
+	t.Helper()
+	if left := in(t, node, "sh", "-c", "ls -A /var/lib/godwit/spool"); left != "" {
+		t.Errorf("in the spool of %s: %s", node, left)
+	}
+}
+
+// spooled is how much of layers is on its way at b.
+func spooled(t *testing.T) (bytes int) {
+	t.Helper()
+	_, _ = fmt.Sscan(in(t, "b", "sh", "-c", "cat /var/lib/godwit/spool/.new-* /var/lib/godwit/spool/*.part 2>/dev/null | wc -c"), &bytes) // none: 0
+	return bytes
+}
+
+// TestDockerImage: what the target lacks of an image comes along, and Docker has the image there as if it had been loaded.
+func TestDockerImage(t *testing.T) {
+	name, image := onlyOnA(t, 1)
+	const same = "taken:1" // a name that another image of b has
+	in(t, "a", "docker", "tag", image, same)
+	in(t, "b", "docker", "tag", "godwit-test:1", same)
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "docker", "rmi", same)
+		}
+	})
+	others := in(t, "b", "docker", "inspect", "--format", "{{.Id}}", same)
+	layers := movedLayers(t, name)
+	if layers.Count != 2 || layers.Here != 1 || len(layers.Taken) != 1 || layers.Taken[0].Layers != 1 {
+		t.Errorf("layers: %+v", layers)
+	}
+	counted(t, "b", name, counted(t, "b", name, 1))
+	id := in(t, "a", "docker", "inspect", "--format", "{{.Id}}", image)
+	for what, want := range map[string]string{image: id, same: others} {
+		if got := in(t, "b", "docker", "inspect", "--format", "{{.Id}}", what); got != want {
+			t.Errorf("image %s of b is %s, want %s", what, got, want)
+		}
+	}
+	if listed := in(t, "b", "docker", "images", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}"); !strings.Contains(listed, image+" "+id) {
+		t.Errorf("images of b: %s", listed)
+	}
+	if got := inspected(t, "b", name, ".Image") + inspected(t, "b", name, ".Config.Image"); got != id+image {
+		t.Errorf("its image is %s", got)
+	}
+	spoolEmpty(t, "b")
+	migrate(t, name, "b", "a", "pre-copy") // where the image is
+	counted(t, "a", name, 1)
+	in(t, "b", "docker", "rmi", image)
+	in(t, "a", "godwit", "stage", "docker:"+name, "b", "--layers-only")
+	if got := in(t, "b", "docker", "inspect", "--format", "{{.Id}}", image); got != id {
+		t.Errorf("staged image is %s", got)
+	}
+}
+
+// TestDockerImageLinkLost: what has come of a layer when the link is lost does not come again.
+func TestDockerImageLinkLost(t *testing.T) {
+	name, image := onlyOnA(t, 2)
+	fast, err := world.lab.Link("a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(change func(*lab.Link)) {
+		t.Helper()
+		if err := world.lab.ChangeLink("a", "b", change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(func(l *lab.Link) { l.BandwidthBitsPerSecond = 60_000_000 })
+	t.Cleanup(func() { change(func(l *lab.Link) { *l = fast }) })
+	done := begin(name, "cold")
+	eventually(t, "most of the layer has come", func() bool { return spooled(t) > bulk*2/3 })
+	if err := world.lab.LinkDown("a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("it moved")
+	}
+	if err := world.lab.LinkUp("a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	counted(t, "a", name, counted(t, "a", name, 1))
+	if tried(t, "b", "docker", "inspect", image) == nil {
+		t.Error("an image is there of which a part has come")
+	}
+	nothing(t, "b", name)
+	eventually(t, "the nodes know each other again", func() bool { return tried(t, "a", "godwit", "plan", "docker:"+name, "b") == nil })
+	layers := movedLayers(t, name)
+	if len(layers.Taken) != 1 || layers.Taken[0].Partly != 1 || layers.Taken[0].Bytes > bulk*2/3 {
+		t.Errorf("layers: %+v", layers)
+	}
+	counted(t, "b", name, 1)
+	spoolEmpty(t, "b")
+}
+
+// TestDockerImageFails: whatever becomes of the image at the target, the container runs on, and Docker has nothing of it there that
+// it had not.
+func TestDockerImageFails(t *testing.T) {
+	name, image := onlyOnA(t, 3)
+	before := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc")
+	root := in(t, "b", "docker", "info", "--format", "{{.DockerRootDir}}")
+	layersOf := func() string { return in(t, "b", "sh", "-c", "ls "+root+"/image/overlay2/layerdb/sha256 | sort") }
+	had := layersOf()
+	stays := func(what string) {
+		t.Helper()
+		counted(t, "a", name, counted(t, "a", name, 1))
+		nothing(t, "b", name)
+		if now := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc"); now != before || layersOf() != had {
+			t.Errorf("%s: images %s, were %s", what, now, before)
+		}
+		if left := in(t, "b", "sh", "-c", "ls -A "+root+"/tmp "+root+"/image/overlay2/layerdb/tmp"); strings.Contains(left, "import") || strings.Contains(left, "write-set") {
+			t.Errorf("%s: left: %s", what, left)
+		}
+	}
+
+	in(t, "b", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", root+"/tmp") // where Docker puts what it is to load
+	err := <-begin(name, "cold")
+	in(t, "b", "umount", root+"/tmp")
+	if err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("disk full: %v", err)
+	}
+	stays("disk full")
+	spoolEmpty(t, "b")
+
+	stop := fault(t, "b", agent.Fault{Side: "target", Step: "arrive", When: "before"}, agent.FaultPause)
+	done := begin(name, "cold")
+	stop.reached(t)
+	eventually(t, "the image is there", func() bool { return tried(t, "b", "docker", "rmi", image) == nil })
+	stop.goOn(t)
+	if err := <-done; err == nil || !strings.Contains(strings.ToLower(err.Error()), "no such image") {
+		t.Errorf("removed: %v", err)
+	}
+	stays("removed")
+
+	if err := world.lab.ChangeLink("a", "b", func(l *lab.Link) { l.BandwidthBitsPerSecond = 60_000_000 }); err != nil {
+		t.Fatal(err)
+	}
+	done = begin(name, "cold")
+	eventually(t, "a layer comes", func() bool { return spooled(t) > 1<<20 })
+	if err := world.lab.KillAgent(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("it moved although the target's agent was killed")
+	}
+	eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
+	if err := world.lab.ChangeLink("a", "b", func(l *lab.Link) { l.BandwidthBitsPerSecond = 1_000_000_000 }); err != nil {
+		t.Fatal(err)
+	}
+	stays("agent killed")
+	spoolEmpty(t, "b")
+	eventually(t, "the nodes know each other again", func() bool { return tried(t, "a", "godwit", "plan", "docker:"+name, "b") == nil })
+	migrate(t, name, "a", "b", "cold")
+	counted(t, "b", name, 1)
+}
