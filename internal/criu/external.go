@@ -1,7 +1,6 @@
 package criu
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,21 +118,18 @@ func externalCgroupMounts(spec *specs.Spec, pid int) ([]Mount, error) {
 	if hasCgroupNamespace(spec) || index < 0 {
 		return nil, nil
 	}
-	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	all, err := kernel.ReadMounts(pid)
 	if err != nil {
 		return nil, fmt.Errorf("find cgroup mounts: %w", err)
 	}
-	defer f.Close()
 	var mounts []Mount
 	prefix := strings.TrimSuffix(spec.Mounts[index].Destination, "/") + "/"
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		m, ok := kernel.ParseMount(lines.Text())
-		if ok && m.Type == "cgroup" && strings.HasPrefix(m.Point, prefix) {
+	for _, m := range all {
+		if m.Type == "cgroup" && strings.HasPrefix(m.Point, prefix) {
 			mounts = append(mounts, Mount{m.Point, m.Point})
 		}
 	}
-	return mounts, lines.Err()
+	return mounts, nil
 }
 
 func hasCgroupNamespace(spec *specs.Spec) bool {

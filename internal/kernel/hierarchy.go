@@ -61,6 +61,24 @@ type Mount struct {
 	Type    string // of the file system
 	Source  string
 	Options string // of the super block
+	Flags   string // of the mount: ro, nosuid and the like
+}
+
+// ReadMounts are the mounts that a process sees, in the order in which they were made.
+func ReadMounts(pid int) ([]Mount, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		return nil, fmt.Errorf("read mounts: %w", err)
+	}
+	defer f.Close()
+	var all []Mount
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if m, ok := ParseMount(lines.Text()); ok {
+			all = append(all, m)
+		}
+	}
+	return all, lines.Err()
 }
 
 // ParseMount reads one line of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
@@ -71,7 +89,7 @@ func ParseMount(line string) (Mount, bool) {
 		return Mount{}, false
 	}
 	return Mount{Device: mount[2], Root: unescape(mount[3]), Point: unescape(mount[4]), Type: fs[0],
-		Source: unescape(fs[1]), Options: fs[2]}, true
+		Source: unescape(fs[1]), Options: fs[2], Flags: mount[5]}, true
 }
 
 // cgroupHierarchy makes a hierarchy of a mount, if it is one.

@@ -121,7 +121,7 @@ func (p Place) Void() error {
 
 // Settle makes an ordinary container of one that was resumed and that its engine knows to run: it may be created again.
 func (p Place) Settle() error {
-	err := mounts.Unmount(p.Images())
+	err := errors.Join(mounts.Unmount(p.Images()), p.unmountMemories())
 	if err == nil {
 		err = os.Remove(p.job())
 	}
@@ -133,6 +133,9 @@ func (p Place) Settle() error {
 
 // Remove removes the place, with all that is mounted in it. Nothing may run there.
 func (p Place) Remove() error {
+	if err := p.unmountMemories(); err != nil {
+		return err
+	}
 	for _, mounted := range []string{p.Images(), p.scratch(), p.network(), p.masked()} {
 		if err := mounts.Unmount(mounted); err != nil {
 			return err

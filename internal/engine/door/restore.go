@@ -59,6 +59,9 @@ func (p Place) makeBundle(engines, id string) error {
 			spec.Mounts[i].Source = source // CRIU does not follow them
 		}
 	}
+	if err := p.makeMemories(spec); err != nil {
+		return err
+	}
 	if spec.Annotations == nil {
 		spec.Annotations = map[string]string{}
 	}

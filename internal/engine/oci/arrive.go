@@ -81,7 +81,7 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := files.EmptyTree(a.root.Upper); err != nil { // Podman makes /etc/mtab and mount points, which come as they are
 		return fmt.Errorf("empty its writable layer: %w", err)
 	}
-	return a.engine.emptyVolumes(a.definition)
+	return errors.Join(a.engine.emptyVolumes(a.definition), a.place.EmptyMemories())
 }
 
 // create has the engine make the container, with a record of it before.
@@ -193,6 +193,12 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 		return a.engine.private(a.definition.ID), makePrivate(a.engine.private(a.definition.ID))
 	case kind == files.Memory && name == treeShm && a.shm != "":
 		return a.shm, nil
+	case kind == files.Memory:
+		path, err := a.place.Tmpfs(name)
+		if err != nil {
+			return "", fmt.Errorf("container %s has no %.40q in memory here: %w", a.definition.Name, name, err)
+		}
+		return path, nil
 	}
 	for _, v := range Coming(a.definition) {
 		if kind == files.VolumeOf && name == v.Key() {

@@ -47,7 +47,8 @@ type Engine struct {
 	mu   sync.Mutex
 	logs map[string]os.FileInfo
 	// firsts are the first processes of containers, as long as they live.
-	firsts map[string]moving.Identity
+	firsts   map[string]moving.Identity
+	memories map[string]memories // of containers that somebody looks at, or that leave
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -61,7 +62,10 @@ func New(config Config, adapter Adapter) (*Engine, error) {
 		}
 		config.Executable = path
 	}
-	return &Engine{config: config, adapter: adapter, criu: &moving.CRIU{}, logs: map[string]os.FileInfo{}, firsts: map[string]moving.Identity{}}, nil
+	return &Engine{
+		config: config, adapter: adapter, criu: &moving.CRIU{}, logs: map[string]os.FileInfo{}, firsts: map[string]moving.Identity{},
+		memories: map[string]memories{},
+	}, nil
 }
 
 // Sweep removes what was made for moves that have not come to anything.

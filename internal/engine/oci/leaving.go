@@ -125,7 +125,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, err
 	}
 	problems = append(problems, connected...)
-	externals, err := criu.ExternalFor(a.spec, root.Target, a.found.Container.PID)
+	externals, err := a.externals(root.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,15 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 		}
 		trees = append(trees, files.Tree{Kind: files.VolumeOf, Name: v.Key(), Path: path})
 	}
-	return trees, nil
+	if found.Container.PID == 0 {
+		return trees, nil
+	}
+	a, err := e.look(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	inMemory, err := e.memoryTrees(id, a)
+	return append(trees, inMemory...), err
 }
 
 // Depart prepares a running container's move. From now on its engine starts it in no case: of a copy that has left only Godwit knows
@@ -257,7 +265,7 @@ func (e *Engine) leaving(a alive, id string) (moving.Leaving, error) {
 		return l, err
 	}
 	l.Root = root.Target
-	if l.Externals, err = criu.ExternalFor(a.spec, l.Root, pid); err != nil {
+	if l.Externals, err = a.externals(l.Root); err != nil {
 		return l, err
 	}
 	pids, err := a.group.Procs()

@@ -105,6 +105,9 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 			return err
 		}
 	}
+	e.mu.Lock()
+	e.dropMemories(func(other string, _ memories) bool { return other == id })
+	e.mu.Unlock()
 	return errors.Join(e.gone(id), records.Remove(e.remembered(id)), e.forget(id))
 }
 

@@ -1,0 +1,184 @@
+package door
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// CRIU carries a file system in memory by tar, which costs some 15 ms for an empty one and seconds for a full one, within the freeze.
+// So those that the runtime has mounted for a container come as trees of files, ahead of it, and are bound into the restored one.
+
+// Memories are the file systems in memory that a runtime mounts for a container, and that the container can write to: /dev,
+// mostly /dev/shm, and those that the user wanted.
+func Memories(spec *specs.Spec) []specs.Mount {
+	var found []specs.Mount
+	for i, m := range spec.Mounts {
+		same := func(other specs.Mount) bool { return path.Clean(other.Destination) == path.Clean(m.Destination) }
+		if m.Type != "tmpfs" || !path.IsAbs(m.Destination) || slices.Contains(m.Options, "ro") || slices.ContainsFunc(spec.Mounts[i+1:], same) {
+			continue
+		}
+		m.Destination = path.Clean(m.Destination)
+		found = append(found, m)
+	}
+	return found
+}
+
+// CgroupRoot is where a container without a cgroup namespace has its cgroups, which it can only read: where they are of version 1 the
+// runtime has made a file system in memory for them. "" if it is another way.
+func CgroupRoot(spec *specs.Spec) string {
+	named := slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
+	i := slices.IndexFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "cgroup" && slices.Contains(m.Options, "ro") })
+	if named || i < 0 {
+		return ""
+	}
+	return path.Clean(spec.Mounts[i].Destination)
+}
+
+// Tmpfs is the directory into which the content of a file system in memory comes that is to be at this place of the container.
+// Error: fs.ErrNotExist if its runtime has made none.
+func (p Place) Tmpfs(destination string) (string, error) {
+	dir := p.tmpfs(destination)
+	_, err := os.Lstat(dir)
+	return dir, err
+}
+
+func (p Place) cgroups() string { return filepath.Join(p.dir, "cgroups") }
+
+func (p Place) memories() string { return filepath.Join(p.dir, "tmpfs") }
+
+func (p Place) tmpfs(destination string) string {
+	sum := sha256.Sum256([]byte(destination)) // it may have any characters
+	return filepath.Join(p.memories(), hex.EncodeToString(sum[:8]))
+}
+
+// makeMemories makes the file systems in memory, and has runc bind them in the place of those that it would make.
+func (p Place) makeMemories(spec *specs.Spec) error {
+	if err := mounts.UnmountBelow(p.memories()); err != nil {
+		return err
+	}
+	own := map[string]string{}
+	for _, m := range Memories(spec) {
+		if err := mountTmpfs(m, p.tmpfs(m.Destination)); err != nil {
+			return err
+		}
+		own[m.Destination] = p.tmpfs(m.Destination)
+	}
+	for i, m := range spec.Mounts {
+		if source := own[path.Clean(m.Destination)]; source != "" && m.Type == "tmpfs" {
+			spec.Mounts[i].Type, spec.Mounts[i].Source, spec.Mounts[i].Options = "bind", source, []string{"bind"}
+		}
+	}
+	all, err := kernel.ReadMounts(os.Getpid())
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(m kernel.Mount) bool { return m.Type != "cgroup" })
+	root := CgroupRoot(spec)
+	if root == "" || len(all) == 0 {
+		return nil
+	}
+	if err := mounts.Unmount(p.cgroups()); err != nil {
+		return err
+	}
+	if err := makeCgroupRoot(p.cgroups(), all); err != nil {
+		return err
+	}
+	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: root, Type: "bind", Source: p.cgroups(), Options: []string{"bind"}})
+	return nil
+}
+
+// EmptyMemories removes the mount points that runc has made in file systems in memory. Those that are needed come.
+func (p Place) EmptyMemories() error {
+	all, err := os.ReadDir(p.memories())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, one := range all {
+		err = errors.Join(err, files.EmptyTree(filepath.Join(p.memories(), one.Name())))
+	}
+	return err
+}
+
+// unmountMemories lets go of all of them: a container that runs has them itself.
+func (p Place) unmountMemories() error {
+	return errors.Join(mounts.UnmountBelow(p.memories()), mounts.Unmount(p.cgroups()))
+}
+
+// mountFlags are the options of mounts that are not the file system's own (mount(8)); 0 is for those that change nothing here.
+var mountFlags = map[string]uintptr{
+	"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME,
+	"relatime": unix.MS_RELATIME, "strictatime": unix.MS_STRICTATIME, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
+	"rw": 0, "suid": 0, "dev": 0, "exec": 0, "defaults": 0, "async": 0, "atime": 0, "diratime": 0, "tmpcopyup": 0,
+	"private": 0, "rprivate": 0, "slave": 0, "rslave": 0, "shared": 0, "rshared": 0, "unbindable": 0, "runbindable": 0,
+}
+
+func mountTmpfs(m specs.Mount, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", m.Destination, err)
+	}
+	var flags uintptr
+	var data []string
+	for _, option := range m.Options {
+		if flag, known := mountFlags[option]; known {
+			flags |= flag
+		} else {
+			data = append(data, option)
+		}
+	}
+	if err := unix.Mount(m.Source, dir, "tmpfs", flags, strings.Join(data, ",")); err != nil {
+		return fmt.Errorf("make %s, in memory: %w", m.Destination, err)
+	}
+	return nil
+}
+
+// makeCgroupRoot makes what hierarchies are mounted upon, as runc does (libcontainer/rootfs_linux.go, mountCgroupV1).
+func makeCgroupRoot(dir string, hierarchies []kernel.Mount) error {
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=755")
+	}
+	for _, m := range hierarchies {
+		if err == nil {
+			err = addHierarchy(dir, filepath.Base(m.Point))
+		}
+	}
+	if err == nil {
+		err = unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|flags, "")
+	}
+	if err != nil {
+		return fmt.Errorf("make a directory for cgroups: %w", err)
+	}
+	return nil
+}
+
+// addHierarchy adds the mount point of a hierarchy, and a link for each of several controllers in it.
+func addHierarchy(dir, name string) error {
+	if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if !strings.Contains(name, ",") {
+		return nil
+	}
+	for controller := range strings.SplitSeq(name, ",") {
+		if err := os.Symlink(name, filepath.Join(dir, controller)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package oci
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// memories are the file systems in memory of a container that do not travel with the execution state, but as trees of files. Whoever
+// looks at one holds it: the container cannot put something else in its place.
+type memories struct {
+	of   moving.Identity // the container's first process
+	held []*os.File      // by their places in the container
+}
+
+// ownMemories are the places of a running container's file systems in memory that godwit-runc makes at the target. What is not
+// mounted there as its runtime has done, once, goes with the execution state.
+func ownMemories(spec *specs.Spec, mounted []kernel.Mount) []string {
+	var places []string
+	for _, m := range door.Memories(spec) {
+		if one, found := mountedOnce(mounted, m.Destination); found && one.Type == "tmpfs" && one.Root == "/" {
+			places = append(places, m.Destination)
+		}
+	}
+	return places
+}
+
+func mountedOnce(mounted []kernel.Mount, place string) (one kernel.Mount, found bool) {
+	for _, m := range mounted {
+		if m.Point == place {
+			if found {
+				return one, false
+			}
+			one, found = m, true
+		}
+	}
+	return one, found
+}
+
+// externals are what CRIU does not dump of a running container: what comes from outside of it, and what travels another way.
+func (a alive) externals(root string) (criu.Externals, error) {
+	pid := a.found.Container.PID
+	e, err := criu.ExternalFor(a.spec, root, pid)
+	if err != nil {
+		return e, err
+	}
+	mounted, err := kernel.ReadMounts(pid)
+	if err != nil {
+		return e, err
+	}
+	places := ownMemories(a.spec, mounted)
+	if cgroups := door.CgroupRoot(a.spec); cgroups != "" {
+		one, found := mountedOnce(mounted, cgroups)
+		if found && one.Type == "tmpfs" && slices.Contains(strings.Split(one.Flags, ","), "ro") { // so nothing else is in it
+			places = append(places, cgroups)
+		}
+	}
+	for _, place := range places {
+		e.Mounts = append(e.Mounts, criu.Mount{Key: place, Value: place})
+	}
+	return e, nil
+}
+
+// memoryTrees are the trees of files in memory of a running container.
+func (e *Engine) memoryTrees(id string, a alive) ([]files.Tree, error) {
+	pid := a.found.Container.PID
+	first, err := moving.Identify(pid)
+	if err != nil {
+		return nil, err
+	}
+	mounted, err := kernel.ReadMounts(pid)
+	if err != nil {
+		return nil, err
+	}
+	places := ownMemories(a.spec, mounted)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.dropMemories(func(_ string, m memories) bool { return !m.of.Alive() })
+	here, known := e.memories[id]
+	if !known || here.of != first || len(here.held) != len(places) {
+		if here, err = holdMemories(first, places); err != nil {
+			return nil, err
+		}
+		e.dropMemories(func(other string, _ memories) bool { return other == id })
+		e.memories[id] = here
+	}
+	var trees []files.Tree
+	for _, held := range here.held {
+		trees = append(trees, files.Tree{Kind: files.Memory, Name: held.Name(), Path: fmt.Sprintf("/proc/self/fd/%d", held.Fd())})
+	}
+	return trees, nil
+}
+
+func holdMemories(first moving.Identity, places []string) (memories, error) {
+	m := memories{of: first}
+	for _, place := range places {
+		held, err := kernel.CloneMount(first.PID, place)
+		if err != nil {
+			m.drop()
+			return m, err
+		}
+		m.held = append(m.held, held)
+	}
+	return m, nil
+}
+
+func (m memories) drop() {
+	for _, held := range m.held {
+		_ = held.Close() // it was only read
+	}
+}
+
+// dropMemories lets go of those of some containers. The caller has locked mu.
+func (e *Engine) dropMemories(which func(id string, m memories) bool) {
+	for id, m := range e.memories {
+		if which(id, m) {
+			m.drop()
+			delete(e.memories, id)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestCloneMount: what is below another mount is not seen, and nothing but a mount in memory is opened.
+func TestCloneMount(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	mount := func(path string) {
+		t.Helper()
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("tmpfs", path, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
+	}
+	mount(filepath.Join(dir, "own"))
+	mount(filepath.Join(dir, "own", "below"))
+	if err := os.WriteFile(filepath.Join(dir, "own", "below", "other"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("own", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, filepath.Join(dir, "link"), filepath.Join(dir, "none")} {
+		if f, err := CloneMount(os.Getpid(), path); err == nil {
+			f.Close()
+			t.Errorf("%s was opened", path)
+		}
+	}
+	f, err := CloneMount(os.Getpid(), filepath.Join(dir, "own"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/self/fd/%d/below", f.Fd()))
+	if err != nil || len(entries) != 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
