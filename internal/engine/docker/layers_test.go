@@ -55,10 +55,10 @@ func stored(t *testing.T, root, chain string, archive []byte, files map[string]s
 	}
 	var split bytes.Buffer
 	zipped := gzip.NewWriter(&split)
-	in, err := asm.NewInputTarStream(bytes.NewReader(archive), storage.NewJSONPacker(zipped), storage.NewDiscardFilePutter())
+	in, done, err := asm.NewInputTarStreamWithDone(bytes.NewReader(archive), storage.NewJSONPacker(zipped), storage.NewDiscardFilePutter())
 	must(t, err)
 	_, err = io.Copy(io.Discard, in)
-	must(t, errors.Join(err, zipped.Close()))
+	must(t, errors.Join(err, in.Close(), <-done, zipped.Close()))
 	for name, content := range map[string][]byte{"diff": []byte(diffID), "cache-id": []byte(chain), tarSplit: split.Bytes()} {
 		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
