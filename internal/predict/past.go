@@ -73,7 +73,8 @@ func Transferred(report migration.Report) (round, drain Transfer) {
 	return round.enough(report.Link), drain.enough(report.Link)
 }
 
-// frozenTransfer is what a cold migration has sent. Some of it left beside the dump, so it must have been long after that.
+// frozenTransfer is what a cold migration has sent. It leaves beside the dump, too, as soon as there is some of it; what it took must
+// have been long after that, or the dump was the limit.
 func frozenTransfer(report migration.Report) Transfer {
 	t := Transfer{RawBytes: float64(report.Bytes.MemoryRaw), SentBytes: float64(report.Bytes.MemoryFinal), Seconds: -report.Link.RTTSeconds / 2}
 	dump := 0.0
@@ -88,6 +89,7 @@ func frozenTransfer(report migration.Report) Transfer {
 	if t.Seconds < longAfter*dump {
 		return Transfer{}
 	}
+	t.Seconds += max(0, dump-DefaultCosts().Dump)
 	return t
 }
 
