@@ -12,6 +12,9 @@ import (
 // leaning says how what is uncertain is taken: each is a factor on what was measured.
 type leaning struct{ bandwidth, dirtying, costs, content float64 }
 
+// level takes nothing at its better or worse end.
+func level() leaning { return leaning{1, 1, 1, 1} }
+
 // pace is how the pace of the past is taken: it was measured, not assumed.
 func (l leaning) pace() float64 { return math.Sqrt(l.costs) }
 

@@ -72,7 +72,7 @@ func (m *model) anyway() float64 {
 
 // Work is what dump and restore of a container take, beside the link and its memory, on the machine that DefaultCosts are of.
 func Work(c Container) float64 {
-	m := newModel(Input{Container: c}.sane(), leaning{1, 1, 1, 1})
+	m := newModel(Input{Container: c}.sane(), level())
 	return m.costs.Dump + m.costs.Restore + m.more() + m.costs.Tables*c.memory()
 }
 

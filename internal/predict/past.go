@@ -146,6 +146,20 @@ func CurveOf(report migration.Report) Curve {
 	return curve
 }
 
+// FilesOf is how many bytes of files changed in a second, as their rounds have seen it; false: not known.
+func FilesOf(report migration.Report) (bytesPerSecond float64, known bool) {
+	var changed, seconds float64
+	for i := 1; i < len(report.FileRounds); i++ {
+		if round := report.FileRounds[i]; !round.Final {
+			changed, seconds = changed+float64(round.SentBytes), seconds+report.FileRounds[i-1].Seconds
+		}
+	}
+	if seconds < leastTransferTime {
+		return 0, false
+	}
+	return changed / seconds, true
+}
+
 // ContentOf is what was sent of each byte of memory; 0: not known.
 func ContentOf(report migration.Report) float64 {
 	raw, sent := float64(report.Bytes.MemoryRaw), float64(report.Bytes.MemoryFinal)
@@ -335,7 +349,7 @@ const (
 // plain is the model with nothing taken at its better or worse end.
 func (m *model) plain() *model {
 	other := *m
-	other.lean = leaning{1, 1, 1, 1}
+	other.lean = level()
 	return &other
 }
 

@@ -22,6 +22,7 @@ const CatchUpRounds = 5
 const (
 	FileRoundsShrink   = 0.8 // a round that leaves more than this part of what the one before left has not helped
 	FileRoundsPatience = 2   // so many of them in a row, and more will not help either
+)
 
 // What the window of a data connection is opened for, before anything leaves that must not wait.
 const (

@@ -170,6 +170,6 @@ func simulated(p program, pages float64, bits, rtt, ratio, watched float64, seed
 		Source:  Machine{Cores: 2, PageBytesPerSecond: 1e9, CompressBytesPerSec: 1e9},
 		Demands: Demands{Settings: settings},
 	}
-	m := newModel(in, leaning{1, 1, 1, 1})
+	m := newModel(in, level())
 	return &simulation{in: in, program: p, pages: pages, chance: chance, page: m.wire * float64(memory.PageSize())}
 }
