@@ -28,7 +28,8 @@ type Container struct {
 	Descriptors int     `json:"descriptors"`
 	Mappings    int     `json:"mappings"`
 	Connections int     `json:"connections"`
-	CPUs        float64 `json:"cpus"` // that it uses
+	QueuedBytes int64   `json:"queued_bytes"` // in the queues of connections: these are in the execution state
+	CPUs        float64 `json:"cpus"`         // that it uses
 
 	FileTreeBytes          int64   `json:"file_tree_bytes"` // writable layer and volumes
 	FileTreeEntries        int64   `json:"file_tree_entries"`
@@ -127,7 +128,7 @@ type Input struct {
 func (in Input) sane() Input {
 	c, l := &in.Container, &in.Link
 	for _, n := range []*int64{
-		&c.PrivateBytes, &c.SharedBytes, &c.FileBytes, &c.ChangedBytes, &c.SwapBytes, &c.FileTreeBytes, &c.FileTreeEntries, &c.MissingLayerBytes,
+		&c.PrivateBytes, &c.SharedBytes, &c.FileBytes, &c.ChangedBytes, &c.SwapBytes, &c.QueuedBytes, &c.FileTreeBytes, &c.FileTreeEntries, &c.MissingLayerBytes,
 	} {
 		*n = min(max(*n, 0), mostBytes)
 	}

@@ -193,7 +193,7 @@ func beyondFirst(n, first int) float64 { return float64(max(0, n-first)) }
 // state is the bytes of the execution state on the link.
 func (m *model) state() float64 {
 	c, k := m.in.Container, m.costs
-	return k.StateBytes + k.StateProcess*beyondFirst(c.Processes, 1) + k.StateRatio*float64(c.ChangedBytes)
+	return k.StateBytes + k.StateProcess*beyondFirst(c.Processes, 1) + k.StateRatio*float64(c.ChangedBytes) + float64(c.QueuedBytes)
 }
 
 // warm is how long it takes to open the window of a connection for so many bytes, and to measure the link: stream.Session.Warm has
