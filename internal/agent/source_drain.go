@@ -21,12 +21,12 @@ import (
 func (s *source) openDrain(ctx context.Context) error {
 	pair := rand.Text() // a connection of an earlier try may come late
 	var urgent *stream.Session
-	dialed := beside(ctx, func(ctx context.Context) (err error) {
+	opened := beside(ctx, func(ctx context.Context) (err error) {
 		urgent, err = s.dialDrain(ctx, purposeUrgent, pair)
 		return err
 	})
 	push, err := s.dialDrain(ctx, purposePush, pair)
-	if err := dialed(err); err != nil {
+	if err := opened(err); err != nil {
 		return errors.Join(err, closeSessions(urgent, push))
 	}
 	if s.drain == nil {

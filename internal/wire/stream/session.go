@@ -212,11 +212,6 @@ func (w *waiters) answer(number uint64, payload []byte) {
 	}
 }
 
-// ask sends frames that the peer answers, and waits for the answer.
-func (s *Session) ask(ctx context.Context, frames func(number uint64) [][]byte) ([]byte, error) {
-	return s.question(ctx, frames)()
-}
-
 // question sends frames that the peer answers. What it returns waits for the answer, and must be called.
 func (s *Session) question(ctx context.Context, frames func(number uint64) [][]byte) (wait func() ([]byte, error)) {
 	number, answer := s.waiters.add()
