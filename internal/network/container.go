@@ -101,7 +101,7 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 	}
 	_, stands := n.containers[id]
 	if !stands {
-		if err := errors.Join(n.muzzle(path), narrow(handle, address)); err != nil {
+		if err := errors.Join(n.muzzle(path, false), narrow(handle, address)); err != nil {
 			return err
 		}
 	}
@@ -201,7 +201,12 @@ func (n *Network) Detach(id string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if attached, ok := n.containers[id]; ok {
+	if attached, ok := n.containers[id]; ok && attached.bridged {
+		if err := n.detachBridged(id, attached.address.IP); err != nil {
+			return fmt.Errorf("detach container %s: %w", id, err)
+		}
+		return nil
+	} else if ok {
 		if err := n.unplug(attached.address.IP); err != nil {
 			return fmt.Errorf("detach container %s: %w", id, err)
 		}

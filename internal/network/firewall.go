@@ -43,6 +43,9 @@ func (n *Network) applyFirewall() error {
 	n.doorsChain(conn, table, here)
 	n.outputChain(conn, table)
 	n.leaveChain(conn, table)
+	if err := n.bridgedRules(conn, table); err != nil {
+		return err
+	}
 	outer := table
 	if n.config.Underlay.Is6() {
 		outer = newTable(conn, nftables.TableFamilyIPv6)
@@ -91,7 +94,7 @@ func hereSet(table *nftables.Table) *nftables.Set {
 func (n *Network) pluggedInAddresses() []nftables.SetElement {
 	var elements []nftables.SetElement
 	for _, attached := range n.containers {
-		if attached.plugged {
+		if attached.plugged && !attached.bridged {
 			elements = append(elements, nftables.SetElement{Key: attached.address.IP.AsSlice()})
 		}
 	}
@@ -102,7 +105,7 @@ func (n *Network) pluggedInAddresses() []nftables.SetElement {
 func (n *Network) pluggedIn() []nftables.SetElement {
 	var elements []nftables.SetElement
 	for _, attached := range n.containers {
-		if attached.plugged {
+		if attached.plugged && !attached.bridged {
 			elements = append(elements, containerElement(attached.device, attached.address.IP))
 		}
 	}
@@ -111,7 +114,7 @@ func (n *Network) pluggedIn() []nftables.SetElement {
 
 // allow lets a container send, or no longer.
 func (n *Network) allow(attached *attachment, yes bool) error {
-	if attached.plugged == yes {
+	if attached.plugged == yes || attached.bridged {
 		return nil
 	}
 	conn, err := nftables.New(nftables.WithNetNSFd(int(n.ns)), nftables.AsLasting())

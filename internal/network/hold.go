@@ -52,11 +52,12 @@ func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
 	if elsewhere(ip) {
 		return nil, nil //nolint:nilnil // a nil Hold holds nothing
 	}
-	if _, err := n.config.home(ip); err != nil {
-		return nil, fmt.Errorf("hold: %w", err)
-	}
 	for {
 		n.mu.Lock()
+		if err := n.known(ip); err != nil {
+			n.mu.Unlock()
+			return nil, fmt.Errorf("hold: %w", err)
+		}
 		gone, lingers := n.lingering[ip]
 		if !lingers {
 			break

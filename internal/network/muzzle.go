@@ -20,16 +20,22 @@ import (
 // criu/include/netfilter.h; its own lock lets them through, too).
 const criuMark = 0xc114
 
-// muzzle makes a network namespace drop what reaches it. What is there already stays.
-func (n *Network) muzzle(path string) error {
+// muzzle makes a network namespace drop what reaches it, and, if nothing else does, what leaves it. What is there already stays.
+func (n *Network) muzzle(path string, leaving bool) error {
 	drop := nftables.ChainPolicyDrop
 	return inTable(path, func(conn *nftables.Conn, table *nftables.Table) {
-		chain := conn.AddChain(&nftables.Chain{Name: "arriving", Table: table, Type: nftables.ChainTypeFilter,
-			Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityRaw, Policy: &drop})
-		ruleAdder(conn, table, chain)(is(
-			&expr.Meta{Key: expr.MetaKeyMARK, Register: unix.NFT_REG_1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binary.NativeEndian.AppendUint32(nil, criuMark)},
-		), accept())
+		hooks := map[string]*nftables.ChainHook{"arriving": nftables.ChainHookInput}
+		if leaving {
+			hooks["leaving"] = nftables.ChainHookOutput
+		}
+		for name, hook := range hooks {
+			chain := conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter,
+				Hooknum: hook, Priority: nftables.ChainPriorityRaw, Policy: &drop})
+			ruleAdder(conn, table, chain)(is(
+				&expr.Meta{Key: expr.MetaKeyMARK, Register: unix.NFT_REG_1},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binary.NativeEndian.AppendUint32(nil, criuMark)},
+			), accept())
+		}
 	})
 }
 
@@ -40,7 +46,7 @@ func (n *Network) muzzleAll(ip netip.Addr) error {
 			continue
 		}
 		attached.muzzled = true // also if it fails: it may have been done; and if it was: an agent that has just started supposes so
-		if err := n.muzzle(n.NetnsPath(id)); err != nil {
+		if err := n.muzzle(n.NetnsPath(id), attached.bridged); err != nil {
 			return fmt.Errorf("silence container %s: %w", id, err)
 		}
 	}

@@ -24,8 +24,10 @@ type Network struct {
 	mu         sync.Mutex
 	tunnel     netlink.Link
 	mtu        int
-	peers      map[int]Peer                 // by number
-	containers map[string]*attachment       // by container id
+	peers      map[int]Peer            // by number
+	containers map[string]*attachment  // by container id
+	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
+	segments   []Segment
 	holds      map[netip.Addr]*Hold         // not yet switched
 	lingering  map[netip.Addr]chan struct{} // switched; closed when their devices are gone
 	totals     Totals
@@ -35,7 +37,8 @@ type Network struct {
 // attachment is a container's connection to this node.
 type attachment struct {
 	address Address
-	device  string // the node's end of the veth pair
+	device  string // the node's end of the veth pair, or the bridge on which it is
+	bridged bool   // it is its engine's
 	plugged bool   // it may send
 	muzzled bool   // it gets nothing: see muzzle
 }
@@ -69,7 +72,7 @@ func open(config Config) (*Network, error) {
 	}
 	return &Network{
 		config: config, ns: ns, links: handle,
-		peers: map[int]Peer{}, containers: map[string]*attachment{},
+		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
 		holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{},
 	}, nil
 }
@@ -95,7 +98,7 @@ func (n *Network) setUp() error {
 	if err := n.recoverPeers(); err != nil {
 		return err
 	}
-	if err := n.recoverContainers(); err != nil {
+	if err := errors.Join(n.recoverContainers(), n.recoverBridged()); err != nil {
 		return err
 	}
 	if err := n.baseRoutes(); err != nil {

@@ -31,6 +31,10 @@ func (n *Network) Reconcile(keep Keep) error {
 	if err != nil {
 		return err
 	}
+	for _, one := range n.BridgedPlaces() { // migrations, and their engines, say when they are not needed any more
+		containers[one.Container] = containers[one.Container] || one.Here
+		routes[hostNet(one.Address).String()] = true
+	}
 	for _, id := range ids {
 		if !containers[id] {
 			if err := n.Detach(id); err != nil {
@@ -125,7 +129,7 @@ func (n *Network) cleanup() error {
 	errs = append(errs, n.removeDevices(),
 		n.removeRules(func(netlink.Rule) bool { return true }),
 		n.removeRoutes(func(netlink.Route) bool { return true }),
-		n.removeFirewall())
+		n.removeFirewall(), n.cleanupBridged())
 	return errors.Join(errs...)
 }
 

@@ -68,6 +68,15 @@ func (d Destination) String() string {
 // do for it here.
 func elsewhere(ip netip.Addr) bool { return !ip.IsValid() }
 
+// known refuses an address that is neither of the pool nor that of a container on a bridge.
+func (n *Network) known(ip netip.Addr) error {
+	if n.bridged[ip] != nil {
+		return nil
+	}
+	_, err := n.config.home(ip)
+	return err
+}
+
 // Route says where a container address is. Local plugs the container in: before, nothing that it sends leaves, and
 // nothing reaches it. Via and Unroute unplug a container of this address that is still attached here, so nothing that
 // happens to it from then on (it is killed, its timers run) can be heard outside.
@@ -90,6 +99,9 @@ func (n *Network) Unroute(ip netip.Addr) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.bridged[ip] != nil {
+		return n.forgetBridged(ip)
+	}
 	if _, err := n.config.home(ip); err != nil {
 		return err
 	}
@@ -104,6 +116,9 @@ func (n *Network) Unroute(ip netip.Addr) error {
 
 // switchTo makes the address's route in the main table, and plugs or unplugs.
 func (n *Network) switchTo(ip netip.Addr, to Destination) error {
+	if one := n.bridged[ip]; one != nil {
+		return n.switchBridged(one, to)
+	}
 	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
 	if err != nil {
 		return fmt.Errorf("route %s to %s: %w", ip, to, err)
@@ -124,7 +139,7 @@ func (n *Network) switchTo(ip netip.Addr, to Destination) error {
 
 // routeTo is a route for the address's destination, after checking that there is one.
 func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip.Addr) (*netlink.Route, error) {
-	if _, err := n.config.home(ip); err != nil {
+	if err := n.known(ip); err != nil {
 		return nil, err
 	}
 	if to.container == "" {
@@ -171,6 +186,9 @@ func (n *Network) plug(ip netip.Addr, id string) error {
 	if err := errors.Join(n.unmuzzle(id, n.containers[id]), n.allow(n.containers[id], true)); err != nil {
 		return err
 	}
+	if n.containers[id].bridged {
+		return nil // what it opens leaves by this node
+	}
 	number, err := n.config.home(ip)
 	if err != nil || number == n.config.NodeNumber {
 		return err
@@ -207,7 +225,7 @@ func (n *Network) Silence(ip netip.Addr) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, err := n.config.home(ip); err != nil {
+	if err := n.known(ip); err != nil {
 		return err
 	}
 	muzzled := make(chan error, 1)

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const tunnelDevice = "gw-vxlan"
+// TunnelDevice is the device of the tunnel to the other nodes.
+const TunnelDevice = "gw-vxlan"
 
 // Interface groups by which the packet filter knows our devices; names can be chosen by anybody.
 const (
@@ -28,7 +29,7 @@ func (n *Network) bringUpTunnel() error {
 	}
 	number := n.config.NodeNumber
 	attributes := netlink.NewLinkAttrs()
-	attributes.Name, attributes.MTU, attributes.Group = tunnelDevice, mtu, groupTunnel
+	attributes.Name, attributes.MTU, attributes.Group = TunnelDevice, mtu, groupTunnel
 	attributes.HardwareAddr = tunnelMAC(number)
 	wanted := &netlink.Vxlan{
 		LinkAttrs: attributes, VxlanId: vni, SrcAddr: n.config.Underlay.AsSlice(), Port: n.config.Port, UDPCSum: true,
@@ -36,17 +37,17 @@ func (n *Network) bringUpTunnel() error {
 	if err := n.makeTunnel(wanted); err != nil {
 		return err
 	}
-	link, err := n.links.LinkByName(tunnelDevice)
+	link, err := n.links.LinkByName(TunnelDevice)
 	if err != nil {
-		return fmt.Errorf("find the tunnel %s: %w", tunnelDevice, err)
+		return fmt.Errorf("find the tunnel %s: %w", TunnelDevice, err)
 	}
-	if err := within(n.ns, func() error { return deviceSysctls(tunnelDevice) }); err != nil {
+	if err := within(n.ns, func() error { return deviceSysctls(TunnelDevice) }); err != nil {
 		return fmt.Errorf("prepare the tunnel: %w", err)
 	}
 	own := &netlink.Addr{IPNet: hostNet(n.config.nodeAddress(number)), Scope: unix.RT_SCOPE_UNIVERSE}
 	err = errors.Join(n.links.LinkSetMTU(link, mtu), n.links.AddrReplace(link, own), n.links.LinkSetUp(link))
 	if err != nil {
-		return fmt.Errorf("configure the tunnel %s: %w", tunnelDevice, err)
+		return fmt.Errorf("configure the tunnel %s: %w", TunnelDevice, err)
 	}
 	n.tunnel, n.mtu = link, mtu
 	return nil
@@ -54,9 +55,9 @@ func (n *Network) bringUpTunnel() error {
 
 // makeTunnel creates the device unless there is an equal one.
 func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
-	found, err := n.links.LinkByName(tunnelDevice)
+	found, err := n.links.LinkByName(TunnelDevice)
 	if err != nil && !isLinkNotFound(err) {
-		return fmt.Errorf("look for the tunnel %s: %w", tunnelDevice, err)
+		return fmt.Errorf("look for the tunnel %s: %w", TunnelDevice, err)
 	}
 	if err == nil {
 		old, ok := found.(*netlink.Vxlan)
@@ -65,12 +66,12 @@ func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
 			return nil
 		}
 		if err := n.links.LinkDel(found); err != nil {
-			return fmt.Errorf("remove a tunnel %s that has another configuration: %w", tunnelDevice, err)
+			return fmt.Errorf("remove a tunnel %s that has another configuration: %w", TunnelDevice, err)
 		}
 	}
 	if err := n.links.LinkAdd(wanted); err != nil {
 		return fmt.Errorf("make the tunnel %s (VXLAN %d, UDP port %d, from %s): %w; is another VXLAN device using the port?",
-			tunnelDevice, vni, wanted.Port, n.config.Underlay, err)
+			TunnelDevice, vni, wanted.Port, n.config.Underlay, err)
 	}
 	return nil
 }
@@ -134,7 +135,7 @@ func (n *Network) SetPeers(peers []Peer) error {
 			return fmt.Errorf("set up peer %s (node %d at %s): %w", peer.Name, peer.Number, peer.Underlay, err)
 		}
 	}
-	return nil
+	return n.routeBridged()
 }
 
 // checkPeers refuses a list that contradicts itself or this node.

@@ -1,0 +1,394 @@
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// maxBridged bounds what is read of the file of bridged containers, and their published ports.
+const (
+	bridgedFileLimit = 4 << 20
+	maxPublished     = 1024
+)
+
+// Published is a port of a node by which a container of this node is reached.
+type Published struct {
+	Protocol      string     `json:"protocol"`      // tcp or udp
+	Host          netip.Addr `json:"host,omitzero"` // zero: each address of the node
+	HostPort      uint16     `json:"host_port"`
+	ContainerPort uint16     `json:"container_port"`
+}
+
+// Bridged is a container on a bridge of its engine, which has given it its address, outside of the pool.
+type Bridged struct {
+	Container string
+	Address   netip.Addr
+	From      string      // the node from which it comes, and is not to be reached yet; empty: it runs here
+	Ports     []Published // of this node, by which it was reached before it leaves
+}
+
+// bridged is what is remembered of such a container. It lies in a file: connections that came in here go on through this node
+// for as long as they last.
+type bridged struct {
+	Container string      `json:"container"`
+	Address   netip.Addr  `json:"address"`
+	Here      bool        `json:"here"`             // its network namespace is at NetnsPath
+	MTU       int         `json:"mtu,omitempty"`    // of its interface, if it came from elsewhere
+	Bridge    string      `json:"bridge,omitempty"` // on which this node answers for it while it is elsewhere
+	Via       int         `json:"via,omitempty"`    // number of the node at which it is; 0: this one
+	Origin    int         `json:"origin,omitempty"` // number of the node from which it came last; 0: none
+	Ports     []Published `json:"ports,omitempty"`
+	closing   bool        // its engine is about to forget it here
+}
+
+// AdoptBridged takes note of a container on a bridge of its engine, whose network namespace is netns. From then on its address can be
+// held and routed as those of the pool. Nothing that its engine has made is changed. One that comes from another node gets and sends
+// nothing until Route says that it is here.
+func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err := n.checkBridged(own)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = n.adoptBridged(netns, own)
+	}
+	if err != nil {
+		return fmt.Errorf("adopt container %s with %s: %w", own.Container, own.Address, err)
+	}
+	return nil
+}
+
+// checkBridged refuses what cannot be the address of a container on a bridge: the other node says which it is.
+func (n *Network) checkBridged(own Bridged) error {
+	ip := own.Address
+	switch {
+	case !validID.MatchString(own.Container):
+		return fmt.Errorf("container id is %w", ErrInvalid)
+	case !ip.Is4() || !ip.IsGlobalUnicast() || n.config.Pool.Contains(ip):
+		return fmt.Errorf("address is %w: it must be IPv4, of one host, and outside of %s", ErrInvalid, n.config.Pool)
+	case len(own.Ports) > maxPublished:
+		return fmt.Errorf("%d published ports are %w: at most %d", len(own.Ports), ErrInvalid, maxPublished)
+	}
+	if at := n.bridged[ip]; at != nil && at.Container != own.Container && at.Here {
+		return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, at.Container)
+	}
+	for _, port := range own.Ports {
+		if port.Protocol != "tcp" && port.Protocol != "udp" || port.Host.IsValid() && !port.Host.Is4() {
+			return fmt.Errorf("published port %+v is %w", port, ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func (n *Network) adoptBridged(netns string, own Bridged) error {
+	path := n.NetnsPath(own.Container)
+	if !sameFile(path, netns) {
+		if err := errors.Join(removeNamespace(path), bindNamespace(netns, path)); err != nil {
+			return err
+		}
+	}
+	bridge, mtu, err := n.bridgeOf(path, own.Address)
+	if err != nil {
+		return err
+	}
+	one := n.bridged[own.Address]
+	if one == nil || one.Container != own.Container {
+		one = &bridged{Container: own.Container, Address: own.Address}
+	}
+	attached := &attachment{address: Address{IP: own.Address, MTU: mtu}, device: bridge, bridged: true}
+	if own.From != "" {
+		if err := n.arriveBridged(path, own.From, one, attached); err != nil {
+			return err
+		}
+	}
+	one.Here, one.Ports, one.MTU = true, own.Ports, attached.address.MTU
+	n.bridged[own.Address], n.containers[own.Container] = one, attached
+	if err := n.saveBridged(); err != nil {
+		return err
+	}
+	return errors.Join(n.applyFirewall(), n.letPass())
+}
+
+// arriveBridged has a container that comes get and send nothing. Its interface takes what the tunnel carries.
+func (n *Network) arriveBridged(path, from string, one *bridged, attached *attachment) error {
+	for _, peer := range n.peers {
+		if peer.Name == from {
+			one.Origin = peer.Number
+		}
+	}
+	if one.Origin == 0 {
+		return fmt.Errorf("%w: %q", ErrUnknownPeer, from)
+	}
+	attached.muzzled = true
+	attached.address.MTU = min(attached.address.MTU, n.mtu)
+	inside, err := openNamespace(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inside.Close() }()
+	handle, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
+	}
+	defer handle.Close()
+	return errors.Join(n.muzzle(path, true), narrow(handle, attached.address))
+}
+
+// bridgeOf finds the device of this node's bridge on which a container is, and what its interface takes.
+func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, err error) {
+	inside, err := openNamespace(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() { _ = inside.Close() }()
+	handle, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
+	if err != nil {
+		return "", 0, fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
+	}
+	defer handle.Close()
+	eth0, err := handle.LinkByName(insideDevice)
+	if err != nil {
+		return "", 0, fmt.Errorf("find the container's %s: %w", insideDevice, err)
+	}
+	addresses, err := handle.AddrList(eth0, netlink.FAMILY_V4)
+	has := func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }
+	if err != nil || !slices.ContainsFunc(addresses, has) {
+		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: it has not that address", insideDevice, ErrInvalid))
+	}
+	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
+	if err != nil || outside.Type() != "veth" || outside.Attrs().MasterIndex == 0 {
+		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: its other end is on no bridge of this node", insideDevice, ErrInvalid))
+	}
+	master, err := n.links.LinkByIndex(outside.Attrs().MasterIndex)
+	if err != nil {
+		return "", 0, fmt.Errorf("find the bridge of device %s: %w", outside.Attrs().Name, err)
+	}
+	return master.Attrs().Name, eth0.Attrs().MTU, nil
+}
+
+// switchBridged is switchTo for a container on a bridge. Where it is its engine's own routes lead to it.
+func (n *Network) switchBridged(one *bridged, to Destination) error {
+	ip := one.Address
+	if to.container != "" {
+		if n.containers[to.container] == nil || to.container != one.Container {
+			return fmt.Errorf("route %s to %s: %w", ip, to, ErrNotAttached)
+		}
+		err := errors.Join(n.plug(ip, to.container), n.removeRoutes(isHostRoute(ip)))
+		if err != nil {
+			return fmt.Errorf("route %s to %s: %w", ip, to, err)
+		}
+		one.Via = 0
+		return errors.Join(n.unclaim(n.containers[to.container].device, ip), n.saveBridged())
+	}
+	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
+	if err == nil {
+		err = n.links.RouteReplace(route)
+	}
+	if err != nil {
+		return fmt.Errorf("route %s to %s: %w", ip, to, err)
+	}
+	for _, peer := range n.peers {
+		if peer.Name == to.peer {
+			one.Via = peer.Number
+		}
+	}
+	err = errors.Join(n.muzzleAll(ip), n.saveBridged())
+	if attached := n.containers[one.Container]; attached != nil {
+		one.Bridge = attached.device
+		err = errors.Join(err, n.claim(one.Bridge, ip))
+	}
+	return err
+}
+
+// detachBridged gives up the connection of a container on a bridge: its engine has removed it, or never made it. If it is at another
+// node this one goes on to forward to it, also from its published ports.
+func (n *Network) detachBridged(id string, ip netip.Addr) error {
+	one := n.bridged[ip]
+	delete(n.containers, id)
+	err := removeNamespace(n.NetnsPath(id))
+	if one == nil || one.Container != id {
+		return err
+	}
+	one.Here, one.closing = false, false
+	if one.Via == 0 {
+		return errors.Join(err, n.forgetBridged(ip))
+	}
+	return errors.Join(err, n.saveBridged(), n.applyFirewall())
+}
+
+// forgetBridged removes all that there is for an address of a container on a bridge.
+func (n *Network) forgetBridged(ip netip.Addr) error {
+	one := n.bridged[ip]
+	delete(n.bridged, ip)
+	err := errors.Join(n.unclaim(one.Bridge, ip), n.removeRoutes(isHostRoute(ip)), n.forgetFlows(ip), n.saveBridged(), n.applyFirewall())
+	if len(n.bridged)+len(n.segments) == 0 {
+		err = errors.Join(err, n.endPass())
+	}
+	return err
+}
+
+// KeepBridged takes note that a container on a bridge that has come here, and has been started anew since, has another network
+// namespace.
+func (n *Network) KeepBridged(netns, id string, ip netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one := n.bridged[ip]
+	if one == nil || one.Container != id || n.containers[id] == nil || sameFile(n.NetnsPath(id), netns) {
+		return nil
+	}
+	own := Bridged{Container: id, Address: ip, Ports: one.Ports}
+	if err := n.adoptBridged(netns, own); err != nil {
+		return fmt.Errorf("adopt container %s with %s: %w", id, ip, err)
+	}
+	return nil
+}
+
+// LetGo gives a container that stays here back to its engine alone, unless it came from elsewhere: then what came in at that node
+// still comes by it. Doing nothing is success.
+func (n *Network) LetGo(id string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	attached := n.containers[id]
+	if attached == nil || !attached.bridged {
+		return nil
+	}
+	one := n.bridged[attached.address.IP]
+	if one != nil && (one.Origin != 0 || one.Via != 0) {
+		return nil
+	}
+	return n.detachBridged(id, attached.address.IP)
+}
+
+// ForgetBridged ends the forwarding to a container on a bridge that is elsewhere: it is no more, or its address is another's.
+func (n *Network) ForgetBridged(ip netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if one := n.bridged[ip]; one == nil || one.Here {
+		return nil
+	}
+	return n.forgetBridged(ip)
+}
+
+// IsBridged tells whether this container on a bridge is known here.
+func (n *Network) IsBridged(id string, ip netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one := n.bridged[ip]
+	return one != nil && one.Container == id
+}
+
+// BridgedPlace is a container on a bridge, and where it is.
+type BridgedPlace struct {
+	Container string
+	Address   netip.Addr
+	Here      bool   // attached here, also while it leaves
+	Via       string // the peer to which its packets go; empty: none
+	Came      bool   // from another node
+}
+
+// BridgedPlaces lists the containers on bridges of which something is remembered.
+func (n *Network) BridgedPlaces() []BridgedPlace {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []BridgedPlace
+	for ip, one := range n.bridged {
+		all = append(all, BridgedPlace{
+			Container: one.Container, Address: ip, Here: one.Here, Via: n.peers[one.Via].Name, Came: one.Origin != 0,
+		})
+	}
+	return all
+}
+
+// routeBridged makes the routes to segments, and to the containers on bridges that are at peers: a node that was restarted has none.
+func (n *Network) routeBridged() error {
+	errs := []error{n.routeSegments()}
+	for ip, one := range n.bridged {
+		if _, known := n.peers[one.Via]; known && n.holds[ip] == nil {
+			errs = append(errs, n.links.RouteReplace(n.via(hostNet(ip), one.Via, unix.RT_TABLE_MAIN)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Network) bridgedPath() string { return filepath.Join(n.config.StateDir, "bridged.json") }
+
+// recoverBridged reads what an earlier process remembered. Those that were held may run here or elsewhere.
+func (n *Network) recoverBridged() error {
+	data, err := os.ReadFile(n.bridgedPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var all []*bridged
+	if err == nil && len(data) > bridgedFileLimit {
+		err = fmt.Errorf("file is %w: over %d bytes", ErrInvalid, bridgedFileLimit)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil {
+		return fmt.Errorf("containers on bridges, %s: %w; remove it if none of them runs at another node", n.bridgedPath(), err)
+	}
+	for _, one := range all {
+		if err := n.checkBridged(Bridged{Container: one.Container, Address: one.Address, Ports: one.Ports}); err != nil {
+			return fmt.Errorf("containers on bridges, %s: %w", n.bridgedPath(), err)
+		}
+		if one.Here || one.Via != 0 {
+			n.bridged[one.Address] = one
+		}
+		if !one.Here {
+			continue
+		}
+		bridge, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
+		if err != nil { // its engine has ended it, or the node was restarted
+			if one.Here = false; one.Via == 0 {
+				delete(n.bridged, one.Address)
+			}
+			continue
+		}
+		n.containers[one.Container] = &attachment{
+			address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, muzzled: true,
+		}
+	}
+	return nil
+}
+
+// saveBridged replaces the file. That it outlasts a loss of power is not asked: no connection does.
+func (n *Network) saveBridged() error {
+	all := make([]*bridged, 0, len(n.bridged))
+	for _, one := range n.bridged {
+		all = append(all, one)
+	}
+	data, err := json.Marshal(all)
+	if err == nil {
+		err = os.WriteFile(n.bridgedPath()+".new", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(n.bridgedPath()+".new", n.bridgedPath())
+	}
+	if err != nil {
+		return fmt.Errorf("note the containers on bridges: %w", err)
+	}
+	return nil
+}
+
+// cleanupBridged removes what was made for containers on bridges.
+func (n *Network) cleanupBridged() error {
+	clear(n.bridged)
+	err := errors.Join(n.forgetFlows(netip.Addr{}), n.endPass())
+	if gone := os.Remove(n.bridgedPath()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return err
+}

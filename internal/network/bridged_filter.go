@@ -1,0 +1,249 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// setBridged are the addresses of the containers on bridges of which something is remembered.
+const setBridged = "bridged"
+
+// passMark is on packets to and from containers on bridges that are forwarded because they were let in at their node before. A chain
+// of another program that drops what it does not know has the last word; Docker keeps one, of rules of others, that is asked before.
+const (
+	passMark  = 1 << 28
+	passChain = "DOCKER-USER"
+)
+
+// bridgedRules are the rules for containers on bridges. They do for these what other rules do for the pool: see the package comment.
+func (n *Network) bridgedRules(conn *nftables.Conn, table *nftables.Table) error {
+	if len(n.bridged)+len(n.segments) == 0 {
+		return nil
+	}
+	set := &nftables.Set{Table: table, Name: setBridged, KeyType: nftables.TypeIPAddr}
+	var elements []nftables.SetElement
+	for ip := range n.bridged {
+		elements = append(elements, nftables.SetElement{Key: ip.AsSlice()})
+	}
+	if err := conn.AddSet(set, elements); err != nil {
+		return fmt.Errorf("describe the set of containers on bridges: %w", err)
+	}
+	n.bridgedDoors(conn, table, set)
+	n.bridgedPass(conn, table, set)
+	n.bridgedSource(conn, table, set)
+	n.bridgedPorts(conn, table)
+	return nil
+}
+
+// isBridged: the address at this offset is that of a container on a bridge.
+func isBridged(offset uint32, set *nftables.Set) rule {
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID})
+}
+
+// isAddress: the address at this offset is this one.
+func isAddress(offset uint32, ip netip.Addr) rule {
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: ip.AsSlice()})
+}
+
+// bridgedDoors remembers by which door connections to a container on a bridge come in. What it sends on a connection that was there
+// before it came here, and of which nothing has come in here, goes to the node from which it came: only a SYN opens one.
+func (n *Network) bridgedDoors(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
+	chain := conn.AddChain(&nftables.Chain{Name: "bridged-doors", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 2)})
+	add := ruleAdder(conn, table, chain)
+	in, out := isBridged(offsetDestination, set), isBridged(offsetSource, set)
+	for number := range n.peers {
+		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
+	}
+	add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
+	for _, segment := range n.segments { // from outside of it: within it the destination tells
+		in := join(inSegment(offsetDestination, segment, true), inSegment(offsetSource, segment, false))
+		for number := range n.peers {
+			add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
+		}
+		add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
+	}
+	for ip, one := range n.bridged {
+		if one.Here && one.Via == 0 {
+			add(fromGroup(groupTunnel), isAddress(offsetSource, ip), markWith(n.config.NodeNumber), accept())
+		}
+		if one.Origin != 0 {
+			add(isAddress(offsetSource, ip), protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(), ctState(expr.CtStateBitNEW),
+				rememberDoor(one.Origin))
+		}
+	}
+	add(out, markWithDoor())
+	for _, segment := range n.segments {
+		add(inSegment(offsetSource, segment, true), inSegment(offsetDestination, segment, false), markWithDoor())
+	}
+}
+
+// opensNone: TCP, but not a SYN without ACK.
+func opensNone() rule {
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: offsetTCPFlags, Len: 1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 1,
+			Mask: []byte{tcpSYN | tcpACK}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: []byte{tcpSYN}})
+}
+
+// ctState: connection tracking says one of these of the packet.
+func ctState(bits uint32) rule {
+	return is(&expr.Ct{Key: expr.CtKeySTATE, Register: unix.NFT_REG_1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: native(bits), Xor: native(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
+}
+
+// translated: the destination of the packet's connection was translated (IPS_DST_NAT, nf_conntrack_common.h).
+func translated() rule {
+	const destination = 1 << 5
+	return is(&expr.Ct{Key: expr.CtKeySTATUS, Register: unix.NFT_REG_1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: native(destination), Xor: native(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
+}
+
+// bridgedPass marks what may be forwarded: between nodes what the node by which it comes has let in, out of holds what has gone into
+// them, and into holds and the tunnel what belongs to a connection or came to a published port. The engine's own rules let
+// pass what the container's neighbours send.
+func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
+	chain := conn.AddChain(&nftables.Chain{Name: "bridged-pass", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
+	add := ruleAdder(conn, table, chain)
+	pass := is(&expr.Immediate{Register: unix.NFT_REG_1, Data: native(passMark)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
+	ins := n.bridgedAlternatives(offsetDestination, isBridged(offsetDestination, set))
+	outs := n.bridgedAlternatives(offsetSource, isBridged(offsetSource, set))
+	for _, number := range []uint32{groupTunnel, groupHold} {
+		into := group(expr.MetaKeyOIFGROUP, number)
+		for _, packets := range slices.Concat(ins, outs, []rule{ctState(expr.CtStateBitUNTRACKED)}) {
+			add(fromGroup(number), packets, pass)
+		}
+		for _, in := range ins {
+			add(into, in, ctState(expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED|expr.CtStateBitUNTRACKED), pass)
+			add(into, in, translated(), pass)
+		}
+		for _, out := range outs {
+			add(into, out, pass)
+		}
+	}
+	add(isBridged(offsetDestination, set), ctState(expr.CtStateBitUNTRACKED), pass)
+}
+
+// bridgedSource lets nothing that goes to another node, or waits to, have its source translated, as engines do with all that leaves their
+// bridges: a translation to the same, which comes first, has them not asked.
+func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
+	chain := conn.AddChain(&nftables.Chain{Name: "bridged-source", Table: table, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 1)})
+	add := ruleAdder(conn, table, chain)
+	same := is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4},
+		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: unix.NFT_REG_1})
+	for _, number := range []uint32{groupTunnel, groupHold} {
+		for _, offset := range []uint32{offsetSource, offsetDestination} {
+			for _, packets := range n.bridgedAlternatives(offset, isBridged(offset, set)) {
+				add(group(expr.MetaKeyOIFGROUP, number), packets, same)
+			}
+		}
+	}
+}
+
+// bridgedPorts has the published ports of containers that have left lead to where they are.
+func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
+	closed := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: "bridged-closing", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw}))
+	var open []func(parts ...rule)
+	for name, hook := range map[string]*nftables.ChainHook{"bridged-ports": nftables.ChainHookPrerouting, "bridged-own": nftables.ChainHookOutput} {
+		open = append(open, ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeNAT,
+			Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 1)})))
+	}
+	for ip, one := range n.bridged {
+		for _, port := range one.Ports {
+			if one.closing && port.Protocol == "tcp" {
+				closed(toPublished(port), opensConnection(), drop())
+			}
+			if one.Here || one.Via == 0 {
+				continue
+			}
+			for _, add := range open {
+				add(toPublished(port), is(&expr.Immediate{Register: unix.NFT_REG_1, Data: ip.AsSlice()},
+					&expr.Immediate{Register: unix.NFT_REG_2, Data: bigEndian(port.ContainerPort)},
+					&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: unix.NFT_REG_1, RegProtoMin: unix.NFT_REG_2}))
+			}
+		}
+	}
+}
+
+// toPublished: the packet is to a published port of this node.
+func toPublished(port Published) rule {
+	number := byte(unix.IPPROTO_TCP)
+	if port.Protocol == "udp" {
+		number = unix.IPPROTO_UDP
+	}
+	at := is(&expr.Fib{Register: unix.NFT_REG_1, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: native(unix.RTN_LOCAL)})
+	if port.Host.IsValid() && !port.Host.IsUnspecified() {
+		at = isAddress(offsetDestination, port.Host)
+	}
+	return join(protocol(number, expr.CmpOpEq), at, toPort(int(port.HostPort)))
+}
+
+func bigEndian(port uint16) []byte { return []byte{byte(port >> 8), byte(port)} }
+
+// letPass has the chain of others' rules that Docker keeps accept what is marked. Where Docker keeps none it drops nothing.
+func (n *Network) letPass() error {
+	if _, err := n.iptables("-C"); err == nil {
+		return nil
+	}
+	if there, err := n.hasPassChain(); err != nil || !there {
+		return err
+	}
+	if out, err := n.iptables("-I"); err != nil {
+		return fmt.Errorf("let packets of containers that have moved pass Docker's filter: %w: %s", err, out)
+	}
+	return nil
+}
+
+// endPass undoes letPass. Doing nothing is success.
+func (n *Network) endPass() error {
+	if _, err := n.iptables("-C"); err != nil { // also where there is no such program
+		return nil
+	}
+	if out, err := n.iptables("-D"); err != nil {
+		return fmt.Errorf("remove the rule in chain %s: %w: %s", passChain, err, out)
+	}
+	return nil
+}
+
+// iptables adds, removes or looks for the rule, with the program by which Docker makes its own.
+func (n *Network) iptables(do string) (string, error) {
+	mark := strconv.Itoa(passMark)
+	var out []byte
+	err := within(n.ns, func() (err error) {
+		out, err = exec.Command("iptables", "--wait", "5", do, passChain, "--match", "mark", "--mark", mark+"/"+mark, "--jump", "ACCEPT").CombinedOutput()
+		return err
+	})
+	return strings.TrimSpace(string(out)), err
+}
+
+// hasPassChain tells whether there is the chain of others' rules.
+func (n *Network) hasPassChain() (there bool, err error) {
+	err = within(n.ns, func() error {
+		err := exec.Command("iptables", "--wait", "5", "--list-rules", passChain).Run()
+		there = err == nil
+		var failed *exec.ExitError
+		if errors.As(err, &failed) || errors.Is(err, exec.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	return there, err
+}

@@ -1,0 +1,134 @@
+package network
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Segment is a network of an engine that all nodes have, each with a bridge of its own for it: the same subnet everywhere, of which
+// each node's engine gives away the part that has the node's number, as of the pool. So no address is given twice, and a container that
+// moves has its neighbours where it had them.
+type Segment struct {
+	Device string // the bridge
+	Subnet netip.Prefix
+}
+
+// Part of a segment's subnet from which the engine of a node gives addresses.
+func (s Segment) Part(number int) (netip.Prefix, error) {
+	c := Config{Pool: s.Subnet}
+	if !s.Subnet.Addr().Is4() || s.Subnet != s.Subnet.Masked() || s.Subnet.Bits() < 8 || s.Subnet.Bits() >= subnetBits {
+		return netip.Prefix{}, fmt.Errorf("subnet %s is %w: it must be an IPv4 prefix of 8 to 23 bits", s.Subnet, ErrInvalid)
+	}
+	if err := c.checkNumber(number); err != nil {
+		return netip.Prefix{}, err
+	}
+	return c.subnet(number), nil
+}
+
+// SetSegments says which there are, all of them. The routes of one that is gone stay until the agent starts anew: they lead to nobody.
+func (n *Network) SetSegments(segments []Segment) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.Equal(n.segments, segments) {
+		return nil
+	}
+	for _, segment := range segments {
+		if _, err := segment.Part(n.config.NodeNumber); err != nil {
+			return fmt.Errorf("network on %s: %w", segment.Device, err)
+		}
+		if segment.Subnet.Overlaps(n.config.Pool) {
+			return fmt.Errorf("network on %s: subnet %s is %w: it overlaps %s", segment.Device, segment.Subnet, ErrInvalid, n.config.Pool)
+		}
+		// What containers ask for that is at other nodes this one answers for, and forwards (ip-sysctl.rst, proxy_arp).
+		err := within(n.ns, func() error { return sysctl("ipv4/conf/"+segment.Device+"/proxy_arp", "1") })
+		if err != nil {
+			return fmt.Errorf("network on %s: %w", segment.Device, err)
+		}
+	}
+	n.segments = slices.Clone(segments)
+	return errors.Join(n.applyFirewall(), n.routeSegments(), n.letPass())
+}
+
+// routeSegments makes the routes to the parts of other nodes.
+func (n *Network) routeSegments() error {
+	var errs []error
+	for _, segment := range n.segments {
+		for number := range n.peers {
+			part, err := segment.Part(number)
+			if err == nil {
+				err = n.links.RouteReplace(n.via(ipNet(part), number, unix.RT_TABLE_MAIN))
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// claim tells a bridge's containers that this node answers for an address from now on: they would go on to send to where it was.
+func (n *Network) claim(device string, ip netip.Addr) error {
+	link, err := n.links.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", device, err)
+	}
+	proxy := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET, Flags: netlink.NTF_PROXY, IP: ip.AsSlice()}
+	if err := n.links.NeighSet(proxy); err != nil {
+		return fmt.Errorf("answer for %s on %s: %w", ip, device, err)
+	}
+	return within(n.ns, func() error { return announce(link, ip) })
+}
+
+// unclaim undoes claim, as far as it can be undone: who has heard it sends by way of this node, which is right, too.
+func (n *Network) unclaim(device string, ip netip.Addr) error {
+	link, err := n.links.LinkByName(device)
+	if isLinkNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		err = n.links.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET, Flags: netlink.NTF_PROXY, IP: ip.AsSlice()})
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("answer for %s on %s no more: %w", ip, device, err)
+	}
+	return nil
+}
+
+// announce sends an unasked ARP request for an address, with the device's own hardware address (RFC 5227, section 2.3).
+func announce(link netlink.Link, ip netip.Addr) error {
+	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open a socket for ARP: %w", err)
+	}
+	defer func() { _ = unix.Close(socket) }()
+	const ethernet, ipv4, request = 1, 0x0800, 1
+	mac := link.Attrs().HardwareAddr
+	packet := binary.BigEndian.AppendUint16(nil, ethernet)
+	packet = binary.BigEndian.AppendUint16(packet, ipv4)
+	packet = append(packet, byte(len(mac)), 4)
+	packet = binary.BigEndian.AppendUint16(packet, request)
+	packet = slices.Concat(packet, mac, ip.AsSlice(), make([]byte, len(mac)), ip.AsSlice())
+	to := &unix.SockaddrLinklayer{Protocol: 0x0608, Ifindex: link.Attrs().Index, Halen: 6, Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}} // ETH_P_ARP, swapped
+	if err := unix.Sendto(socket, packet, 0, to); err != nil {
+		return fmt.Errorf("announce %s on %s: %w", ip, link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// inSegment: the address at this offset is, or is not, of a segment.
+func inSegment(offset uint32, segment Segment, within bool) rule {
+	return inPool(offset, segment.Subnet, within)
+}
+
+// bridgedAlternatives are the rules of which a packet must pass one to have an address of a container on a bridge.
+func (n *Network) bridgedAlternatives(offset uint32, set rule) []rule {
+	all := []rule{set}
+	for _, segment := range n.segments {
+		all = append(all, inSegment(offset, segment, true))
+	}
+	return all
+}
