@@ -16,11 +16,14 @@ import (
 // adoptEvery is how often the containers of other engines are looked at: they start and end without telling the agent.
 const adoptEvery = 3 * time.Second
 
-// adoptForEver gives containers of other engines that have an address of the pool the network that those of this node have.
+// adoptForEver gives containers of other engines that have an address of the pool the network that those of this node have, and follows
+// those on bridges of their engines that have moved.
 func (a *Agent) adoptForEver(ctx context.Context) {
 	told := map[string]string{} // by id, so that a lasting error is told once
 	for {
 		a.adoptAll(ctx, told)
+		a.tellOnce(told, "networks of Docker", a.followSegments(ctx))
+		a.followBridged(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -51,9 +54,18 @@ func (a *Agent) adoptAll(ctx context.Context, told map[string]string) {
 	}
 }
 
+// tellOnce logs an error, unless it is what was told last.
+func (a *Agent) tellOnce(told map[string]string, what string, err error) {
+	text := fmt.Sprint(err)
+	if err != nil && told[what] != text && a.ctx.Err() == nil {
+		a.log.Warn(what, "error", err)
+	}
+	told[what] = text
+}
+
 // adoptable tells whether another engine has made a container's connection, and it is to be ours.
 func adoptable(definition engine.Definition) bool {
-	return definition.EngineName != "" && definition.Network.Address.IsValid()
+	return definition.EngineName != "" && definition.Network.Pooled()
 }
 
 // followEngine makes the network what a container of another engine needs now.

@@ -79,8 +79,12 @@ type Agent struct {
 	id       *identity.Identity
 	self     identity.Node
 	engines  *engine.Set
-	routed   []engine.Engine  // those among them whose containers' connections are adopted
-	unopened error            // why there may be more of these
+	routed   []engine.Engine // those among them whose containers' connections are adopted
+	unopened error           // why there may be more of these
+	// segmented is the engine that has networks whose addresses nodes route to each other.
+	segmented interface {
+		Segments(ctx context.Context) ([]engine.Segment, error)
+	}
 	embedded *embedded.Engine // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
 	spool    *image.Spool // layers on their way to engines that keep images themselves
@@ -214,6 +218,7 @@ func (a *Agent) openBehindDoor() ([]engine.Engine, error) {
 			a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
 		}
 	}
+	a.segmented = inDocker
 	return []engine.Engine{inDocker, inPodman}, nil
 }
 
@@ -361,9 +366,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.moves.retry(a.ctx) })
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
-	if len(a.routed) > 0 {
-		all.Go(func() { a.adoptForEver(a.ctx) })
-	}
+	all.Go(func() { a.adoptForEver(a.ctx) })
 	a.ahead.begin()
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error

@@ -75,7 +75,7 @@ func (a *Agent) create(ctx context.Context, definition engine.Definition) error 
 
 // attach makes a container's network namespace. It is not routed yet.
 func (a *Agent) attach(ctx context.Context, definition engine.Definition) (string, error) {
-	if !definition.Network.Address.IsValid() {
+	if !definition.Network.Pooled() {
 		return "", nil // the engine makes its own
 	}
 	return a.network.Attach(ctx, definition.ID, network.Address{
@@ -91,6 +91,9 @@ func (a *Agent) forget(ctx context.Context, definition engine.Definition) error 
 	}
 	if err != nil {
 		return err
+	}
+	if definition.Network.OnBridge() {
+		return a.network.Detach(definition.ID)
 	}
 	if !definition.Network.Address.IsValid() {
 		return nil

@@ -14,13 +14,15 @@ type locations struct {
 	agent *Agent
 	mu    sync.Mutex
 	away  map[netip.Addr]place
+	// missed is how often in a row nodes have not told of a container on a bridge.
+	missed map[netip.Addr]int
 }
 
 // place is where a container was last heard of.
 type place struct{ node, container string }
 
 func newLocations(agent *Agent) *locations {
-	return &locations{agent: agent, away: map[netip.Addr]place{}}
+	return &locations{agent: agent, away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}}
 }
 
 // here lists this node's guests.
@@ -30,10 +32,10 @@ func (l *locations) here() []*api.Location {
 		l.agent.log.Warn("list of containers", "error", err)
 		return nil
 	}
-	var guests []*api.Location
+	guests := l.bridgedHere()
 	for _, container := range containers {
 		address := container.Definition.Network.Address
-		if container.PID == 0 || !address.IsValid() || l.agent.atHome(address) {
+		if container.PID == 0 || !container.Definition.Network.Pooled() || l.agent.atHome(address) {
 			continue
 		}
 		guests = append(guests, &api.Location{
@@ -55,10 +57,14 @@ func (l *locations) heard(node string, guests []*api.Location) {
 	for address := range own {
 		delete(l.away, address)
 	}
-	now := map[netip.Addr]bool{}
+	now, onBridges := map[netip.Addr]bool{}, map[netip.Addr]string{}
 	for _, guest := range guests {
 		address, err := netip.ParseAddr(guest.Address)
 		if err != nil {
+			continue
+		}
+		if _, err := l.agent.network.Home(address); err != nil { // not of the pool
+			onBridges[address] = guest.Container
 			continue
 		}
 		now[address] = true
@@ -67,6 +73,7 @@ func (l *locations) heard(node string, guests []*api.Location) {
 			l.learn(address, place{node: node, container: guest.Container})
 		}
 	}
+	l.heardBridged(node, onBridges)
 	for address, at := range l.away {
 		if at.node == node && !now[address] && !l.moving(at.container) {
 			l.forget(address)

@@ -159,7 +159,7 @@ func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, 
 
 func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition) ([]migration.Problem, error) {
 	address := definition.Network.Address
-	if !address.IsValid() {
+	if !definition.Network.Pooled() {
 		return nil, nil // the engine knows whether it can have it
 	}
 	what := "address " + address.String()

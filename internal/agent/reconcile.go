@@ -52,6 +52,9 @@ func (a *Agent) reconcileOne(container engine.Container) {
 		a.log.Error("what is recorded of a container cannot be read; it is left as it is", "container", name, "id", container.Definition.ID)
 	case engine.Running:
 		reattach := func() error { return a.reattach(container.Definition) }
+		if container.Definition.Network.OnBridge() {
+			reattach = func() error { return nil } // its engine has made it, and followBridged looks after it
+		}
 		if adoptable(container.Definition) {
 			reattach = func() error { return a.adopt(a.ctx, container) }
 		}
@@ -81,6 +84,9 @@ func (a *Agent) awayAddresses(here []engine.Container) []netip.Addr {
 // routeHere turns the address of a container of this node to it. One that does not run, because the node was restarted
 // or it ended, needs no way to it.
 func (a *Agent) routeHere(ctx context.Context, definition engine.Definition) error {
+	if definition.Network.OnBridge() && !a.network.IsBridged(definition.ID, definition.Network.Address) {
+		return nil // nothing was changed
+	}
 	container, err := a.engines.Of(definition).Inspect(ctx, definition.ID)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return err

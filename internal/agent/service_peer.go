@@ -22,7 +22,7 @@ import (
 )
 
 // ProtocolVersion of what two agents say to each other. It changes whenever two versions would misunderstand.
-const ProtocolVersion = 5
+const ProtocolVersion = 4
 
 // What one node may use of another. Peers have certificates, but one that has gone wrong must not take its neighbours
 // with it.
@@ -239,11 +239,12 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 
 // Removed forgets what is kept of a container that is no more. It is nothing that anybody would miss, so any node may say so.
 func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) (*api.RemovedReply, error) {
-	if _, err := caller(ctx); err != nil {
+	from, err := caller(ctx)
+	if err != nil {
 		return nil, err
 	}
 	s.agent.footprints.drop(request.Container)
-	return &api.RemovedReply{}, nil
+	return &api.RemovedReply{}, wireError(s.agent.removedBridged(from, request.Container))
 }
 
 // releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own container gives it

@@ -26,6 +26,9 @@ func (s *source) destroy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.agent.network.KeepFlows(s.definition.Network.Address); err != nil {
+		return err
+	}
 	if err := s.agent.engines.Of(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
 		return err
 	}
@@ -79,7 +82,7 @@ func (s *source) cleanup(ctx context.Context) error {
 // straighten forgets the way to a container that has come home: it is the one that packets take anyway.
 func (s *source) straighten() error {
 	address := s.definition.Network.Address
-	if !address.IsValid() {
+	if !s.definition.Network.Pooled() {
 		return nil
 	}
 	home, err := s.agent.network.Home(address)

@@ -36,39 +36,33 @@ func (s *source) prepare(ctx context.Context) error {
 		return err
 	}
 	s.departure = departure
+	if err := s.leaveBridge(ctx); err != nil {
+		return err
+	}
 	if s.hold, err = s.agent.network.Prepare(s.definition.Network.Address); err != nil {
 		return err
 	}
 	if err := s.sendKnown(ctx); err != nil {
 		return err
 	}
+	if err := s.warm(ctx); err != nil {
+		return err
+	}
 	if s.memory == nil {
-		if err := s.makeFilesCold(ctx); err != nil {
-			return err
-		}
-		return s.warm(ctx)
+		return s.makeFilesCold(ctx)
+	}
+	if _, err := s.files.round(ctx); err != nil {
+		return err
 	}
 	if err := s.memory.foresee(s.definition.Limits.MemoryBytes); err != nil {
 		return err
 	}
-	if err := s.openWays(ctx); err != nil {
-		return err
+	if s.memory.pages.Leaving() {
+		if err := s.openDrain(ctx); err != nil {
+			return err
+		}
 	}
 	return s.memory.catchUp(ctx)
-}
-
-// openWays has all connections be ready for the freeze, and brings the files up to date. Each takes round trips, over a connection of
-// its own: so they go beside each other.
-func (s *source) openWays(ctx context.Context) error {
-	warmed := beside(ctx, s.warm)
-	opened := beside(ctx, func(ctx context.Context) error {
-		if !s.memory.pages.Leaving() {
-			return nil
-		}
-		return s.openDrain(ctx)
-	})
-	_, err := s.files.round(ctx)
-	return warmed(opened(err))
 }
 
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
@@ -83,7 +77,7 @@ func (s *source) unprepare(ctx context.Context) error {
 		err = errors.Join(err, s.hold.Close())
 		s.hold = nil
 	}
-	err = errors.Join(err, s.endDrain())
+	err = errors.Join(err, s.endDrain(), s.agent.network.LetGo(s.definition.ID))
 	// An agent that was killed may have left both of them mounted.
 	err = errors.Join(err, unmountMemory(s.imagesDir()), unmountMemory(s.footprintDir()))
 	return errors.Join(err, os.RemoveAll(filepath.Dir(s.imagesDir())))

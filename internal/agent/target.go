@@ -65,7 +65,7 @@ type target struct {
 
 	once     sync.Once
 	data     *stream.Session
-	staged   chan struct{} // closed when the source has staged, with stageErr
+	staged   chan struct{} // closed when staging has ended, with stageErr
 	stageErr error
 
 	files   fileTarget
@@ -191,8 +191,14 @@ func (t *target) releaseImages() {
 	}
 }
 
-// arrive makes all that can stand ready before the state is here. The source stages meanwhile.
+// arrive makes all that can stand ready before the state is here.
 func (t *target) arrive(ctx context.Context) error {
+	if err := waitFor(ctx, t.staged); err != nil {
+		return err
+	}
+	if t.stageErr != nil {
+		return t.stageErr
+	}
 	netns, err := t.agent.attach(ctx, t.definition)
 	if err != nil {
 		return err
@@ -204,12 +210,15 @@ func (t *target) arrive(ctx context.Context) error {
 	t.mu.Lock()
 	t.arrival = arrival
 	t.mu.Unlock()
+	if err := t.arriveOnBridge(ctx, arrival); err != nil {
+		return err
+	}
 	close(t.arrived)
 	t.releaseImages()
-	return nil
+	return t.takePages(ctx)
 }
 
-// takePages makes room for memory that comes ahead of the freeze. What was staged here has been taken over by then.
+// takePages makes room for memory that comes ahead of the freeze.
 func (t *target) takePages(ctx context.Context) error {
 	if !t.move.tracker.spec.Mode.MemoryAhead() {
 		return nil
@@ -239,7 +248,7 @@ func (t *target) pageStore() (*memory.Store, error) {
 func (t *target) takeBase(pages *memory.Store) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.base != nil || t.pages != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
+	if t.base != nil || t.arrival != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
 		return fmt.Errorf("migration %s can take nothing over (any more)", t.move.tracker.spec.ID)
 	}
 	t.base = pages
@@ -331,6 +340,9 @@ func (t *target) discard(ctx context.Context) error {
 func (t *target) leaveAddress(ctx context.Context) error {
 	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
 	err := t.agent.network.Detach(t.definition.ID)
+	if t.definition.Network.OnBridge() {
+		return err
+	}
 	other, listed := t.agent.holder(ctx, address)
 	if listed != nil || other.ID != "" && other.ID != t.definition.ID {
 		return errors.Join(err, listed)

@@ -75,6 +75,8 @@ type Definition struct {
 	StopTimeout  float64 `json:"stop_timeout_seconds,omitempty"`  // 0: the default
 	StartTimeout float64 `json:"start_timeout_seconds,omitempty"` // 0: the default
 	Health       *Health `json:"health,omitempty"`
+	// Ports of the node by which it is reached, if its address is of the engine's own network.
+	Ports []Published `json:"ports,omitempty"`
 	// Engine is the engine's own knowledge about a running container that its namesake at the target must have before
 	// the state arrives. Opaque to all others, bounded in size, and validated by the engine that gets it.
 	Engine json.RawMessage `json:"engine,omitempty"`
@@ -93,6 +95,33 @@ type Network struct {
 	Address netip.Addr `json:"address"`
 	MAC     string     `json:"mac"`
 	MTU     int        `json:"mtu"`
+	// Bridge is the engine's own network that the address is of: the engine gives it, and makes the interface, on each node. Empty:
+	// the address is of Godwit's pool.
+	Bridge     string `json:"bridge,omitempty"`
+	PrefixBits int    `json:"prefix_bits,omitempty"` // of that network
+	Routed     bool   `json:"routed,omitempty"`      // nodes route its addresses to each other: see Segment
+}
+
+// Pooled tells whether there is an address of Godwit's pool, which the agents route.
+func (n Network) Pooled() bool { return n.Address.IsValid() && n.Bridge == "" }
+
+// OnBridge tells whether there is an address of a network of the engine's own.
+func (n Network) OnBridge() bool { return n.Address.IsValid() && n.Bridge != "" }
+
+// Segment is a network of an engine that all nodes have, with the same subnet: the engine of each gives away a part of its addresses, and
+// the agents route to all of them.
+type Segment struct {
+	Name   string
+	Device string // the bridge
+	Subnet netip.Prefix
+}
+
+// Published is a port of a node that leads to a container.
+type Published struct {
+	Protocol      string     `json:"protocol"`      // tcp or udp
+	Host          netip.Addr `json:"host,omitzero"` // zero: each address of the node
+	HostPort      uint16     `json:"host_port"`
+	ContainerPort uint16     `json:"container_port"`
 }
 
 // Container is what an engine tells about one container.
@@ -269,6 +298,9 @@ type Arrival interface {
 	// Close ends what Arrive started if the container has not been resumed; Discard removes what is left.
 	Close() error
 }
+
+// Networked is an Arrival whose engine has made its network namespace, which is at this path.
+type Networked interface{ Netns() string }
 
 // Outcome of an arrival.
 type Outcome string

@@ -23,7 +23,7 @@ const (
 const dockerTimeout = time.Minute
 
 // StartDocker starts a Docker of a node's own, which knows the lab's program as the runtime godwit, and returns when it
-// answers. It makes no bridge, and no rule of a firewall. More flags are dockerd's.
+// answers. More flags are dockerd's.
 func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) error {
 	root, err := l.Root(node)
 	if err != nil {
@@ -39,7 +39,7 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 	defer log.Close()
 	args := []string{
 		"dockerd", "--data-root", dockerData, "--pidfile", dockerPIDFile, "--host", "unix://" + dockerSocket,
-		"--bridge=none", "--iptables=false", "--ip6tables=false", "--add-runtime", "godwit=" + dockerRuntime,
+		"--ip6tables=false", "--add-runtime", "godwit=" + dockerRuntime,
 	}
 	cmd, err := l.enter(ctx, node, "detach", append(args, flags...))
 	if err != nil {

@@ -39,7 +39,10 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 		return "", err
 	}
 	host := hostConfig(x.Host, binds, mounts)
-	made, err := a.api.ContainerCreate(ctx, client.ContainerCreateOptions{Config: &config, HostConfig: host, Name: d.Name})
+	host.NetworkMode = networkMode(d, x.Host.NetworkMode)
+	made, err := a.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Config: &config, HostConfig: host, NetworkingConfig: endpoints(d, x), Name: d.Name,
+	})
 	return made.ID, err
 }
 

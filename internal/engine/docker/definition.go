@@ -37,7 +37,9 @@ type extra struct {
 	Host   *container.HostConfig `json:"host_config"`
 	// Volumes says of the named ones, by name, how they were made.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
-	Stdio   []string               `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
+	// Endpoint is its place in the one network that it is on; nil: it is on none of Docker's.
+	Endpoint *endpoint `json:"endpoint,omitempty"`
+	Stdio    []string  `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
 }
 
 func nameOf(found container.InspectResponse) string { return strings.TrimPrefix(found.Name, "/") }
@@ -51,6 +53,7 @@ func describe(found container.InspectResponse) engine.Container {
 		TTY: c.Tty, ReadOnly: h.ReadonlyRootfs, Labels: c.Labels, StopSignal: c.StopSignal, Limits: limitsOf(h.Resources),
 		Volumes: volumesOf(found.Mounts),
 	}
+	d.Network, d.Ports = networkOf(found)
 	d.Created, _ = time.Parse(time.RFC3339Nano, found.Created) // zero if Docker does not say
 	if c.StopTimeout != nil {
 		d.StopTimeout = float64(*c.StopTimeout)
@@ -74,6 +77,9 @@ func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *
 	d.Layers = image.RootFS.Layers
 	x := extra{Config: found.Config, Host: found.HostConfig, Stdio: stdio}
 	if x.Volumes, err = a.volumeMakers(ctx, *d); err != nil {
+		return err
+	}
+	if x.Endpoint, err = a.endpointOf(ctx, found, d.Network); err != nil {
 		return err
 	}
 	d.Engine, err = json.Marshal(x)
@@ -200,10 +206,8 @@ func checkOthers(d engine.Definition, x extra) error {
 	switch {
 	case d.Limits != limitsOf(x.Host.Resources):
 		return errors.New("its limits are not those of its configuration")
-	case d.Network != (engine.Network{}):
-		return errors.New("it has an address of Godwit's")
 	case !diffIDPattern.MatchString(d.ImageID):
 		return fmt.Errorf("image %.80q: must be sha256: and 64 hexadecimal digits", d.ImageID)
 	}
-	return nil
+	return checkNetwork(d, x)
 }

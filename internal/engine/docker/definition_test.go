@@ -20,7 +20,7 @@ func good(t testing.TB, change func(*engine.Definition, *extra)) engine.Definiti
 		ImageID: "sha256:" + strings.Repeat("cd", 32), Layers: []string{"sha256:" + strings.Repeat("ab", 32)},
 	}
 	x := extra{
-		Config: &container.Config{Image: "x"}, Host: &container.HostConfig{},
+		Config: &container.Config{Image: "x"}, Host: &container.HostConfig{NetworkMode: "none"},
 		Stdio: []string{"/dev/null", "pipe:[4711]", "pipe:[4712]"},
 	}
 	change(&d, &x)
@@ -62,6 +62,7 @@ func TestDecode(t *testing.T) {
 		"limits":         func(_ *engine.Definition, x *extra) { x.Host.Memory = 1 << 20 },
 		"address":        func(d *engine.Definition, _ *extra) { d.Network.MAC = "02:00:00:00:00:01" },
 		"image":          func(d *engine.Definition, _ *extra) { d.ImageID = "busybox" },
+		"no address":     func(_ *engine.Definition, x *extra) { x.Host.NetworkMode = "birds" },
 	} {
 		if _, err := decode(good(t, change)); err == nil {
 			t.Errorf("%s is accepted", what)
@@ -74,7 +75,6 @@ func TestObstacles(t *testing.T) {
 		"--privileged": func(h *container.HostConfig) { h.Privileged = true }, "--pid host": func(h *container.HostConfig) { h.PidMode = "host" },
 		"--ipc shareable":        func(h *container.HostConfig) { h.IpcMode = "shareable" },
 		"--network container:db": func(h *container.HostConfig) { h.NetworkMode = "container:db" },
-		"--network bridge":       func(h *container.HostConfig) { h.NetworkMode = "bridge" },
 		"--runtime kata":         func(h *container.HostConfig) { h.Runtime = "kata" },
 		"--device or --gpus":     func(h *container.HostConfig) { h.DeviceRequests = []container.DeviceRequest{{}} },
 		"--userns host":          func(h *container.HostConfig) { h.UsernsMode = "host" },

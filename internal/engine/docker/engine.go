@@ -71,6 +71,8 @@ type adapter struct {
 
 	mu   sync.Mutex
 	root string // Docker's directory, once it is known
+	// segments tells of networks, by Docker's id, whether nodes route their addresses to each other.
+	segments map[string]bool
 }
 
 var _ oci.Adapter = (*adapter)(nil)
@@ -83,7 +85,7 @@ func newAdapter(socket string) (*adapter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of Docker: %w", err)
 	}
-	return &adapter{socket: socket, api: api}, nil
+	return &adapter{socket: socket, api: api, segments: map[string]bool{}}, nil
 }
 
 // Name of the engine.
@@ -167,8 +169,12 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
 	if c.State == nil || c.Config == nil || c.HostConfig == nil {
 		return oci.Found{}, fmt.Errorf("Docker says too little about container %.80q", ref) //nolint:staticcheck // its name
 	}
+	one := describe(c)
+	if own := &one.Definition.Network; own.OnBridge() {
+		own.Routed = a.isSegment(ctx, c.NetworkSettings.Networks[own.Bridge])
+	}
 	restart, err := json.Marshal(c.HostConfig.RestartPolicy)
-	return oci.Found{ID: c.ID, Container: describe(c), Paused: c.State.Paused, Restart: restart, Native: c}, err
+	return oci.Found{ID: c.ID, Container: one, Paused: c.State.Paused, Restart: restart, Native: c}, err
 }
 
 // native is what Docker has told of a container.

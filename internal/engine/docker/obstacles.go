@@ -1,9 +1,7 @@
 package docker
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/moby/moby/api/types/container"
 
@@ -13,7 +11,8 @@ import (
 
 // Obstacles lists what of a container's configuration cannot move.
 func (a *adapter) Obstacles(found oci.Found) []engine.Problem {
-	return obstacles(native(found).HostConfig)
+	told := native(found)
+	return append(obstacles(told.HostConfig), connectedObstacles(told)...)
 }
 
 // obstacles lists what of a container's configuration cannot move. Both nodes look: the source, so that it is said before
@@ -76,27 +75,4 @@ func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 // lacks tells whether a list of paths leaves some out. Without one Docker takes its own.
 func lacks(list, wanted []string) bool {
 	return list != nil && slices.ContainsFunc(wanted, func(path string) bool { return !slices.Contains(list, path) })
-}
-
-func networkObstacles(mode container.NetworkMode) []engine.Problem {
-	switch {
-	case mode.IsNone(), mode.IsHost():
-		return nil
-	case mode.IsContainer():
-		return []engine.Problem{{
-			What: "--network " + string(mode), Why: "it shares the network of container " + mode.ConnectedContainer() + ", which would have to move with it",
-			Remedy: "give it a network of its own",
-		}}
-	}
-	return []engine.Problem{{
-		What: "--network " + networkName(mode), Why: "the addresses of Docker's networks are not moved",
-		Remedy: "start it with --network host or --network none, or run it with godwit run, which keeps address and connections",
-	}}
-}
-
-func networkName(mode container.NetworkMode) string {
-	if name := strings.TrimSpace(string(mode)); name != "" {
-		return name
-	}
-	return fmt.Sprint(container.NetworkMode("default"))
 }

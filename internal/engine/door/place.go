@@ -56,10 +56,12 @@ func (p Place) Memory() string { return filepath.Join(p.dir, "memory.json") }
 // Late is the socket on which the pager takes late pages.
 func (p Place) Late() string { return filepath.Join(p.dir, "late.sock") }
 
+// Network is the network namespace of the container, if that is its own.
+func (p Place) Network() string { return filepath.Join(p.dir, "network") }
+
 func (p Place) job() string     { return filepath.Join(p.dir, "job.json") }
 func (p Place) bundle() string  { return filepath.Join(p.dir, "bundle") }
 func (p Place) scratch() string { return filepath.Join(p.dir, "scratch") }
-func (p Place) network() string { return filepath.Join(p.dir, "network") }
 func (p Place) masked() string  { return filepath.Join(p.dir, "masked") } // made by the gate
 
 // Job is what godwit-runc does when it is asked to create the container.
@@ -136,7 +138,7 @@ func (p Place) Remove() error {
 	if err := p.unmountMemories(); err != nil {
 		return err
 	}
-	for _, mounted := range []string{p.Images(), p.scratch(), p.network(), p.masked()} {
+	for _, mounted := range []string{p.Images(), p.scratch(), p.Network(), p.masked()} {
 		if err := mounts.Unmount(mounted); err != nil {
 			return err
 		}

@@ -126,10 +126,10 @@ func (p Place) makeNetwork(spec *specs.Spec, bundle, id string) error {
 		return err
 	}
 	defer holder.end()
-	if err := pin(holder.namespace(), p.network()); err != nil {
+	if err := pin(holder.namespace(), p.Network()); err != nil {
 		return err
 	}
-	spec.Linux.Namespaces[own].Path = p.network()
+	spec.Linux.Namespaces[own].Path = p.Network()
 	return runHooks(spec, specs.State{
 		Version: spec.Version, ID: id, Status: specs.StateCreated, Pid: holder.cmd.Process.Pid, Bundle: bundle, Annotations: spec.Annotations,
 	})

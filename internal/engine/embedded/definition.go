@@ -114,6 +114,9 @@ func validateLimits(d engine.Definition) error {
 }
 
 func validateNetwork(d engine.Definition) error {
+	if d.Network.Bridge != "" {
+		return fmt.Errorf("network %.40q: this engine has none", d.Network.Bridge)
+	}
 	if d.Network.MAC == "" {
 		return nil
 	}

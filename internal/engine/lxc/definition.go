@@ -41,6 +41,9 @@ func (e *Engine) validate(d engine.Definition) (written, all []setting, err erro
 	case len(d.Volumes) > 0:
 		return fail(fmt.Errorf("%d volumes: LXC containers have none", len(d.Volumes)))
 	}
+	if d.Network.Bridge != "" {
+		return fail(fmt.Errorf("network %.40q: its interface is on no bridge", d.Network.Bridge))
+	}
 	if d.Network.MAC != "" {
 		if _, err := net.ParseMAC(d.Network.MAC); err != nil {
 			return fail(fmt.Errorf("hardware address %.40q: %w", d.Network.MAC, err))

@@ -181,6 +181,9 @@ func (a *arrival) start(ctx context.Context) error {
 	return err
 }
 
+// Netns is the container's network namespace, with all that the engine makes in it.
+func (a *arrival) Netns() string { return a.place.Network() }
+
 // ImagesDir is the directory, in memory, into which the execution state must be written.
 func (a *arrival) ImagesDir() string { return a.place.Images() }
 

@@ -29,19 +29,42 @@ func hostConnections(first int, pids []int) ([]engine.Problem, error) {
 	if err != nil || len(own) == 0 {
 		return nil, err
 	}
+	remote, err := connectedBy(pids, own, func(ip netip.Addr) bool { return !ip.IsLoopback() })
+	if err != nil || remote == "" {
+		return nil, err
+	}
+	return []engine.Problem{{
+		What: "connection with " + remote, Why: "with --network host it has the address of this node, which stays here",
+		Remedy: "close it before the move",
+	}}, nil
+}
+
+// neighbourConnections refuses connections of a container on a bridge with who is on that bridge, too: the node itself, or another
+// container. At the target the bridge has others, by the same addresses, unless nodes route them to each other.
+func neighbourConnections(own engine.Network, pids []int) ([]engine.Problem, error) {
+	sockets, err := socketsOf(pids)
+	if err != nil || !own.OnBridge() || own.Routed {
+		return nil, err
+	}
+	bridge := netip.PrefixFrom(own.Address, own.PrefixBits).Masked()
+	remote, err := connectedBy(pids, sockets, func(ip netip.Addr) bool { return ip != own.Address && bridge.Contains(ip) })
+	if err != nil || remote == "" {
+		return nil, err
+	}
+	return []engine.Problem{{
+		What: "connection with " + remote, Why: "that is this node, or a container on the same network, which stays here", Remedy: "close it before the move",
+	}}, nil
+}
+
+// connectedBy finds whom the sockets of processes of one network namespace are connected with; "" if no address matches.
+func connectedBy(pids []int, sockets []string, match func(netip.Addr) bool) (string, error) {
 	for _, name := range []string{"tcp", "tcp6"} {
-		remote, err := connectedTo(fmt.Sprintf("/proc/%d/net/%s", pids[0], name), own)
-		if err != nil {
-			return nil, err
-		}
-		if remote != "" {
-			return []engine.Problem{{
-				What: "connection with " + remote, Why: "with --network host it has the address of this node, which stays here",
-				Remedy: "close it before the move",
-			}}, nil
+		remote, err := connectedTo(fmt.Sprintf("/proc/%d/net/%s", pids[0], name), sockets, match)
+		if err != nil || remote != "" {
+			return remote, err
 		}
 	}
-	return nil, nil
+	return "", nil
 }
 
 // socketsOf are the inodes of the sockets of processes.
@@ -62,8 +85,8 @@ func socketsOf(pids []int) ([]string, error) {
 	return inodes, nil
 }
 
-// connectedTo finds whom one of the sockets is connected with, outside of this node; "" if none is.
-func connectedTo(path string, sockets []string) (string, error) {
+// connectedTo finds whom one of the sockets is connected with; "" if no address matches.
+func connectedTo(path string, sockets []string, match func(netip.Addr) bool) (string, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) { // the process has ended, or there is no IPv6
 		return "", nil
@@ -78,7 +101,7 @@ func connectedTo(path string, sockets []string) (string, error) {
 		if len(fields) < 10 || fields[3] != established || !slices.Contains(sockets, fields[9]) {
 			continue
 		}
-		if remote, ok := parseEndpoint(fields[2]); ok && !remote.Addr().Unmap().IsLoopback() {
+		if remote, ok := parseEndpoint(fields[2]); ok && match(remote.Addr().Unmap()) {
 			return remote.String(), nil
 		}
 	}

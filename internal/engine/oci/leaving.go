@@ -125,6 +125,10 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, err
 	}
 	problems = append(problems, connected...)
+	if connected, err = neighbourConnections(a.found.Container.Definition.Network, pids); err != nil {
+		return nil, err
+	}
+	problems = append(problems, connected...)
 	externals, err := a.externals(root.Target)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,193 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
+)
+
+// leaveBridge has a container on a bridge of its engine be held, silenced and routed as those of the pool, for as long as it leaves.
+func (s *source) leaveBridge(ctx context.Context) error {
+	own := s.definition
+	if !own.Network.OnBridge() {
+		return nil
+	}
+	container, err := s.agent.engines.Inspect(ctx, own.ID)
+	if err != nil {
+		return err
+	}
+	ports := make([]network.Published, 0, len(container.Definition.Ports))
+	for _, port := range container.Definition.Ports {
+		ports = append(ports, network.Published(port))
+	}
+	err = s.agent.network.AdoptBridged(ctx, fmt.Sprintf("/proc/%d/ns/net", container.PID), network.Bridged{
+		Container: own.ID, Address: own.Network.Address, Ports: ports,
+	})
+	if err != nil {
+		return err
+	}
+	return s.refuseTarget()
+}
+
+// refuseTarget refuses connections with the target itself by way of this node: there the container would answer it directly, by an
+// address that it does not expect.
+func (s *source) refuseTarget() error {
+	connections, err := s.agent.network.Established(s.definition.ID)
+	if err != nil {
+		return err
+	}
+	target, err := hostAddress(s.target.Address)
+	if err != nil {
+		return err
+	}
+	for _, one := range connections {
+		if one.Remote.Addr() == target {
+			return &problemsError{[]migration.Problem{{
+				What: "connection with " + one.Remote.String(), Why: "that is " + s.target.Name + ", to which the container goes",
+				Remedy: "close it before the move, or connect to the container's port at " + s.target.Name + " afterwards",
+			}}}
+		}
+	}
+	return nil
+}
+
+// arriveOnBridge does that for a container that comes: it gets and sends nothing until all its sockets are there.
+func (t *target) arriveOnBridge(ctx context.Context, arrival engine.Arrival) error {
+	own := t.definition
+	if !own.Network.OnBridge() {
+		return nil
+	}
+	made, ok := arrival.(engine.Networked)
+	if !ok {
+		return fmt.Errorf("engine %s has no bridges", own.EngineName)
+	}
+	return t.agent.network.AdoptBridged(ctx, made.Netns(), network.Bridged{
+		Container: own.ID, Address: own.Network.Address, From: t.move.tracker.spec.Source,
+	})
+}
+
+// followSegments routes the networks that engines have for that. What an engine that is away had stays.
+func (a *Agent) followSegments(ctx context.Context) error {
+	found, err := a.segmented.Segments(ctx)
+	if errors.Is(err, engine.ErrAway) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	segments := make([]network.Segment, 0, len(found))
+	for _, one := range found {
+		segments = append(segments, network.Segment{Device: one.Device, Subnet: one.Subnet})
+	}
+	return a.network.SetSegments(segments)
+}
+
+// followBridged looks what has become of containers on bridges that have come or gone: their engines end and start them, and give
+// addresses to others, without telling the agent.
+func (a *Agent) followBridged(ctx context.Context) {
+	for _, place := range a.network.BridgedPlaces() {
+		if a.moves.of(place.Container) != nil {
+			continue
+		}
+		var err error
+		if place.Here {
+			err = a.followHere(ctx, place)
+		} else {
+			err = a.giveWay(ctx, place)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("container on a bridge", "container", place.Container, "address", place.Address, "error", err)
+		}
+	}
+}
+
+// followHere lets go of a container that has ended, or was started anew.
+func (a *Agent) followHere(ctx context.Context, place network.BridgedPlace) error {
+	one, err := a.engines.Inspect(ctx, place.Container)
+	switch {
+	case errors.Is(err, engine.ErrNotFound), err == nil && one.State == engine.Exited:
+		a.tellRemoved(place.Container)
+		return a.network.Detach(place.Container)
+	case errors.Is(err, engine.ErrAway):
+		return nil // it may run
+	case err != nil || one.State != engine.Running || !one.Definition.Network.OnBridge():
+		return err
+	}
+	return a.network.KeepBridged(fmt.Sprintf("/proc/%d/ns/net", one.PID), place.Container, place.Address)
+}
+
+// removedBridged ends the forwarding to a container that is no more, as the node says to which it goes.
+func (a *Agent) removedBridged(node, container string) error {
+	if a.moves.of(container) != nil {
+		return nil
+	}
+	for _, place := range a.network.BridgedPlaces() {
+		if place.Container == container && place.Via == node && !place.Here {
+			return a.network.ForgetBridged(place.Address)
+		}
+	}
+	return nil
+}
+
+// giveWay ends the forwarding of an address that an engine here has given to another container.
+func (a *Agent) giveWay(ctx context.Context, place network.BridgedPlace) error {
+	all, err := a.engines.ListAnswered(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		own := one.Definition
+		if own.Network.OnBridge() && own.Network.Address == place.Address && own.ID != place.Container && one.PID != 0 {
+			a.log.Warn("what is forwarded to a container that has left ends: its address is another's here now",
+				"container", place.Container, "address", place.Address, "other", engine.Label(own))
+			return a.network.ForgetBridged(place.Address)
+		}
+	}
+	return nil
+}
+
+// bridgedHere are the containers on bridges that have come to this node: who forwards to them learns that they are here still.
+func (l *locations) bridgedHere() []*api.Location {
+	var guests []*api.Location
+	for _, place := range l.agent.network.BridgedPlaces() {
+		if place.Here && place.Came && place.Via == "" {
+			guests = append(guests, &api.Location{Address: place.Address.String(), Container: place.Container, Node: l.agent.self.Name})
+		}
+	}
+	return guests
+}
+
+// missesAllowed is how often in a row a node may leave out a container of which this one thinks that it is there.
+const missesAllowed = 5
+
+// heardBridged takes a peer's word on containers on bridges that have left this node: packets go where they are, and nowhere once they
+// are no more.
+func (l *locations) heardBridged(node string, now map[netip.Addr]string) {
+	for _, place := range l.agent.network.BridgedPlaces() {
+		if place.Here || l.moving(place.Container) {
+			continue
+		}
+		var err error
+		switch {
+		case now[place.Address] == place.Container:
+			delete(l.missed, place.Address)
+			if place.Via != node {
+				err = l.agent.network.Route(place.Address, network.Via(node))
+			}
+		case place.Via == node:
+			if l.missed[place.Address]++; l.missed[place.Address] >= missesAllowed {
+				delete(l.missed, place.Address)
+				err = l.agent.network.ForgetBridged(place.Address)
+			}
+		}
+		if err != nil {
+			l.agent.log.Warn("route to a container", "address", place.Address, "node", node, "error", err)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// defaultBridge is the network that containers are on for which nobody has named one, and in which nobody can ask for an address.
+const defaultBridge = network.NetworkBridge
+
+const maxPorts = 1024
+
+// networkOf is the address of a container that is on one network of Docker's.
+func networkOf(found container.InspectResponse) (engine.Network, []engine.Published) {
+	if found.NetworkSettings == nil || len(found.NetworkSettings.Networks) != 1 || !found.State.Running || hasOtherNetwork(found.HostConfig) {
+		return engine.Network{}, nil
+	}
+	for name, end := range found.NetworkSettings.Networks {
+		if end != nil && end.IPAddress.Is4() {
+			own := engine.Network{Address: end.IPAddress, MAC: end.MacAddress.String(), Bridge: name, PrefixBits: end.IPPrefixLen}
+			return own, published(found.NetworkSettings.Ports)
+		}
+	}
+	return engine.Network{}, nil
+}
+
+// hasOtherNetwork tells of a container whose network is none of Docker's.
+func hasOtherNetwork(h *container.HostConfig) bool {
+	return h.NetworkMode.IsNone() || h.NetworkMode.IsHost() || h.NetworkMode.IsContainer()
+}
+
+// published lists the ports of the node by which a container is reached, by IPv4.
+func published(ports network.PortMap) []engine.Published {
+	var all []engine.Published
+	for port, bindings := range ports {
+		for _, binding := range bindings {
+			number, err := strconv.ParseUint(binding.HostPort, 10, 16)
+			if err != nil || binding.HostIP.IsValid() && !binding.HostIP.Is4() || port.Proto() != network.TCP && port.Proto() != network.UDP {
+				continue
+			}
+			one := engine.Published{Protocol: string(port.Proto()), HostPort: uint16(number), ContainerPort: port.Num()}
+			if binding.HostIP.IsValid() && !binding.HostIP.IsUnspecified() {
+				one.Host = binding.HostIP
+			}
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// endpoint is what Docker is told of a container's place in its network, beside its address.
+type endpoint struct {
+	Aliases []string     `json:"aliases,omitempty"`
+	Subnet  netip.Prefix `json:"subnet,omitzero"`
+	Gateway netip.Addr   `json:"gateway,omitzero"`
+}
+
+// endpointOf is that of a container that runs.
+func (a *adapter) endpointOf(ctx context.Context, found container.InspectResponse, own engine.Network) (*endpoint, error) {
+	if !own.OnBridge() {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	end := &endpoint{}
+	for _, alias := range found.NetworkSettings.Networks[own.Bridge].Aliases {
+		if !strings.HasPrefix(found.ID, alias) { // Docker's own
+			end.Aliases = append(end.Aliases, alias)
+		}
+	}
+	told, err := a.api.NetworkInspect(ctx, own.Bridge, client.NetworkInspectOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("ask Docker about network %s: %w", own.Bridge, err)
+	}
+	for _, part := range told.Network.IPAM.Config {
+		if part.Subnet.Contains(own.Address) {
+			end.Subnet, end.Gateway = part.Subnet, part.Gateway
+		}
+	}
+	return end, nil
+}
+
+// checkNetwork wants the address that is told to the agent to be that with which Docker makes the container.
+func checkNetwork(d engine.Definition, x extra) error {
+	own := d.Network
+	switch {
+	case own == (engine.Network{}) && hasOtherNetwork(x.Host):
+		return nil
+	case hasOtherNetwork(x.Host):
+		return fmt.Errorf("it has an address, and network %.80q", x.Host.NetworkMode)
+	case !own.Address.Is4() || !own.Address.IsGlobalUnicast() || !namePattern.MatchString(own.Bridge):
+		return fmt.Errorf("address %s in network %.80q is none of one of Docker's networks", own.Address, own.Bridge)
+	case (own.Bridge == defaultBridge) != isDefaultBridge(x.Host.NetworkMode):
+		return fmt.Errorf("its network is %.80q, and not %.80q", x.Host.NetworkMode, own.Bridge)
+	case own.PrefixBits < 1 || own.PrefixBits > 30 || len(d.Ports) > maxPorts || x.Endpoint != nil && len(x.Endpoint.Aliases) > maxPorts:
+		return fmt.Errorf("network %.80q: too many ports or aliases, or a prefix of %d bits", own.Bridge, own.PrefixBits)
+	}
+	return nil
+}
+
+func isDefaultBridge(mode container.NetworkMode) bool {
+	return mode == "" || mode.IsDefault() || mode.IsBridge()
+}
+
+// networkMode is the network by the name that it has on each node.
+func networkMode(d engine.Definition, from container.NetworkMode) container.NetworkMode {
+	if d.Network.OnBridge() && !isDefaultBridge(from) {
+		return container.NetworkMode(d.Network.Bridge)
+	}
+	return from
+}
+
+// endpoints has Docker give the container the address that it had. On the default bridge Docker takes no wishes.
+func endpoints(d engine.Definition, x extra) *network.NetworkingConfig {
+	if !d.Network.OnBridge() || d.Network.Bridge == defaultBridge {
+		return nil
+	}
+	end := &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: d.Network.Address}}
+	if x.Endpoint != nil {
+		end.Aliases = x.Endpoint.Aliases
+	}
+	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{d.Network.Bridge: end}}
+}
+
+// connectedObstacles lists what of a running container's networks cannot move.
+func connectedObstacles(found container.InspectResponse) []engine.Problem {
+	if found.NetworkSettings == nil || hasOtherNetwork(found.HostConfig) {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(found.NetworkSettings.Networks))
+	if len(names) > 1 {
+		return []engine.Problem{{
+			What: "networks " + strings.Join(names, ", "), Why: "only a container on one network of Docker's can be moved",
+			Remedy: "docker network disconnect all but one",
+		}}
+	}
+	for _, name := range names {
+		end := found.NetworkSettings.Networks[name]
+		switch {
+		case end == nil || !end.IPAddress.Is4():
+			return []engine.Problem{{What: "network " + name, Why: "the container has no IPv4 address in it", Remedy: "docker network connect it"}}
+		case end.GlobalIPv6Address.IsValid():
+			return []engine.Problem{{
+				What: "address " + end.GlobalIPv6Address.String(), Why: "IPv6 addresses are not moved", Remedy: "use a network without IPv6",
+			}}
+		}
+	}
+	return nil
+}
+
+// networkObstacles refuses what no node can make.
+func networkObstacles(mode container.NetworkMode) []engine.Problem {
+	if !mode.IsContainer() {
+		return nil
+	}
+	return []engine.Problem{{
+		What: "--network " + string(mode), Why: "it shares the network of container " + mode.ConnectedContainer() + ", which would have to move with it",
+		Remedy: "give it a network of its own",
+	}}
+}
+
+// addressObstacles wants the network to be here too, with this address free in it.
+func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
+	own := d.Network
+	if !own.OnBridge() {
+		return nil, nil
+	}
+	what := "network " + own.Bridge + " of Docker"
+	told, err := a.api.NetworkInspect(ctx, own.Bridge, client.NetworkInspectOptions{})
+	if errdefs.IsNotFound(err) {
+		return []engine.Problem{{What: what, Why: "there is none of this name on this node", Remedy: makeNetwork(own, x.Endpoint)}}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask Docker about network %s: %w", own.Bridge, err)
+	}
+	found := told.Network
+	at := slices.IndexFunc(found.IPAM.Config, func(part network.IPAMConfig) bool { return part.Subnet.Contains(own.Address) })
+	switch {
+	case found.Driver != "bridge":
+		return []engine.Problem{{What: what, Why: "its driver is " + found.Driver, Remedy: "use a network of driver bridge"}}, nil
+	case at < 0:
+		return []engine.Problem{{
+			What: what, Why: own.Address.String() + " is not of its subnet on this node", Remedy: "remove it here, and " + makeNetwork(own, x.Endpoint),
+		}}, nil
+	}
+	return append(addressTaken(own, found, found.IPAM.Config[at]), a.portObstacles(ctx, x.Host.PortBindings)...), nil
+}
+
+// makeNetwork is how the network is made on another node.
+func makeNetwork(own engine.Network, end *endpoint) string {
+	if end == nil || !end.Subnet.IsValid() {
+		return "make it on both nodes, with the same subnet"
+	}
+	return fmt.Sprintf("docker network create --subnet %s --gateway %s %s", end.Subnet, end.Gateway, own.Bridge)
+}
+
+// addressTaken refuses an address that another container has here, or that Docker would not give to this one.
+func addressTaken(own engine.Network, found network.Inspect, part network.IPAMConfig) []engine.Problem {
+	const remedy = "stop that container, or start this one on a network whose addresses are of its own: " +
+		"docker network create --subnet on both nodes"
+	what := "address " + own.Address.String()
+	taken := map[netip.Addr]string{part.Gateway: "the bridge"}
+	for name, ip := range part.AuxAddress {
+		taken[ip] = name
+	}
+	for _, other := range found.Containers {
+		taken[other.IPv4Address.Addr()] = "container " + other.Name
+	}
+	if who := taken[own.Address]; who != "" {
+		return []engine.Problem{{What: what, Why: who + " of Docker on this node has it", Remedy: remedy}}
+	}
+	if own.Bridge != defaultBridge {
+		return nil
+	}
+	within := part.Subnet
+	if part.IPRange.IsValid() {
+		within = part.IPRange
+	}
+	next := within.Masked().Addr()
+	if next == part.Subnet.Masked().Addr() {
+		next = next.Next() // the network's own
+	}
+	for taken[next] != "" {
+		next = next.Next()
+	}
+	if next == own.Address {
+		return nil
+	}
+	return []engine.Problem{{
+		What: what, Why: fmt.Sprintf("Docker takes no wishes on its default bridge, and gives %s to the next container", next),
+		Remedy: "start it on a network of its own: docker network create --subnet on both nodes",
+	}}
+}
+
+// portObstacles refuses published ports that another container has here, or that are of an address which this node has not. What
+// cannot be found out Docker says when it starts the container.
+func (a *adapter) portObstacles(ctx context.Context, ports network.PortMap) []engine.Problem {
+	var found []engine.Problem
+	all, err := a.api.ContainerList(ctx, client.ContainerListOptions{})
+	if err != nil {
+		return nil
+	}
+	for port, bindings := range ports {
+		for _, binding := range bindings {
+			what := "published port " + binding.HostPort + "/" + string(port.Proto())
+			for _, other := range all.Items {
+				if publishes(other, port.Proto(), binding.HostPort) {
+					found = append(found, engine.Problem{
+						What: what, Why: "container " + strings.Join(other.Names, ",") + " publishes it on this node", Remedy: "remove that container",
+					})
+				}
+			}
+			if ip := binding.HostIP; ip.IsValid() && !ip.IsUnspecified() && !ip.IsLoopback() && !isOwn(ip) {
+				found = append(found, engine.Problem{
+					What: what, Why: "this node has no address " + ip.String(), Remedy: "publish it without an address",
+				})
+			}
+		}
+	}
+	return found
+}
+
+func publishes(other container.Summary, protocol network.IPProtocol, port string) bool {
+	return slices.ContainsFunc(other.Ports, func(p container.PortSummary) bool {
+		return p.Type == string(protocol) && p.PublicPort != 0 && strconv.Itoa(int(p.PublicPort)) == port
+	})
+}
+
+// isOwn tells whether this node has an address.
+func isOwn(ip netip.Addr) bool {
+	own, err := net.InterfaceAddrs()
+	return err != nil || slices.ContainsFunc(own, func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		return err == nil && prefix.Addr() == ip
+	})
+}
