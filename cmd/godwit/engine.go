@@ -73,12 +73,15 @@ func engineNames() []string { return []string{docker.Name, podman.Name} }
 
 func newEngineSetupCommand() *cobra.Command {
 	var settings engineSettings
+	var segment segmentSettings
 	cmd := &cobra.Command{
 		Use:   "setup docker|podman",
 		Short: "Make godwit-runc known to an engine",
 		Long: "Setup makes a link godwit-runc beside this program, and adds it to the runtimes in the engine's configuration: Docker's own file, which it\n" +
-			"has Docker read, or a file of its own beside Podman's. The default runtime stays, and so do all containers.",
-		Example:   "  godwit engine setup docker\n  godwit engine setup podman",
+			"has Docker read, or a file of its own beside Podman's. The default runtime stays, and so do all containers.\n\n" +
+			"With --network, Docker gets a bridge network. Give it the same name and subnet on all nodes: each node's Docker gives addresses of a part\n" +
+			"of its own, and the agents route to all of them. So no two containers have the same address, and any of them can move anywhere.",
+		Example:   "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: engineNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -94,10 +97,14 @@ func newEngineSetupCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s knows runtime %s: %s\n", title, oci.Runtime, link)
-			return nil
+			if args[0] != docker.Name {
+				return nil
+			}
+			return segment.make(cmd.Context(), settings.docker.Socket, cmd.OutOrStdout())
 		},
 	}
 	addEngineFlags(cmd, &settings)
+	segment.add(cmd)
 	return cmd
 }
 
@@ -107,7 +114,7 @@ func newEngineRemoveCommand() *cobra.Command {
 		Use:   "remove docker|podman",
 		Short: "Undo setup",
 		Long: "Remove takes godwit-runc out of an engine's configuration again. As long as a container has come by it the engine needs it to start\n" +
-			"that container, and nothing is removed.",
+			"that container, and nothing is removed. Networks that setup has made go, too.",
 		Example:   "  godwit engine remove docker",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: engineNames(),
@@ -117,6 +124,11 @@ func newEngineRemoveCommand() *cobra.Command {
 				return err
 			}
 			engine, title := settings.of(args[0])
+			if args[0] == docker.Name {
+				if err := removeSegments(cmd.Context(), settings.docker.Socket, defaultState); err != nil {
+					return err
+				}
+			}
 			if err := engine.RemoveRuntime(cmd.Context()); err != nil {
 				return err
 			}
