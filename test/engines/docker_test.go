@@ -39,7 +39,7 @@ func makeImage(ctx context.Context, archive string) error {
 	if err := os.WriteFile(filepath.Join(bin, "busybox"), program, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{"sh", "sleep", "cat", "ps", "kill"} {
+	for _, name := range []string{"sh", "sleep", "cat", "ps", "kill", "nc"} {
 		if err := os.Symlink("busybox", filepath.Join(bin, name)); err != nil {
 			return err
 		}
@@ -57,7 +57,10 @@ const inDocker = cli("docker")
 // docker starts a container of Docker on node a as any user would, and removes it wherever it is in the end.
 func docker(t *testing.T, flags []string, script string) (name string) {
 	t.Helper()
-	return inDocker.run(t, append([]string{"--network", "none"}, flags...), script)
+	if !slices.Contains(flags, "--network") {
+		flags = append([]string{"--network", "none"}, flags...)
+	}
+	return inDocker.run(t, flags, script)
 }
 
 func migrate(t *testing.T, name, from, to, mode string) {

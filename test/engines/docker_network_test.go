@@ -1,0 +1,247 @@
+package engines
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/lab"
+)
+
+// subnet of the network that all nodes' Dockers have, and echo, which answers on port 80 with what it hears. It also connects to CALLS,
+// and answers there.
+const (
+	networkName = "birds"
+	echo        = `nc -ll -p 80 -e /bin/cat & while [ -n "$CALLS" ]; do nc $CALLS 9000 -e /bin/cat; sleep 0.2; done 2>/dev/null & ` + count
+)
+
+// Machines beside the nodes: one reaches node a, the other node b.
+const (
+	clientMachine = "visitor"
+	otherMachine  = "stranger"
+)
+
+// makeNetworks makes the network on both nodes, and the client.
+func makeNetworks(t *testing.T) {
+	t.Helper()
+	for _, node := range nodes() {
+		in(t, node, "docker", "network", "create", "--subnet", "172.30.0.0/24", "--gateway", "172.30.0.1", networkName)
+	}
+	for machine, node := range clientsOf() {
+		if err := world.lab.Client(machine, node, lab.Link{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for machine := range clientsOf() {
+			_ = world.lab.RemoveClient(machine)
+		}
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "docker", "network", "rm", networkName)
+		}
+	})
+}
+
+func clientsOf() map[string]string { return map[string]string{clientMachine: "a", otherMachine: "b"} }
+
+// conversation is a TCP connection on which each line is answered.
+type conversation struct {
+	name    string
+	conn    net.Conn
+	answers *bufio.Reader
+	said    int
+}
+
+// talk opens one from a machine.
+func talk(t *testing.T, machine, address string) *conversation {
+	t.Helper()
+	c := &conversation{name: machine + " to " + address}
+	eventually(t, c.name, func() bool {
+		conn, err := world.lab.Dial(t.Context(), machine, "tcp", address)
+		if err != nil {
+			return false
+		}
+		c.conn, c.answers = conn, bufio.NewReader(conn)
+		return true
+	})
+	t.Cleanup(func() { _ = c.conn.Close() })
+	c.ask(t)
+	return c
+}
+
+// ask says a line, and wants to hear it.
+func (c *conversation) ask(t *testing.T) {
+	t.Helper()
+	if err := c.try(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *conversation) try() error {
+	c.said++
+	line := fmt.Sprintf("%s %d %s\n", c.name, c.said, strings.Repeat("x", 4000))
+	_ = c.conn.SetDeadline(time.Now().Add(20 * time.Second)) // what it is for ends then
+	_, err := c.conn.Write([]byte(line))
+	got := ""
+	if err == nil {
+		got, err = c.answers.ReadString('\n')
+	}
+	if err != nil || got != line {
+		return fmt.Errorf("%s: line %d is answered by %.40q: %w", c.name, c.said, got, err)
+	}
+	return nil
+}
+
+// whileTalking does something during which a conversation goes on all the time, and tells its longest pause.
+func whileTalking(t *testing.T, c *conversation, do func()) time.Duration {
+	t.Helper()
+	var longest time.Duration
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for last := time.Now(); ; last = time.Now() {
+			err := c.try()
+			longest = max(longest, time.Since(last))
+			select {
+			case <-stop:
+				done <- err
+				return
+			default:
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	do()
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	return longest
+}
+
+func addressOf(t *testing.T, machine string) string {
+	t.Helper()
+	ip, err := world.lab.Address(machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ip.String()
+}
+
+// forgotten wants nothing to be left of containers on bridges in a node's network.
+func forgotten(t *testing.T, node string) {
+	t.Helper()
+	eventually(t, "the network of "+node+" is as it was", func() bool {
+		left := in(t, node, "sh", "-c", "nft list tables; ip route show proto 103; cat /var/lib/godwit/bridged.json 2>/dev/null; ls /run/godwit/netns; true")
+		return !strings.Contains(left, "godwit-flows") && !strings.Contains(left, "172.") && !strings.Contains(left, "container")
+	})
+}
+
+// TestDockerNetwork: a container on a network of Docker's keeps its address, all its connections, whoever opened them and by whatever
+// node, and its published ports, there and back.
+func TestDockerNetwork(t *testing.T) {
+	makeNetworks(t)
+	inbound, err := world.lab.Listen(t.Context(), clientMachine, "tcp", ":9000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = inbound.Close() })
+	name := docker(t, []string{"--network", networkName, "--publish", "8080:80", "--network-alias", "wader", "--env", "CALLS=" + addressOf(t, clientMachine)}, echo)
+	conn, err := inbound.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := &conversation{name: "called", conn: conn, answers: bufio.NewReader(conn)}
+	called.ask(t)
+	address := inspected(t, "a", name, ".NetworkSettings.Networks."+networkName+".IPAddress")
+	portA, portB := net.JoinHostPort(addressOf(t, "a"), "8080"), net.JoinHostPort(addressOf(t, "b"), "8080")
+	busy, idle := talk(t, clientMachine, portA), talk(t, clientMachine, portA)
+	all := []*conversation{busy, idle, called}
+	from, to := "a", "b"
+	for _, mode := range []string{"pre-copy", "cold", "post-copy"} {
+		pause := whileTalking(t, busy, func() { migrate(t, name, from, to, mode) })
+		t.Logf("%s from %s to %s: the client waited %s", mode, from, to, pause)
+		nothing(t, from, name)
+		from, to = to, from
+		counted(t, from, name, 1)
+		if now := inspected(t, from, name, ".NetworkSettings.Networks."+networkName+".IPAddress"); now != address {
+			t.Errorf("its address is %s, was %s", now, address)
+		}
+		all = append(all, talk(t, clientMachine, portA), talk(t, otherMachine, portB))
+		for _, c := range all {
+			c.ask(t)
+		}
+	}
+	in(t, from, "docker", "rm", "--force", name)
+	for _, node := range nodes() {
+		forgotten(t, node)
+	}
+}
+
+// TestDockerNetworkStays: whatever ends a move, the container's network is as it was at the source, and nothing is left at the target.
+func TestDockerNetworkStays(t *testing.T) {
+	makeNetworks(t)
+	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
+	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
+	for _, f := range []agent.Fault{{Side: "target", Step: "arrive", When: "after"}, {Side: "target", Step: "restore", When: "before"}} {
+		fault(t, "b", f, agent.FaultFail)
+		whileTalking(t, busy, func() {
+			if err := <-begin(name, "pre-copy"); err == nil {
+				t.Error("it moved")
+			}
+		})
+		for _, node := range nodes() {
+			forgotten(t, node)
+		}
+		nothing(t, "b", name)
+	}
+	taker := name + "-taker"
+	address := inspected(t, "a", name, ".NetworkSettings.Networks."+networkName+".IPAddress")
+	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "b", "docker", "rm", "--force", taker) })
+	in(t, "b", "docker", "run", "--detach", "--name", taker, "--network", networkName, "--ip", address, "--publish", "8080:80", image, "/bin/sh", "-c", count)
+	err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b")
+	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), taker) {
+		t.Errorf("%v, want a refusal because of %s", err, taker)
+	}
+	busy.ask(t)
+}
+
+// TestDockerNetworkRouted: on a network whose addresses the nodes route, containers go on to talk with each other wherever they are.
+func TestDockerNetworkRouted(t *testing.T) {
+	const routed = "waders"
+	for _, node := range nodes() {
+		in(t, node, "godwit", "engine", "setup", "docker", "--config", "/tmp/daemon.json", "--pidfile", "/tmp/none", "--network", routed)
+		t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, "docker", "network", "rm", routed) })
+	}
+	server := docker(t, []string{"--network", routed}, echo)
+	address := inspected(t, "a", server, ".NetworkSettings.Networks."+routed+".IPAddress")
+	if !strings.HasPrefix(address, "10.89.1.") {
+		t.Errorf("its address is %s", address)
+	}
+	asker := server + "-asker"
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "docker", "rm", "--force", asker)
+		}
+	})
+	in(t, "a", "docker", "run", "--detach", "--name", asker, "--network", routed, image, "/bin/sh", "-c", "{ "+count+"; } | nc "+address+" 80")
+	at := counted(t, "a", asker, 1)
+	where := map[string]string{server: "a", asker: "a"}
+	for _, name := range []string{server, asker, server} {
+		from := where[name]
+		to := map[string]string{"a": "b", "b": "a"}[from]
+		migrate(t, name, from, to, "pre-copy")
+		where[name] = to
+		at = counted(t, where[asker], asker, at+20)
+		if now := inspected(t, where[server], server, ".NetworkSettings.Networks."+routed+".IPAddress"); now != address {
+			t.Errorf("its address is %s, was %s", now, address)
+		}
+	}
+}
