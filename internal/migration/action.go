@@ -72,6 +72,7 @@ type MessageKind string
 // The messages of the source.
 const (
 	KindReserve   MessageKind = "reserve"
+	KindArrive    MessageKind = "arrive"
 	KindAbort     MessageKind = "abort"     // it will not come
 	KindConfirm   MessageKind = "confirm"   // the source knows that it runs at the target, and has nothing left
 	KindOverruled MessageKind = "overruled" // an operator decided that it runs at the source
@@ -89,7 +90,7 @@ const (
 // NeedsSession tells of a message that means nothing without the session: nobody would notice that its sender is gone.
 func (k MessageKind) NeedsSession() bool {
 	switch k {
-	case KindReserve, KindReserved, KindPrepared:
+	case KindReserve, KindReserved, KindArrive, KindPrepared:
 		return true
 	default:
 		return false

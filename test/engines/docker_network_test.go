@@ -212,36 +212,3 @@ func TestDockerNetworkStays(t *testing.T) {
 	}
 	busy.ask(t)
 }
-
-// TestDockerNetworkRouted: on a network whose addresses the nodes route, containers go on to talk with each other wherever they are.
-func TestDockerNetworkRouted(t *testing.T) {
-	const routed = "waders"
-	for _, node := range nodes() {
-		in(t, node, "godwit", "engine", "setup", "docker", "--config", "/tmp/daemon.json", "--pidfile", "/tmp/none", "--network", routed)
-		t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, "docker", "network", "rm", routed) })
-	}
-	server := docker(t, []string{"--network", routed}, echo)
-	address := inspected(t, "a", server, ".NetworkSettings.Networks."+routed+".IPAddress")
-	if !strings.HasPrefix(address, "10.89.1.") {
-		t.Errorf("its address is %s", address)
-	}
-	asker := server + "-asker"
-	t.Cleanup(func() {
-		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, "docker", "rm", "--force", asker)
-		}
-	})
-	in(t, "a", "docker", "run", "--detach", "--name", asker, "--network", routed, image, "/bin/sh", "-c", "{ "+count+"; } | nc "+address+" 80")
-	at := counted(t, "a", asker, 1)
-	where := map[string]string{server: "a", asker: "a"}
-	for _, name := range []string{server, asker, server} {
-		from := where[name]
-		to := map[string]string{"a": "b", "b": "a"}[from]
-		migrate(t, name, from, to, "pre-copy")
-		where[name] = to
-		at = counted(t, where[asker], asker, at+20)
-		if now := inspected(t, where[server], server, ".NetworkSettings.Networks."+routed+".IPAddress"); now != address {
-			t.Errorf("its address is %s, was %s", now, address)
-		}
-	}
-}

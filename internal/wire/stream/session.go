@@ -29,9 +29,6 @@ type Options struct {
 	Urgent bool
 	// Polite sessions leave the way nearly empty for others: see Pace.
 	Polite bool
-	// Eager sessions do not wait for the peer's answer to their greeting: what they send goes right behind it, a round trip
-	// earlier. That the peer refuses then ends the session, and is what whoever uses it is told. Of those that open.
-	Eager bool
 	// ExpectedBitsPerSecond is what the link is thought to take, where a polite session begins; 0: not known. It then finds
 	// out, and so fills the link for a moment.
 	ExpectedBitsPerSecond float64
@@ -65,8 +62,7 @@ type Session struct {
 	err      error // why; set before done is closed
 }
 
-// newSession begins one whose greetings are over; unanswered: but for the peer's answer.
-func newSession(conn net.Conn, o Options, unanswered bool) (*Session, error) {
+func newSession(conn net.Conn, o Options) (*Session, error) {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
@@ -100,7 +96,7 @@ func newSession(conn net.Conn, o Options, unanswered bool) (*Session, error) {
 		return nil, err
 	}
 	go s.writer.send()
-	go s.reader.receive(unanswered)
+	go s.reader.receive()
 	return s, nil
 }
 
@@ -212,29 +208,23 @@ func (w *waiters) answer(number uint64, payload []byte) {
 	}
 }
 
-// question sends frames that the peer answers. What it returns waits for the answer, and must be called.
-func (s *Session) question(ctx context.Context, frames func(number uint64) [][]byte) (wait func() ([]byte, error)) {
+// ask sends frames that the peer answers, and waits for the answer.
+func (s *Session) ask(ctx context.Context, frames func(number uint64) [][]byte) ([]byte, error) {
 	number, answer := s.waiters.add()
-	var failed error
+	defer s.waiters.remove(number)
 	select {
 	case s.writer.urgent <- outgoing{frames: frames(number)}:
 	case <-ctx.Done():
-		failed = ctx.Err()
+		return nil, ctx.Err()
 	case <-s.done:
-		failed = s.failure()
+		return nil, s.failure()
 	}
-	return func() ([]byte, error) {
-		defer s.waiters.remove(number)
-		if failed != nil {
-			return nil, failed
-		}
-		select {
-		case payload := <-answer:
-			return payload, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-s.reader.ended:
-			return nil, s.reader.err
-		}
+	select {
+	case payload := <-answer:
+		return payload, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.reader.ended:
+		return nil, s.reader.err
 	}
 }
