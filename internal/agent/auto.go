@@ -12,7 +12,7 @@ import (
 // handover is how long it takes from the end of the rounds until the container runs at the target, but for its downtime: what is
 // prepared takes a tenth of a second and some round trips, and opening the connections for pages that follow takes some.
 func handover(link migration.LinkSeen) time.Duration {
-	const work, roundTrips = 150 * time.Millisecond, 12
+	const work, roundTrips = 150 * time.Millisecond, 8
 	return work + seconds(roundTrips*link.RTTSeconds)
 }
 

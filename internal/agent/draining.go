@@ -34,8 +34,8 @@ type draining struct {
 	over         time.Time          // the target has all
 }
 
-// drainBytes are what the two connections have carried from here, on the wire.
-type drainBytes struct{ urgent, push int64 }
+// drainBytes are what the two connections have carried from here, on the wire, and what that was before compression.
+type drainBytes struct{ urgent, push, raw int64 }
 
 // have takes what gives the pages, and since when that is needed.
 func (d *draining) have(pages *memory.Frozen, server *drain.Server, since time.Time) {
@@ -138,10 +138,12 @@ func (d *draining) close() error {
 
 func (b drainBytes) plus(urgent, push *stream.Session) drainBytes {
 	if urgent != nil {
-		b.urgent += int64(urgent.Counters().SentWireBytes)
+		counters := urgent.Counters()
+		b.urgent, b.raw = b.urgent+int64(counters.SentWireBytes), b.raw+uncompressed(counters)
 	}
 	if push != nil {
-		b.push += int64(push.Counters().SentWireBytes)
+		counters := push.Counters()
+		b.push, b.raw = b.push+int64(counters.SentWireBytes), b.raw+uncompressed(counters)
 	}
 	return b
 }

@@ -27,6 +27,8 @@ type lesson struct {
 	// content is what was sent of each byte of memory; 0: not known.
 	content     float64
 	stop, start float64 // seconds, in mode restart; 0: not known
+	files       float64 // bytes that changed of them in a second
+	filesKnown  bool
 	at          time.Time
 }
 
@@ -85,6 +87,9 @@ func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecon
 	if content := predict.ContentOf(report); content > 0 {
 		l.content = content
 	}
+	if rate, known := predict.FilesOf(report); known {
+		l.files, l.filesKnown = rate, true
+	}
 }
 
 // pace is the middle of what was seen.
@@ -122,6 +127,9 @@ func (e *experience) of(node, container string, in *predict.Input) {
 			in.Longer = own.curve
 			in.Container = in.Container.Holding(own.content)
 			in.Container.StopSeconds, in.Container.StartSeconds = own.stop, own.start
+			if own.filesKnown {
+				in.Container.FilesChangedPerSecond = min(in.Container.FilesChangedPerSecond, own.files)
+			}
 		}
 	}
 }

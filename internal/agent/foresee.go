@@ -42,6 +42,8 @@ type autoMode struct {
 	began   time.Time
 	took    time.Duration // to choose
 	choice  predict.Choice
+	// frozenBytes are those that are expected to leave in the freeze.
+	frozenBytes float64
 }
 
 const (
@@ -76,6 +78,7 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 	if auto.choice, err = predict.Choose(predict.All(in), demands); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
+	auto.frozenBytes = predict.Of(in, auto.choice.Mode).FrozenBytes.Expected
 	auto.took = time.Since(auto.began)
 	return auto, nil
 }

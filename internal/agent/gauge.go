@@ -199,7 +199,10 @@ func (g *gauge) look(ctx context.Context) error {
 	c.ChangedBytes, c.SwapBytes, c.Mappings = int64(sum.Changed), int64(sum.Swapped), sum.Mappings
 	c.SharesCopyOnWriteBytes = int64(sum.Private - min(sum.Private, sum.OwnShare))
 	if connections, err := g.agent.network.Established(g.definition.ID); err == nil {
-		c.Connections = len(connections)
+		c.Connections, c.QueuedBytes = len(connections), 0
+		for _, one := range connections {
+			c.QueuedBytes += int64(one.UnreadBytes) + int64(one.UnackedBytes)
+		}
 	}
 	g.now.At = time.Now().UTC()
 	return nil

@@ -87,7 +87,32 @@ func (a *Agent) fetch(ctx context.Context, from identity.Node, request *api.Fetc
 		return tell(told)
 	})
 	a.speeds.learn(running.Taken())
+	if err == nil {
+		a.letWrite(ctx)
+	}
 	return err
+}
+
+// writePatience is how long a fetch waits in the end for the disk.
+const writePatience = 2 * time.Second
+
+// letWrite waits until what has come is on the disk, mostly: a freeze follows, which has records that must be on it, and the file system
+// writes one after the other. It all has to be there before the source's copy goes, so nothing is written that would not be.
+func (a *Agent) letWrite(ctx context.Context) {
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := files.Sync(a.config.StateDir); err != nil {
+			a.log.Debug("layers are not written yet", "error", err)
+		}
+	}()
+	timer := time.NewTimer(writePatience)
+	defer timer.Stop()
+	select {
+	case <-written:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // follow runs a fetch and reports now and then, and when it has ended well.

@@ -56,6 +56,13 @@ func choiceBudget(memory int64) stream.Budget {
 	return budget
 }
 
+// measureOptions are those of a session over which nothing goes but trains: that the peer refuses it shows soon enough.
+func (a *Agent) measureOptions() stream.Options {
+	options := a.streamOptions()
+	options.Eager = true
+	return options
+}
+
 // measure finds the bandwidth to a node with a short burst.
 func (a *Agent) measure(ctx context.Context, node identity.Node, budget stream.Budget) error {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
@@ -65,7 +72,7 @@ func (a *Agent) measure(ctx context.Context, node identity.Node, budget stream.B
 		return err
 	}
 	defer conn.Close()
-	data, err := stream.Open(ctx, conn, stream.Hello{Purpose: purposeMeasure}, a.streamOptions())
+	data, err := stream.Open(ctx, conn, stream.Hello{Purpose: purposeMeasure}, a.measureOptions())
 	if err != nil {
 		return err
 	}

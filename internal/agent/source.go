@@ -52,7 +52,7 @@ type source struct {
 	stopped bool            // no process of it is left here
 	aiming  sync.Mutex      // held while the hold is aimed; guards aimable
 	aimable *network.Hold   // that the target may have aimed at itself; nil: none
-	early   chan *wire.Conn // to the target, made while it is asked; nil: dialSession makes one
+	early   chan *wire.Conn // to the target, made while it is asked; closed when no more come; nil: none
 	known   *knownPages     // contents that the target has, and that the execution state may refer to; nil: none
 	warming chan error      // data is being measured while the target gets ready; nil: it was
 	layers  *comingLayers   // of the image; nil: the target had all

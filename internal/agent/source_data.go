@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -45,18 +46,15 @@ func (s *source) stage(ctx context.Context) error {
 	return nil
 }
 
-const (
-	// stateShare is which part of a container's memory its state is at most, mostly: what is left of it when it is compressed.
-	stateShare = 4
-	leastState = 64 << 10
-)
-
 // expectedState is how much leaves at once, at most, mostly: in the freeze of a cold migration, or in the first round.
 func (s *source) expectedState() int64 {
 	if s.lacksImage() {
 		return 0 // that is much
 	}
-	return max(leastState, s.offered.MemoryBytes/stateShare)
+	if s.auto != nil && s.auto.frozenBytes > 0 && s.move.tracker.spec.Mode == migration.Cold {
+		return int64(predict.StateMargin * s.auto.frozenBytes)
+	}
+	return max(predict.LeastState, s.offered.MemoryBytes/predict.StateShare)
 }
 
 // expectedRest is how much leaves at once in the freeze when rounds have gone before, at most, mostly. The first of them may have
@@ -65,7 +63,7 @@ func (s *source) expectedRest() int64 {
 	if s.memory == nil || len(s.memory.history) < 2 {
 		return s.expectedState()
 	}
-	return max(leastState, 2*int64(s.memory.history[len(s.memory.history)-1].SentBytes))
+	return max(predict.LeastState, 2*int64(s.memory.history[len(s.memory.history)-1].SentBytes))
 }
 
 func (s *source) openData(ctx context.Context) error {
@@ -123,21 +121,23 @@ func (s *source) listen(data *stream.Session) {
 	}
 }
 
-// measure opens the connection's window and chooses the codec by what it carries. If the bandwidth is known, a window is enough that
-// holds so much; 0: the link's.
+// measure opens the connection's window and chooses the codec by what it carries. If the bandwidth is known, or all that is to leave is
+// so little, a window is enough that holds so much; 0: the link's.
 func (s *source) measure(ctx context.Context, enough int64) error {
 	known := s.agent.peers.wayTo(s.target.Name)
-	if known.BandwidthBitsPerSecond == 0 || known.Seen > probeEvery.Seconds() {
+	unknown := known.BandwidthBitsPerSecond == 0 || known.Seen > probeEvery.Seconds()
+	if unknown && (enough > predict.LittleState || s.move.tracker.spec.Mode != migration.Cold) {
 		enough = 0
 	}
 	link, err := s.data.Warm(ctx, stream.Budget{Enough: enough})
 	if err != nil {
 		return fmt.Errorf("measure the way to %s: %w", s.target.Name, err)
 	}
-	if enough > 0 {
-		link.BandwidthBitsPerSecond = known.BandwidthBitsPerSecond
-	} else {
+	switch {
+	case enough == 0:
 		s.agent.peers.noteLink(s.target.Name, link)
+	case known.BandwidthBitsPerSecond > 0:
+		link.BandwidthBitsPerSecond = known.BandwidthBitsPerSecond
 	}
 	choice := stream.Choose(link.BandwidthBitsPerSecond, s.agent.cores)
 	if err := s.data.SetCodec(choice.Codec); err != nil {

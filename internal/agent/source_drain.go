@@ -20,13 +20,14 @@ import (
 // wait for that, and again whenever they broke.
 func (s *source) openDrain(ctx context.Context) error {
 	pair := rand.Text() // a connection of an earlier try may come late
-	urgent, err := s.dialDrain(ctx, purposeUrgent, pair)
-	if err != nil {
+	var urgent *stream.Session
+	opened := beside(ctx, func(ctx context.Context) (err error) {
+		urgent, err = s.dialDrain(ctx, purposeUrgent, pair)
 		return err
-	}
+	})
 	push, err := s.dialDrain(ctx, purposePush, pair)
-	if err != nil {
-		return errors.Join(err, urgent.Close())
+	if err := opened(err); err != nil {
+		return errors.Join(err, closeSessions(urgent, push))
 	}
 	if s.drain == nil {
 		d := &draining{mayPush: make(chan struct{})}
@@ -35,6 +36,16 @@ func (s *source) openDrain(ctx context.Context) error {
 	}
 	s.drain.connected(urgent, push)
 	return nil
+}
+
+// closeSessions closes those that there are.
+func closeSessions(sessions ...*stream.Session) (err error) {
+	for _, session := range sessions {
+		if session != nil {
+			err = errors.Join(err, session.Close())
+		}
+	}
+	return err
 }
 
 func (s *source) setDrain(d *draining) {

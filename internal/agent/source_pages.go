@@ -174,7 +174,7 @@ func (s *source) openLane(ctx context.Context, pages *pageSender) error {
 // dialData opens a data connection, with workers that compress. All connections of a migration share its bandwidth limit.
 func (s *source) dialData(ctx context.Context, purpose string, workers int) (*stream.Session, error) {
 	options := s.agent.streamOptions()
-	options.Limiter, options.Workers, options.Beside = &s.limiter, workers, s.data
+	options.Limiter, options.Workers, options.Beside, options.Eager = &s.limiter, workers, s.data, true
 	data, err := s.dialSession(ctx, stream.Hello{Purpose: purpose}, options)
 	if err != nil {
 		return nil, err

@@ -45,24 +45,33 @@ func (s *source) prepare(ctx context.Context) error {
 	if err := s.sendKnown(ctx); err != nil {
 		return err
 	}
-	if err := s.warm(ctx); err != nil {
-		return err
-	}
 	if s.memory == nil {
-		return s.makeFilesCold(ctx)
-	}
-	if _, err := s.files.round(ctx); err != nil {
-		return err
+		if err := s.makeFilesCold(ctx); err != nil {
+			return err
+		}
+		return s.warm(ctx)
 	}
 	if err := s.memory.foresee(s.definition.Limits.MemoryBytes); err != nil {
 		return err
 	}
-	if s.memory.pages.Leaving() {
-		if err := s.openDrain(ctx); err != nil {
-			return err
-		}
+	if err := s.openWays(ctx); err != nil {
+		return err
 	}
 	return s.memory.catchUp(ctx)
+}
+
+// openWays has all connections be ready for the freeze, and brings the files up to date. Each takes round trips, over a connection of
+// its own: so they go beside each other.
+func (s *source) openWays(ctx context.Context) error {
+	warmed := beside(ctx, s.warm)
+	opened := beside(ctx, func(ctx context.Context) error {
+		if !s.memory.pages.Leaving() {
+			return nil
+		}
+		return s.openDrain(ctx)
+	})
+	_, err := s.files.round(ctx)
+	return warmed(opened(err))
 }
 
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.

@@ -60,11 +60,15 @@ func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) erro
 			return context.Cause(ctx)
 		case <-ticker.C:
 		}
-		if err := s.pass(complete, hasPages); err != nil {
+		if err := s.pass(complete, grows); err != nil {
 			return err
 		}
 	}
 }
+
+// grows tells whether CRIU only appends to a file, and may make it large: pages, and what waits in the queues of a connection
+// (dump_tcp_conn_state in criu/sk-tcp.c), which may be some MB of each.
+func grows(name string) bool { return hasPages(name) || strings.HasPrefix(name, "tcp-stream-") }
 
 // hasPages tells whether a file is nothing but pages, one after the other.
 func hasPages(name string) bool { return strings.HasPrefix(name, "pages-") }

@@ -65,7 +65,7 @@ type target struct {
 
 	once     sync.Once
 	data     *stream.Session
-	staged   chan struct{} // closed when staging has ended, with stageErr
+	staged   chan struct{} // closed when the source has staged, with stageErr
 	stageErr error
 
 	files   fileTarget
@@ -191,14 +191,8 @@ func (t *target) releaseImages() {
 	}
 }
 
-// arrive makes all that can stand ready before the state is here.
+// arrive makes all that can stand ready before the state is here. The source stages meanwhile.
 func (t *target) arrive(ctx context.Context) error {
-	if err := waitFor(ctx, t.staged); err != nil {
-		return err
-	}
-	if t.stageErr != nil {
-		return t.stageErr
-	}
 	netns, err := t.agent.attach(ctx, t.definition)
 	if err != nil {
 		return err
@@ -215,10 +209,10 @@ func (t *target) arrive(ctx context.Context) error {
 	}
 	close(t.arrived)
 	t.releaseImages()
-	return t.takePages(ctx)
+	return nil
 }
 
-// takePages makes room for memory that comes ahead of the freeze.
+// takePages makes room for memory that comes ahead of the freeze. What was staged here has been taken over by then.
 func (t *target) takePages(ctx context.Context) error {
 	if !t.move.tracker.spec.Mode.MemoryAhead() {
 		return nil
@@ -248,7 +242,7 @@ func (t *target) pageStore() (*memory.Store, error) {
 func (t *target) takeBase(pages *memory.Store) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.base != nil || t.arrival != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
+	if t.base != nil || t.pages != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
 		return fmt.Errorf("migration %s can take nothing over (any more)", t.move.tracker.spec.ID)
 	}
 	t.base = pages

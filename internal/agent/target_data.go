@@ -34,10 +34,24 @@ func (t *target) stage() error {
 	return err
 }
 
+// awaitStaged waits until the source has staged, and makes room for memory that comes ahead of the freeze.
+func (t *target) awaitStaged(ctx context.Context) error {
+	if err := waitFor(ctx, t.staged); err != nil {
+		return err
+	}
+	if t.stageErr != nil {
+		return t.stageErr
+	}
+	return t.takePages(ctx)
+}
+
 // receive takes the state, the files and the final marker.
 func (t *target) receive(ctx context.Context) error {
 	if t.arrival == nil {
 		return errors.New("nothing is prepared for the state that comes")
+	}
+	if err := t.awaitStaged(ctx); err != nil {
+		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = t.data.Abort(plain(context.Cause(ctx))) })
 	defer stop()

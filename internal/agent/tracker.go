@@ -139,10 +139,19 @@ func (t *tracker) counted(counters stream.Counters) {
 	t.facts.Bytes = migration.Bytes{
 		MemoryPrecopy: precopy + sent(kindKnown), MemoryFinal: sent(kindState) + sent(kindRefers) + sent(kindPages) - precopy,
 		FilesPrecopy: t.files, FilesFinal: sent(kindFiles) - t.files, FilesKept: t.keptFiles,
-		Layers:    sent(kindLayer) + sent(kindParts) + sent(kindPieces),
-		Metadata:  sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
-		MemoryRaw: int64(counters.Sent[kindState].RawBytes + counters.Sent[kindKnown].RawBytes + counters.Sent[kindRefers].RawBytes + t.raw),
+		Layers:       sent(kindLayer) + sent(kindParts) + sent(kindPieces),
+		Metadata:     sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
+		MemoryRaw:    int64(counters.Sent[kindState].RawBytes + counters.Sent[kindKnown].RawBytes + counters.Sent[kindRefers].RawBytes + t.raw),
+		Uncompressed: uncompressed(counters),
 	}
+}
+
+// uncompressed is what was given to sessions to be sent.
+func uncompressed(counters stream.Counters) (bytes int64) {
+	for _, count := range counters.Sent {
+		bytes += int64(count.RawBytes)
+	}
+	return bytes
 }
 
 // fileRound takes what a round of files did, and what the files have taken on the wire so far, as far as it has left.
@@ -315,6 +324,7 @@ func (t *tracker) known() migration.Facts {
 	if t.drainedBytes != nil {
 		bytes := t.drainedBytes()
 		facts.Bytes.MemoryFaulted, facts.Bytes.MemoryPushed = bytes.urgent, bytes.push
+		facts.Bytes.Uncompressed += bytes.raw
 	}
 	return facts
 }

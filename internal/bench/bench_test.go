@@ -174,14 +174,14 @@ func TestFromReportTakesThePhasesOfTheDowntime(t *testing.T) {
 			{Name: "arrive-last", Seconds: 0.2, Downtime: true}, {Name: "dump", Seconds: 0.5, Downtime: true},
 		},
 		Rounds: []migration.Round{{Pages: 1}, {Pages: 2, Final: true}},
-		Bytes:  migration.Bytes{MemoryPrecopy: 5, MemoryFinal: 10, FilesFinal: 20, Metadata: 30, Layers: 1000, MemoryRaw: 40},
+		Bytes:  migration.Bytes{MemoryPrecopy: 5, MemoryFinal: 10, FilesFinal: 20, Metadata: 30, Layers: 1000, MemoryRaw: 50, Uncompressed: 40},
 	})
 	got := map[string]float64{}
 	for _, m := range measured {
 		got[m.metric] = m.value
 	}
 	want := map[string]float64{
-		metricDowntime: 0.5, metricHandoff: 0, metricTotal: 0, metricSent: 65, metricFrozen: 10, metricUncompressed: 40, metricRounds: 1,
+		metricDowntime: 0.5, metricHandoff: 0, metricTotal: 0, metricSent: 65, metricFrozen: 10, metricUncompressed: 40, metricRaw: 50, metricRounds: 1,
 		"phase_dump_seconds": 0.75, "phase_arrive_last_seconds": 0.2,
 	}
 	if !reflect.DeepEqual(got, want) {

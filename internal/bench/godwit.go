@@ -204,7 +204,8 @@ func fromReport(r migration.Report) []measurement {
 	}
 	measured := []measurement{
 		{metricDowntime, r.DowntimeSeconds}, {metricHandoff, r.HandoffSeconds}, {metricTotal, r.TotalSeconds},
-		{metricSent, float64(sent)}, {metricFrozen, float64(r.Bytes.MemoryFinal)}, {metricUncompressed, float64(r.Bytes.MemoryRaw)},
+		{metricSent, float64(sent)}, {metricFrozen, float64(r.Bytes.MemoryFinal)}, {metricUncompressed, float64(r.Bytes.Uncompressed)},
+		{metricRaw, float64(r.Bytes.MemoryRaw)},
 		{metricRounds, float64(rounds)},
 	}
 	return append(measured, phasesOf(r, true, metricPhase)...)

@@ -60,7 +60,8 @@ const (
 	metricTotal        = "total_seconds"
 	metricSent         = "sent_bytes"          // in all
 	metricFrozen       = "sent_frozen_bytes"   // of these, memory in the freeze
-	metricUncompressed = "uncompressed_bytes"  // what was sent
+	metricUncompressed = "uncompressed_bytes"  // what would have been sent without compression
+	metricRaw          = "raw_bytes"           // memory and execution state of which that was made, in whole pages
 	metricRounds       = "rounds"              // before the freeze
 	metricMemory       = "source_memory_bytes" // what the container's processes take before the first move, shared pages once
 	metricGrowth       = "target_memory_ratio" // the same at the target, when all is there

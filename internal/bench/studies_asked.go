@@ -101,7 +101,7 @@ func (j judged) busybox() []Asked {
 func (j judged) recogniser() []Asked {
 	staged := j.best(metricSent, j.staged()...)
 	most := j.value(wayStudy, metricSent)
-	if written := j.value(staged, metricUncompressed); written < most {
+	if written := j.value(staged, metricRaw); written < most {
 		most = written
 	}
 	return []Asked{

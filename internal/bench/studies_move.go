@@ -28,11 +28,8 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measure
 	b := report.Bytes
 	measured := append(fromReport(report), fromDrain(report)...)
 	for i := range measured {
-		switch m := &measured[i]; m.metric {
-		case metricSent:
+		if m := &measured[i]; m.metric == metricSent {
 			m.value += float64(b.FilesPrecopy + b.Layers) // of files it has what was sent in the freeze
-		case metricUncompressed:
-			m.value += float64(b.FilesPrecopy + b.FilesFinal + b.Layers)
 		}
 	}
 	measured = append(measured, phasesOf(report, false, metricStep)...)

@@ -72,7 +72,6 @@ type MessageKind string
 // The messages of the source.
 const (
 	KindReserve   MessageKind = "reserve"
-	KindArrive    MessageKind = "arrive"
 	KindAbort     MessageKind = "abort"     // it will not come
 	KindConfirm   MessageKind = "confirm"   // the source knows that it runs at the target, and has nothing left
 	KindOverruled MessageKind = "overruled" // an operator decided that it runs at the source
@@ -90,7 +89,7 @@ const (
 // NeedsSession tells of a message that means nothing without the session: nobody would notice that its sender is gone.
 func (k MessageKind) NeedsSession() bool {
 	switch k {
-	case KindReserve, KindReserved, KindArrive, KindPrepared:
+	case KindReserve, KindReserved, KindPrepared:
 		return true
 	default:
 		return false

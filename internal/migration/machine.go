@@ -32,6 +32,7 @@ type Machine struct {
 	told     bool     // the peer was told to give up
 	withheld bool     // source: the target would not say that the copy here may go; it is whole
 	cut      bool     // source: pages are here that the target has not, and the way to it is broken
+	heard    StepName // source: a step that the target has done before this side came to wait for it; empty: none
 
 	readyAt time.Time // target: when the restore asked whether it may resume
 

@@ -76,9 +76,11 @@ type Step struct {
 	Undo StepName // empty: nothing to undo, or undone by the undo of an earlier step
 	// Phase is the name under which the report shows the step's time.
 	Phase string
-	// Ask is the message that asks the target for this step; empty: it begins by itself after the one before.
+	// Ask is the message that asks the target for this step; empty: it begins by itself after the target's one before, whatever
+	// the source does meanwhile.
 	Ask MessageKind
-	// Answer is the message that tells the source that the target has done the step; empty: the source does not wait.
+	// Answer is the message that tells the source that the target has done the step; empty: the source does not wait. It may
+	// come before the source comes to wait for it.
 	Answer MessageKind
 	// Final marks the step that emits the final marker: from then on the source may not roll back by itself.
 	Final bool
@@ -139,7 +141,7 @@ func coldSteps() []Step {
 		{Name: StepExamine, At: Source, Phase: "examine"},
 		{Name: StepReserve, At: Target, Phase: "reserve", Undo: UndoReserve, Ask: KindReserve, Answer: KindReserved},
 		{Name: StepStage, At: Source, Phase: "stage"},
-		{Name: StepArrive, At: Target, Phase: "arrive", Undo: UndoArrive, Ask: KindArrive, Answer: KindPrepared},
+		{Name: StepArrive, At: Target, Phase: "arrive", Undo: UndoArrive, Answer: KindPrepared},
 		{Name: StepPrepare, At: Source, Phase: "prepare", Undo: UndoPrepare},
 		{Name: StepHold, At: Source, Phase: "hold", Undo: UndoHold},
 		{Name: StepFreeze, At: Source, Phase: "freeze", Undo: UndoFreeze, Joined: true},

@@ -21,7 +21,7 @@ func someEvents() []Event {
 		events = append(events, StepDone{Step: s.Name}, StepFailed{Step: s.Name}, StepDone{Step: s.Undo}, StepFailed{Step: s.Undo})
 	}
 	for _, k := range []MessageKind{
-		KindReserve, KindArrive, KindAbort, KindConfirm, KindOverruled, KindReserved, KindPrepared, KindRunning, KindNeverRan,
+		KindReserve, KindAbort, KindConfirm, KindOverruled, KindReserved, KindPrepared, KindRunning, KindNeverRan,
 		KindPending, "", "nonsense",
 	} {
 		events = append(events, Received{Message{Kind: k}})
@@ -165,7 +165,7 @@ func TestBanned(t *testing.T) {
 		t.Fatalf("%v, %v", actions, err)
 	}
 	for _, event := range []Event{
-		Received{Message{Kind: KindReserve}}, Asked{}, Asked{Abort: true}, Received{Message{Kind: KindArrive}},
+		Received{Message{Kind: KindReserve}}, Asked{}, Asked{Abort: true}, Received{Message{Kind: KindConfirm}},
 	} {
 		actions, err := m.Step(event)
 		if err != nil || len(actions) != 1 || !strings.Contains(showAction(actions[0]), "never-ran") {
@@ -181,7 +181,7 @@ func TestBanned(t *testing.T) {
 func TestRestoreIsSplit(t *testing.T) {
 	m := mustNew(Target, Cold)
 	for _, event := range []Event{
-		Received{Message{Kind: KindReserve}}, StepDone{Step: StepReserve}, Received{Message{Kind: KindArrive}},
+		Received{Message{Kind: KindReserve}}, StepDone{Step: StepReserve},
 		StepDone{Step: StepArrive}, StepDone{Step: StepReceive}, Ready{At: ms(15)},
 		StepDone{Step: StepRestore, Began: ms(0), Ended: ms(20)},
 	} {

@@ -129,8 +129,11 @@ type Bytes struct {
 	FilesKept int64 `json:"files_kept"`
 	Layers    int64 `json:"layers"`
 	Metadata  int64 `json:"metadata"`
-	// MemoryRaw is what the memory and execution state are before compression.
+	// MemoryRaw is what the memory and execution state are of which this was made: whole pages, also those that are zero, or are
+	// at the target elsewhere. What follows after the handover is not in it.
 	MemoryRaw int64 `json:"memory_raw"`
+	// Uncompressed is what all of it would have been on the wire if nothing had been compressed.
+	Uncompressed int64 `json:"uncompressed"`
 }
 
 // LinkSeen is the way between the nodes, as it was measured.

@@ -92,11 +92,11 @@ func (m *Machine) targetNext() {
 	m.at++
 	next := m.steps[m.at]
 	m.rec.Final = next.Commit // the step before it has received the final marker
+	if answer != "" {         // the source goes on while this side writes its journal
+		m.emit(Send{Message{Kind: answer, Spans: slices.Clone(m.rec.Spans)}})
+	}
 	if next.Ask == "" {
 		m.do(m.at)
-	}
-	if answer != "" {
-		m.emit(Send{Message{Kind: answer, Spans: slices.Clone(m.rec.Spans)}})
 	}
 }
 

@@ -381,7 +381,7 @@ func (s *system) key(b []byte) []byte {
 		b = append(append(b, a.doing...), 0)
 		if a.m != nil {
 			b = recordKey(b, &a.m.rec)
-			b = append(append(b, a.m.busy...), byte(a.m.at), flags(a.m.stopping, a.m.unsure, a.m.undone, a.m.told, a.m.cut))
+			b = append(append(b, a.m.busy...), byte(a.m.at), flags(a.m.stopping, a.m.unsure, a.m.undone, a.m.told, a.m.cut, a.m.heard != ""))
 		}
 		if a.disk != nil {
 			b = recordKey(b, a.disk)

@@ -27,6 +27,8 @@ const (
 	// What splits the state has to be better by more than that.
 	clearlyFactor = 1.2
 	clearlySlack  = 0.020 // seconds
+	// notMuchLonger is what a downtime as it is wanted may cost, of the total time.
+	notMuchLonger = 2
 )
 
 // Choose takes the mode with the least downtime, and among those that are as good the one with the least total time, of those
@@ -61,9 +63,9 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 	if len(whole) == 0 {
 		whole, splitting = splitting, nil
 	}
-	chosen := best(whole)
+	chosen := best(whole, target)
 	if len(splitting) > 0 {
-		other := best(splitting)
+		other := best(splitting, target)
 		if now, then := chosen.Downtime.Expected, other.Downtime.Expected; ClearlyBetter(now, then, target) {
 			c.Why = append(c.Why, fmt.Sprintf("its state is on two nodes for about %s, because that is clearly better: downtime %s, in mode %s %s",
 				Seconds(other.Split.Expected), Seconds(then), chosen.Mode, Seconds(now)))
@@ -129,10 +131,16 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 }
 
 // best has the least downtime, or one that is as good and the least total time. Of those that are as good, one whose downtime may
-// turn out to be a fraction is better: what is copied ahead may be written again or not, and if it is, nothing but time is lost.
-func best(all []Prediction) Prediction {
+// turn out to be a fraction is better: what is copied ahead may be written again or not, and if it is, nothing but time is lost. One
+// that misses the downtime that is wanted is not as good as one that does not and takes not much longer.
+func best(all []Prediction, target float64) Prediction {
 	same := asGood(all, sameFactor, func(p Prediction) float64 { return p.Downtime.Expected })
 	same = asGood(same, fraction, func(p Prediction) float64 { return p.Downtime.Low })
+	same = slices.DeleteFunc(slices.Clone(same), func(p Prediction) bool {
+		return p.Downtime.Expected > target && slices.ContainsFunc(same, func(other Prediction) bool {
+			return other.Downtime.Expected <= target && other.Total.Expected < notMuchLonger*p.Total.Expected
+		})
+	})
 	return slices.MinFunc(same, func(a, b Prediction) int { return cmp.Compare(a.Total.Expected, b.Total.Expected) })
 }
 

@@ -28,7 +28,8 @@ type Container struct {
 	Descriptors int     `json:"descriptors"`
 	Mappings    int     `json:"mappings"`
 	Connections int     `json:"connections"`
-	CPUs        float64 `json:"cpus"` // that it uses
+	QueuedBytes int64   `json:"queued_bytes"` // in the queues of connections: these are in the execution state
+	CPUs        float64 `json:"cpus"`         // that it uses
 
 	FileTreeBytes          int64   `json:"file_tree_bytes"` // writable layer and volumes
 	FileTreeEntries        int64   `json:"file_tree_entries"`
@@ -74,7 +75,7 @@ type Costs struct {
 	End                      float64 // from the resume until the source has nothing left
 
 	// Round trips of the link.
-	TripsBegin, TripsRounds, TripsPrepare, TripsDrain, TripsEnd float64
+	TripsConnect, TripsRounds, TripsPrepare, TripsDrain, TripsEnd float64
 
 	// More of dump and restore together, for each beyond the first.
 	Process, Thread, Mapping, Descriptor, Connection float64
@@ -94,7 +95,7 @@ type Costs struct {
 func DefaultCosts() Costs {
 	return Costs{
 		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Settle: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
-		TripsBegin: 4.3, TripsRounds: 5.5, TripsPrepare: 5.5, TripsDrain: 6, TripsEnd: 1.7,
+		TripsConnect: 2.2, TripsRounds: 1, TripsPrepare: 1, TripsDrain: 2, TripsEnd: 1.7,
 		Process: 2e-3, Thread: 0.15e-3, Mapping: 15e-6, Descriptor: 60e-6, Connection: 0.4e-3, Touched: 15e-3, Tables: 12e-3 / (1 << 30),
 		DumpByte: 0.35 / (1 << 30), RestoreByte: 0.6 / (1 << 30), StateBytes: 17e3, StateProcess: 4e3, StateRatio: 0.13,
 		Entry: 0.5e-6, Scan: 1.5e-3 / (1 << 30), Kill: 0.1 / (1 << 30),
@@ -127,7 +128,7 @@ type Input struct {
 func (in Input) sane() Input {
 	c, l := &in.Container, &in.Link
 	for _, n := range []*int64{
-		&c.PrivateBytes, &c.SharedBytes, &c.FileBytes, &c.ChangedBytes, &c.SwapBytes, &c.FileTreeBytes, &c.FileTreeEntries, &c.MissingLayerBytes,
+		&c.PrivateBytes, &c.SharedBytes, &c.FileBytes, &c.ChangedBytes, &c.SwapBytes, &c.QueuedBytes, &c.FileTreeBytes, &c.FileTreeEntries, &c.MissingLayerBytes,
 	} {
 		*n = min(max(*n, 0), mostBytes)
 	}

@@ -12,6 +12,9 @@ import (
 // leaning says how what is uncertain is taken: each is a factor on what was measured.
 type leaning struct{ bandwidth, dirtying, costs, content float64 }
 
+// level takes nothing at its better or worse end.
+func level() leaning { return leaning{1, 1, 1, 1} }
+
 // pace is how the pace of the past is taken: it was measured, not assumed.
 func (l leaning) pace() float64 { return math.Sqrt(l.costs) }
 
@@ -190,26 +193,32 @@ func beyondFirst(n, first int) float64 { return float64(max(0, n-first)) }
 // state is the bytes of the execution state on the link.
 func (m *model) state() float64 {
 	c, k := m.in.Container, m.costs
-	return k.StateBytes + k.StateProcess*beyondFirst(c.Processes, 1) + k.StateRatio*float64(c.ChangedBytes)
+	return k.StateBytes + k.StateProcess*beyondFirst(c.Processes, 1) + k.StateRatio*float64(c.ChangedBytes) + float64(c.QueuedBytes)
 }
 
-// warm is how long it takes to open the window of a connection and to measure the link: stream.Session.Warm has 300 ms or
-// eight round trips, and ends sooner on short links, and where the bandwidth is known and little has to fit into the window. That
-// doubles in each round trip.
-func (m *model) warm() float64 {
-	all := min(max(0.3, 8*m.rtt), 0.015+10*m.rtt)
-	if m.in.Link.BandwidthBitsPerSecond <= 0 {
+// warm is how long it takes to open the window of a connection for so many bytes, and to measure the link: stream.Session.Warm has
+// 300 ms or eight round trips, and ends sooner on short links, and where the bandwidth is known and little has to fit into the window.
+// That doubles in each round trip.
+func (m *model) warm(enough float64) float64 {
+	all := min(max(0.3, 8*m.rtt), 0.015+9*m.rtt)
+	if m.in.Link.BandwidthBitsPerSecond <= 0 && enough > LittleState {
 		return all
 	}
-	enough := max(m.in.Container.memory()/windowShare, leastWindow)
-	return min(all, 0.015+m.rtt*(1+math.Ceil(math.Log2(enough/firstWindow))))
+	if m.in.Link.BandwidthBitsPerSecond > 0 {
+		enough = min(enough, m.bandwidth*m.rtt*openFactor)
+	}
+	return min(all, warmWork+m.rtt*max(1, math.Ceil(math.Log2(enough/firstWindow))))
 }
+
+// openFactor is by how much a window is larger than the link that is taken to hold all that the link does.
+const openFactor = 1.25
+
+// ahead is the window that the first round wants.
+func (m *model) ahead() float64 { return max(m.in.Container.memory()/StateShare, LeastState) }
 
 const (
 	firstWindow = 14 << 10 // RFC 6928
-	// windowShare of the memory is to fit into the window, or at least so many bytes: see stateShare and leastState of package agent.
-	windowShare = 4
-	leastWindow = 64 << 10
+	warmWork    = 0.005    // seconds that a link without any length takes
 )
 
 // layers is how long the image's layers take that the target has not.

@@ -38,26 +38,28 @@ func (m *model) of(mode migration.Mode) outcome {
 // fixed are the parts of a mode as the costs have them.
 func (m *model) fixed(mode migration.Mode) Parts {
 	k, c, slow := m.costs, m.in.Container, m.slowness()
+	// The target is asked, and then makes itself ready, while the connection to it is made and its window opened.
+	asked := (k.Examine+k.Reserve+k.Entry*float64(c.FileTreeEntries))*slow + m.rtt
+	ready, connected := asked+k.Arrive*slow, max(asked, k.TripsConnect*m.rtt)
 	p := Parts{
-		Begin:  (k.Examine+k.Reserve+k.Arrive+k.Entry*float64(c.FileTreeEntries))*slow + k.TripsBegin*m.rtt,
 		Ahead:  (k.Prepare + k.Settle) * slow,
 		Freeze: m.anyway(),
 		End:    k.End*slow + k.TripsEnd*m.rtt + k.Kill*c.memory(),
 	}
-	if mode != migration.Cold && mode != migration.Restart {
-		p.Begin += m.warm()
-		p.Ahead += k.Rounds*slow + (k.TripsRounds+k.TripsPrepare)*m.rtt
-		p.Freeze += k.Tables * c.memory() * slow
+	if mode == migration.Cold { // which opens the window until it is needed
+		p.Begin = max(ready, connected)
+		warmed := connected + m.warm(StateMargin*(c.memory()*m.wire+m.state())) - p.Begin
+		p.Ahead = max(k.Prepare*slow, warmed) + k.Settle*slow
+		return p
 	}
+	p.Begin = max(ready, connected+m.warm(m.ahead()))
+	p.Ahead += k.Rounds*slow + (k.TripsRounds+k.TripsPrepare)*m.rtt
+	p.Freeze += k.Tables * c.memory() * slow
 	switch mode {
 	case migration.PostCopy:
 		p.Ahead += k.TripsDrain * m.rtt
 		p.Freeze += k.Touched * slow
-	case migration.Cold: // which measures the link while its target makes room
-		p.Ahead += max(0, m.warm()-k.Arrive*slow-m.rtt)
 	case migration.Restart:
-		p.Begin += m.warm()
-		p.Ahead += k.TripsPrepare * m.rtt
 		p.Freeze = m.rtt/2 + k.Entry*float64(c.FileTreeEntries)*slow
 	}
 	return p
@@ -70,7 +72,7 @@ func (m *model) anyway() float64 {
 
 // Work is what dump and restore of a container take, beside the link and its memory, on the machine that DefaultCosts are of.
 func Work(c Container) float64 {
-	m := newModel(Input{Container: c}.sane(), leaning{1, 1, 1, 1})
+	m := newModel(Input{Container: c}.sane(), level())
 	return m.costs.Dump + m.costs.Restore + m.more() + m.costs.Tables*c.memory()
 }
 
@@ -194,8 +196,8 @@ func (m *model) waits(seconds, late float64) float64 {
 	threads := float64(max(1, m.in.Container.Threads))
 	pageBytes := float64(memory.PageSize())
 	fault := m.rtt + pageBytes/m.bandwidth + faultWork*m.slowness()
-	share := late / math.Max(m.in.Container.memory(), late)
-	low, high := 0.0, seconds // of work that gets done in that time
+	share := late / math.Max(m.written(mostSeconds, 1), late) // late are those that it writes, before all others
+	low, high := 0.0, seconds                                 // of work that gets done in that time
 	for range 40 {
 		work := (low + high) / 2
 		faults := m.written(work, 1) * share / 2 / pageBytes / perFault

@@ -73,7 +73,8 @@ func Transferred(report migration.Report) (round, drain Transfer) {
 	return round.enough(report.Link), drain.enough(report.Link)
 }
 
-// frozenTransfer is what a cold migration has sent. Some of it left beside the dump, so it must have been long after that.
+// frozenTransfer is what a cold migration has sent. It leaves beside the dump, too, as soon as there is some of it; what it took must
+// have been long after that, or the dump was the limit.
 func frozenTransfer(report migration.Report) Transfer {
 	t := Transfer{RawBytes: float64(report.Bytes.MemoryRaw), SentBytes: float64(report.Bytes.MemoryFinal), Seconds: -report.Link.RTTSeconds / 2}
 	dump := 0.0
@@ -88,6 +89,7 @@ func frozenTransfer(report migration.Report) Transfer {
 	if t.Seconds < longAfter*dump {
 		return Transfer{}
 	}
+	t.Seconds += max(0, dump-DefaultCosts().Dump)
 	return t
 }
 
@@ -142,6 +144,20 @@ func CurveOf(report migration.Report) Curve {
 	}
 	slices.SortFunc(curve, func(a, b Point) int { return cmp.Compare(a.Seconds, b.Seconds) })
 	return curve
+}
+
+// FilesOf is how many bytes of files changed in a second, as their rounds have seen it; false: not known.
+func FilesOf(report migration.Report) (bytesPerSecond float64, known bool) {
+	var changed, seconds float64
+	for i := 1; i < len(report.FileRounds); i++ {
+		if round := report.FileRounds[i]; !round.Final {
+			changed, seconds = changed+float64(round.SentBytes), seconds+report.FileRounds[i-1].Seconds
+		}
+	}
+	if seconds < leastTransferTime {
+		return 0, false
+	}
+	return changed / seconds, true
 }
 
 // ContentOf is what was sent of each byte of memory; 0: not known.
@@ -333,7 +349,7 @@ const (
 // plain is the model with nothing taken at its better or worse end.
 func (m *model) plain() *model {
 	other := *m
-	other.lean = leaning{1, 1, 1, 1}
+	other.lean = level()
 	return &other
 }
 

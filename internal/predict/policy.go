@@ -24,6 +24,19 @@ const (
 	FileRoundsPatience = 2   // so many of them in a row, and more will not help either
 )
 
+// What the window of a data connection is opened for, before anything leaves that must not wait.
+const (
+	// StateShare is which part of a container's memory leaves at once at most, mostly: what is left of it when it is compressed.
+	StateShare = 4
+	// LeastState is that of a small container with some processes. A window holds it after two round trips.
+	LeastState = 48 << 10
+	// StateMargin is by how much more room is made than is foretold. What does not fit would make the freeze a round trip longer,
+	// and each doubling of the window makes what comes before it one longer.
+	StateMargin = 1.5
+	// LittleState leaves within so few round trips that it does not matter what the link would carry, or in which codec.
+	LittleState = 128 << 10
+)
+
 // SwitchoverTime is kept of a migration's time limit for what comes after the rounds.
 const SwitchoverTime = time.Second
 

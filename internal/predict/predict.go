@@ -52,7 +52,7 @@ type Use struct {
 // Of predicts one mode.
 func Of(in Input, mode migration.Mode) Prediction {
 	in = in.sane()
-	expected := newModel(in, leaning{1, 1, 1, 1})
+	expected := newModel(in, level())
 	better, worse := leanings(in)
 	low, high, middle := newModel(in, better).of(mode), newModel(in, worse).of(mode), expected.of(mode)
 	interval := func(of func(outcome) float64) Interval {

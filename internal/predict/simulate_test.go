@@ -84,18 +84,30 @@ func (s *simulation) decide(mode migration.Mode) memory.Decision {
 	return memory.Decide(s.stats, s.bytesPerSecond(), policy)
 }
 
+// opens is how long a window takes that holds so many bytes, or all that the link holds.
+func (s *simulation) opens(bytes float64) (seconds float64) {
+	rtt := s.in.Link.RTTSeconds
+	for window := 14e3; ; window *= 2 {
+		seconds += rtt
+		if 2*window >= math.Min(bytes, s.bytesPerSecond()*rtt) {
+			return seconds
+		}
+	}
+}
+
 // run returns downtime and total time.
 func (s *simulation) run(mode migration.Mode) (downtime, total float64) {
 	k, rtt := DefaultCosts(), s.in.Link.RTTSeconds
-	begin := s.about(k.Examine+k.Reserve+k.Arrive) + k.TripsBegin*rtt + math.Min(math.Max(0.3, 8*rtt), 0.015+10*rtt)
+	asked := s.about(k.Examine+k.Reserve) + rtt
+	ready, connected := asked+s.about(k.Arrive), math.Max(asked, k.TripsConnect*rtt)
 	end := s.about(k.End) + k.TripsEnd*rtt + k.Kill*s.pages*float64(memory.PageSize())
 	freeze := s.about(k.Dump) + s.about(k.Restore) + rtt/2 + k.StateBytes/s.bytesPerSecond()
 	raw := s.pages * float64(memory.PageSize())
 	if mode == migration.Cold {
 		downtime = freeze + s.transfer(s.pages) + s.about(k.RestoreByte*raw)
-		return downtime, begin + s.about(k.Prepare) + downtime + end
+		return downtime, math.Max(ready+s.about(k.Prepare), connected+s.opens(StateMargin*(s.pages*s.page+k.StateBytes))) + downtime + end
 	}
-	before := s.about(k.Rounds) + k.TripsRounds*rtt + begin
+	before := s.about(k.Rounds) + k.TripsRounds*rtt + math.Max(ready, connected+s.opens(math.Max(raw/StateShare, LeastState)))
 	prepare := s.about(k.Prepare) + k.TripsPrepare*rtt
 	if mode == migration.PostCopy {
 		downtime = freeze + k.Tables*raw + s.transfer(16)
@@ -158,6 +170,6 @@ func simulated(p program, pages float64, bits, rtt, ratio, watched float64, seed
 		Source:  Machine{Cores: 2, PageBytesPerSecond: 1e9, CompressBytesPerSec: 1e9},
 		Demands: Demands{Settings: settings},
 	}
-	m := newModel(in, leaning{1, 1, 1, 1})
+	m := newModel(in, level())
 	return &simulation{in: in, program: p, pages: pages, chance: chance, page: m.wire * float64(memory.PageSize())}
 }

@@ -27,7 +27,7 @@ func FuzzStream(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
 		near, far := net.Pipe()
-		s, err := newSession(near, Options{Workers: 1})
+		s, err := newSession(near, Options{Workers: 1}, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,24 +37,39 @@ type answer struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Open begins a session on a connection that this side made. The peer may refuse: PeerError. The connection belongs to
-// the session; if there is none it is closed.
+// Open begins a session on a connection that this side made. The peer may refuse: PeerError, of an eager session when it is
+// used. The connection belongs to the session; if there is none it is closed.
 func Open(ctx context.Context, conn net.Conn, hello Hello, o Options) (*Session, error) {
 	finish := deadline(ctx, conn)
 	err := sendPreamble(conn, hello)
-	var reply answer
-	if err == nil {
-		err = receivePreamble(conn, &reply)
+	if err == nil && !o.Eager {
+		err = receiveAnswer(conn)
 	}
 	if err = finish(err); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("open a data stream to %s: %w", conn.RemoteAddr(), err)
+		return nil, openError(conn, err)
+	}
+	return newSession(conn, o, o.Eager)
+}
+
+func openError(conn net.Conn, err error) error {
+	var refused *PeerError
+	if errors.As(err, &refused) {
+		return refused
+	}
+	return fmt.Errorf("open a data stream to %s: %w", conn.RemoteAddr(), err)
+}
+
+// receiveAnswer waits for what the peer says to a greeting.
+func receiveAnswer(conn net.Conn) error {
+	var reply answer
+	if err := receivePreamble(conn, &reply); err != nil {
+		return err
 	}
 	if reply.Refused != "" {
-		conn.Close()
-		return nil, &PeerError{Reason: reply.Refused}
+		return &PeerError{Reason: reply.Refused}
 	}
-	return newSession(conn, o)
+	return nil
 }
 
 // Answer begins a session on a connection that the peer made, if check agrees to what it is for. The error of check is
@@ -85,11 +100,21 @@ func AnswerWith(ctx context.Context, conn net.Conn, check func(Hello) (Options, 
 		}
 	}
 	if err = finish(err); err != nil {
+		skip(conn)
 		conn.Close()
 		return nil, hello, fmt.Errorf("answer a data stream from %s: %w", conn.RemoteAddr(), err)
 	}
-	session, err := newSession(conn, o)
+	session, err := newSession(conn, o, false)
 	return session, hello, err
+}
+
+// skip reads what an eager peer has sent behind its greeting: a connection that is closed with something unread is reset, and the
+// peer might not see why it was refused.
+func skip(conn net.Conn) {
+	const most = 1 << 20
+	if conn.SetReadDeadline(time.Now().Add(abortTimeout)) == nil {
+		_, _ = io.CopyN(io.Discard, conn, most) // the peer ends it when it has read the answer
+	}
 }
 
 // maxReason bounds what a peer is told as a reason: JSON needs up to six bytes for one.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -58,8 +59,14 @@ func newReader(s *Session, stall time.Duration) *reader {
 }
 
 // receive is the goroutine that reads from the connection, and the only one.
-func (r *reader) receive() {
-	err := r.receiveAll()
+func (r *reader) receive(unanswered bool) {
+	var err error
+	if unanswered {
+		err = r.answer()
+	}
+	if err == nil {
+		err = r.receiveAll()
+	}
 	var peer *PeerError
 	select {
 	case <-r.session.done:
@@ -75,6 +82,19 @@ func (r *reader) receive() {
 	r.err = err
 	close(r.ended)
 	close(r.frames)
+}
+
+// answer takes the answer to the greeting. If there is none, or a refusal, nobody reads what this side sends.
+func (r *reader) answer() error {
+	conn := r.session.conn
+	finish := deadline(context.Background(), conn)
+	err := finish(receiveAnswer(conn))
+	if err == nil {
+		return nil
+	}
+	err = openError(conn, err)
+	r.session.fail(err)
+	return err
 }
 
 func (r *reader) receiveAll() error {

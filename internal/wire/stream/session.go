@@ -29,6 +29,9 @@ type Options struct {
 	Urgent bool
 	// Polite sessions leave the way nearly empty for others: see Pace.
 	Polite bool
+	// Eager sessions do not wait for the peer's answer to their greeting: what they send goes right behind it, a round trip
+	// earlier. That the peer refuses then ends the session, and is what whoever uses it is told. Of those that open.
+	Eager bool
 	// ExpectedBitsPerSecond is what the link is thought to take, where a polite session begins; 0: not known. It then finds
 	// out, and so fills the link for a moment.
 	ExpectedBitsPerSecond float64
@@ -62,7 +65,8 @@ type Session struct {
 	err      error // why; set before done is closed
 }
 
-func newSession(conn net.Conn, o Options) (*Session, error) {
+// newSession begins one whose greetings are over; unanswered: but for the peer's answer.
+func newSession(conn net.Conn, o Options, unanswered bool) (*Session, error) {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
@@ -96,7 +100,7 @@ func newSession(conn net.Conn, o Options) (*Session, error) {
 		return nil, err
 	}
 	go s.writer.send()
-	go s.reader.receive()
+	go s.reader.receive(unanswered)
 	return s, nil
 }
 
@@ -208,23 +212,29 @@ func (w *waiters) answer(number uint64, payload []byte) {
 	}
 }
 
-// ask sends frames that the peer answers, and waits for the answer.
-func (s *Session) ask(ctx context.Context, frames func(number uint64) [][]byte) ([]byte, error) {
+// question sends frames that the peer answers. What it returns waits for the answer, and must be called.
+func (s *Session) question(ctx context.Context, frames func(number uint64) [][]byte) (wait func() ([]byte, error)) {
 	number, answer := s.waiters.add()
-	defer s.waiters.remove(number)
+	var failed error
 	select {
 	case s.writer.urgent <- outgoing{frames: frames(number)}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		failed = ctx.Err()
 	case <-s.done:
-		return nil, s.failure()
+		failed = s.failure()
 	}
-	select {
-	case payload := <-answer:
-		return payload, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.reader.ended:
-		return nil, s.reader.err
+	return func() ([]byte, error) {
+		defer s.waiters.remove(number)
+		if failed != nil {
+			return nil, failed
+		}
+		select {
+		case payload := <-answer:
+			return payload, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-s.reader.ended:
+			return nil, s.reader.err
+		}
 	}
 }

@@ -19,6 +19,7 @@ const (
 
 	warmPings       = 4
 	firstTrain      = 14 << 10 // Linux's initial window: 10 segments (RFC 6928)
+	ahead           = 4 << 10  // that pings and a greeting take of it: the window counts segments, also small ones
 	warmBytes       = 512 << 10
 	warmDuration    = 300 * time.Millisecond
 	warmRoundTrips  = 8
@@ -91,45 +92,60 @@ type Link struct {
 // Mbit/s and 20 ms 94 ms without and 38 ms after Warm (36), at 10 Mbit/s and 100 ms 477 and 272 ms (264). After 2 s of
 // silence it was 103 ms again at 100 Mbit/s with CUBIC, and 38 ms with BBR.
 func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
-	link, err := s.meet(ctx)
-	if err != nil {
-		return Link{}, fmt.Errorf("measure the link: %w", err)
-	}
 	if b.Bytes == 0 {
 		b.Bytes = warmBytes
 	}
-	if b.Duration == 0 {
-		b.Duration = max(warmDuration, warmRoundTrips*link.RTT)
-	}
-	w := warming{session: s, budget: b, link: link, start: time.Now(), size: firstTrain}
+	w := warming{session: s, budget: b, start: time.Now(), size: firstTrain}
 	w.look()
 	w.lost = w.resent
-	for w.goOn() {
-		if err := w.step(ctx); err != nil {
-			return w.link, fmt.Errorf("measure the link: %w", err)
-		}
+	err := w.begin(ctx)
+	for err == nil && w.goOn() {
+		err = w.step(ctx)
+	}
+	if err != nil {
+		return w.link, fmt.Errorf("measure the link: %w", err)
 	}
 	return w.link, nil
 }
 
-// meet learns the round trip and the peer's clock. The pings leave together: one after the other they would take as many
-// round trips.
-func (s *Session) meet(ctx context.Context) (Link, error) {
-	samples, errs := make([]Sample, warmPings), make([]error, warmPings)
-	var pings sync.WaitGroup
-	for i := range samples {
-		pings.Go(func() { samples[i], errs[i] = s.Ping(ctx) })
+// begin learns the round trip and the peer's clock. The first train goes right behind the pings, so that it waits for none of
+// them; the pings leave together, because one after the other they would take as many round trips.
+func (w *warming) begin(ctx context.Context) error {
+	pongs := w.session.pings(ctx)
+	arrived := func() error { return nil }
+	w.size = max(w.size-ahead, firstTrain/2)
+	if w.goOn() {
+		arrived = w.send(ctx)
 	}
-	pings.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return Link{}, err
+	samples, err := pongs()
+	if err != nil {
+		return errors.Join(err, arrived())
 	}
-	shortest := samples[0].RTT()
+	w.link.RTT = max(samples[0].RTT(), time.Microsecond)
 	for _, sample := range samples {
-		shortest = min(shortest, sample.RTT())
+		w.link.RTT = max(min(w.link.RTT, sample.RTT()), time.Microsecond)
 	}
-	offset, err := EstimateOffset(samples)
-	return Link{RTT: max(shortest, time.Microsecond), Clock: offset}, err
+	if w.budget.Duration == 0 {
+		w.budget.Duration = max(warmDuration, warmRoundTrips*w.link.RTT)
+	}
+	if w.link.Clock, err = EstimateOffset(samples); err != nil {
+		return errors.Join(err, arrived())
+	}
+	return arrived()
+}
+
+// pings sends all of them. What it returns waits for the answers, and must be called.
+func (s *Session) pings(ctx context.Context) (wait func() ([]Sample, error)) {
+	samples, errs := make([]Sample, warmPings), make([]error, warmPings)
+	var answers sync.WaitGroup
+	for i := range samples {
+		one := s.ping(ctx)
+		answers.Go(func() { samples[i], errs[i] = one() })
+	}
+	return func() ([]Sample, error) {
+		answers.Wait()
+		return samples, errors.Join(errs...)
+	}
 }
 
 // warming is one run of Warm.
@@ -187,22 +203,28 @@ func (w *warming) goOn() bool {
 }
 
 // step sends a train and takes the receiver's answer.
-func (w *warming) step(ctx context.Context) error {
-	asked := time.Now()
-	answer, err := w.session.ask(ctx, func(number uint64) [][]byte { return train(number, w.size) })
-	if err != nil {
-		return err
+func (w *warming) step(ctx context.Context) error { return w.send(ctx)() }
+
+// send sends a train. What it returns waits for the receiver's answer, when the round trip is known, and must be called.
+func (w *warming) send(ctx context.Context) (arrived func() error) {
+	size, asked := w.size, time.Now()
+	report := w.session.question(ctx, func(number uint64) [][]byte { return train(number, size) })
+	return func() error {
+		answer, err := report()
+		if err != nil {
+			return err
+		}
+		if len(answer) != reportBytes-8 {
+			return protocolError("a report of %d bytes", len(answer)+8)
+		}
+		w.link.SentBytes += size
+		bytes, took := binary.BigEndian.Uint64(answer), time.Duration(binary.BigEndian.Uint64(answer[8:]))
+		if bytes <= warmBytes*2 && took > 0 {
+			w.measure(float64(bytes), took, believable(size, time.Since(asked)-w.link.RTT))
+		}
+		w.look()
+		return nil
 	}
-	if len(answer) != reportBytes-8 {
-		return protocolError("a report of %d bytes", len(answer)+8)
-	}
-	w.link.SentBytes += w.size
-	bytes, took := binary.BigEndian.Uint64(answer), time.Duration(binary.BigEndian.Uint64(answer[8:]))
-	if bytes <= warmBytes*2 && took > 0 {
-		w.measure(float64(bytes), took, believable(w.size, time.Since(asked)-w.link.RTT))
-	}
-	w.look()
-	return nil
 }
 
 // flatTrains without growth mean that the pipe is full; BBR's startup takes as many rounds.
