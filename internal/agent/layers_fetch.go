@@ -88,7 +88,7 @@ func (a *Agent) fetch(ctx context.Context, from identity.Node, request *api.Fetc
 	})
 	a.speeds.learn(running.Taken())
 	if err == nil {
-		a.letWrite(ctx)
+		a.letWrite(ctx, func() error { return files.Sync(a.config.StateDir) })
 	}
 	return err
 }
@@ -98,11 +98,11 @@ const writePatience = 2 * time.Second
 
 // letWrite waits until what has come is on the disk, mostly: a freeze follows, which has records that must be on it, and the file system
 // writes one after the other. It all has to be there before the source's copy goes, so nothing is written that would not be.
-func (a *Agent) letWrite(ctx context.Context) {
+func (a *Agent) letWrite(ctx context.Context, sync func() error) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		if err := files.Sync(a.config.StateDir); err != nil {
+		if err := sync(); err != nil {
 			a.log.Debug("layers are not written yet", "error", err)
 		}
 	}()

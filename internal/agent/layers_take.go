@@ -62,7 +62,9 @@ func (a *Agent) fetchForEngine(ctx context.Context, from identity.Node, request 
 		if err := t.bring(ctx, from, lack.Layers, tell); err != nil {
 			return err
 		}
-		err = images.Take(ctx, t.image, t.open)
+		if err = images.Take(ctx, t.image, t.open); err == nil {
+			a.letWrite(ctx, func() error { return images.Sync(context.WithoutCancel(ctx)) })
+		}
 		if err == nil || try == takeTries || !t.changed(ctx, lack) {
 			return errors.Join(err, a.spool.Remove(t.image.Layers), tell(t.told))
 		}

@@ -48,6 +48,7 @@ func (k *keeping) Lacks(context.Context, engine.Image) (engine.Lack, error) {
 	return next(&k.lacks), nil
 }
 func (k *keeping) AllImages(context.Context) ([]engine.Image, error) { return nil, nil }
+func (k *keeping) Sync(context.Context) error                        { return nil }
 func (k *keeping) LayerBytes(string) (int64, error)                  { return 0, engine.ErrNoLayer }
 
 func (k *keeping) Take(_ context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {

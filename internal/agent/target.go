@@ -193,6 +193,9 @@ func (t *target) releaseImages() {
 
 // arrive makes all that can stand ready before the state is here. The source stages meanwhile.
 func (t *target) arrive(ctx context.Context) error {
+	if err := t.awaitImage(ctx); err != nil {
+		return err
+	}
 	netns, err := t.agent.attach(ctx, t.definition)
 	if err != nil {
 		return err
@@ -210,6 +213,21 @@ func (t *target) arrive(ctx context.Context) error {
 	close(t.arrived)
 	t.releaseImages()
 	return nil
+}
+
+// awaitImage waits until the image is here, if an engine needs it that has had to be given it. The source has staged then.
+func (t *target) awaitImage(ctx context.Context) error {
+	t.mu.Lock()
+	lacks := t.reservation.GetMissingImage()
+	t.mu.Unlock()
+	images, err := t.agent.imagesOf(t.definition)
+	if err != nil || images == nil || !lacks {
+		return err
+	}
+	if err := waitFor(ctx, t.staged); err != nil {
+		return err
+	}
+	return t.stageErr
 }
 
 // takePages makes room for memory that comes ahead of the freeze. What was staged here has been taken over by then.
