@@ -272,16 +272,18 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 		unlock()
 		return time.Time{}, fmt.Errorf("restore LXC container %s: %w", a.definition.Name, err)
 	}
-	// LXC comes to its end after the container runs; who wants to act on the container waits for that, as long as it may take.
-	go func() {
-		defer unlock()
-		select {
-		case <-a.settled:
-		case <-time.After(settlePatience):
-		}
-		_ = a.engine.settle(context.WithoutCancel(ctx), a.place) // Arrived does it again
-	}()
+	go a.end(context.WithoutCancel(ctx), settlePatience, unlock)
 	return at, nil
+}
+
+// end is when the container runs: LXC comes to its end, and who wants to act on the container waits for that, but not for ever.
+func (a *arrival) end(ctx context.Context, patience time.Duration, unlock func()) {
+	defer unlock()
+	select {
+	case <-a.settled:
+	case <-time.After(patience):
+	}
+	_ = a.engine.settle(ctx, a.place) // Arrived does it again
 }
 
 func (a *arrival) restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
