@@ -121,6 +121,10 @@ bench-files: setup ## how files, volumes and images move, beside rsync and Podma
 bench-predict: setup ## predictions beside what migrations take, and mode auto beside the best mode; leaves build/bench-predict.json
 	build/godwit bench predict --json build/bench-predict.json
 
+.PHONY: bench-engines
+bench-engines: setup ## containers of Docker and Podman, beside these engines' own ways; leaves build/bench-engines.json
+	build/godwit bench engines --json build/bench-engines.json
+
 .PHONY: bench-journey
 bench-journey: setup ## a user who moves over four nodes: path known, unknown, nothing staged; leaves build/bench-journey.json
 	build/godwit bench journey --json build/bench-journey.json

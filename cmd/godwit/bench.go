@@ -27,7 +27,7 @@ func newBenchCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchRoundsCommand(), newBenchSwitchoverCommand(), newBenchPostCopyCommand(), newBenchFilesCommand(),
-		newBenchPredictCommand(), newBenchJourneyCommand(), newBenchStudiesCommand(), newBenchTimeCommand())
+		newBenchPredictCommand(), newBenchEnginesCommand(), newBenchJourneyCommand(), newBenchStudiesCommand(), newBenchTimeCommand())
 	return cmd
 }
 
@@ -180,6 +180,32 @@ func newBenchPredictCommand() *cobra.Command {
 			Long:  benchPredictLong,
 			Example: `  godwit bench predict --json predict.json
   godwit bench predict --quick --workload tiny`,
+		},
+	}.make()
+}
+
+const benchEnginesLong = `Measure how long containers of Docker and Podman stand still when they are moved, beside one of Godwit's own engine, and beside each
+engine's own way over the same link:
+
+  godwit, embedded      godwit migrate --mode pre-copy, a container of Godwit's own engine
+  godwit, docker        the same, a container that docker run has started
+  docker checkpoint     docker checkpoint create, rsync, docker start --checkpoint
+  godwit, podman        as with Docker
+  podman checkpoint     podman container checkpoint --export, rsync, podman container restore --import
+
+What is moved, there and back, is a sleep, and 64 MiB of memory of which each page is verified. The containers have no network. What the
+engine at the target spends on making the container is told; it is not in the freeze. An engine's own way leaves the container's files
+behind, or has them in its archive.`
+
+func newBenchEnginesCommand() *cobra.Command {
+	return benchInTurns{
+		suite: bench.Engines, workloads: bench.EngineNames(), ways: bench.EngineWays(), quick: "there and back once",
+		command: cobra.Command{
+			Use:   "engines",
+			Short: "Containers of other engines, beside these engines' own ways",
+			Long:  benchEnginesLong,
+			Example: `  godwit bench engines --json engines.json
+  godwit bench engines --quick --workload tiny`,
 		},
 	}.make()
 }

@@ -25,6 +25,7 @@ func smallCopyings() []copying {
 }
 
 func TestFiles(t *testing.T) {
+	t.Parallel()
 	config := quickConfig(t, build(t))
 	result, err := measureFiles(t.Context(), config, smallCopyings())
 	if err != nil {

@@ -19,6 +19,7 @@ func smallFollowing() following {
 }
 
 func TestPostCopy(t *testing.T) {
+	t.Parallel()
 	config := quickConfig(t, build(t))
 	result, err := postCopy(t.Context(), config, []following{smallFollowing()})
 	if err != nil {

@@ -35,6 +35,7 @@ func shortTrials() []trial {
 }
 
 func TestStudies(t *testing.T) {
+	t.Parallel()
 	config := quickConfig(t, build(t))
 	result, err := studies(t.Context(), config, shortTrials())
 	if err != nil {

@@ -30,8 +30,9 @@ func build(t *testing.T) string {
 
 func quickConfig(t *testing.T, program string) Config {
 	t.Helper()
+	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "/")
 	return Config{
-		Lab: fmt.Sprintf("bench-test-%d", os.Getpid()), Program: program, ImageCache: testImageCache,
+		Lab: fmt.Sprintf("bench-%s-%d", name, os.Getpid()), Program: program, ImageCache: testImageCache,
 		Runs: 1, Quick: true, Progress: func(line string) { t.Log(line) },
 	}
 }

@@ -23,6 +23,8 @@ func (r Result) WriteText(w io.Writer) {
 		r.writeJourney(w)
 	case suiteFiles:
 		r.writeCopying(w)
+	case suiteEngines:
+		r.writeEngines(w)
 	case suiteStudies:
 		r.writeStudies(w)
 	default:

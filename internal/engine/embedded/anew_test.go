@@ -245,6 +245,7 @@ func TestArriveAnew(t *testing.T) {
 
 // What is not healthy, or is not wanted any more, is killed before anybody is told.
 func TestArriveAnewEndsWhatFails(t *testing.T) {
+	t.Parallel()
 	a, b := newTestNode(t), newTestNode(t)
 	denied := errors.New("denied")
 	for name, c := range map[string]struct {

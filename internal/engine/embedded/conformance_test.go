@@ -7,7 +7,10 @@ import (
 	"github.com/godwit/godwit/internal/engine/enginetest"
 )
 
-func TestConformance(t *testing.T) { enginetest.Run(t, fixture{}) }
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	enginetest.Run(t, fixture{})
+}
 
 type fixture struct{}
 

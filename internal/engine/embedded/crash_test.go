@@ -184,6 +184,7 @@ func TestArrivalWhoseHelpersWereKilled(t *testing.T) {
 
 // TestArrivalWhoseHelpersHang stops a helper of an arrival: Close does not wait for it for ever, and nothing is left.
 func TestArrivalWhoseHelpersHang(t *testing.T) {
+	t.Parallel()
 	source, target := newTestNode(t), newTestNode(t)
 	d := source.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
 	one, err := source.Inspect(t.Context(), d.ID)

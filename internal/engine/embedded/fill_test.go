@@ -260,6 +260,7 @@ func newChaosNodes(t testing.TB) (a, b *testNode) {
 
 // TestFill moves programs back and forth; each finds its memory as it was, while it is filled and after.
 func TestFill(t *testing.T) {
+	t.Parallel()
 	for name, arguments := range map[string][]string{
 		"threads":  {"-mb", "64", "-threads", "4"},
 		"chaos":    {"-mb", "64", "-chaos"},
@@ -309,6 +310,7 @@ func refusesFilling(t *testing.T, n *testNode, id string) bool {
 
 // TestFillIsLost kills the pager while it fills: the container ends and never sees a zero.
 func TestFillIsLost(t *testing.T) {
+	t.Parallel()
 	a, b := newChaosNodes(t)
 	d := startChaos(t, a, "-mb", "256", "-pause", "1ms")
 	moveThen(t, a, b, d.ID, func() {
@@ -419,6 +421,7 @@ func fakeState(t *testing.T, arrival engine.Arrival, what string, store *memory.
 
 // TestPreCopy moves programs whose memory was read in rounds while they ran, and tracked.
 func TestPreCopy(t *testing.T) {
+	t.Parallel()
 	for name, arguments := range map[string][]string{
 		"threads": {"-mb", "64", "-threads", "3"},
 		"all":     {"-mb", "32", "-children", "2", "-zombie", "-lock", "-huge", "-chaos"},

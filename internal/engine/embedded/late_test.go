@@ -150,6 +150,7 @@ func moveLate(t testing.TB, source, target *testNode, id string) (*frozenPages, 
 
 // TestLatePages moves containers whose memory comes after, by two connections one after the other.
 func TestLatePages(t *testing.T) {
+	t.Parallel()
 	for name, arguments := range map[string][]string{
 		"chaos": {"-mb", "64", "-chaos"},
 		"all":   {"-mb", "32", "-children", "2", "-zombie", "-lock", "-huge", "-chaos"},
@@ -193,6 +194,7 @@ func TestLatePages(t *testing.T) {
 
 // TestLatePagesStop stops a container that waits for pages, and wants that nothing is left of it.
 func TestLatePagesStop(t *testing.T) {
+	t.Parallel()
 	a, b := newChaosNodes(t)
 	d := startChaos(t, a, "-mb", "64", "-threads", "4")
 	_, late, answered := moveLate(t, a, b, d.ID)
@@ -211,6 +213,7 @@ func TestLatePagesStop(t *testing.T) {
 // TestLatePagesLost gives up what is missing: the program dies of the first access, or finds nothing wrong, and the container
 // cannot be moved any more.
 func TestLatePagesLost(t *testing.T) {
+	t.Parallel()
 	a, b := newChaosNodes(t)
 	d := startChaos(t, a, "-mb", "64", "-pause", "1s", "-threads", "0")
 	_, late, _ := moveLate(t, a, b, d.ID)

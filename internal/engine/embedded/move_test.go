@@ -113,6 +113,7 @@ func waitFor(t testing.TB, what string, condition func() bool) {
 }
 
 func TestMove(t *testing.T) {
+	t.Parallel()
 	a, b := newTestNode(t), newTestNode(t)
 	d := a.start(definition(t, "sh", "-c", "i=0; while :; do echo $i; i=$((i+1)); sleep 0.01; done"))
 	waitFor(t, "output", func() bool { return strings.Contains(a.output(d.ID), "20\n") })
@@ -132,6 +133,7 @@ func TestMove(t *testing.T) {
 
 // TestMoveReserve moves a program that reserves 1 TiB of addresses, all of it in the images.
 func TestMoveReserve(t *testing.T) {
+	t.Parallel()
 	a, b := newChaosNodes(t)
 	d := startChaos(t, a, "-mb", "8", "-reserve", "-pause", "1ms")
 	move(t, a, b, d.ID)

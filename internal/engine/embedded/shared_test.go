@@ -54,6 +54,7 @@ func newSharerNodes(t testing.TB) (a, b *testNode) {
 
 // TestPreCopyShared moves processes that share memory, back and forth. They go on sharing it, and find all as it was.
 func TestPreCopyShared(t *testing.T) {
+	t.Parallel()
 	for name, arguments := range map[string][]string{
 		"one": {"0", "200", ""}, "three": {"2", "200", ""}, "visitors": {"1", "200", "fork"},
 	} {
@@ -168,6 +169,7 @@ func sharedFiles(t testing.TB, n *testNode, id string) map[uint64]*os.File {
 // TestSharedAborted gives a move up after the dump, twice: because shared memory has not come to the target, and at the source.
 // The processes go on sharing where they were, and move after that.
 func TestSharedAborted(t *testing.T) {
+	t.Parallel()
 	a, b := newSharerNodes(t)
 	d := definition(t, "sharer", "8", "2", "200")
 	a.start(d)

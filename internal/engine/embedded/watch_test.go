@@ -11,6 +11,7 @@ import (
 
 // TestMoveWatches wants that inotify watches in the image, the writable layer, a volume and /dev/shm go on.
 func TestMoveWatches(t *testing.T) {
+	t.Parallel()
 	a, b := newTestNode(t), newTestNode(t)
 	for _, n := range []*testNode{a, b} {
 		build := exec.Command("go", "build", "-o", n.config.Images.(testImages).dir+"/bin/watcher", "testdata/watcher/main.go")

@@ -1,0 +1,184 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const suiteEngines = "engines"
+
+// The ways of the suite engines. Godwit's are all by mode pre-copy.
+const (
+	wayEmbedded  = "godwit, embedded"
+	wayByDocker  = "godwit, docker"
+	wayByPodman  = "godwit, podman"
+	wayDockerOwn = "docker checkpoint"
+	wayPodmanOwn = "podman checkpoint"
+)
+
+// EngineWays lists the ways in which the suite engines moves containers, in the order in which they take turns.
+func EngineWays() []string {
+	return []string{wayEmbedded, wayByDocker, wayDockerOwn, wayByPodman, wayPodmanOwn}
+}
+
+// metricCreate is the time that the engine at the target spends on making the container, ahead of the freeze.
+const metricCreate = "create_seconds"
+
+// engined is a workload that several engines run.
+type engined struct {
+	containerWorkload
+	ways        []string
+	runs, quick int // of each way; there and back are two
+}
+
+// engineds are what the suite engines measures.
+func engineds() []engined {
+	tiny := containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}
+	memory := ofPages(workloadIdle64, pages.Config{Size: 64 * mebi})
+	return []engined{{tiny, EngineWays(), 20, 2}, {memory, EngineWays(), 6, 2}}
+}
+
+// EngineNames lists what can be moved.
+func EngineNames() []string {
+	return namesOf(engineds(), func(e engined) string { return e.name })
+}
+
+// Engines measures how containers of other engines move, beside those of Godwit's own, and each engine's own way. When it returns nothing
+// is left of it on the machine. If some ways failed the result has what was measured; the error says which of Godwit's.
+func Engines(ctx context.Context, config Config) (Result, error) {
+	chosen, err := selectTurns(config, engineds(), EngineWays(), func(e *engined) turns { return turns{e.name, &e.ways, &e.runs, e.quick} })
+	if err != nil {
+		return Result{}, err
+	}
+	return runInTurns(ctx, config, suiteEngines, func(ctx context.Context, s *suite) error { return s.byEngines(ctx, chosen) }, judgeEngines)
+}
+
+// byEngines measures all that was chosen.
+func (s *suite) byEngines(ctx context.Context, chosen []engined) (err error) {
+	var daemons rsyncDaemons
+	defer func() { err = errors.Join(err, daemons.stop()) }()
+	if err := daemons.start(ctx, s.bed); err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for _, e := range chosen {
+		for _, way := range e.ways {
+			used[engineOf(way)] = true
+		}
+	}
+	for _, one := range []outsideEngine{docker{s.bed}, podman{s.bed}} {
+		if used[one.name()] {
+			s.say("%s is made ready", one.name())
+			if err := errors.Join(one.bringUp(ctx, nodes[0]), one.bringUp(ctx, nodes[1])); err != nil {
+				return err
+			}
+		}
+	}
+	for _, e := range chosen {
+		if err := s.byEnginesOne(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// engineOf is the engine whose containers a way moves; empty: Godwit's own.
+func engineOf(way string) string {
+	switch way {
+	case wayByDocker, wayDockerOwn:
+		return docker{}.name()
+	case wayByPodman, wayPodmanOwn:
+		return podman{}.name()
+	}
+	return ""
+}
+
+// byEnginesOne moves a workload in all ways, each container to and fro.
+func (s *suite) byEnginesOne(ctx context.Context, e engined) (err error) {
+	archive, err := s.buildImage(ctx, e.containerWorkload)
+	if err != nil {
+		return err
+	}
+	if err := s.setLink(linkFast); err != nil {
+		return err
+	}
+	started := map[string]way{}
+	defer func() {
+		for name, one := range started {
+			if stopErr := one.stop(context.WithoutCancel(ctx)); stopErr != nil && isGodwit(name) {
+				err = errors.Join(err, fmt.Errorf("%s: %w", name, stopErr))
+			}
+		}
+	}()
+	return s.takeTurns(ctx, turns{e.name, &e.ways, &e.runs, e.quick}, linkFast, func(name string) ([]measurement, error) {
+		one := started[name]
+		if one == nil {
+			one = s.engineWay(name, e.containerWorkload, archive)
+			started[name] = one
+			if err := one.start(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return one.move(ctx)
+	})
+}
+
+// engineWay makes a way.
+func (s *suite) engineWay(name string, w containerWorkload, archive string) way {
+	of := engineWay{bed: s.bed, title: name, workload: w, archive: archive, at: nodes[0]}
+	switch name {
+	case wayByDocker:
+		of.engine = docker{s.bed}
+	case wayByPodman:
+		of.engine = podman{s.bed}
+	case wayDockerOwn:
+		of.engine = docker{s.bed}
+		return &checkpointWay{of}
+	case wayPodmanOwn:
+		of.engine = podman{s.bed}
+		return &checkpointWay{of}
+	default:
+		return newGodwitWay(s.bed, migration.PreCopy, w, archive)
+	}
+	return &movedWay{of}
+}
+
+// writeEngines has a table for each workload.
+func (r Result) writeEngines(w io.Writer) {
+	r.writeWays(w, wayTable{
+		columns: []column{
+			{"freeze", metricDowntime}, {"in all", metricTotal}, {"create, before", metricCreate}, {"sent", metricSent},
+			{"checkpoint", metricCheckpoint}, {"copy", metricCopy}, {"restore", metricRestore},
+		},
+		ways: EngineWays(),
+	})
+}
+
+const (
+	engineSlack = 0.080 // seconds, that the freeze of another engine's container may take longer
+	ownPart     = 0.25  // of the engine's own way
+)
+
+// judgeEngines compares what was measured with what is asked.
+func judgeEngines(rows []Row) []Asked {
+	m := medians(rows)
+	var asked []Asked
+	for _, workload := range EngineNames() {
+		for _, ways := range [][2]string{{wayByDocker, wayDockerOwn}, {wayByPodman, wayPodmanOwn}} {
+			freeze := m.downtime(workload, linkFast, ways[0])
+			asked = append(asked,
+				atMost(fmt.Sprintf("%s, %s: freeze at most the embedded engine's + %.0f ms", ways[0], workload, engineSlack*1e3),
+					freeze, m.downtime(workload, linkFast, wayEmbedded)+engineSlack),
+				atMost(fmt.Sprintf("%s, %s: freeze at most %.2f x %s", ways[0], workload, ownPart, ways[1]),
+					freeze, ownPart*m.downtime(workload, linkFast, ways[1])))
+		}
+	}
+	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
+}

@@ -1,0 +1,52 @@
+package bench
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestEngines moves a sleep there and back in all ways.
+func TestEngines(t *testing.T) {
+	t.Parallel()
+	config := quickConfig(t, build(t))
+	config.Workloads = []string{workloadTiny}
+	result, err := Engines(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range EngineWays() {
+		metrics := []string{metricDowntime, metricTotal, metricSent}
+		switch way {
+		case wayByDocker, wayByPodman:
+			metrics = append(metrics, metricCreate)
+		case wayDockerOwn, wayPodmanOwn:
+			metrics = append(metrics, metricCheckpoint, metricCopy, metricRestore)
+		}
+		for _, metric := range metrics {
+			if row := find(result.Rows, workloadTiny, linkFast, way, metric); row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
+				t.Errorf("%s: %s is %+v, want one sample", way, metric, row)
+			}
+		}
+	}
+	if len(result.Asked) != 4 {
+		t.Errorf("%d things are judged, want 4: %+v", len(result.Asked), result.Asked)
+	}
+	if found := left(t, config); len(found) > 0 {
+		t.Errorf("left on the machine: %q", found)
+	}
+}
+
+// TestJudgeEngines: what was not measured is not judged.
+func TestJudgeEngines(t *testing.T) {
+	row := func(way string, seconds float64) Row {
+		return Row{Workload: workloadTiny, Link: linkFast, Way: way, Metric: metricDowntime, Samples: []float64{seconds}, Median: &seconds}
+	}
+	asked := judgeEngines([]Row{row(wayEmbedded, 0.1), row(wayByDocker, 0.17), row(wayDockerOwn, 0.6), row(wayByPodman, 0.19)})
+	met := []bool{}
+	for _, a := range asked {
+		met = append(met, a.Met)
+	}
+	if !slices.Equal(met, []bool{true, false, false}) {
+		t.Errorf("judged: %+v", asked)
+	}
+}
