@@ -92,8 +92,8 @@ func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecon
 	}
 }
 
-// pace is the middle of what was seen.
-func (l *lesson) pace() (p predict.Pace) {
+// pace is the middle of what was seen, or else what is known otherwise.
+func (l *lesson) pace(p predict.Pace) predict.Pace {
 	if len(l.rounds) > 0 {
 		p.Rounds = median(l.rounds)
 	}
@@ -114,7 +114,7 @@ func (e *experience) of(node, container string, in *predict.Input) {
 			seen.Freeze = 0 // it depends on what the container is
 			in.Past[mode] = seen
 		}
-		in.Pace = others.pace()
+		in.Pace = others.pace(predict.Pace{})
 	}
 	if own := e.all[experienced{node, container}]; own != nil {
 		for mode, all := range own.past {
@@ -122,7 +122,7 @@ func (e *experience) of(node, container string, in *predict.Input) {
 			seen.Same = true
 			in.Past[mode] = seen
 		}
-		in.Pace = own.pace()
+		in.Pace = own.pace(in.Pace)
 		if time.Since(own.at) < keepSamples {
 			in.Longer = own.curve
 			in.Container = in.Container.Holding(own.content)

@@ -33,6 +33,22 @@ func TestExperience(t *testing.T) {
 	}
 }
 
+// TestPaceOfOthers: a container of which only the beginning is known moves at the pace of others, and one of which it is known at its own.
+func TestPaceOfOthers(t *testing.T) {
+	var e experience
+	slow := migration.Report{Mode: migration.PreCopy, Rounds: []migration.Round{{RawBytes: 100e6, SentBytes: 100e6, Seconds: 10}}}
+	e.learn("b", "large", slow, predict.Parts{}, 1e9)
+	e.learn("b", "tiny", migration.Report{Mode: migration.Cold}, predict.Parts{}, 1e9)
+	var in predict.Input
+	if e.of("b", "tiny", &in); in.Pace.Rounds != 1e-7 {
+		t.Errorf("of one that was too small to tell: %+v", in.Pace)
+	}
+	e.learn("b", "quick", migration.Report{Mode: migration.PreCopy, Rounds: []migration.Round{{RawBytes: 100e6, SentBytes: 100e6, Seconds: 0.8}}}, predict.Parts{}, 1e9)
+	if e.of("b", "quick", &in); in.Pace.Rounds != 0 {
+		t.Errorf("of one that only the link held up: %+v", in.Pace)
+	}
+}
+
 // TestBandwidth: what a transfer has shown counts until probes agree that the link is another one.
 func TestBandwidth(t *testing.T) {
 	p, now := &peer{}, time.Now()
