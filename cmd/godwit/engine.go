@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/docker"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
@@ -20,7 +21,7 @@ func newEngineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "engine",
 		Short: "Have this node's container engines take containers that move here",
-		Long: "Containers of Docker and Podman leave a node as they are, and arrive through godwit-runc, an OCI runtime that is runc but for\n" +
+		Long: "Containers of Docker, Podman and containerd leave a node as they are, and arrive through godwit-runc, an OCI runtime that is runc but for\n" +
 			"containers that arrive. An engine has to know it at each node to which its containers are to move. None is restarted for that.",
 	}
 	cmd.AddCommand(newEngineSetupCommand(), newEngineRemoveCommand())
@@ -47,38 +48,43 @@ type runtimes interface {
 
 // engineSettings is how each engine that can be set up is configured.
 type engineSettings struct {
-	docker docker.DaemonConfig
-	podman podman.Settings
+	docker     docker.DaemonConfig
+	podman     podman.Settings
+	containerd containerd.Settings
 }
 
 // of is one engine, and its name for people.
 func (s engineSettings) of(name string) (settings runtimes, title string) {
-	if name == podman.Name {
+	switch name {
+	case podman.Name:
 		return s.podman, "Podman"
+	case containerd.Name:
+		return s.containerd, "containerd"
 	}
 	return s.docker, "Docker"
 }
 
-// others are the other engines that need godwit-runc still.
-func (s engineSettings) others(name string) bool {
-	if name == docker.Name {
-		_, err := os.Lstat(s.podman.Path)
-		return err == nil
+// others tells whether another engine needs godwit-runc still.
+func (s engineSettings) others(ctx context.Context, name string) bool {
+	if _, err := os.Lstat(s.podman.Path); name != podman.Name && err == nil {
+		return true
 	}
-	known, err := s.docker.Knows()
-	return known || err != nil
+	if known, err := s.docker.Knows(); name != docker.Name && (known || err != nil) {
+		return true
+	}
+	return name != containerd.Name && s.containerd.Needs(ctx)
 }
 
-func engineNames() []string { return []string{docker.Name, podman.Name} }
+func engineNames() []string { return []string{docker.Name, podman.Name, containerd.Name} }
 
 func newEngineSetupCommand() *cobra.Command {
 	var settings engineSettings
 	var segment segmentSettings
 	cmd := &cobra.Command{
-		Use:   "setup docker|podman",
+		Use:   "setup docker|podman|containerd",
 		Short: "Make godwit-runc known to an engine",
 		Long: "Setup makes a link godwit-runc beside this program, and adds it to the runtimes in the engine's configuration: Docker's own file, which it\n" +
-			"has Docker read, or a file of its own beside Podman's. The default runtime stays, and so do all containers.\n\n" +
+			"has Docker read, or a file of its own beside Podman's. containerd needs the link only. The default runtime stays, and so do all containers.\n\n" +
 			"With --network, Docker gets a bridge network. Give it the same name and subnet on all nodes: each node's Docker gives addresses of a part\n" +
 			"of its own, and the agents route to all of them. So no two containers have the same address, and any of them can move anywhere.",
 		Example:   "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman",
@@ -111,7 +117,7 @@ func newEngineSetupCommand() *cobra.Command {
 func newEngineRemoveCommand() *cobra.Command {
 	var settings engineSettings
 	cmd := &cobra.Command{
-		Use:   "remove docker|podman",
+		Use:   "remove docker|podman|containerd",
 		Short: "Undo setup",
 		Long: "Remove takes godwit-runc out of an engine's configuration again. As long as a container has come by it the engine needs it to start\n" +
 			"that container, and nothing is removed. Networks that setup has made go, too.",
@@ -132,7 +138,7 @@ func newEngineRemoveCommand() *cobra.Command {
 			if err := engine.RemoveRuntime(cmd.Context()); err != nil {
 				return err
 			}
-			if !settings.others(args[0]) {
+			if !settings.others(cmd.Context(), args[0]) {
 				if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
 					return err
 				}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/lab"
@@ -86,6 +87,9 @@ func becomeHelper() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == embedded.MonitorCommand {
 		os.Exit(embedded.Monitor(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == containerd.StartCommand {
+		os.Exit(containerd.StartMain(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == criu.GatekeeperCommand {
 		os.Exit(criu.GatekeeperMain(os.Args[2:]))

@@ -23,6 +23,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/docker"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/engine/lxc"
@@ -213,13 +214,17 @@ func (a *Agent) openBehindDoor() ([]engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range []interface{ Sweep() error }{inDocker, inPodman} {
+	inContainerd, err := containerd.New(containerd.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range []interface{ Sweep() error }{inDocker, inPodman, inContainerd} {
 		if err := one.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
 			a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
 		}
 	}
 	a.segmented = inDocker
-	return []engine.Engine{inDocker, inPodman}, nil
+	return []engine.Engine{inDocker, inPodman, inContainerd}, nil
 }
 
 // openRouted finds the engines of this node that give containers addresses of their own. One that does not work keeps nobody

@@ -11,9 +11,16 @@ const (
 	podmanHome = "/var/lib/containers"
 )
 
-// PreparePodman gives a node a storage of its own for Podman, which has no daemon.
+// podmanSettings are directories of which a node gets copies of its own.
+var podmanSettings = []string{"/etc/containers", "/usr/share/containers"}
+
+// PreparePodman gives a node a storage and a configuration of its own for Podman, which has no daemon.
 func (l *Lab) PreparePodman(ctx context.Context, node string) error {
-	script := "mkdir -p " + podmanData + " " + podmanHome + " && mount --bind " + podmanData + " " + podmanHome
+	script := "set -e; mkdir -p " + podmanData + podmanHome + " " + podmanHome + "; mount --bind " + podmanData + podmanHome + " " + podmanHome
+	for _, dir := range podmanSettings {
+		own := podmanData + dir
+		script += "; mkdir -p " + own + "; cp -a " + dir + "/. " + own + "; mount --bind " + own + " " + dir
+	}
 	if _, err := l.Exec(ctx, node, "sh", "-c", script); err != nil {
 		return fmt.Errorf("storage for Podman of node %s: %w", node, err)
 	}

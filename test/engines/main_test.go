@@ -34,7 +34,7 @@ func build(ctx context.Context, directory string) error {
 func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 	world.lab, world.directory = up, directory
 	for _, node := range nodes() {
-		for _, bring := range []func(context.Context, string) error{bringUpDocker, bringUpPodman} {
+		for _, bring := range []func(context.Context, string) error{bringUpDocker, bringUpPodman, bringUpContainerd} {
 			if err := bring(ctx, node); err != nil {
 				return err
 			}

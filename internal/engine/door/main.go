@@ -32,7 +32,7 @@ func Main(args []string) int {
 }
 
 func serve(c call, args []string, runc string) (int, error) {
-	place, err := At(RunDir, c.id())
+	place, err := placeOf(c)
 	if err != nil { // a command without a container
 		return become(runc, args, nil)
 	}

@@ -35,6 +35,20 @@ func At(runDir, id string) (Place, error) {
 	return Place{filepath.Join(runDir, directory, id)}, nil
 }
 
+// InRoot is the id of a place of a container whose id is unique only in the directory in which its runtime keeps states.
+func InRoot(root, id string) string { return root + "." + id }
+
+// placeOf is the place of the container that an engine calls for.
+func placeOf(c call) (Place, error) {
+	if root := (call{after: c.before}).flag("--root"); root != "" {
+		place, err := At(RunDir, InRoot(filepath.Base(root), c.id()))
+		if err == nil && exists(place.dir) {
+			return place, nil
+		}
+	}
+	return At(RunDir, c.id())
+}
+
 // Dir is the place's directory.
 func (p Place) Dir() string { return p.dir }
 

@@ -257,5 +257,5 @@ func (e *Engine) workDir(id string) string {
 
 // place is where a container arrives, by the engine's own id.
 func (e *Engine) place(own string) (door.Place, error) {
-	return door.At(e.config.RunDir, own)
+	return door.At(e.config.RunDir, e.adapter.Place(own))
 }

@@ -1,0 +1,278 @@
+package containerd
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
+	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// others are namespaces whose containers are others' to move: Docker's own engine does, and Kubernetes would start them anew.
+var others = []string{"moby", "k8s.io"}
+
+// defaultNamespace is that of ctr. Names of containers in it are without it.
+const defaultNamespace = "default"
+
+// told is what containerd has told of a container.
+type told struct {
+	namespace string
+	container *containers.Container
+	process   *task.Process // nil: it has none
+	spec      specs.Spec
+}
+
+func native(found oci.Found) told {
+	all, _ := found.Native.(told) // Find has put it there
+	return all
+}
+
+// List tells of every container. While a process of one is being made its shim does not answer: it is not asked about those.
+func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found, error) {
+	spaces, err := a.namespaces.List(ctx, &namespaces.ListNamespacesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	var all []oci.Found
+	for _, space := range spaces.GetNamespaces() {
+		if slices.Contains(others, space.GetName()) {
+			continue
+		}
+		listed, err := a.containers.List(within(ctx, space.GetName()), &containers.ListContainersRequest{})
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range listed.GetContainers() {
+			own := ownID(space.GetName(), one.GetID())
+			found, err := a.withProcess(ctx, space.GetName(), one, busy(own) || a.isStarting(own))
+			if err == nil { // otherwise it is nothing that runc runs
+				all = append(all, found)
+			}
+		}
+	}
+	return all, nil
+}
+
+// withProcess asks for the process of a container.
+func (a *adapter) withProcess(ctx context.Context, namespace string, one *containers.Container, busy bool) (oci.Found, error) {
+	if busy {
+		return describe(namespace, one, nil)
+	}
+	reply, err := a.tasks.Get(within(ctx, namespace), &tasks.GetRequest{ContainerID: one.GetID()})
+	if err != nil && !missing(err) {
+		return oci.Found{}, fmt.Errorf("ask containerd about container %s: %w", one.GetID(), err)
+	}
+	return describe(namespace, one, reply.GetProcess())
+}
+
+// Find asks containerd about a container: by its own id, the one that it has elsewhere, or its id alone if that is unique.
+func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
+	unknown := fmt.Errorf("container %.80q of containerd: %w", ref, engine.ErrNotFound)
+	if namespace, id := splitOwn(ref); id != "" {
+		return a.get(ctx, namespace, id, unknown)
+	}
+	all, err := a.List(ctx, func(string) bool { return true }) // whose it is; not yet what it does
+	if err != nil {
+		return oci.Found{}, fmt.Errorf("ask containerd about container %.80q: %w", ref, err)
+	}
+	var meant []string
+	for _, found := range all {
+		switch _, id := splitOwn(found.ID); {
+		case found.Container.Definition.ID == ref || found.Container.Definition.Name == ref:
+			return a.Find(ctx, found.ID)
+		case id == ref || ref != "" && strings.HasPrefix(found.Container.Definition.ID, ref):
+			meant = append(meant, found.ID)
+		}
+	}
+	if len(meant) != 1 {
+		return oci.Found{}, unknown
+	}
+	return a.Find(ctx, meant[0])
+}
+
+func (a *adapter) get(ctx context.Context, namespace, id string, unknown error) (oci.Found, error) {
+	if !namePattern.MatchString(namespace) || !namePattern.MatchString(id) || slices.Contains(others, namespace) {
+		return oci.Found{}, unknown
+	}
+	reply, err := a.containers.Get(within(ctx, namespace), &containers.GetContainerRequest{ID: id})
+	if missing(err) {
+		return oci.Found{}, unknown
+	}
+	if err != nil {
+		return oci.Found{}, fmt.Errorf("ask containerd about container %.80q: %w", id, err)
+	}
+	return a.withProcess(ctx, namespace, reply.GetContainer(), a.isStarting(ownID(namespace, id)))
+}
+
+// describe makes of what containerd says what other packages know of a container.
+func describe(namespace string, one *containers.Container, process *task.Process) (oci.Found, error) {
+	t := told{namespace: namespace, container: one, process: process}
+	if err := json.Unmarshal(one.GetSpec().GetValue(), &t.spec); err != nil {
+		return oci.Found{}, err
+	}
+	if t.spec.Process == nil || t.spec.Linux == nil || t.spec.Root == nil {
+		return oci.Found{}, fmt.Errorf("container %s has no Linux process", one.GetID())
+	}
+	p, created := t.spec.Process, one.GetCreatedAt().AsTime()
+	own := ownID(namespace, one.GetID())
+	sum := sha256.Sum256([]byte(own + "@" + strconv.FormatInt(created.UnixNano(), 10)))
+	d := engine.Definition{
+		ID: hex.EncodeToString(sum[:]), Name: nameOf(own), Image: one.GetImage(), Args: p.Args, Env: p.Env, Dir: p.Cwd, Hostname: t.spec.Hostname,
+		User: fmt.Sprintf("%d:%d", p.User.UID, p.User.GID), TTY: p.Terminal, ReadOnly: t.spec.Root.Readonly, Labels: one.GetLabels(),
+		Created: created, Limits: limitsOf(t.spec), Volumes: volumesOf(t.spec),
+	}
+	found := oci.Found{ID: own, Container: engine.Container{Definition: d, State: engine.Created}, Native: t}
+	switch process.GetStatus() { //nolint:exhaustive // what is not known does not run
+	case task.Status_RUNNING, task.Status_PAUSED, task.Status_PAUSING:
+		found.Container.State, found.Container.PID = engine.Running, int(process.GetPid())
+		found.Paused = process.GetStatus() != task.Status_RUNNING
+	case task.Status_STOPPED:
+		found.Container.State, found.Container.ExitCode = engine.Exited, int(process.GetExitStatus())
+		found.Container.Finished = process.GetExitedAt().AsTime()
+	}
+	var err error
+	found.Restart, err = json.Marshal(restartLabels(one.GetLabels()))
+	return found, err
+}
+
+// nameOf is how people call a container: by its id, after that of its namespace unless it is ctr's own.
+func nameOf(own string) string {
+	return strings.Replace(strings.TrimPrefix(own, defaultNamespace+"/"), "/", ".", 1)
+}
+
+// restartLabels are the labels by which containerd is told to start a container again (runtime/restart).
+func restartLabels(labels map[string]string) map[string]string {
+	found := map[string]string{}
+	for name, value := range labels {
+		if strings.HasPrefix(name, restartPrefix) {
+			found[name] = value
+		}
+	}
+	return found
+}
+
+const restartPrefix = "containerd.io/restart."
+
+// Restart says whether containerd is to start a container again that has ended. A container that runs since it was restored, and of whose
+// start an agent did not live to hear, is started for containerd, too.
+func (a *adapter) Restart(ctx context.Context, found oci.Found, policy json.RawMessage) error {
+	t := native(found)
+	ctx = within(ctx, t.namespace)
+	if policy != nil && t.process.GetStatus() == task.Status_CREATED {
+		if _, err := a.tasks.Start(ctx, &tasks.StartRequest{ContainerID: t.container.GetID()}); err != nil {
+			return fmt.Errorf("start container %s: %w", nameOf(found.ID), err)
+		}
+	}
+	labels := maps.Clone(t.container.GetLabels())
+	maps.DeleteFunc(labels, func(name, _ string) bool { return strings.HasPrefix(name, restartPrefix) })
+	wanted := map[string]string{}
+	if policy != nil {
+		if err := json.Unmarshal(policy, &wanted); err != nil {
+			return fmt.Errorf("restart policy of container %s: %w", nameOf(found.ID), err)
+		}
+	}
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, restartLabels(wanted))
+	if maps.Equal(labels, t.container.GetLabels()) {
+		return nil
+	}
+	_, err := a.containers.Update(ctx, &containers.UpdateContainerRequest{
+		Container: &containers.Container{ID: t.container.GetID(), Labels: labels}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels"}},
+	})
+	if err != nil {
+		return fmt.Errorf("restart policy of container %s: %w", nameOf(found.ID), err)
+	}
+	return nil
+}
+
+func limitsOf(spec specs.Spec) engine.Limits {
+	var limits engine.Limits
+	if spec.Linux.Resources == nil {
+		return limits
+	}
+	if m := spec.Linux.Resources.Memory; m != nil && m.Limit != nil && *m.Limit > 0 {
+		limits.MemoryBytes = *m.Limit
+	}
+	if c := spec.Linux.Resources.CPU; c != nil && c.Quota != nil && c.Period != nil && *c.Quota > 0 && *c.Period > 0 {
+		limits.CPUs = float64(*c.Quota) / float64(*c.Period)
+	}
+	if p := spec.Linux.Resources.Pids; p != nil && p.Limit != nil && *p.Limit > 0 {
+		limits.Pids = *p.Limit
+	}
+	return limits
+}
+
+// volumesOf are the mounts that are directories or files of the node.
+func volumesOf(spec specs.Spec) []engine.Volume {
+	var volumes []engine.Volume
+	for _, m := range spec.Mounts {
+		if bound(m) {
+			volumes = append(volumes, engine.Volume{
+				Kind: engine.Bind, Source: path.Clean(m.Source), Path: path.Clean(m.Destination), ReadOnly: slices.Contains(m.Options, "ro"),
+			})
+		}
+	}
+	return volumes
+}
+
+func bound(m specs.Mount) bool {
+	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+}
+
+// Root is a container's root file system. The snapshotter tells its layers, and the shim mounts it in its bundle.
+func (a *adapter) Root(found oci.Found) (mounts.Overlay, error) {
+	t := native(found)
+	root := mounts.Overlay{Target: filepath.Join(stateDir, "io.containerd.runtime.v2.task", t.namespace, t.container.GetID(), "rootfs")}
+	if t.container.GetSnapshotter() != snapshotter {
+		return root, fmt.Errorf("container %s: only containerd's snapshotter overlayfs is supported", nameOf(found.ID))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	reply, err := a.snapshots.Mounts(within(ctx, t.namespace), &snapshots.MountsRequest{Snapshotter: snapshotter, Key: t.container.GetSnapshotKey()})
+	if err != nil {
+		return root, fmt.Errorf("ask containerd for the files of container %s: %w", nameOf(found.ID), err)
+	}
+	if all := reply.GetMounts(); len(all) == 1 && all[0].GetType() == "overlay" {
+		for _, option := range all[0].GetOptions() {
+			name, value, _ := strings.Cut(option, "=")
+			switch name {
+			case "lowerdir":
+				root.Layers = strings.Split(value, ":") // the first lies on top
+				slices.Reverse(root.Layers)
+			case "upperdir":
+				root.Upper = value
+			case "workdir":
+				root.Work = value
+			}
+		}
+	}
+	for _, path := range append([]string{root.Upper, root.Work}, root.Layers...) {
+		if !filepath.IsAbs(path) {
+			return root, fmt.Errorf("container %s: containerd does not say where its files are: %q", nameOf(found.ID), path)
+		}
+	}
+	if len(root.Layers) == 0 {
+		return root, fmt.Errorf("container %s: its image has no layers", nameOf(found.ID))
+	}
+	return root, nil
+}

@@ -1,0 +1,215 @@
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
+	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/runc/options"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// specType is how containerd calls an OCI specification (typeurl of runtime-spec).
+const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
+
+// Create makes a container that comes, and its snapshot.
+func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
+	x, err := decode(d)
+	if err != nil {
+		return "", err
+	}
+	made, err := a.record(d, x, label, value)
+	if err != nil {
+		return "", err
+	}
+	if _, err := a.namespaces.Create(ctx, &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: x.Namespace}}); err != nil &&
+		status.Code(err) != codes.AlreadyExists {
+		return "", fmt.Errorf("namespace %s: %w", x.Namespace, err)
+	}
+	ctx = within(ctx, x.Namespace)
+	if _, err := a.containers.Create(ctx, &containers.CreateContainerRequest{Container: made}); err != nil {
+		return "", err
+	}
+	own := ownID(x.Namespace, x.ID) // from now on its snapshot is not collected as garbage
+	_, err = a.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: x.ID, Parent: x.Chain})
+	return own, err
+}
+
+// record is what containerd is told of a container. It is not told to start it again yet.
+func (a *adapter) record(d engine.Definition, x extra, label, value string) (*containers.Container, error) {
+	spec, err := json.Marshal(remade(x.Spec))
+	if err != nil {
+		return nil, err
+	}
+	path, err := a.runtimePath()
+	if err != nil {
+		return nil, err
+	}
+	settings, err := proto.Marshal(&options.Options{BinaryName: path, SystemdCgroup: x.Systemd})
+	if err != nil {
+		return nil, err
+	}
+	labels := maps.Clone(d.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.DeleteFunc(labels, func(name, _ string) bool { return strings.HasPrefix(name, restartPrefix) })
+	labels[label] = value
+	return &containers.Container{
+		ID: x.ID, Labels: labels, Image: d.Image, Snapshotter: snapshotter, SnapshotKey: x.ID, Spec: &anypb.Any{TypeUrl: specType, Value: spec},
+		Runtime: &containers.Container_Runtime{Name: runtimeName, Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: settings}},
+	}, nil
+}
+
+// Log is the file into which the shim writes. Those of containers that come are this package's: containerd has none.
+func (a *adapter) Log(_ context.Context, found oci.Found) (string, error) {
+	process := native(found).process
+	if process == nil {
+		return a.logPath(found.ID), nil
+	}
+	path, _ := strings.CutPrefix(process.GetStdout(), "file://")
+	if !filepath.IsAbs(path) {
+		return "", nil
+	}
+	return path, nil
+}
+
+func (a *adapter) logPath(own string) string {
+	return filepath.Join(a.logs, strings.ReplaceAll(own, "/", ".")+".log")
+}
+
+// Gone removes what a container that had come has written.
+func (a *adapter) Gone(own string) error {
+	if err := os.Remove(a.logPath(own)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("log of container %s: %w", nameOf(own), err)
+	}
+	return nil
+}
+
+// StartCommand is the hidden command of this program that makes and starts the process of a container. It is a process of its own
+// because containerd ends what it makes for a client that goes away, and agents may.
+const StartCommand = "containerd-start"
+
+// Start has a process of its own start a container.
+func (a *adapter) Start(_ context.Context, own string) error {
+	if err := os.MkdirAll(a.logs, 0o700); err != nil {
+		return err
+	}
+	a.setStarting(own, true)
+	defer a.setStarting(own, false)
+	cmd := exec.Command(a.executable, StartCommand, a.socket, own, a.logPath(own))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return nil
+}
+
+// StartMain is the main function of StartCommand. It returns the exit code.
+func StartMain(args []string) int {
+	err := os.ErrInvalid
+	if len(args) == 3 {
+		var a *adapter
+		if a, err = newAdapter(args[0]); err == nil {
+			err = a.start(context.Background(), args[1], args[2])
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func (a *adapter) start(ctx context.Context, own, log string) error {
+	namespace, id := splitOwn(own)
+	ctx = within(ctx, namespace)
+	reply, err := a.snapshots.Mounts(ctx, &snapshots.MountsRequest{Snapshotter: snapshotter, Key: id})
+	if err != nil {
+		return err
+	}
+	request := &tasks.CreateTaskRequest{ContainerID: id, Rootfs: reply.GetMounts(), Stdout: "file://" + log, Stderr: "file://" + log}
+	if _, err := a.tasks.Create(ctx, request); err != nil {
+		return err
+	}
+	_, err = a.tasks.Start(ctx, &tasks.StartRequest{ContainerID: id})
+	return err
+}
+
+// Logs shows what is in the file that a container's output goes to: lines, without times.
+func (a *adapter) Logs(ctx context.Context, found oci.Found, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+	path, err := a.Log(ctx, found)
+	if err == nil && path == "" {
+		err = errors.ErrUnsupported
+	}
+	if err != nil {
+		return fmt.Errorf("logs of container %s: containerd keeps none, and its output does not go to a file (ctr run --log-uri): %w", nameOf(found.ID), err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("logs of container %s: %w", nameOf(found.ID), err)
+	}
+	lines := slices.Collect(strings.Lines(string(data)))
+	if options.Tail >= 0 && len(lines) > options.Tail {
+		lines = lines[len(lines)-options.Tail:]
+	}
+	for _, line := range lines {
+		if err := emit(engine.LogEntry{Stream: "stdout", Data: []byte(line)}); err != nil {
+			return err
+		}
+	}
+	if !options.Follow {
+		return ctx.Err()
+	}
+	return a.follow(ctx, found.ID, path, int64(len(data)), emit)
+}
+
+// follow emits what is added to a log, until the container has ended.
+func (a *adapter) follow(ctx context.Context, own, path string, at int64, emit func(engine.LogEntry) error) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.Seek(at, io.SeekStart); err != nil {
+		return err
+	}
+	for {
+		found, err := a.Find(ctx, own)
+		if err != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		data, err := io.ReadAll(file)
+		if err == nil && len(data) > 0 {
+			err = emit(engine.LogEntry{Stream: "stdout", Data: data})
+		}
+		if err != nil || found.Container.State != engine.Running {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// Bounds of a definition: it may come from another node.
+const (
+	maxExtra   = 1 << 20
+	maxVolumes = 64
+)
+
+var (
+	idPattern     = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	imagePattern  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,511}$`)
+	stdioPattern  = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
+)
+
+// runtimeName is the one whose shim runs runc.
+const runtimeName = "io.containerd.runc.v2"
+
+// extra is this engine's part of a definition (Definition.Engine).
+type extra struct {
+	Namespace string     `json:"namespace"`
+	ID        string     `json:"id"` // containerd's
+	Spec      specs.Spec `json:"spec"`
+	Chain     string     `json:"chain"` // of the image's layers
+	Systemd   bool       `json:"systemd_cgroup,omitempty"`
+	Log       bool       `json:"log"` // what it has written is in a file
+	Stdio     []string   `json:"stdio"`
+}
+
+// Describe tells what another node needs to make a container that runs.
+func (a *adapter) Describe(ctx context.Context, found oci.Found, stdio []string, d *engine.Definition) error {
+	t := native(found)
+	settings, err := runtimeOptions(t)
+	if err != nil {
+		return err
+	}
+	log, err := a.Log(ctx, found)
+	if err != nil {
+		return err
+	}
+	reply, err := a.snapshots.Stat(within(ctx, t.namespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: t.container.GetSnapshotKey()})
+	if err != nil {
+		return fmt.Errorf("ask containerd for the files of container %s: %w", nameOf(found.ID), err)
+	}
+	d.Engine, err = json.Marshal(extra{
+		Namespace: t.namespace, ID: t.container.GetID(), Spec: t.spec, Chain: reply.GetInfo().GetParent(), Systemd: settings.GetSystemdCgroup(),
+		Log: log != "", Stdio: stdio,
+	})
+	return err
+}
+
+// runtimeOptions is what containerd tells the shim of a container.
+func runtimeOptions(t told) (*options.Options, error) {
+	settings := &options.Options{}
+	packed := t.container.GetRuntime().GetOptions()
+	if packed == nil {
+		return settings, nil
+	}
+	if !strings.HasSuffix(packed.GetTypeUrl(), "containerd.runc.v1.Options") {
+		return nil, fmt.Errorf("container %s: options of its runtime are %s", t.container.GetID(), packed.GetTypeUrl())
+	}
+	if err := proto.Unmarshal(packed.GetValue(), settings); err != nil {
+		return nil, fmt.Errorf("container %s: options of its runtime: %w", t.container.GetID(), err)
+	}
+	return settings, nil
+}
+
+// Expect reads what another node has described.
+func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
+	x, err := decode(d)
+	if err != nil {
+		return oci.Expected{}, err
+	}
+	restart, err := json.Marshal(restartLabels(d.Labels))
+	return oci.Expected{Stdio: x.Stdio, PrivateCgroup: hasNamespace(x.Spec, specs.CgroupNamespace), Restart: restart, Log: x.Log}, err
+}
+
+func hasNamespace(spec specs.Spec, kind specs.LinuxNamespaceType) bool {
+	return slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
+}
+
+// decode reads this engine's part of a definition, and refuses one that this engine could not make, or that means harm.
+func decode(d engine.Definition) (extra, error) {
+	x, err := decodeExtra(d)
+	if err != nil {
+		return x, fmt.Errorf("definition of container %.80q is not valid: %w", d.Name, err)
+	}
+	return x, nil
+}
+
+func decodeExtra(d engine.Definition) (extra, error) {
+	var x extra
+	switch {
+	case !idPattern.MatchString(d.ID):
+		return x, fmt.Errorf("id %.80q: must be 64 lower-case hexadecimal digits", d.ID)
+	case !imagePattern.MatchString(d.Image):
+		return x, fmt.Errorf("image %.80q", d.Image)
+	case len(d.Engine) > maxExtra:
+		return x, fmt.Errorf("containerd's part has %d bytes: at most %d", len(d.Engine), maxExtra)
+	}
+	if err := json.Unmarshal(d.Engine, &x); err != nil {
+		return x, err
+	}
+	switch {
+	case !namePattern.MatchString(x.Namespace) || len(x.Namespace) > 40 || slices.Contains(others, x.Namespace):
+		return x, fmt.Errorf("namespace %.80q", x.Namespace)
+	case !namePattern.MatchString(x.ID) || len(x.ID) > 76 || d.Name != nameOf(ownID(x.Namespace, x.ID)):
+		return x, fmt.Errorf("container %.80q of name %.80q", x.ID, d.Name)
+	case !digestPattern.MatchString(x.Chain):
+		return x, fmt.Errorf("layers %.80q", x.Chain)
+	case x.Spec.Process == nil || x.Spec.Root == nil || x.Spec.Linux == nil || len(x.Spec.Process.Args) == 0:
+		return x, errors.New("it has no Linux process")
+	}
+	if len(x.Stdio) != 3 || slices.ContainsFunc(x.Stdio, func(name string) bool { return !stdioPattern.MatchString(name) }) {
+		return x, fmt.Errorf("standard descriptors %.80q", x.Stdio)
+	}
+	return x, checkDefinition(d, x)
+}
+
+// checkDefinition wants what is told to the agent to be what containerd will do.
+func checkDefinition(d engine.Definition, x extra) error {
+	if len(d.Volumes) > maxVolumes || !oci.SameVolumes(d.Volumes, volumesOf(x.Spec)) {
+		return errors.New("its volumes are not those of its specification")
+	}
+	paths := map[string]bool{}
+	for _, v := range d.Volumes {
+		plain := func(name string) bool { return path.IsAbs(name) && path.Clean(name) == name && name != "/" }
+		if !plain(v.Source) || !plain(v.Path) || paths[v.Path] {
+			return fmt.Errorf("volume %.80s at %.80q", v, v.Path)
+		}
+		paths[v.Path] = true
+	}
+	switch {
+	case d.Limits != limitsOf(x.Spec):
+		return errors.New("its limits are not those of its specification")
+	case d.Network != (engine.Network{}):
+		return errors.New("it has an address of Godwit's")
+	case len(d.Layers) > 0:
+		return errors.New("it has layers beside those of its image")
+	}
+	return nil
+}
+
+// remade is a specification with that of another that can move: what is harmless, and is made in the same way on another node.
+// Obstacles tells what is not.
+func remade(from specs.Spec) specs.Spec {
+	p, l := from.Process, from.Linux
+	return specs.Spec{
+		Version: from.Version, Hostname: from.Hostname, Mounts: from.Mounts, Annotations: from.Annotations,
+		Root: &specs.Root{Path: from.Root.Path, Readonly: from.Root.Readonly},
+		Process: &specs.Process{
+			User: p.User, Args: p.Args, Env: p.Env, Cwd: p.Cwd, Capabilities: p.Capabilities, Rlimits: p.Rlimits,
+			NoNewPrivileges: p.NoNewPrivileges, OOMScoreAdj: p.OOMScoreAdj,
+		},
+		Linux: &specs.Linux{
+			Namespaces: l.Namespaces, CgroupsPath: l.CgroupsPath, MaskedPaths: l.MaskedPaths, ReadonlyPaths: l.ReadonlyPaths,
+			Resources: resources(l.Resources), Seccomp: l.Seccomp,
+		},
+	}
+}
+
+func resources(from *specs.LinuxResources) *specs.LinuxResources {
+	if from == nil {
+		return nil
+	}
+	return &specs.LinuxResources{Devices: from.Devices, Memory: from.Memory, CPU: from.CPU, Pids: from.Pids}
+}
+
+// same tells whether a specification loses nothing when it is made anew.
+func same(spec specs.Spec) bool {
+	if spec.Process.ConsoleSize != nil || spec.Root == nil {
+		return false
+	}
+	return reflect.DeepEqual(remade(spec), spec)
+}

@@ -1,0 +1,186 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	images "github.com/containerd/containerd/api/services/images/v1"
+	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
+	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// Name of the engine.
+const Name = "containerd"
+
+// DefaultSocket is where containerd listens, and stateDir where it and its shims keep what is gone after a reboot.
+const (
+	DefaultSocket = "/run/containerd/containerd.sock"
+	stateDir      = "/run/containerd"
+)
+
+// snapshotter is the one whose snapshots are overlays.
+const snapshotter = "overlayfs"
+
+// namePattern is what containerd allows as a namespace and as an id (identifiers/validate.go).
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-](?:[A-Za-z0-9]+))*$`)
+
+// Config says where the engine keeps its files and finds containerd.
+type Config struct {
+	StateDir   string // the agent's; this engine's records are below it
+	RunDir     string
+	Executable string // this program; "" for the running one
+}
+
+// Engine moves containers of containerd. It implements engine.Engine.
+type Engine struct{ *oci.Engine }
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New makes the engine. containerd need not run, or be there.
+func New(config Config) (*Engine, error) {
+	if config.Executable == "" {
+		path, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		config.Executable = path
+	}
+	made, err := newAdapter(DefaultSocket)
+	if err != nil {
+		return nil, err
+	}
+	made.executable = config.Executable
+	made.run = filepath.Join(config.RunDir, "engines", Name+"-exec")
+	made.logs = filepath.Join(config.StateDir, "engines", Name+"-logs")
+	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir, Executable: config.Executable}, made)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{e}, nil
+}
+
+// adapter asks containerd by its API.
+type adapter struct {
+	socket     string
+	executable string
+	logs       string // directory of the output of containers that have come
+	run        string // directory of what is gone after a reboot
+	namespaces namespaces.NamespacesClient
+	containers containers.ContainersClient
+	tasks      tasks.TasksClient
+	snapshots  snapshots.SnapshotsClient
+	images     images.ImagesClient
+
+	mu       sync.Mutex
+	starting map[string]bool // own ids of containers whose processes are being made
+}
+
+// patience bounds a question to containerd.
+const patience = 10 * time.Second
+
+var _ oci.Adapter = (*adapter)(nil)
+
+func newAdapter(socket string) (*adapter, error) {
+	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials())) // a socket of root's
+	if err != nil {
+		return nil, fmt.Errorf("client of containerd: %w", err)
+	}
+	return &adapter{
+		socket: socket, namespaces: namespaces.NewNamespacesClient(connection), containers: containers.NewContainersClient(connection),
+		tasks: tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection), images: images.NewImagesClient(connection),
+		starting: map[string]bool{},
+	}, nil
+}
+
+// Name of the engine.
+func (a *adapter) Name() string { return Name }
+
+// Title is its name for people.
+func (a *adapter) Title() string { return Name }
+
+// Away is why containerd is not here.
+func (a *adapter) Away() error {
+	if _, err := os.Stat(a.socket); err != nil {
+		return fmt.Errorf("containerd: %w: nobody listens at %s", engine.ErrAway, a.socket)
+	}
+	return nil
+}
+
+// within says in which namespace a question is meant.
+func within(ctx context.Context, namespace string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+}
+
+// ownID is a container's own id, and splitOwn takes it apart.
+func ownID(namespace, id string) string { return namespace + "/" + id }
+
+func splitOwn(own string) (namespace, id string) {
+	namespace, id, _ = strings.Cut(own, "/")
+	return namespace, id
+}
+
+// Place is where a container arrives: runc is told the namespace by the directory of its state.
+func (a *adapter) Place(own string) string { return door.InRoot(splitOwn(own)) }
+
+func missing(err error) bool { return status.Code(err) == codes.NotFound }
+
+// RuntimePath is where godwit-runc is: beside the program that it is.
+func (a *adapter) runtimePath() (string, error) {
+	program, err := filepath.EvalSymlinks(a.executable)
+	path := filepath.Join(filepath.Dir(program), door.Program)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	return path, err
+}
+
+// Process finds the shim of a container and what runc knows of it.
+func (a *adapter) Process(found oci.Found) (oci.Process, error) {
+	namespace, id := splitOwn(found.ID)
+	return oci.ShimProcess(found, filepath.Join(stateDir, "runc", namespace, id, "state.json"))
+}
+
+var errNoVolumes = errors.New("containerd has no volumes")
+
+// VolumePath is of none.
+func (a *adapter) VolumePath(engine.Volume) (string, error) { return "", errNoVolumes }
+
+// RemoveVolume removes none.
+func (a *adapter) RemoveVolume(context.Context, string) error { return nil }
+
+// Shm is none: runc makes it.
+func (a *adapter) Shm(oci.Found) string { return "" }
+
+func (a *adapter) isStarting(own string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.starting[own]
+}
+
+func (a *adapter) setStarting(own string, is bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if is {
+		a.starting[own] = true
+	} else {
+		delete(a.starting, own)
+	}
+}

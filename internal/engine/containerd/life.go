@@ -1,0 +1,252 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// defaultGrace is how long a container may take to end that nobody has said more of.
+const defaultGrace = 10 * time.Second
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
+}
+
+// Stop asks the first process of a container to end, and kills it when grace is over. What is left of it stays, as with ctr.
+func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration) error {
+	if grace < 0 {
+		grace = defaultGrace
+	}
+	if found.Container.State != engine.Running {
+		return nil
+	}
+	err := a.end(ctx, found, unix.SIGTERM, grace)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = a.end(ctx, found, unix.SIGKILL, patience)
+	}
+	if err != nil {
+		return fmt.Errorf("stop container %s of containerd: %w", nameOf(found.ID), err)
+	}
+	return nil
+}
+
+// end sends a signal to a container and waits until it has ended.
+func (a *adapter) end(ctx context.Context, found oci.Found, signal unix.Signal, wait time.Duration) error {
+	namespace, id := splitOwn(found.ID)
+	ctx, cancel := context.WithTimeout(within(ctx, namespace), wait)
+	defer cancel()
+	_, err := a.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(signal), All: signal == unix.SIGKILL})
+	if missing(err) {
+		return nil
+	}
+	if err == nil {
+		_, err = a.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: id})
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if missing(err) {
+		return nil
+	}
+	return err
+}
+
+// Remove has containerd remove a container, with what is left of its processes, and its snapshot.
+func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOptions) error {
+	found, err := a.Find(ctx, own)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if found.Container.State == engine.Running && !options.Force {
+		return fmt.Errorf("%w: it runs", engine.ErrBusy)
+	}
+	t := native(found)
+	if t.process != nil {
+		if err := a.end(ctx, found, unix.SIGKILL, patience); err != nil && found.Container.State != engine.Exited {
+			return err
+		}
+	}
+	ctx = within(ctx, t.namespace)
+	id := t.container.GetID()
+	if _, err := a.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id}); err != nil && !missing(err) {
+		return err
+	}
+	if _, err := a.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id}); err != nil && !missing(err) {
+		return err
+	}
+	_, err = a.snapshots.Remove(ctx, &snapshots.RemoveSnapshotRequest{Snapshotter: t.container.GetSnapshotter(), Key: t.container.GetSnapshotKey()})
+	if missing(err) {
+		err = nil
+	}
+	return errors.Join(err, a.Gone(own))
+}
+
+// Exec runs a process in a running container.
+func (a *adapter) Exec(ctx context.Context, found oci.Found, process engine.Exec) (int, error) {
+	if err := os.MkdirAll(a.run, 0o700); err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp(a.run, "exec-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	t := native(found)
+	spec, err := execSpec(t.spec, process)
+	if err != nil {
+		return 0, err
+	}
+	streams, err := openStreams(dir, process)
+	if err != nil {
+		return 0, err
+	}
+	defer streams.close()
+	id, execID := t.container.GetID(), "godwit-"+filepath.Base(dir)
+	ctx = within(ctx, t.namespace)
+	_, err = a.tasks.Exec(ctx, &tasks.ExecProcessRequest{
+		ContainerID: id, ExecID: execID, Stdin: streams.stdin, Stdout: streams.stdout, Stderr: streams.stderr,
+		Spec: &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Process", Value: spec},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("exec in container %s of containerd: %w", nameOf(found.ID), err)
+	}
+	remove := sync.OnceFunc(func() { // when it returns the shim has written all
+		cleanup := context.WithoutCancel(ctx)
+		_, _ = a.tasks.Kill(cleanup, &tasks.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)}) // it has ended, or nobody waits for it
+		_, _ = a.tasks.DeleteProcess(cleanup, &tasks.DeleteProcessRequest{ContainerID: id, ExecID: execID})
+	})
+	defer remove()
+	if _, err := a.tasks.Start(ctx, &tasks.StartRequest{ContainerID: id, ExecID: execID}); err != nil {
+		return 0, fmt.Errorf("exec in container %s of containerd: %w", nameOf(found.ID), err)
+	}
+	streams.fed = func() {
+		_, _ = a.tasks.CloseIO(ctx, &tasks.CloseIORequest{ContainerID: id, ExecID: execID, Stdin: true}) // it may have ended
+	}
+	streams.copy()
+	reply, err := a.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: id, ExecID: execID})
+	if err != nil {
+		return 0, errors.Join(ctx.Err(), err)
+	}
+	remove()
+	streams.wait(ctx)
+	return int(reply.GetExitStatus()), nil
+}
+
+// execSpec describes a further process as the first one, but for what is asked.
+func execSpec(spec specs.Spec, process engine.Exec) ([]byte, error) {
+	p := *spec.Process
+	p.Args, p.Terminal, p.Env = process.Args, false, append(append([]string{}, p.Env...), process.Env...)
+	if process.Dir != "" {
+		p.Cwd = process.Dir
+	}
+	if process.User != "" {
+		uid, err := strconv.ParseUint(process.User, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("user %.40q: containerd takes a number", process.User)
+		}
+		p.User = specs.User{UID: uint32(uid)}
+	}
+	return json.Marshal(p)
+}
+
+// streams are the pipes, by name, of a process.
+type streams struct {
+	stdin, stdout, stderr string
+	process               engine.Exec
+	opened                []*os.File
+	fed                   func() // called when all of stdin has been given
+	output                sync.WaitGroup
+}
+
+func openStreams(dir string, process engine.Exec) (*streams, error) {
+	s := &streams{stdout: filepath.Join(dir, "stdout"), stderr: filepath.Join(dir, "stderr"), process: process}
+	names := []string{s.stdout, s.stderr}
+	if process.Stdin != nil {
+		s.stdin = filepath.Join(dir, "stdin")
+		names = append(names, s.stdin)
+	}
+	for _, name := range names {
+		if err := unix.Mkfifo(name, 0o600); err != nil {
+			s.close()
+			return nil, fmt.Errorf("pipe %s: %w", name, err)
+		}
+		// Open for both, it waits for nobody; the shim, which has its own end from the start on, decides when it is over.
+		file, err := os.OpenFile(name, os.O_RDWR|unix.O_NONBLOCK, 0)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.opened = append(s.opened, file)
+	}
+	return s, nil
+}
+
+// copy moves data until wait is called.
+func (s *streams) copy() {
+	for i, w := range []io.Writer{s.process.Stdout, s.process.Stderr} {
+		if w == nil {
+			w = io.Discard
+		}
+		s.output.Go(func() { _, _ = io.Copy(w, s.opened[i]) }) // until its deadline
+	}
+	if s.stdin != "" {
+		go func() {
+			_, _ = io.Copy(s.opened[2], s.process.Stdin) // what the process does not read it does not want
+			_ = s.opened[2].Close()
+			s.fed()
+		}()
+	}
+}
+
+// wait takes what is still in the pipes, to which nobody writes any more.
+func (s *streams) wait(ctx context.Context) {
+	for _, file := range s.opened[:2] {
+		for unread(file) > 0 && pause(ctx) == nil {
+		}
+		_ = file.SetReadDeadline(time.Unix(1, 0))
+	}
+	s.output.Wait()
+}
+
+func unread(file *os.File) (bytes int) {
+	raw, err := file.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { bytes, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	if err != nil {
+		return 0
+	}
+	return bytes
+}
+
+func (s *streams) close() {
+	for _, file := range s.opened {
+		_ = file.Close()
+	}
+}

@@ -1,0 +1,163 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+const without = "start it without that"
+
+// problems collects what stands against a move.
+type problems []engine.Problem
+
+func (p *problems) add(bad bool, what, why, remedy string) {
+	if bad {
+		*p = append(*p, engine.Problem{What: what, Why: why, Remedy: remedy})
+	}
+}
+
+// Obstacles lists what of a container's configuration cannot move.
+func (a *adapter) Obstacles(found oci.Found) []engine.Problem {
+	t, p := native(found), problems{}
+	p.add(t.container.GetRuntime().GetName() != runtimeName, "runtime "+t.container.GetRuntime().GetName(), "only "+runtimeName+" is supported", without)
+	settings, err := runtimeOptions(t)
+	if err != nil {
+		p.add(true, "runtime of container "+nameOf(found.ID), err.Error(), without)
+	} else {
+		binary := filepath.Base(settings.GetBinaryName())
+		p.add(!slices.Contains([]string{".", "runc", door.Program}, binary), "runtime "+binary, "only containers of runc can be restored", without)
+		p.add(settings.GetRoot() != "" || settings.GetShimCgroup() != "", "options of its runtime", "they are this node's", without)
+	}
+	p.add(t.container.GetSnapshotter() != snapshotter, "snapshotter "+t.container.GetSnapshotter(), "only overlayfs is supported", without)
+	p.add(len(t.container.GetExtensions()) > 0, "extensions of the container", "what others make of them is not known", without)
+	return append(p, obstacles(t.spec, t.namespace, t.container.GetID())...)
+}
+
+// obstacles lists what both nodes look at: the source, so that it is said before anything is asked, and the target, because it is
+// the one that would make it.
+func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
+	p := problems{}
+	p.add(spec.Process.Terminal, "--tty", "nobody at the target would have its terminal", without)
+	p.add(spec.Hooks != nil, "hooks of the container", "what they do on this node, as for CNI networks, is not moved", "start it with --net-host, or without a network")
+	p.add(spec.Linux.CgroupsPath != "" && spec.Linux.CgroupsPath != filepath.Join("/", namespace, id), "control group "+spec.Linux.CgroupsPath,
+		"it is not one of the container's own", without)
+	p.add(spec.Root.Path != "rootfs", "root file system "+spec.Root.Path, "only containers of images move", without)
+	for _, n := range spec.Linux.Namespaces {
+		p.add(n.Path != "" || n.Type == specs.UserNamespace || n.Type == specs.TimeNamespace, string(n.Type)+" namespace "+n.Path,
+			"it is not one of the container's own", without)
+	}
+	for _, kind := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace} {
+		p.add(!hasNamespace(spec, kind), "no "+string(kind)+" namespace", "that of the node would have to move with it", without)
+	}
+	for name := range spec.Annotations { // ctr makes one of each label
+		p.add(slices.ContainsFunc([]string{"org.criu.", "org.systemd.", "run.oci.", "io."}, func(prefix string) bool { return strings.HasPrefix(name, prefix) }),
+			"annotation "+name, "what the runtime makes of it is not moved", without)
+	}
+	p = append(append(p, privilegeObstacles(spec)...), mountObstacles(spec)...)
+	p.add(len(p) == 0 && !same(spec), "settings in its OCI specification", "not all of them are moved: only what ctr run makes without further flags", without)
+	return p
+}
+
+// devices are those that any container may use: null, zero, full, random, urandom, tty, console, ptmx, and terminals of its own (major
+// and minor numbers; -1: any).
+var devices = [][2]int64{{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}, {5, 1}, {5, 2}, {136, -1}}
+
+// privilegeObstacles lists what takes from the protection of the node against the container. The target cannot know who has
+// allowed that at the source.
+func privilegeObstacles(spec specs.Spec) []engine.Problem {
+	p := problems{}
+	const why = "it takes from what keeps the container off its node"
+	ownNetwork := hasNamespace(spec, specs.NetworkNamespace)
+	if c := spec.Process.Capabilities; c != nil {
+		all := slices.Concat(c.Bounding, c.Effective, c.Inheritable, c.Permitted, c.Ambient)
+		slices.Sort(all)
+		for _, name := range slices.Compact(all) {
+			p.add(!oci.HarmlessCapability(name, ownNetwork), "capability "+name, why, without)
+		}
+	}
+	lacks := func(list, wanted []string) bool {
+		return slices.ContainsFunc(wanted, func(path string) bool { return !slices.Contains(list, path) })
+	}
+	p.add(lacks(spec.Linux.MaskedPaths, oci.MaskedPaths) || lacks(spec.Linux.ReadonlyPaths, oci.ReadonlyPaths), "--privileged", why, without)
+	rules := []specs.LinuxDeviceCgroup{}
+	if spec.Linux.Resources != nil {
+		rules = spec.Linux.Resources.Devices
+	}
+	p.add(len(rules) == 0 || rules[0].Allow || rules[0].Major != nil || rules[0].Access != "rwm", "no limits of devices", why, without)
+	for _, rule := range rules {
+		p.add(rule.Allow && !harmlessDevice(rule), "device "+deviceName(rule), why, without)
+	}
+	return p
+}
+
+func harmlessDevice(rule specs.LinuxDeviceCgroup) bool {
+	return rule.Type == "c" && rule.Major != nil && slices.ContainsFunc(devices, func(one [2]int64) bool {
+		return *rule.Major == one[0] && (one[1] < 0 || rule.Minor != nil && *rule.Minor == one[1])
+	})
+}
+
+func deviceName(rule specs.LinuxDeviceCgroup) string {
+	number := func(n *int64) string {
+		if n == nil {
+			return "*"
+		}
+		return fmt.Sprint(*n)
+	}
+	return rule.Type + " " + number(rule.Major) + ":" + number(rule.Minor)
+}
+
+// What may be said of a bind mount.
+var bindOptions = []string{"bind", "rbind", "ro", "rw", "nosuid", "nodev", "noexec", "private", "rprivate"}
+
+func mountObstacles(spec specs.Spec) []engine.Problem {
+	p := problems{}
+	for _, m := range spec.Mounts {
+		what := "mount at " + m.Destination
+		if bound(m) {
+			for _, option := range m.Options {
+				p.add(!slices.Contains(bindOptions, option), what, "option "+option+" is not moved", "mount it without that")
+			}
+			continue
+		}
+		p.add(!slices.Contains([]string{"proc", "tmpfs", "devpts", "mqueue", "sysfs", "cgroup"}, m.Type), what, "mounts of type "+m.Type+" are not moved", without)
+		p.add((m.Type == "sysfs" || m.Type == "cgroup") && !slices.Contains(m.Options, "ro"), what, "it can be written to", without)
+	}
+	return p
+}
+
+// Reserve lists what stands against making this container here.
+func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
+	x, err := decode(d)
+	if err != nil {
+		return nil, err
+	}
+	p := problems(obstacles(x.Spec, x.Namespace, x.ID))
+	if _, err := a.runtimePath(); err != nil {
+		p.add(true, door.Program, "it is not set up: "+err.Error(), "godwit engine setup containerd")
+	}
+	if _, err := a.Find(ctx, ownID(x.Namespace, x.ID)); err == nil {
+		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd", "a container on this node has it", "remove that container")
+	}
+	for _, v := range d.Volumes {
+		if problem, is := oci.BindObstacle(v, a.Title()); is {
+			p = append(p, problem)
+		}
+	}
+	_, err = a.snapshots.Stat(within(ctx, x.Namespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: x.Chain})
+	if err != nil && !missing(err) {
+		return nil, fmt.Errorf("ask containerd for image %s: %w", d.Image, err)
+	}
+	p.add(err != nil, "image "+d.Image, "containerd has none with these layers in namespace "+x.Namespace+" on this node",
+		"ctr -n "+x.Namespace+" images pull it here, or export and import it")
+	return p, nil
+}

@@ -1,0 +1,49 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// Settings is how godwit-runc is made known to containerd, which needs nothing: each container names the program of its runtime.
+type Settings struct{}
+
+// AddRuntime has nothing to do.
+func (Settings) AddRuntime(string) error { return nil }
+
+// RemoveRuntime wants that no container needs godwit-runc.
+func (Settings) RemoveRuntime(ctx context.Context) error {
+	needed, err := needed(ctx)
+	if err == nil && len(needed) > 0 {
+		err = fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", oci.Runtime, strings.Join(needed, ", "))
+	}
+	return err
+}
+
+// Needs tells whether a container needs godwit-runc, or may.
+func (Settings) Needs(ctx context.Context) bool {
+	needed, err := needed(ctx)
+	return err != nil || len(needed) > 0
+}
+
+func needed(ctx context.Context) (names []string, err error) {
+	a, err := newAdapter(DefaultSocket)
+	if err != nil || a.Away() != nil {
+		return nil, err
+	}
+	all, err := a.List(ctx, func(string) bool { return true })
+	if err != nil {
+		return nil, fmt.Errorf("ask containerd for its containers: %w", err)
+	}
+	for _, found := range all {
+		if settings, err := runtimeOptions(native(found)); err == nil && filepath.Base(settings.GetBinaryName()) == door.Program {
+			names = append(names, nameOf(found.ID))
+		}
+	}
+	return names, nil
+}

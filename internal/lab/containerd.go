@@ -1,0 +1,51 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+)
+
+// Where a node's containerd is, as the node sees it.
+const (
+	containerdData   = nodeStateDirectory + "/containerd"
+	containerdSocket = "/run/containerd/containerd.sock"
+)
+
+// StartContainerd starts a containerd of a node's own, and returns when it answers.
+func (l *Lab) StartContainerd(ctx context.Context, node string) error {
+	root, err := l.Root(node)
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(runDirectory(l.name), node+"-containerd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd, err := l.enter(ctx, node, "detach", []string{
+		"containerd", "--config", "/dev/null", "--root", containerdData, "--state", filepath.Dir(containerdSocket), "--address", containerdSocket,
+	})
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("start containerd of node %s: %w", node, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
+	defer cancel()
+	err = poll(ctx, func() (bool, error) {
+		connection, err := net.Dial("unix", root+containerdSocket)
+		if err != nil {
+			return false, nil
+		}
+		return true, connection.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("containerd of node %s does not answer: %w; its log is %s", node, err, log.Name())
+	}
+	return nil
+}
