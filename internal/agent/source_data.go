@@ -136,7 +136,7 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	switch {
 	case enough == 0:
 		s.agent.peers.noteLink(s.target.Name, link)
-	case known.BandwidthBitsPerSecond > 0:
+	default: // what little shows is not exact
 		link.BandwidthBitsPerSecond = known.BandwidthBitsPerSecond
 	}
 	choice := stream.Choose(link.BandwidthBitsPerSecond, s.agent.cores)

@@ -20,8 +20,8 @@ type Choice struct {
 
 const (
 	// What differs by less is as good: the prediction is not more exact, and a client does not notice.
-	sameFactor = 1.15
-	sameSlack  = 0.015 // seconds
+	sameFactor = 1.1
+	sameSlack  = 0.010 // seconds
 	// What may be less by that much is worth to be tried.
 	fraction = 4
 	// What splits the state has to be better by more than that.

@@ -69,14 +69,11 @@ func stamp(frame []byte) {
 }
 
 // Ping asks the peer for the time. The peer answers while it reads, so it must not be stuck in a section.
-func (s *Session) Ping(ctx context.Context) (Sample, error) { return s.ping(ctx)() }
-
-// ping sends the question. What it returns waits for the answer, and must be called at once: it notes when that comes.
-func (s *Session) ping(ctx context.Context) (wait func() (Sample, error)) {
-	answered := s.question(ctx, func(number uint64) [][]byte { return [][]byte{ping(number)} })
-	return func() (Sample, error) { return sampled(answered()) }
+func (s *Session) Ping(ctx context.Context) (Sample, error) {
+	return sampled(s.question(ctx, func(number uint64) [][]byte { return [][]byte{ping(number)} })())
 }
 
+// sampled takes the answer to a ping, at the moment at which it comes.
 func sampled(answer []byte, err error) (Sample, error) {
 	if err != nil {
 		return Sample{}, err

@@ -215,26 +215,36 @@ func (w *waiters) answer(number uint64, payload []byte) {
 // question sends frames that the peer answers. What it returns waits for the answer, and must be called.
 func (s *Session) question(ctx context.Context, frames func(number uint64) [][]byte) (wait func() ([]byte, error)) {
 	number, answer := s.waiters.add()
-	var failed error
-	select {
-	case s.writer.urgent <- outgoing{frames: frames(number)}:
-	case <-ctx.Done():
-		failed = ctx.Err()
-	case <-s.done:
-		failed = s.failure()
-	}
+	failed := s.sendNow(ctx, frames(number))
 	return func() ([]byte, error) {
 		defer s.waiters.remove(number)
 		if failed != nil {
 			return nil, failed
 		}
-		select {
-		case payload := <-answer:
-			return payload, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-s.reader.ended:
-			return nil, s.reader.err
-		}
+		return s.await(ctx, answer)
+	}
+}
+
+// sendNow sends frames in one go, before all that waits to be sent.
+func (s *Session) sendNow(ctx context.Context, frames [][]byte) error {
+	select {
+	case s.writer.urgent <- outgoing{frames: frames}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.done:
+		return s.failure()
+	}
+}
+
+// await waits for an answer of the peer.
+func (s *Session) await(ctx context.Context, answer <-chan []byte) ([]byte, error) {
+	select {
+	case payload := <-answer:
+		return payload, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.reader.ended:
+		return nil, s.reader.err
 	}
 }

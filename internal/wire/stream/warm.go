@@ -19,7 +19,7 @@ const (
 
 	warmPings       = 4
 	firstTrain      = 14 << 10 // Linux's initial window: 10 segments (RFC 6928)
-	ahead           = 4 << 10  // that pings and a greeting take of it: the window counts segments, also small ones
+	ahead           = 6 << 10  // that pings, a greeting and what was before them take of it: the window counts segments, also small ones
 	warmBytes       = 512 << 10
 	warmDuration    = 300 * time.Millisecond
 	warmRoundTrips  = 8
@@ -108,13 +108,14 @@ func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
 	return w.link, nil
 }
 
-// begin learns the round trip and the peer's clock. The first train goes right behind the pings, so that it waits for none of
-// them; the pings leave together, because one after the other they would take as many round trips.
+// begin learns the round trip and the peer's clock. The pings leave together: one after the other they would take as many round trips.
+// If a window is all that is wanted the first train goes right behind them. It may have to wait for room in the window, so it would
+// tell nothing about the link.
 func (w *warming) begin(ctx context.Context) error {
 	pongs := w.session.pings(ctx)
 	arrived := func() error { return nil }
-	w.size = max(w.size-ahead, firstTrain/2)
-	if w.goOn() {
+	if w.budget.Enough > 0 && w.goOn() {
+		w.size = max(w.size-ahead, firstTrain/2)
 		arrived = w.send(ctx)
 	}
 	samples, err := pongs()
@@ -134,15 +135,23 @@ func (w *warming) begin(ctx context.Context) error {
 	return arrived()
 }
 
-// pings sends all of them. What it returns waits for the answers, and must be called.
+// pings sends all of them in one segment. What it returns waits for the answers, and must be called.
 func (s *Session) pings(ctx context.Context) (wait func() ([]Sample, error)) {
-	samples, errs := make([]Sample, warmPings), make([]error, warmPings)
+	samples, errs, frames := make([]Sample, warmPings), make([]error, warmPings), make([][]byte, warmPings)
 	var answers sync.WaitGroup
 	for i := range samples {
-		one := s.ping(ctx)
-		answers.Go(func() { samples[i], errs[i] = one() })
+		number, answer := s.waiters.add()
+		frames[i] = ping(number)
+		answers.Go(func() {
+			defer s.waiters.remove(number)
+			samples[i], errs[i] = sampled(s.await(ctx, answer))
+		})
 	}
+	failed := s.sendNow(ctx, frames)
 	return func() ([]Sample, error) {
+		if failed != nil {
+			return nil, failed // whatever it was, nobody waits for the answers either
+		}
 		answers.Wait()
 		return samples, errors.Join(errs...)
 	}
