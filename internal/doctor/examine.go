@@ -14,6 +14,8 @@ type Options struct {
 	Program []string
 	// State is the node's state directory.
 	State string
+	// More looks at what others know of this machine; false: there is nothing to say.
+	More []func(context.Context) (Requirement, bool)
 	// TrialOnly leaves out the list of requirements.
 	TrialOnly bool
 }
@@ -27,6 +29,11 @@ func examine(ctx context.Context, m machine, options Options) Report {
 	report := Report{Host: host(), Requirements: []Requirement{}}
 	if !options.TrialOnly {
 		report.Requirements = look(ctx, m, allChecks())
+		for _, further := range options.More {
+			if requirement, is := further(ctx); is {
+				report.Requirements = append(report.Requirements, requirement)
+			}
+		}
 	}
 	report.Trial = tryOut(ctx, m, options)
 	report.Works = report.Trial.Result == Passed

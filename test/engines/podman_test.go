@@ -209,6 +209,9 @@ func TestPodmanSetup(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "runtime godwit of Podman") {
 		t.Errorf("%v, want that it is not set up", err)
 	}
+	if said := in(t, "b", "sh", "-c", "godwit doctor || true"); !strings.Contains(said, "godwit engine setup podman") {
+		t.Errorf("doctor does not say that Podman is not set up: %s", said)
+	}
 	in(t, "b", "godwit", "engine", "setup", "podman")
 	inPodman.migrate(t, name, "a", "b", "cold")
 	if err := tried(t, "b", "godwit", "engine", "remove", "podman"); err == nil || !strings.Contains(err.Error(), name) {

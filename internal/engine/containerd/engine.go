@@ -12,10 +12,10 @@ import (
 	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
-	images "github.com/containerd/containerd/api/services/images/v1"
 	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	version "github.com/containerd/containerd/api/services/version/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -87,7 +87,7 @@ type adapter struct {
 	containers containers.ContainersClient
 	tasks      tasks.TasksClient
 	snapshots  snapshots.SnapshotsClient
-	images     images.ImagesClient
+	version    version.VersionClient
 
 	mu       sync.Mutex
 	starting map[string]bool // own ids of containers whose processes are being made
@@ -105,7 +105,7 @@ func newAdapter(socket string) (*adapter, error) {
 	}
 	return &adapter{
 		socket: socket, namespaces: namespaces.NewNamespacesClient(connection), containers: containers.NewContainersClient(connection),
-		tasks: tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection), images: images.NewImagesClient(connection),
+		tasks: tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection), version: version.NewVersionClient(connection),
 		starting: map[string]bool{},
 	}, nil
 }

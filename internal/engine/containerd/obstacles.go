@@ -9,6 +9,7 @@ import (
 
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
@@ -142,9 +143,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 		return nil, err
 	}
 	p := problems(obstacles(x.Spec, x.Namespace, x.ID))
-	if _, err := a.runtimePath(); err != nil {
-		p.add(true, door.Program, "it is not set up: "+err.Error(), "godwit engine setup containerd")
-	}
+	p = append(p, a.runtimeObstacles()...)
 	if _, err := a.Find(ctx, ownID(x.Namespace, x.ID)); err == nil {
 		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd", "a container on this node has it", "remove that container")
 	}
@@ -160,4 +159,27 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	p.add(err != nil, "image "+d.Image, "containerd has none with these layers in namespace "+x.Namespace+" on this node",
 		"ctr -n "+x.Namespace+" images pull it here, or export and import it")
 	return p, nil
+}
+
+func (a *adapter) runtimeObstacles() []engine.Problem {
+	if _, err := a.runtimePath(); err != nil {
+		return []engine.Problem{{What: door.Program, Why: "it is not set up: " + err.Error(), Remedy: "godwit engine setup containerd"}}
+	}
+	return nil
+}
+
+// Readiness looks at the containerd of this node, for this program. Error: engine.ErrAway.
+func Readiness(ctx context.Context, executable string) (engine.Readiness, error) {
+	ready := engine.Readiness{Title: Name}
+	a, err := newAdapter(DefaultSocket)
+	if err == nil {
+		err = a.Away()
+	}
+	if err != nil {
+		return ready, err
+	}
+	a.executable = executable
+	told, err := a.version.Version(ctx, &emptypb.Empty{})
+	ready.Version, ready.Problems = told.GetVersion(), a.runtimeObstacles()
+	return ready, err
 }

@@ -31,22 +31,41 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 
 // runtimeObstacles wants Docker to know godwit-runc, and to keep files as this package expects it.
 func (a *adapter) runtimeObstacles(ctx context.Context, _ engine.Definition, _ extra) ([]engine.Problem, error) {
+	ready, err := a.readiness(ctx)
+	return ready.Problems, err
+}
+
+// Readiness looks at the Docker of this node. Error: engine.ErrAway.
+func Readiness(ctx context.Context) (engine.Readiness, error) {
+	a, err := newAdapter("")
+	if err == nil {
+		err = a.Away()
+	}
+	if err != nil {
+		return engine.Readiness{Title: "Docker"}, err
+	}
+	defer a.api.Close()
+	return a.readiness(ctx)
+}
+
+func (a *adapter) readiness(ctx context.Context) (engine.Readiness, error) {
+	ready := engine.Readiness{Title: a.Title()}
 	info, err := a.api.Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("ask Docker what it can do: %w", err)
+		return ready, fmt.Errorf("ask Docker what it can do: %w", err)
 	}
-	var found []engine.Problem
+	ready.Version = info.Info.ServerVersion
 	if _, known := info.Info.Runtimes[Runtime]; !known {
-		found = append(found, engine.Problem{
+		ready.Problems = append(ready.Problems, engine.Problem{
 			What: "runtime " + Runtime + " of Docker", Why: "Docker does not know it", Remedy: "godwit engine setup docker",
 		})
 	}
 	if info.Info.Driver != "overlay2" {
-		found = append(found, engine.Problem{
+		ready.Problems = append(ready.Problems, engine.Problem{
 			What: "storage driver " + info.Info.Driver + " of Docker", Why: "only overlay2 is supported", Remedy: "use overlay2",
 		})
 	}
-	return found, nil
+	return ready, nil
 }
 
 // imageHere is the name of the image at which a container can be made here.

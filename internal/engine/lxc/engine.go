@@ -55,6 +55,17 @@ func Found() bool {
 	return err == nil
 }
 
+// Readiness looks at the LXC of this node, which needs no setting up. Error: engine.ErrAway.
+func Readiness(ctx context.Context) (engine.Readiness, error) {
+	ready := engine.Readiness{Title: "LXC"}
+	if !Found() {
+		return ready, fmt.Errorf("LXC: %w: there is no lxc-checkpoint", engine.ErrAway)
+	}
+	out, err := exec.CommandContext(ctx, "lxc-checkpoint", "--version").Output()
+	ready.Version = strings.TrimSpace(string(out))
+	return ready, err
+}
+
 // New opens the engine. It starts nothing.
 func New(config Config) (*Engine, error) {
 	if config.Path == "" {

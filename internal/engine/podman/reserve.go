@@ -27,11 +27,23 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	return problems, nil
 }
 
+// Readiness looks at the Podman of this node. Error: engine.ErrAway.
+func Readiness(ctx context.Context) (engine.Readiness, error) {
+	a := &adapter{root: DefaultRoot}
+	if err := a.Away(); err != nil {
+		return engine.Readiness{Title: a.Title()}, err
+	}
+	about, err := askInfo(ctx)
+	return engine.Readiness{Title: a.Title(), Version: about.Version.Version, Problems: runtimeObstacles(ctx)}, err
+}
+
 // runtimeObstacles wants Podman to know godwit-runc, and to keep files as this package expects it.
 func runtimeObstacles(ctx context.Context) []engine.Problem {
 	told, err := askInfo(ctx, "--runtime="+oci.Runtime)
 	if err != nil {
-		return []engine.Problem{{What: "runtime " + oci.Runtime + " of Podman", Why: "Podman does not know it: " + err.Error(), Remedy: "godwit engine setup podman"}}
+		return []engine.Problem{{
+			What: "runtime " + oci.Runtime + " of Podman", Why: "Podman does not know it: " + err.Error(), Remedy: "godwit engine setup podman",
+		}}
 	}
 	p := problems{}
 	p.add(told.Store.Driver != "overlay", "storage driver "+told.Store.Driver+" of Podman", "only overlay is supported", "use overlay")

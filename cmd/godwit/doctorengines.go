@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/doctor"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd"
+	"github.com/godwit/godwit/internal/engine/docker"
+	"github.com/godwit/godwit/internal/engine/lxc"
+	"github.com/godwit/godwit/internal/engine/podman"
+)
+
+// enginePatience is how long an engine may take to tell of itself.
+const enginePatience = 10 * time.Second
+
+// engineChecks look at the engines of this machine.
+func engineChecks(program string) (checks []func(context.Context) (doctor.Requirement, bool)) {
+	for _, look := range []func(context.Context) (engine.Readiness, error){
+		docker.Readiness, podman.Readiness, lxc.Readiness,
+		func(ctx context.Context) (engine.Readiness, error) { return containerd.Readiness(ctx, program) },
+	} {
+		checks = append(checks, func(ctx context.Context) (doctor.Requirement, bool) {
+			ctx, cancel := context.WithTimeout(ctx, enginePatience)
+			defer cancel()
+			return engineRequirement(look(ctx))
+		})
+	}
+	return checks
+}
+
+// engineRequirement is an engine's line in the report; false if it is not here.
+func engineRequirement(ready engine.Readiness, err error) (doctor.Requirement, bool) {
+	if errors.Is(err, engine.ErrAway) {
+		return doctor.Requirement{}, false
+	}
+	r := doctor.Requirement{
+		Name: "engine " + ready.Title, Level: doctor.Optional, Status: doctor.Found, Version: ready.Version,
+		Lost: "containers of " + ready.Title + " cannot come here; those that are here can leave",
+	}
+	if err != nil {
+		r.Status, r.Detail = doctor.Unknown, err.Error()
+		return r, true
+	}
+	var why, remedies []string
+	for _, p := range ready.Problems {
+		why, remedies = append(why, p.What+": "+p.Why), append(remedies, p.Remedy)
+	}
+	if len(why) > 0 {
+		r.Status, r.Detail, r.Advice = doctor.Missing, strings.Join(why, "; "), doctor.Advice{General: strings.Join(remedies, "; ")}
+	}
+	return r, true
+}
