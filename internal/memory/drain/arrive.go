@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -69,6 +70,9 @@ func (in *inlet) changed(run memory.Run, c change) error {
 		return nil
 	}
 	page, err := in.patcher.apply(c)
+	if errors.Is(err, ErrStale) {
+		return in.setStale(n, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -81,6 +85,32 @@ func (in *inlet) changed(run memory.Run, c change) error {
 	}
 	in.here(n, n+1)
 	return nil
+}
+
+// setStale notes a page whose change did not make it. Mostly nobody needs it any more, and what was here of it is gone for that: who
+// fills the memory says so in the end. Only if somebody waits for it other connections have to bring it, at once.
+func (r *running) setStale(n int, why error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stale == nil {
+		r.stale = newSet(r.layout.pages)
+	}
+	r.stale.add(n, n+1)
+	r.stales, r.why = r.stales+1, why
+	if r.asked.has(n) {
+		return why
+	}
+	return nil
+}
+
+// onlyStale is why the rest does not come on these connections; nil: it does, or there is none.
+func (r *running) onlyStale() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stales == 0 || r.left > r.stales || r.finished {
+		return nil
+	}
+	return r.why
 }
 
 // arrived checks a run and puts what is missing of it.

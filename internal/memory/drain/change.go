@@ -19,8 +19,8 @@ const (
 	maxDelta = 1 << 11
 )
 
-// ErrStale says that a page which was sent as a change does not become what it should. It was not taken. The next connections get
-// whole pages.
+// ErrStale says that a page which was sent as a change does not become what it should. It was not taken. If somebody needs it the
+// connections end, and the next ones get whole pages.
 var ErrStale = errors.New("a late page was sent as a change to something else than what is here")
 
 // changer makes changes. It may be used by several goroutines.

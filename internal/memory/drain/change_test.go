@@ -89,6 +89,53 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// givenBack is a target whose container has given some pages back, and with them what there was of them.
+type givenBack struct{ past }
+
+func gone(address uint64) bool { return int(address)/memory.PageSize()%35 == 2 }
+
+func (g givenBack) ReadPage(task memory.Task, address uint64, page []byte) (bool, error) {
+	if gone(address) {
+		clear(page)
+		return true, nil
+	}
+	return g.past.ReadPage(task, address, page)
+}
+
+// TestChangesOfWhatIsGone wants that pages which nobody needs any more end no connection, and that one for which somebody waits does.
+func TestChangesOfWhatIsGone(t *testing.T) {
+	noLeaks(t)
+	key, err := pipeline.NewKey()
+	must(t, err)
+	maps := randomMaps(rand.New(rand.NewPCG(5, 5)), 3000)
+	for name, needed := range map[string]bool{"not needed": false, "needed": true} {
+		t.Run(name, func(t *testing.T) {
+			box := newContainer(t, maps)
+			for _, s := range spots(maps) {
+				if gone(s.address) && !needed {
+					box.needed--
+				}
+			}
+			server, err := NewServer(ServerConfig{Pages: &frozen{}, Known: past{}.known, Key: key})
+			must(t, err)
+			client, err := NewClient(ClientConfig{Pages: box, Before: givenBack{}, Key: key, Every: 10 * time.Millisecond})
+			must(t, err)
+			source, target := both(t.Context(), server, client, link(t))
+			if needed {
+				if !errors.Is(target, ErrStale) || source == nil {
+					t.Fatalf("source %v, target %v", source, target)
+				}
+				source, target = both(t.Context(), server, client, link(t))
+			}
+			must(t, source)
+			must(t, target)
+			if s := client.Stats(); s.ChangedPages == 0 || needed && box.missing() > 0 {
+				t.Errorf("%+v, %d pages are missing", s, box.missing())
+			}
+		})
+	}
+}
+
 // TestManyChanges wants that pages of which little has changed do not leave one by one.
 func TestManyChanges(t *testing.T) {
 	noLeaks(t)

@@ -146,6 +146,11 @@ type running struct {
 	ended        chan struct{}    // closed when the source has ended both connections
 	open         atomic.Int32     // how many it has not
 	pulse        pulse
+
+	// Under the lock of the client.
+	stale  set   // of missing: did not come right; nil: none
+	stales int   // of them
+	why    error // one of them did not
 }
 
 // watch gives up a source that is silent, also while it is told that all is here.
@@ -197,6 +202,9 @@ func (r *running) wanted(w memory.Want) error {
 	}
 	if !r.missing.has(n) || r.asked.has(n) {
 		return nil // it has just come, or was asked for
+	}
+	if r.stale != nil && r.stale.has(n) {
+		return r.why
 	}
 	r.asked.add(n, n+1)
 	r.wants = append(r.wants, n)
@@ -260,8 +268,12 @@ func (r *running) tell(ctx context.Context) error {
 	defer ticker.Stop()
 	latest := time.Now() // when there was something missing
 	for {
+		why := r.onlyStale()
 		select {
 		case <-ticker.C:
+			if why != nil { // and nobody has said meanwhile that it is not needed
+				return why
+			}
 			if r.tally.snapshot().LeftPages > 0 {
 				latest = time.Now()
 			} else if time.Since(latest) > patience {

@@ -26,7 +26,9 @@
 //
 // In a hybrid migration the target has had an earlier content of most pages, and of many only a few bytes have changed since.
 // Once the target has said that it has that content, and where the source still knows it, what has changed is sent, with a digest of
-// the page. A page that does not come out right is not taken: the connections end, and the next ones carry whole pages.
+// the page. A page that does not come out right is not taken. Mostly the container has given it back, and what was here of it is gone
+// for that; then nobody asks for it. If somebody does, or it is missing when all else is here, the connections end, and the next ones
+// carry whole pages.
 //
 // # A peer that lies
 //
