@@ -51,6 +51,10 @@ func (c *container) layersCancelled() {
 	if hasLayersImage(c.t, c.other()) {
 		c.t.Error("the image is there although nobody waited for it")
 	}
+	must(c.t, c.node, "stage", "rm", c.name, c.other()) // takes it off the list
+	if left := c.stages(c.node); len(left) != 0 {
+		c.t.Errorf("on the list: %+v", left)
+	}
 	again, err := godwit(c.t.Context(), c.node, "stage", "rm", c.name, c.other())
 	if err != nil || again.code == 0 {
 		c.t.Errorf("ended twice: %v, %+v", err, again)
