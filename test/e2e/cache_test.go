@@ -61,6 +61,7 @@ func cachedObject(number int) []byte {
 // TestCache loads an nginx that asks itself, over connections within the container, while it moves: each answer is whole and
 // right, over connections that stay and over new ones, and what is in its cache at the end is, too.
 func TestCache(t *testing.T) {
+	t.Parallel()
 	script := "mkdir -p /srv /var/cache/nginx; "
 	for number := range cachedObjects {
 		script += fmt.Sprintf("awk 'BEGIN { for (i = 0; i < %[2]d; i++) print \"%[1]d.\" i }' > /srv/%[1]d; ", number, cachedLines(number))

@@ -21,6 +21,7 @@ func (c *container) again(image string, flags []string, command ...string) {
 // TestRedisAppendOnly counts with a Redis that writes down all that it is told, while it moves; also while it rewrites what
 // it has written. What is on the disk in the end is whole, as Redis' own tool says, and is all that was answered.
 func TestRedisAppendOnly(t *testing.T) {
+	t.Parallel()
 	flags := []string{"-v", "appended:/data"}
 	command := []string{"redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "yes"}
 	loadLabImage(t, "redis")
@@ -81,6 +82,7 @@ const sqliteLocks = `grep -l 'POSIX.* READ .* 128 128$' /proc/[0-9]*/fdinfo/* | 
 // TestSQLite moves a database in WAL mode while it is written. It is whole, and every row that was acknowledged is there. Others
 // open it after each move: if locks were lost they would begin the index anew, under those who have it mapped.
 func TestSQLite(t *testing.T) {
+	t.Parallel()
 	flags := []string{"-v", "rows:/data"}
 	loadLabImage(t, "sqlite")
 	c := served(t, "sqlite", "rows", "", flags, "sh", "-c", sqliteWriter)

@@ -30,6 +30,7 @@ const migrationsVariable = "GODWIT_E2E_MIGRATIONS"
 // TestMemory moves programs that check their memory, in all modes that are live, to and fro, one after the other. Every page is looked at
 // before each move and after it.
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	all := memories()
 	each := 3
 	if testing.Short() {

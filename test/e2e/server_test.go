@@ -59,6 +59,7 @@ func removeImage(t *testing.T, name string) {
 
 // TestRedis counts with a Redis that moves in rounds, over one connection: every answer comes, once, and is right.
 func TestRedis(t *testing.T) {
+	t.Parallel()
 	c, conn := server(t, "redis", "6379")
 	counter := workload.NewRedisCounter(conn)
 	if err := counter.Fill(32 << 20); err != nil {
@@ -81,6 +82,7 @@ func TestRedis(t *testing.T) {
 
 // TestNginx has a client that asks for a page again and again over one connection while nginx and its workers move.
 func TestNginx(t *testing.T) {
+	t.Parallel()
 	// Processes of other users cannot be moved by an agent without CAP_SYS_RESOURCE, as on some virtual machines.
 	c, conn := server(t, "nginx", "80", "/bin/sh", "-c",
 		`sed -i 's/^user .*/user root;/; s/http {/& keepalive_requests 1000000000;/' /etc/nginx/nginx.conf; exec nginx -g 'daemon off;'`)
