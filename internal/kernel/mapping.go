@@ -156,25 +156,34 @@ func (a *AddressSpace) Locked() ([]Mapping, error) {
 		return nil, err
 	}
 	defer f.Close()
-	var locked []Mapping
-	var last Mapping
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		line := lines.Text()
-		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok {
-			if strings.Contains(flags+" ", " lo ") {
-				locked = append(locked, last)
-			}
-			continue
-		}
-		if m, err := parseMapping(lines.Bytes()); err == nil {
-			last = m
-		}
-	}
-	if err := lines.Err(); err != nil {
+	locked, err := parseLocked(f)
+	if err != nil {
 		return nil, a.failed("read its smaps", err)
 	}
 	return locked, nil
+}
+
+// parseLocked reads smaps. Of a program with many libraries that is some ten thousand lines, of which few matter, and it is read in the
+// freeze: so only mappings that are locked are looked at closely.
+func parseLocked(r io.Reader) ([]Mapping, error) {
+	var locked []Mapping
+	var head []byte // the line of maps of the mapping that the lines are about
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		line := lines.Bytes()
+		if len(line) > 0 && (line[0] < 'A' || line[0] > 'Z') { // all others begin with a name, such as "Rss:"
+			head = append(head[:0], line...)
+			continue
+		}
+		if flags, ok := bytes.CutPrefix(line, []byte("VmFlags:")); ok && bytes.Contains(append(flags, ' '), []byte(" lo ")) {
+			m, err := parseMapping(head)
+			if err != nil {
+				return nil, err
+			}
+			locked = append(locked, m)
+		}
+	}
+	return locked, lines.Err()
 }
 
 // anyLocked reads VmLck of /proc/PID/status, the size of all locked mappings.

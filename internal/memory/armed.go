@@ -13,6 +13,7 @@ import (
 type armed struct {
 	protect   *kernel.WriteProtect
 	areas     func() ([]area, error) // the mappings that there are now
+	listed    []area                 // what areas said last in this round; nil: it was not asked
 	whole     []kernel.PageRange     // groups of mappings that were registered together
 	byHand    *hashing               // for mappings that cannot be registered, or for all
 	comparing bool                   // the mapping of the last call is such a one
@@ -24,7 +25,7 @@ type armed struct {
 const registerTries = 8
 
 func (a *armed) begin(frozen bool) error {
-	a.frozen = frozen
+	a.frozen, a.listed = frozen, nil
 	return nil
 }
 
@@ -56,7 +57,7 @@ func (a *armed) written(pagemap *kernel.Pagemap, m area, found func([]kernel.Pag
 			return fmt.Errorf("%w: %w", errStale, err)
 		}
 		if !a.frozen {
-			err = a.register(pagemap, at)
+			err = a.register(pagemap, at, tries > 0)
 		}
 		if errors.Is(err, unix.ENOMEM) {
 			return fmt.Errorf("%w: %w", errStale, err)
@@ -73,11 +74,18 @@ func (a *armed) written(pagemap *kernel.Pagemap, m area, found func([]kernel.Pag
 // All that is registered counts as written, so it is no more than what is new. But a mapping that the range ends in is
 // split until the rest is registered, and mremap(2) does not work across mappings. So at first it is all up to mappings of
 // another kind. Later it ends a little inside of mappings that are registered, which are not split: see newAround.
-func (a *armed) register(pagemap *kernel.Pagemap, at uint64) error {
-	areas, err := a.areas()
-	if err != nil {
-		return err
+//
+// A program with many libraries has a thousand mappings to register, so they are listed once in a round, and again where what the
+// list says did not help.
+func (a *armed) register(pagemap *kernel.Pagemap, at uint64, again bool) error {
+	if a.listed == nil || again {
+		areas, err := a.areas()
+		if err != nil {
+			return err
+		}
+		a.listed = areas
 	}
+	areas := a.listed
 	for i, m := range areas {
 		if m.End <= at {
 			continue

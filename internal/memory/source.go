@@ -149,6 +149,7 @@ func (s *Source) sendPages(ctx context.Context, t *task, r *reader) error {
 	if err := t.tracker.begin(r.stats.Final); err != nil {
 		return err
 	}
+	t.setFrozen(r.stats.Final)
 	areas, err := t.lazyAreas()
 	if err != nil {
 		return err

@@ -33,6 +33,9 @@ type task struct {
 	shares   bool // some of its pages with other processes, copy-on-write
 
 	heldAreas []area // where held was looked for
+
+	frozen bool              // in the last round
+	locked *[]kernel.Mapping // while it is frozen; nil: not known
 }
 
 // openTask looks at a process. It returns nil for one that has no memory: a zombie, or one that has ended.
@@ -99,11 +102,33 @@ func (t *task) lazyAreas() ([]area, error) {
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	locked, err := t.space.Locked()
+	locked, err := t.lockedAreas()
 	if err != nil {
 		return nil, ignoreGone(err)
 	}
 	return selectLazy(all, locked), nil
+}
+
+// lockedAreas lists the mappings that are locked. While a process is frozen they stay the same, and to find them takes as long as its
+// page tables are: so they are looked for once.
+func (t *task) lockedAreas() ([]kernel.Mapping, error) {
+	if t.frozen && t.locked != nil {
+		return *t.locked, nil
+	}
+	locked, err := t.space.Locked()
+	if err != nil {
+		return nil, err
+	}
+	t.locked = &locked
+	return locked, nil
+}
+
+// setFrozen says whether it stands still from now on.
+func (t *task) setFrozen(frozen bool) {
+	if !frozen || !t.frozen {
+		t.locked = nil
+	}
+	t.frozen = frozen
 }
 
 // lowestAddress is the least that vm.mmap_min_addr is set to in practice, and below which nothing is mapped.
