@@ -185,7 +185,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 		if n.containers[to.container] == nil || to.container != one.Container {
 			return fmt.Errorf("route %s to %s: %w", ip, to, ErrNotAttached)
 		}
-		err := errors.Join(n.plug(ip, to.container), n.removeRoutes(isHostRoute(ip)))
+		err := errors.Join(n.plug(ip, to.container), n.routeHome(one))
 		if err != nil {
 			return fmt.Errorf("route %s to %s: %w", ip, to, err)
 		}
@@ -210,6 +210,26 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 		err = errors.Join(err, n.claim(one.Bridge, ip))
 	}
 	return err
+}
+
+// routeHome has a container on a bridge here be reached as its engine has it: by the route of its bridge, for which it needs one of its
+// own only where its address is of the part of a segment that another node gives away.
+func (n *Network) routeHome(one *bridged) error {
+	guest := slices.ContainsFunc(n.segments, func(segment Segment) bool {
+		part, err := segment.Part(n.config.NodeNumber)
+		return err == nil && segment.Subnet.Contains(one.Address) && !part.Contains(one.Address)
+	})
+	attached := n.containers[one.Container]
+	if !guest || attached == nil {
+		return n.removeRoutes(isHostRoute(one.Address))
+	}
+	bridge, err := n.links.LinkByName(attached.device)
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", attached.device, err)
+	}
+	route := n.route(hostNet(one.Address), unix.RT_TABLE_MAIN)
+	route.LinkIndex, route.Scope, route.Src = bridge.Attrs().Index, unix.RT_SCOPE_LINK, nil
+	return n.links.RouteReplace(route)
 }
 
 // detachBridged gives up the connection of a container on a bridge: its engine has removed it, or never made it. If it is at another
@@ -311,12 +331,17 @@ func (n *Network) BridgedPlaces() []BridgedPlace {
 	return all
 }
 
-// routeBridged makes the routes to segments, and to the containers on bridges that are at peers: a node that was restarted has none.
+// routeBridged makes the routes to segments, and to containers on bridges: those at peers a node that was restarted has none to.
 func (n *Network) routeBridged() error {
 	errs := []error{n.routeSegments()}
 	for ip, one := range n.bridged {
-		if _, known := n.peers[one.Via]; known && n.holds[ip] == nil {
+		_, away := n.peers[one.Via]
+		switch {
+		case n.holds[ip] != nil:
+		case away:
 			errs = append(errs, n.links.RouteReplace(n.via(hostNet(ip), one.Via, unix.RT_TABLE_MAIN)))
+		case one.Here && one.Via == 0 && !n.containers[one.Container].muzzled:
+			errs = append(errs, n.routeHome(one))
 		}
 	}
 	return errors.Join(errs...)

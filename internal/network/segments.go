@@ -52,7 +52,7 @@ func (n *Network) SetSegments(segments []Segment) error {
 		}
 	}
 	n.segments = slices.Clone(segments)
-	return errors.Join(n.applyFirewall(), n.routeSegments(), n.letPass())
+	return errors.Join(n.applyFirewall(), n.routeBridged(), n.letPass())
 }
 
 // routeSegments makes the routes to the parts of other nodes.
