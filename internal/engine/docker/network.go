@@ -202,7 +202,11 @@ func makeNetwork(own engine.Network, end *endpoint) string {
 	if end == nil || !end.Subnet.IsValid() {
 		return "make it on both nodes, with the same subnet"
 	}
-	return fmt.Sprintf("docker network create --subnet %s --gateway %s %s", end.Subnet, end.Gateway, own.Bridge)
+	command := "docker network create --subnet " + end.Subnet.String()
+	if end.Gateway.IsValid() {
+		command += " --gateway " + end.Gateway.String()
+	}
+	return command + " " + own.Bridge
 }
 
 // addressTaken refuses an address that another container has here, or that Docker would not give to this one.
@@ -210,6 +214,9 @@ func addressTaken(own engine.Network, found network.Inspect, part network.IPAMCo
 	const remedy = "stop that container, or start this one on a network whose addresses are of its own: " +
 		"docker network create --subnet on both nodes"
 	what := "address " + own.Address.String()
+	if !part.Gateway.IsValid() { // Docker does not say so of its default bridge, which has the first
+		part.Gateway = part.Subnet.Masked().Addr().Next()
+	}
 	taken := map[netip.Addr]string{part.Gateway: "the bridge"}
 	for name, ip := range part.AuxAddress {
 		taken[ip] = name

@@ -79,7 +79,7 @@ func TestCheckNetwork(t *testing.T) {
 
 // TestAddressTaken: on the default bridge Docker gives the lowest address that is free, and no other.
 func TestAddressTaken(t *testing.T) {
-	part := network.IPAMConfig{Subnet: netip.MustParsePrefix("172.17.0.0/16"), Gateway: netip.MustParseAddr("172.17.0.1")}
+	part := network.IPAMConfig{Subnet: netip.MustParsePrefix("172.17.0.0/16")}
 	here := network.Inspect{Containers: map[string]network.EndpointResource{"x": {Name: "other", IPv4Address: netip.MustParsePrefix("172.17.0.2/16")}}}
 	for _, c := range []struct{ bridge, address, why string }{
 		{"bridge", "172.17.0.3", ""}, {"bridge", "172.17.0.2", "container other"}, {"bridge", "172.17.0.4", "gives 172.17.0.3"},

@@ -90,12 +90,22 @@ func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part neti
 	}
 	_, err = api.NetworkCreate(ctx, name, client.NetworkCreateOptions{
 		Driver: "bridge", Labels: map[string]string{segmentLabel: subnet.String()}, Options: map[string]string{optionMTU: strconv.Itoa(mtu)},
-		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: subnet, IPRange: part, Gateway: part.Addr().Next()}}},
+		IPAM: &network.IPAM{Config: []network.IPAMConfig{{
+			Subnet: subnet, IPRange: part, Gateway: part.Addr().Next(),
+			AuxAddress: map[string]netip.Addr{"first": part.Addr(), "last": lastOf(part)}, // some take them for a network, and for all of it
+		}}},
 	})
 	if err != nil {
 		return fmt.Errorf("have Docker make network %s: %w", name, err)
 	}
 	return nil
+}
+
+// lastOf is the last address of a prefix of 24 bits.
+func lastOf(part netip.Prefix) netip.Addr {
+	bytes := part.Addr().As4()
+	bytes[3] = 255
+	return netip.AddrFrom4(bytes)
 }
 
 // RemoveSegments removes such networks, unless containers are on them.

@@ -102,7 +102,7 @@ func connectedTo(path string, sockets []string, match func(netip.Addr) bool) (st
 			continue
 		}
 		if remote, ok := parseEndpoint(fields[2]); ok && match(remote.Addr().Unmap()) {
-			return remote.String(), nil
+			return netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port()).String(), nil
 		}
 	}
 	return "", lines.Err()
