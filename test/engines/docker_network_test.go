@@ -26,12 +26,23 @@ const (
 	otherMachine  = "stranger"
 )
 
-// makeNetworks makes the network on both nodes, and the client.
+// makeNetworks makes the network on both nodes, and the clients.
 func makeNetworks(t *testing.T) {
 	t.Helper()
+	makeClients(t)
 	for _, node := range nodes() {
 		in(t, node, "docker", "network", "create", "--subnet", "172.30.0.0/24", "--gateway", "172.30.0.1", networkName)
 	}
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "docker", "network", "rm", networkName)
+		}
+	})
+}
+
+// makeClients makes a client at each node.
+func makeClients(t *testing.T) {
+	t.Helper()
 	for machine, node := range clientsOf() {
 		if err := world.lab.Client(machine, node, lab.Link{}); err != nil {
 			t.Fatal(err)
@@ -40,9 +51,6 @@ func makeNetworks(t *testing.T) {
 	t.Cleanup(func() {
 		for machine := range clientsOf() {
 			_ = world.lab.RemoveClient(machine)
-		}
-		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, "docker", "network", "rm", networkName)
 		}
 	})
 }
@@ -202,6 +210,11 @@ func TestDockerNetworkStays(t *testing.T) {
 		}
 		nothing(t, "b", name)
 	}
+	own := talk(t, "a", "127.0.0.1:8080") // by docker-proxy, from the bridge
+	if err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b"); err == nil || !strings.Contains(err.Error(), "connection with 172.30.0.1:") {
+		t.Errorf("%v, want a refusal because of a connection with the node itself", err)
+	}
+	_ = own.conn.Close()
 	taker := name + "-taker"
 	address := inspected(t, "a", name, ".NetworkSettings.Networks."+networkName+".IPAddress")
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "b", "docker", "rm", "--force", taker) })
@@ -211,4 +224,104 @@ func TestDockerNetworkStays(t *testing.T) {
 		t.Errorf("%v, want a refusal because of %s", err, taker)
 	}
 	busy.ask(t)
+}
+
+// TestDockerNetworkRouted: on a network whose addresses the nodes route, containers go on to talk with each other wherever they are.
+func TestDockerNetworkRouted(t *testing.T) {
+	const routed = "waders"
+	for _, node := range nodes() {
+		in(t, node, "godwit", "engine", "setup", "docker", "--config", "/tmp/daemon.json", "--pidfile", "/tmp/none", "--network", routed)
+		t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, "docker", "network", "rm", routed) })
+	}
+	server := docker(t, []string{"--network", routed}, echo)
+	address := inspected(t, "a", server, ".NetworkSettings.Networks."+routed+".IPAddress")
+	if !strings.HasPrefix(address, "10.89.1.") {
+		t.Errorf("its address is %s", address)
+	}
+	asker := server + "-asker"
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "docker", "rm", "--force", asker)
+		}
+	})
+	in(t, "a", "docker", "run", "--detach", "--name", asker, "--network", routed, image, "/bin/sh", "-c", "{ "+count+"; } | nc "+address+" 80")
+	at := counted(t, "a", asker, 1)
+	where := map[string]string{server: "a", asker: "a"}
+	for _, name := range []string{server, asker, server} {
+		from := where[name]
+		to := map[string]string{"a": "b", "b": "a"}[from]
+		migrate(t, name, from, to, "pre-copy")
+		where[name] = to
+		at = counted(t, where[asker], asker, at+20)
+		if now := inspected(t, where[server], server, ".NetworkSettings.Networks."+routed+".IPAddress"); now != address {
+			t.Errorf("its address is %s, was %s", now, address)
+		}
+	}
+}
+
+// TestDockerBridge: on the default bridge a container keeps the address that Docker would give it anyway, and is refused otherwise. What is
+// forwarded to one that has left ends when its address is given to another.
+func TestDockerBridge(t *testing.T) {
+	makeClients(t)
+	name := docker(t, []string{"--network", "bridge", "--publish", "8080:80"}, echo)
+	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
+	whileTalking(t, busy, func() { migrate(t, name, "a", "b", "pre-copy") })
+	counted(t, "b", name, 1)
+	talk(t, otherMachine, net.JoinHostPort(addressOf(t, "b"), "8080"))
+	taker := name + "-taker"
+	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "docker", "rm", "--force", taker) })
+	in(t, "a", "docker", "run", "--detach", "--name", taker, image, "/bin/sh", "-c", echo)
+	address := inspected(t, "a", taker, ".NetworkSettings.IPAddress")
+	if address != inspected(t, "b", name, ".NetworkSettings.IPAddress") {
+		t.Errorf("the other one has %s", address)
+	}
+	eventually(t, "the address is the other one's", func() bool { return in(t, "a", "ip", "route", "show", address) == "" })
+	talk(t, "a", net.JoinHostPort(address, "80"))
+	err := tried(t, "b", "godwit", "migrate", "docker:"+name, "a")
+	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), taker) {
+		t.Errorf("%v, want a refusal because of %s", err, taker)
+	}
+	in(t, "b", "docker", "rm", "--force", name)
+	in(t, "a", "docker", "rm", "--force", taker)
+	for _, node := range nodes() {
+		forgotten(t, node)
+	}
+}
+
+// TestDockerNetworkKilled: agents that are killed while a container moves cost none of its connections.
+func TestDockerNetworkKilled(t *testing.T) {
+	makeNetworks(t)
+	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
+	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
+	for _, f := range []struct {
+		fault agent.Fault
+		moves bool
+	}{
+		{agent.Fault{Side: "source", Step: "dump", When: "after"}, false},
+		{agent.Fault{Side: "target", Step: "receive", When: "after"}, false},
+		{agent.Fault{Side: "source", Step: "destroy", When: "before"}, true},
+	} {
+		if testing.Short() && !f.moves {
+			continue
+		}
+		node := map[string]string{"source": "a", "target": "b"}[f.fault.Side]
+		point := fault(t, node, f.fault, agent.FaultKill)
+		whileTalking(t, busy, func() {
+			done := begin(name, "pre-copy")
+			point.reached(t)
+			eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), node, "--faults") == nil })
+			<-done
+			at := map[bool]string{false: "a", true: "b"}[f.moves]
+			eventually(t, "it is at one node only", func() bool {
+				for _, other := range nodes() {
+					there := in(t, other, "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") != ""
+					if there != (other == at) {
+						return false
+					}
+				}
+				return true
+			})
+			counted(t, at, name, counted(t, at, name, 1))
+		})
+	}
 }
