@@ -150,6 +150,25 @@ func TestContainerdAgentKilled(t *testing.T) {
 	ctrNothing(t, "a", "default")
 }
 
+// TestContainerdKilled: a containerd that is killed while a container arrives, and comes back, has nothing of it, and the container runs on.
+func TestContainerdKilled(t *testing.T) {
+	name := ctr(t, "default", nil, count)
+	point := fault(t, "b", agent.Fault{Side: "target", Step: "receive", When: "after"}, agent.FaultPause)
+	done := cli("containerd").begin(name, "cold")
+	point.reached(t)
+	in(t, "b", "sh", "-c", "kill -KILL $(pgrep -f '[c]ontainerd --config /dev/null')")
+	point.goOn(t)
+	if err := <-done; err == nil {
+		t.Error("it moved")
+	}
+	ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
+	if err := world.lab.StartContainerd(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "containerd has nothing of it", func() bool { return in(t, "b", "sh", "-c", "ctr containers ls -q; ctr tasks ls -q") == "" })
+	ctrNothing(t, "b", "default")
+}
+
 // TestContainerdRefused: what cannot move is refused by name, and runs on.
 func TestContainerdRefused(t *testing.T) {
 	for what, flags := range map[string][]string{"capability CAP_SYS_ADMIN": {"--cap-add", "CAP_SYS_ADMIN"}, "host directory /tmp": {"--mount", "type=bind,src=/tmp,dst=/data,options=rbind:rw"}} {

@@ -181,6 +181,36 @@ func TestPodmanRemovedOnTheWay(t *testing.T) {
 	}
 }
 
+// TestPodmanKilledOnTheWay: who kills a container that is frozen to move has killed it, or it has moved; it is started again nowhere.
+func TestPodmanKilledOnTheWay(t *testing.T) {
+	name := podman(t, []string{"--restart", "always"}, count)
+	stop := fault(t, "a", agent.Fault{Side: "source", Step: "dump", When: "after"}, agent.FaultPause)
+	done := inPodman.begin(name, "cold")
+	stop.reached(t)
+	killed := make(chan error, 1)
+	go func() { // it waits for the container to end
+		_, err := world.lab.Exec(context.Background(), "a", "podman", "kill", name)
+		killed <- err
+	}()
+	eventually(t, "it is being killed", func() bool {
+		return in(t, "a", "sh", "-c", "ps ax | grep 'podman kill' | grep -v grep || true") != "" || len(killed) > 0
+	})
+	stop.goOn(t)
+	moved := <-done
+	if err := <-killed; err != nil {
+		t.Logf("podman kill: %v", err)
+	}
+	if moved == nil {
+		inPodman.nothing(t, "a", name)
+		inPodman.counted(t, "b", name, inPodman.counted(t, "b", name, 1))
+	} else {
+		eventually(t, "it has ended", func() bool { return inPodman.inspected(t, "a", name, ".State.Running") == "false" })
+		inPodman.nothing(t, "b", name)
+	}
+	unguarded(t, "a")
+	unguarded(t, "b")
+}
+
 // TestPodmanRefused: what cannot move is refused by name, and runs on.
 func TestPodmanRefused(t *testing.T) {
 	in(t, "a", "podman", "pod", "create", "--infra=false", "some")
