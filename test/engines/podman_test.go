@@ -231,6 +231,22 @@ func TestPodmanRefused(t *testing.T) {
 	}
 }
 
+// TestPodmanShared: a container whose network another one shares is refused, as is the other one.
+func TestPodmanShared(t *testing.T) {
+	name := podman(t, nil, count)
+	guest := name + "-guest"
+	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", inPodman.remove(guest)...) })
+	in(t, "a", "podman", "run", "--detach", "--name", guest, "--network", "container:"+name, image, "/bin/sh", "-c", count)
+	for moved, why := range map[string]string{name: "net namespace", guest: "move together"} {
+		if err := tried(t, "a", "godwit", "migrate", "podman:"+moved, "b"); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v, want a refusal", moved, err)
+		}
+	}
+	in(t, "a", inPodman.remove(guest)...)
+	inPodman.migrate(t, name, "a", "b", "cold")
+	inPodman.counted(t, "b", name, 1)
+}
+
 // TestPodmanSetup: an engine is not set up any more when nobody needs it, and a target that is not refuses.
 func TestPodmanSetup(t *testing.T) {
 	name := podman(t, nil, count)

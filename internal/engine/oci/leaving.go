@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -120,15 +121,11 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	connected, err := hostConnections(a.found.Container.PID, pids)
+	around, err := surroundings(a.found, pids)
 	if err != nil {
 		return nil, err
 	}
-	problems = append(problems, connected...)
-	if connected, err = neighbourConnections(a.found.Container.Definition.Network, pids); err != nil {
-		return nil, err
-	}
-	problems = append(problems, connected...)
+	problems = append(problems, around...)
 	externals, err := a.externals(root.Target)
 	if err != nil {
 		return nil, err
@@ -138,6 +135,20 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, fmt.Errorf("examine container %s: %w", a.found.name(), err)
 	}
 	return append(append(problems, filling...), found...), nil
+}
+
+// surroundings lists what connects a container with its node and with others there.
+func surroundings(found Found, pids []int) ([]engine.Problem, error) {
+	hosts, err := hostConnections(found.Container.PID, pids)
+	if err != nil {
+		return nil, err
+	}
+	neighbours, err := neighbourConnections(found.Container.Definition.Network, pids)
+	if err != nil {
+		return nil, err
+	}
+	sharing, err := guests(found.Container.PID, pids)
+	return slices.Concat(hosts, neighbours, sharing), err
 }
 
 // Processes are all processes of a container at this moment.
