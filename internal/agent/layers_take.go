@@ -79,9 +79,9 @@ func (t *taking) changed(ctx context.Context, was engine.Lack) bool {
 
 // bring brings the layers that are not on this node.
 func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string, tell func(migration.Layers) error) error {
-	missing := t.missing(lacking)
-	if len(missing) == 0 {
-		return nil
+	missing, err := t.awaitOthers(ctx, t.missing(lacking))
+	if err != nil || len(missing) == 0 {
+		return err
 	}
 	a := t.agent
 	if err := files.CheckSpace(a.config.StateDir, layersNeed(missing)); err != nil {
@@ -92,12 +92,27 @@ func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string
 		Patience: a.config.peerTimeout(),
 	})
 	before := t.told.Taken
-	err := a.follow(ctx, running, func() error {
+	err = a.follow(ctx, running, func() error {
 		t.told.Taken = slices.Concat(before, describeTaken(running.Taken()))
 		return tell(t.told)
 	})
 	a.speeds.learn(running.Taken())
 	return err
+}
+
+// awaitOthers waits until nobody else brings any of some layers, and lists those that have not come. Who brings one may just have lost the
+// way to it, and then what has come of it tells what is missing.
+func (t *taking) awaitOthers(ctx context.Context, layers []*api.Layer) (missing []*api.Layer, err error) {
+	for _, layer := range layers {
+		here, err := t.agent.spool.Await(ctx, layer.DiffId)
+		if err != nil {
+			return nil, err
+		}
+		if !here {
+			missing = append(missing, layer)
+		}
+	}
+	return missing, nil
 }
 
 // missing lists those layers that nobody on this node has. Of one that the caller has not, either, no size is known.
