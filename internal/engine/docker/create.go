@@ -43,6 +43,9 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	made, err := a.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Config: &config, HostConfig: host, NetworkingConfig: endpoints(d, x), Name: d.Name,
 	})
+	if err == nil {
+		err = a.reserveLog(ctx, made.ID, x)
+	}
 	return made.ID, err
 }
 

@@ -40,6 +40,8 @@ type extra struct {
 	// Endpoint is its place in the one network that it is on; nil: it is on none of Docker's.
 	Endpoint *endpoint `json:"endpoint,omitempty"`
 	Stdio    []string  `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
+	// LogBytes is how large its log is by now.
+	LogBytes int64 `json:"log_bytes,omitempty"`
 }
 
 func nameOf(found container.InspectResponse) string { return strings.TrimPrefix(found.Name, "/") }
@@ -80,6 +82,9 @@ func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *
 		return err
 	}
 	if x.Endpoint, err = a.endpointOf(ctx, found, d.Network); err != nil {
+		return err
+	}
+	if x.LogBytes, err = a.logBytes(ctx, f); err != nil {
 		return err
 	}
 	d.Engine, err = json.Marshal(x)
@@ -204,6 +209,8 @@ func checkVolumes(d engine.Definition, x extra) error {
 // checkOthers wants what else is told to the agent to be what Docker will do.
 func checkOthers(d engine.Definition, x extra) error {
 	switch {
+	case x.LogBytes < 0 || x.LogBytes > maxLog:
+		return fmt.Errorf("a log of %d bytes: at most %d", x.LogBytes, int64(maxLog))
 	case d.Limits != limitsOf(x.Host.Resources):
 		return errors.New("its limits are not those of its configuration")
 	case !diffIDPattern.MatchString(d.ImageID):

@@ -78,3 +78,11 @@ func TestFit(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestSizeOf(t *testing.T) {
+	for text, want := range map[string]int64{"": 0, "10m": 10e6, "1.5K": 1500, "2GB": 2e9, "512": 512, "x": 0, "-1": 0, "100t": 0} {
+		if got := sizeOf(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -95,13 +96,63 @@ func (a *arrival) carryLog() error {
 		return err
 	}
 	defer from.Close()
-	to, err := os.OpenFile(a.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	to, err := os.OpenFile(a.log, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return fmt.Errorf("log of the container: %w", err)
 	}
-	_, err = io.Copy(to, from)
-	if err := errors.Join(err, to.Close()); err != nil {
+	if err := errors.Join(fillLog(to, from), to.Close()); err != nil {
 		return fmt.Errorf("log of the container: %w", err)
 	}
 	return nil
+}
+
+// fillLog writes a log to the end of the room that an adapter has made for it, as blanks, or into an empty file. Of one that is larger
+// than its room the oldest lines are left out: the engine reads no more.
+func fillLog(to, from *os.File) error {
+	room, err := to.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(from, logPiece)
+	size, err := skipBlanks(in, from)
+	if err != nil {
+		return err
+	}
+	for room > 0 && size > room {
+		line, err := in.ReadSlice('\n')
+		size -= int64(len(line))
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+		for errors.Is(err, bufio.ErrBufferFull) { // the rest of a long line
+			line, err = in.ReadSlice('\n')
+			size -= int64(len(line))
+		}
+	}
+	if err := seek(to, max(room-size, 0)); err != nil {
+		return err
+	}
+	_, err = io.CopyN(to, in, size)
+	return err
+}
+
+// logPiece is how much of a log is read at a time.
+const logPiece = 256 << 10
+
+// skipBlanks passes over those at the beginning, and tells how many bytes follow.
+func skipBlanks(in *bufio.Reader, file *os.File) (size int64, err error) {
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	for size = info.Size(); size > 0; size-- {
+		c, err := in.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if c != ' ' {
+			return size, in.UnreadByte()
+		}
+	}
+	return size, nil
 }

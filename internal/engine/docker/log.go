@@ -1,0 +1,115 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/files"
+)
+
+// Docker from 23.0 on reads no more of a log than it has found in it at the start, and written since (moby,
+// daemon/logger/loggerutils/logfile.go). A log that comes cannot be there at the start, so room for it is: blanks, which mean
+// nothing in JSON, and in the end are before the log (oci.fillLog).
+const (
+	logSlack = 1 << 20 // what may be logged while the container moves, at least
+	maxLog   = 8 << 30
+)
+
+func (a *adapter) logPath(ctx context.Context, id string) (string, error) {
+	root, err := a.directory(ctx)
+	return filepath.Join(root, "containers", id, id+"-json.log"), err
+}
+
+// logBytes is how large a container's log is, without blanks before it.
+func (a *adapter) logBytes(ctx context.Context, f oci.Found) (int64, error) {
+	path, err := a.Log(ctx, f)
+	if err != nil || path == "" {
+		return 0, err
+	}
+	log, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	info, err := log.Stat()
+	if err != nil {
+		return 0, err
+	}
+	blank, err := blanks(log)
+	return info.Size() - blank, err
+}
+
+// blanks counts those at the beginning.
+func blanks(in io.Reader) (count int64, err error) {
+	piece := make([]byte, 64<<10)
+	for {
+		n, err := in.Read(piece)
+		rest := len(bytes.TrimLeft(piece[:n], " "))
+		count += int64(n - rest)
+		if errors.Is(err, io.EOF) || rest > 0 {
+			return count, nil
+		}
+		if err != nil {
+			return count, err
+		}
+	}
+}
+
+// reserveLog makes room for the log of a container that comes, before Docker opens its own.
+func (a *adapter) reserveLog(ctx context.Context, id string, x extra) error {
+	if x.Host.LogConfig.Type != logDriver {
+		return nil
+	}
+	path, err := a.logPath(ctx, id)
+	if err != nil {
+		return err
+	}
+	room := x.LogBytes + logSlack + x.LogBytes/8
+	if most := sizeOf(x.Host.LogConfig.Config["max-size"]); most > 0 {
+		room = min(room, most) // from there on Docker begins a new one
+	}
+	if err := files.CheckSpace(filepath.Dir(path), room); err != nil {
+		return fmt.Errorf("log of container %.12s: %w", id, err)
+	}
+	log, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return err
+	}
+	blank := bytes.Repeat([]byte{' '}, 256<<10)
+	for err == nil && room > 0 {
+		n := min(room, int64(len(blank)))
+		_, err = log.Write(blank[:n])
+		room -= n
+	}
+	return errors.Join(err, log.Close())
+}
+
+// sizeOf reads a size as Docker takes it; 0: none, or none that Docker would take.
+func sizeOf(text string) int64 {
+	text = strings.TrimSuffix(strings.ToLower(strings.TrimSpace(text)), "b")
+	factors := map[string]float64{"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+	factor := 1.0
+	for suffix, is := range factors {
+		if rest, found := strings.CutSuffix(text, suffix); found {
+			text, factor = rest, is
+			break
+		}
+	}
+	number, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || number < 0 || number*factor > maxLog {
+		return 0
+	}
+	return int64(number * factor)
+}
