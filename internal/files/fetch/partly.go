@@ -38,7 +38,8 @@ func (f *Fetch) bestPartly(diffID string) (best *tally) {
 	}
 	for _, t := range f.tallies {
 		bytes, has := t.Layers[diffID]
-		if !has || t.failed || t.OpenParts == nil || float64(bytes)*8 < t.speed*worthTime.Seconds() {
+		quick := float64(bytes)*8 < t.speed*worthTime.Seconds()
+		if !has || t.failed || t.OpenParts == nil || quick && !f.begun[diffID] {
 			continue
 		}
 		if best == nil || t.speed > best.speed {
