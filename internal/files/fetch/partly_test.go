@@ -105,6 +105,29 @@ func TestPartly(t *testing.T) {
 	}
 }
 
+// TestBegun: what has come of a layer before does not come again, however little that is.
+func TestBegun(t *testing.T) {
+	w := &world{T: t, dir: t.TempDir(), raw: map[string][]byte{}}
+	content := make([]byte, 8<<20)
+	_, _ = rand.NewChaCha8([32]byte{2}).Read(content)
+	came, rawCame := archive(t, string(content[:2<<20]))
+	whole, raw := archive(t, string(content))
+	w.raw[whole.DiffID] = raw
+	whole.Similar, whole.Begun = []string{came.DiffID}, true
+	w.layers = []Layer{whole}
+	w.open()
+	check(t, w.store.ImportLayer(t.Context(), came.DiffID, bytes.NewReader(rawCame)))
+	h := w.holder("a", 1e9, w.layers, nil)
+	cutter := w.cutter(h, asTheyAre)
+	h.Speed = 1e12 // so fast that nothing else would be worth it
+	f, err := w.fetch(time.Minute, h)
+	check(t, err)
+	w.whole()
+	if taken := f.Taken(); len(taken) != 1 || taken[0].Partly != 1 || cutter.sent > 6<<20+1<<19 {
+		t.Errorf("%+v, %d bytes of parts", taken, cutter.sent)
+	}
+}
+
 // TestNotPartly: a layer comes whole if parts of it are of no use, or are not what they seem, and at once if it comes quickly.
 func TestNotPartly(t *testing.T) {
 	for name, test := range map[string]struct {
