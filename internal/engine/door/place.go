@@ -74,6 +74,7 @@ func (p Place) Late() string { return filepath.Join(p.dir, "late.sock") }
 func (p Place) Network() string { return filepath.Join(p.dir, "network") }
 
 func (p Place) job() string     { return filepath.Join(p.dir, "job.json") }
+func (p Place) runcLog() string { return filepath.Join(p.dir, "runc.log") }
 func (p Place) bundle() string  { return filepath.Join(p.dir, "bundle") }
 func (p Place) scratch() string { return filepath.Join(p.dir, "scratch") }
 func (p Place) masked() string  { return filepath.Join(p.dir, "masked") } // made by the gate

@@ -29,6 +29,9 @@ func (p Place) restore(c call, job Job) (int, error) {
 		return 0, err
 	}
 	args := append([]string{}, c.before...)
+	if (call{after: c.before}).flag("--log") == "" { // or its warnings would be the container's: Podman gives none to a runtime that it does not know
+		args = append(args, "--log", p.runcLog())
+	}
 	args = append(args, "restore", "--detach", "--bundle", p.bundle(), "--image-path", p.Images(), "--work-path", p.CRIU(),
 		"--tcp-established", "--file-locks", "--manage-cgroups-mode", "ignore")
 	for _, name := range []string{"--pid-file", "--console-socket"} {

@@ -1,0 +1,101 @@
+package containerd
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// plain is what ctr makes, as far as it matters here.
+func plain() specs.Spec {
+	major, minor := int64(1), int64(3)
+	return specs.Spec{
+		Version: "1.0.2", Root: &specs.Root{Path: "rootfs"}, Process: &specs.Process{Args: []string{"x"}, Cwd: "/", Capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_CHOWN"}}},
+		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
+		Linux: &specs.Linux{
+			CgroupsPath: "/default/web", MaskedPaths: oci.MaskedPaths, ReadonlyPaths: oci.ReadonlyPaths,
+			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace}},
+			Resources:  &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}, {Type: "c", Major: &major, Minor: &minor, Access: "rwm", Allow: true}}},
+		},
+	}
+}
+
+// TestObstacles: what is not known to be harmless is refused, on both nodes.
+func TestObstacles(t *testing.T) {
+	if found := obstacles(plain(), "default", "web"); len(found) > 0 {
+		t.Errorf("%+v", found)
+	}
+	disk := int64(8)
+	for want, change := range map[string]func(*specs.Spec){
+		"capability CAP_SYS_ADMIN": func(s *specs.Spec) { s.Process.Capabilities.Ambient = []string{"CAP_SYS_ADMIN"} },
+		"--tty":                    func(s *specs.Spec) { s.Process.Terminal = true },
+		"hooks of the container":   func(s *specs.Spec) { s.Hooks = &specs.Hooks{} },
+		"--privileged":             func(s *specs.Spec) { s.Linux.MaskedPaths = nil },
+		"device b 8:*": func(s *specs.Spec) {
+			s.Linux.Resources.Devices = append(s.Linux.Resources.Devices, specs.LinuxDeviceCgroup{Type: "b", Major: &disk, Access: "rwm", Allow: true})
+		},
+		"no limits of devices":              func(s *specs.Spec) { s.Linux.Resources = nil },
+		"control group /other":              func(s *specs.Spec) { s.Linux.CgroupsPath = "/other" },
+		"no pid namespace":                  func(s *specs.Spec) { s.Linux.Namespaces = s.Linux.Namespaces[1:] },
+		"network namespace /proc/1/ns/net":  func(s *specs.Spec) { s.Linux.Namespaces[4].Path = "/proc/1/ns/net" },
+		"annotation org.criu.config":        func(s *specs.Spec) { s.Annotations = map[string]string{"org.criu.config": "/x"} },
+		"mount at /x":                       func(s *specs.Spec) { s.Mounts = append(s.Mounts, specs.Mount{Destination: "/x", Type: "overlay"}) },
+		"root file system /etc":             func(s *specs.Spec) { s.Root.Path = "/etc" },
+		"settings in its OCI specification": func(s *specs.Spec) { s.Linux.Sysctl = map[string]string{"kernel.x": "1"} },
+	} {
+		spec := plain()
+		change(&spec)
+		if found := obstacles(spec, "default", "web"); len(found) != 1 || found[0].What != want {
+			t.Errorf("%+v, want %s", found, want)
+		}
+	}
+}
+
+// TestDecode: what another node sends is taken only if it is what this engine would have made.
+func TestDecode(t *testing.T) {
+	take := func(change func(*engine.Definition, *extra)) error {
+		x := extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32), Stdio: []string{"", "", ""}}
+		d := engine.Definition{EngineName: Name, ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
+		change(&d, &x)
+		var err error
+		if d.Engine, err = json.Marshal(x); err != nil {
+			t.Fatal(err)
+		}
+		_, err = decode(d)
+		return err
+	}
+	if err := take(func(*engine.Definition, *extra) {}); err != nil {
+		t.Error(err)
+	}
+	for what, change := range map[string]func(*engine.Definition, *extra){
+		"id":         func(_ *engine.Definition, x *extra) { x.ID = "../web" },
+		"other name": func(d *engine.Definition, _ *extra) { d.Name = "web" },
+		"namespace":  func(d *engine.Definition, x *extra) { x.Namespace, d.Name = "moby", "moby.web" },
+		"chain":      func(_ *engine.Definition, x *extra) { x.Chain = "../x" },
+		"no process": func(_ *engine.Definition, x *extra) { x.Spec.Process = nil },
+		"hidden volume": func(_ *engine.Definition, x *extra) {
+			x.Spec.Mounts = append(x.Spec.Mounts, specs.Mount{Destination: "/e", Source: "/etc", Options: []string{"rbind"}})
+		},
+		"other limits":    func(d *engine.Definition, _ *extra) { d.Limits.Pids = 7 },
+		"open descriptor": func(_ *engine.Definition, x *extra) { x.Stdio[0] = "/etc/passwd" },
+	} {
+		if err := take(change); err == nil {
+			t.Errorf("%s is taken", what)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"namespace":"default","id":"web","spec":{"process":{"args":["x"]},"root":{},"linux":{}},"stdio":["","",""]}`))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		d := engine.Definition{EngineName: Name, ID: strings.Repeat("1a", 32), Name: "web", Image: "web", Engine: data}
+		if x, err := decode(d); err == nil {
+			obstacles(x.Spec, x.Namespace, x.ID)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package podman
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+var (
+	testID    = strings.Repeat("1a", 32)
+	testLayer = "sha256:" + strings.Repeat("2b", 32)
+)
+
+// valid is a definition as another node would send it, after change.
+func valid(t *testing.T, change func(*engine.Definition, *extra)) engine.Definition {
+	t.Helper()
+	x := extra{
+		Config: config{Env: []string{"A=b"}, Cmd: []string{"--rm", "x"}, Labels: map[string]string{"team": "red"}, StopSignal: "15"},
+		Host:   host{NetworkMode: "none", IpcMode: "shareable", Memory: 1 << 20, LogConfig: logConfig{Type: logDriver}, Tmpfs: map[string]string{"/t": "rw"}},
+		Mounts: []mount{{Type: "volume", Name: "data", Destination: "/data", RW: true}},
+		Args:   []string{"/bin/sh", "--rm", "x"}, Command: 2, Layers: []string{testLayer}, Stdio: []string{"/dev/null", "pipe:[1]", "pipe:[2]"},
+	}
+	d := engine.Definition{
+		EngineName: Name, ID: testID, Name: "web", Image: "localhost/web:1", ImageID: testID, Limits: engine.Limits{MemoryBytes: 1 << 20},
+		Volumes: []engine.Volume{{Engine: Name, Kind: engine.Named, Name: "data", Path: "/data"}},
+	}
+	change(&d, &x)
+	var err error
+	if d.Engine, err = json.Marshal(x); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestDecode: what another node sends is taken only if it is what this engine would have made.
+func TestDecode(t *testing.T) {
+	if _, err := decode(valid(t, func(*engine.Definition, *extra) {})); err != nil {
+		t.Error(err)
+	}
+	for what, change := range map[string]func(*engine.Definition, *extra){
+		"id":           func(d *engine.Definition, _ *extra) { d.ID = "../x" },
+		"name":         func(d *engine.Definition, _ *extra) { d.Name = "--privileged" },
+		"image":        func(d *engine.Definition, _ *extra) { d.Image = "--privileged" },
+		"image's id":   func(d *engine.Definition, _ *extra) { d.ImageID = "-v" },
+		"layers":       func(_ *engine.Definition, x *extra) { x.Layers = nil },
+		"descriptors":  func(_ *engine.Definition, x *extra) { x.Stdio[0] = "/etc/passwd" },
+		"command":      func(_ *engine.Definition, x *extra) { x.Command = 4 },
+		"limits":       func(d *engine.Definition, _ *extra) { d.Limits.Pids = 7 },
+		"other volume": func(_ *engine.Definition, x *extra) { x.Mounts[0].Name = "other" },
+		"more mounts": func(_ *engine.Definition, x *extra) {
+			x.Mounts = append(x.Mounts, mount{Type: "bind", Source: "/etc", Destination: "/e"})
+		},
+		"mount's kind": func(_ *engine.Definition, x *extra) {
+			x.Mounts = append(x.Mounts, mount{Type: "image", Source: "/etc", Destination: "/e"})
+		},
+		"volume's name": func(d *engine.Definition, x *extra) { d.Volumes[0].Name, x.Mounts[0].Name = "a:b", "a:b" },
+		"volume's path": func(d *engine.Definition, x *extra) { d.Volumes[0].Path, x.Mounts[0].Destination = "/a:b", "/a:b" },
+		"tmpfs":         func(_ *engine.Definition, x *extra) { x.Host.Tmpfs = map[string]string{"/data": "rw"} },
+	} {
+		if _, err := decode(valid(t, change)); err == nil {
+			t.Errorf("%s is taken", what)
+		}
+	}
+}
+
+// TestCreateArgs: no value is taken for a flag, and what has its own flag is told once.
+func TestCreateArgs(t *testing.T) {
+	d := valid(t, func(_ *engine.Definition, x *extra) { x.Config.Hostname = "--privileged" })
+	x, err := decode(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args, err := createArgs(d, x, d.Image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.Index(args, d.Image)
+	if at < 0 || !slices.Equal(args[at+1:], []string{"--rm", "x"}) {
+		t.Fatalf("%q", args)
+	}
+	for _, wanted := range []string{
+		"--name=web", "--env=A=b", "--label=team=red", "--hostname=--privileged", "--memory=1048576b", "--volume=data:/data:rw", `--entrypoint=["/bin/sh"]`,
+		"--network=none", "--tmpfs=/t:rw", "--stop-signal=15", "--runtime=godwit",
+	} {
+		if !slices.Contains(args[:at], wanted) {
+			t.Errorf("%s is not told: %q", wanted, args)
+		}
+	}
+	for _, arg := range args[1:at] {
+		if arg != "create" && (!strings.HasPrefix(arg, "--") || !strings.Contains(arg, "=")) {
+			t.Errorf("%q stands alone", arg)
+		}
+	}
+	x.Config.Env = []string{"HOME"}
+	if _, err := createArgs(d, x, d.Image); err == nil {
+		t.Error("a variable of the agent's is given to the container")
+	}
+}
+
+// TestObstacles: what takes from the protection of the node is refused on both nodes.
+func TestObstacles(t *testing.T) {
+	x := extra{Host: host{NetworkMode: "none"}}
+	if found := obstacles(x.Config, x.Host, x.Mounts); len(found) > 0 {
+		t.Errorf("%+v", found)
+	}
+	for want, change := range map[string]func(*config, *host){
+		"--privileged":                      func(_ *config, h *host) { h.Privileged = true },
+		"--cap-add CAP_SYS_ADMIN":           func(_ *config, h *host) { h.CapAdd = []string{"CAP_SYS_ADMIN"} },
+		"--security-opt seccomp=unconfined": func(_ *config, h *host) { h.SecurityOpt = []string{"seccomp=unconfined"} },
+		"--device":                          func(_ *config, h *host) { h.Devices = []any{"x"} },
+		"--network bridge":                  func(_ *config, h *host) { h.NetworkMode = "bridge" },
+		"--annotation org.criu.config":      func(c *config, _ *host) { c.Annotations = map[string]string{"org.criu.config": "/x"} },
+		"--secret":                          func(c *config, _ *host) { c.Secrets = []any{"x"} },
+		"--tmpfs /x":                        func(_ *config, h *host) { h.Tmpfs = map[string]string{"/x": "rw,upperdir=/etc"} },
+		"--userns, --uidmap or --gidmap":    func(_ *config, h *host) { h.UsernsMode = "private" },
+	} {
+		c, h := config{}, host{NetworkMode: "none"}
+		change(&c, &h)
+		if found := obstacles(c, h, nil); len(found) != 1 || found[0].What != want {
+			t.Errorf("%+v, want %s", found, want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"config":{},"host_config":{},"args":["x"],"layers":["` + testLayer + `"],"stdio":["","",""]}`))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		d := engine.Definition{EngineName: Name, ID: testID, Name: "web", Image: "web", ImageID: testID, Engine: data}
+		if x, err := decode(d); err == nil {
+			_, _ = createArgs(d, x, d.Image)
+			obstacles(x.Config, x.Host, x.Mounts)
+		}
+	})
+}
