@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,24 +46,8 @@ func (a *adapter) logBytes(ctx context.Context, f oci.Found) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	blank, err := blanks(log)
+	blank, err := oci.Blanks(log)
 	return info.Size() - blank, err
-}
-
-// blanks counts those at the beginning.
-func blanks(in io.Reader) (count int64, err error) {
-	piece := make([]byte, 64<<10)
-	for {
-		n, err := in.Read(piece)
-		rest := len(bytes.TrimLeft(piece[:n], " "))
-		count += int64(n - rest)
-		if errors.Is(err, io.EOF) || rest > 0 {
-			return count, nil
-		}
-		if err != nil {
-			return count, err
-		}
-	}
 }
 
 // reserveLog makes room for the log of a container that comes, before Docker opens its own.

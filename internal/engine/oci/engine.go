@@ -45,7 +45,7 @@ type Engine struct {
 	arrivals moving.Arrivals
 
 	mu   sync.Mutex
-	logs map[string]os.FileInfo
+	logs map[string]copiedLog
 	// firsts are the first processes of containers, as long as they live.
 	firsts   map[string]moving.Identity
 	memories map[string]memories // of containers that somebody looks at, or that leave
@@ -63,7 +63,7 @@ func New(config Config, adapter Adapter) (*Engine, error) {
 		config.Executable = path
 	}
 	return &Engine{
-		config: config, adapter: adapter, criu: &moving.CRIU{}, logs: map[string]os.FileInfo{}, firsts: map[string]moving.Identity{},
+		config: config, adapter: adapter, criu: &moving.CRIU{}, logs: map[string]copiedLog{}, firsts: map[string]moving.Identity{},
 		memories: map[string]memories{},
 	}, nil
 }

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -42,18 +43,21 @@ func (e *Engine) appendLog(id, name, path string) error {
 		return err
 	}
 	info, err := from.Stat()
-	at := int64(0)
-	if err == nil && e.sameLog(id, info) {
+	at, blank, same := int64(0), int64(0), false
+	if err == nil {
+		same, blank, err = e.sameLog(id, info, from)
+	}
+	if err == nil && same {
 		at, err = to.Seek(0, io.SeekEnd)
 	}
-	if err == nil && at > info.Size() { // it has been cut
-		at = 0
+	if err == nil && blank+at > info.Size() { // it has been cut
+		at, blank = 0, 0
 	}
 	if err == nil && at == 0 {
 		err = errors.Join(to.Truncate(0), seek(to, 0))
 	}
 	if err == nil {
-		err = seek(from, at)
+		err = seek(from, blank+at)
 	}
 	if err == nil {
 		_, err = io.Copy(to, from)
@@ -66,13 +70,41 @@ func seek(f *os.File, at int64) error {
 	return err
 }
 
-// sameLog tells whether a file is the one that was copied last: engines begin a new one when a log is large enough.
-func (e *Engine) sameLog(id string, now os.FileInfo) bool {
+// copiedLog is a log that was copied, without the room before it that it did not need when it came here.
+type copiedLog struct {
+	info  os.FileInfo
+	blank int64
+}
+
+// sameLog tells whether a file is the one that was copied last, and what of it is blank: engines begin a new one when a log is large
+// enough.
+func (e *Engine) sameLog(id string, now os.FileInfo, log io.Reader) (same bool, blank int64, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was := e.logs[id]
-	e.logs[id] = now
-	return was != nil && os.SameFile(was, now)
+	was, known := e.logs[id]
+	if known && os.SameFile(was.info, now) {
+		return true, was.blank, nil
+	}
+	if blank, err = Blanks(log); err == nil {
+		e.logs[id] = copiedLog{now, blank}
+	}
+	return false, blank, err
+}
+
+// Blanks counts those at the beginning of a log.
+func Blanks(log io.Reader) (count int64, err error) {
+	piece := make([]byte, logPiece)
+	for {
+		n, err := log.Read(piece)
+		rest := len(bytes.TrimLeft(piece[:n], " "))
+		count += int64(n - rest)
+		if errors.Is(err, io.EOF) || rest > 0 {
+			return count, nil
+		}
+		if err != nil {
+			return count, err
+		}
+	}
 }
 
 func makePrivate(path string) error { return os.MkdirAll(path, 0o700) }
@@ -113,11 +145,11 @@ func fillLog(to, from *os.File) error {
 	if err != nil {
 		return err
 	}
-	in := bufio.NewReaderSize(from, logPiece)
-	size, err := skipBlanks(in, from)
+	info, err := from.Stat()
 	if err != nil {
 		return err
 	}
+	in, size := bufio.NewReaderSize(from, logPiece), info.Size()
 	for room > 0 && size > room {
 		line, err := in.ReadSlice('\n')
 		size -= int64(len(line))
@@ -138,21 +170,3 @@ func fillLog(to, from *os.File) error {
 
 // logPiece is how much of a log is read at a time.
 const logPiece = 256 << 10
-
-// skipBlanks passes over those at the beginning, and tells how many bytes follow.
-func skipBlanks(in *bufio.Reader, file *os.File) (size int64, err error) {
-	info, err := file.Stat()
-	if err != nil {
-		return 0, err
-	}
-	for size = info.Size(); size > 0; size-- {
-		c, err := in.ReadByte()
-		if err != nil {
-			return 0, err
-		}
-		if c != ' ' {
-			return size, in.UnreadByte()
-		}
-	}
-	return size, nil
-}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFillLog: a log lies at the end of its room, without the blanks that it had before, and loses its oldest lines if it is too large.
+// TestFillLog: a log lies at the end of its room, and loses its oldest lines if it is too large.
 func TestFillLog(t *testing.T) {
 	long := strings.Repeat("l", 3*logPiece) + "\n"
 	for what, c := range map[string]struct {
@@ -16,12 +16,10 @@ func TestFillLog(t *testing.T) {
 	}{
 		"no room made": {0, "a\nb\n", "a\nb\n"},
 		"room":         {6, "a\nb\n", "  a\nb\n"},
-		"blanks":       {6, "     a\nb\n", "  a\nb\n"},
 		"just fits":    {4, "a\nb\n", "a\nb\n"},
 		"too large":    {3, "aaaa\nb\n", " b\n"},
 		"long line":    {3, long + "b\n", " b\n"},
 		"empty":        {3, "", "   "},
-		"only blanks":  {3, "  ", "   "},
 	} {
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
@@ -45,6 +43,26 @@ func TestFillLog(t *testing.T) {
 		out.Close()
 		if got, err := os.ReadFile(to); err != nil || string(got) != c.want {
 			t.Errorf("%s: %.40q, %v, want %q", what, got, err, c.want)
+		}
+	}
+}
+
+// TestCopyLog: what is copied of a log is all but the blanks before it, and what is added since is added.
+func TestCopyLog(t *testing.T) {
+	e, dir := &Engine{logs: map[string]copiedLog{}}, t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	log := strings.Repeat(" ", 2*logPiece)
+	for _, step := range []struct{ log, want string }{
+		{log, ""}, {log + "a\n", "a\n"}, {log + "a\nb\n", "a\nb\n"}, {"c\n", "c\n"}, {"c\nd\n", "c\nd\n"},
+	} {
+		if err := os.WriteFile(from, []byte(step.log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.appendLog("x", to, from); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(to); err != nil || string(got) != step.want {
+			t.Errorf("%q, %v, want %q", got, err, step.want)
 		}
 	}
 }
