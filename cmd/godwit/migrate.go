@@ -30,7 +30,7 @@ Modes:
              it waits for.
   hybrid     rounds as in pre-copy as long as they help; what it has written since then follows as in post-copy.
   restart    its processes do not move: they are asked to end, and new ones start at the other node, from the same files. For
-             containers that cannot be checkpointed. See below.
+             containers of godwit run that cannot be checkpointed. See below.
 
 Mode auto predicts what each mode would cost (godwit plan shows that) and takes the one with the least downtime, and among those that are
 as good the one with the least total time, so that --deadline, --max-bytes and --bandwidth-limit are kept. It takes post-copy or hybrid
@@ -40,14 +40,16 @@ do not bring the freeze down to the target, if the time or the bytes run out. Ea
 
 Volumes, by --volumes, for all or for single ones (by name, or by path in the container):
   move    it comes with the container and goes from here, host directories too (but those that the container can only read
-          stay here as well). What both nodes mount is recognised and not copied: one node writes a random token there, which
-          the other must find and answer in place. What is there at the other node already is never overwritten.
+          stay here as well; those of containers of other engines stay, and are not copied). What both nodes mount is
+          recognised and not copied: one node writes a random token there, which the other must find and answer in
+          place. What is there at the other node already is never overwritten.
   shared  both nodes must mount it: it is refused if that cannot be proven.
   skip    the container has there what is there, or an empty volume; what is here stays here.
 The content of a tmpfs comes with the container, or is left behind by skip.
 
-Until the container runs at the other node, any failure leaves it running here. It never runs twice. If contact is lost
-at the very moment of the handover, the container stays frozen here until the other node can be asked ("in doubt").
+Until the container runs at the other node, any failure leaves it running here. It never runs twice, unless an operator wrongly
+decides so (godwit migration resolve). If contact is lost at the very moment of the handover, the container stays frozen here
+until the other node can be asked ("in doubt").
 
 After the handover of a post-copy or hybrid the container's state is split over two nodes until its memory has followed
 (seconds to minutes: phase drain). If the link breaks then, the container waits for pages that it lacks, and goes on when the
