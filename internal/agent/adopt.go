@@ -116,13 +116,29 @@ func (a *Agent) awaitEnd(one engine.Container, pidfd *os.File) {
 	a.adopted.mu.Lock()
 	delete(a.adopted.first, id)
 	a.adopted.mu.Unlock()
-	if err == nil && a.moves.of(id) == nil && a.endedHere(one) {
+	if err == nil {
+		err = a.awaitMove(id)
+	}
+	if err == nil && a.endedHere(one) {
 		err = a.network.Detach(id)
 	}
 	if err != nil && a.ctx.Err() == nil {
 		a.log.Warn("connection of a container that has ended", "container", engine.Label(one.Definition), "error", err)
 	}
 }
+
+// awaitMove waits until nothing moves a container. One that has just come may end while its migration is still cleaned up.
+func (a *Agent) awaitMove(id string) error {
+	for a.moves.of(id) != nil {
+		if err := waitUntil(a.ctx, time.Now().Add(moveEvery)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveEvery is how often that is looked at.
+const moveEvery = 10 * time.Millisecond
 
 // endedHere tells whether a container of which the first process has ended is still this node's, and was not started anew. Its
 // engine may still be busy with its end.

@@ -36,13 +36,26 @@ func (f Fault) path(runDir string) string {
 // Reached is the file that says that the fault has happened.
 func (f Fault) Reached(runDir string) string { return f.path(runDir) + ".reached" }
 
-// Set makes the fault happen when an agent with this run directory comes to it.
+// Set makes the fault happen when an agent with this run directory comes to it. That it has happened before does not count any more.
 func (f Fault) Set(runDir string, kind FaultKind) error {
+	if err := f.Clear(runDir); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(f.path(runDir)), 0o700); err != nil {
 		return fmt.Errorf("set a fault: %w", err)
 	}
 	if err := os.WriteFile(f.path(runDir), []byte(kind), 0o600); err != nil {
 		return fmt.Errorf("set a fault: %w", err)
+	}
+	return nil
+}
+
+// Clear takes the fault back, and ends a pause.
+func (f Fault) Clear(runDir string) error {
+	for _, path := range []string{f.path(runDir), f.Reached(runDir)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("clear a fault: %w", err)
+		}
 	}
 	return nil
 }

@@ -111,13 +111,13 @@ func (m *movedWay) move(ctx context.Context) ([]measurement, error) {
 		return nil, fmt.Errorf("report of the migration: %w", err)
 	}
 	m.at = report.Target
-	measured := fromReport(report)
+	create := 0.0 // the step begins while the source stages, and goes on after that
 	for _, phase := range report.Phases {
 		if phase.Name == string(migration.StepArrive) {
-			measured = append(measured, measurement{metricCreate, phase.Seconds})
+			create += phase.Seconds
 		}
 	}
-	return measured, nil
+	return append(fromReport(report), measurement{metricCreate, create}), nil
 }
 
 // checkpointWay is the engine's own.

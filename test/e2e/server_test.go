@@ -47,10 +47,15 @@ func loadLabImage(t *testing.T, name string) {
 	t.Cleanup(func() { removeImage(t, name) })
 }
 
-// removeImage removes it from both nodes, so that they are as they were.
+// removeImage removes it from both nodes, so that they are as they were. Tests beside this one load and move images, too.
 func removeImage(t *testing.T, name string) {
 	for _, node := range nodes() {
-		out, err := godwit(context.Background(), node, "image", "rm", name)
+		var out output
+		var err error
+		within(patience, func() bool {
+			out, err = godwit(context.Background(), node, "image", "rm", name)
+			return !strings.Contains(out.stderr, "try again when that is done")
+		})
 		if err != nil || out.code != 0 && !strings.Contains(out.stderr, "no such image") {
 			t.Errorf("remove image %s from %s: %v, exit code %d: %s", name, node, err, out.code, out.stderr)
 		}

@@ -16,7 +16,7 @@ type point struct {
 	fault     agent.Fault
 }
 
-// fault has something go wrong, once.
+// fault has something go wrong, once, and before the test is over.
 func fault(t *testing.T, node string, f agent.Fault, kind agent.FaultKind) point {
 	t.Helper()
 	root, err := world.lab.Root(node)
@@ -27,6 +27,11 @@ func fault(t *testing.T, node string, f agent.Fault, kind agent.FaultKind) point
 	if err := f.Set(p.directory, kind); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := f.Clear(p.directory); err != nil {
+			t.Error(err)
+		}
+	})
 	return p
 }
 
