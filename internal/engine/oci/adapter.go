@@ -71,6 +71,7 @@ type Found struct {
 	Container engine.Container // by that id; its definition without the engine's part
 	Paused    bool
 	Restart   json.RawMessage // what the engine does when it ends
+	Directory string          // the engine's own of it, in which it logs unless it is told otherwise; "" if it cannot be told
 	Native    any             // what the adapter knows beside, for itself
 }
 

@@ -121,6 +121,9 @@ func (a *arrival) check(ctx context.Context) error {
 		if a.log, err = a.engine.adapter.Log(ctx, found); err != nil {
 			return err
 		}
+		if err := ownLog(a.log, found); err != nil {
+			return err
+		}
 	}
 	a.shm = a.engine.adapter.Shm(found)
 	a.root, err = a.engine.adapter.Root(found)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -108,6 +109,17 @@ func Blanks(log io.Reader) (count int64, err error) {
 }
 
 func makePrivate(path string) error { return os.MkdirAll(path, 0o700) }
+
+// ownLog wants a log to be in its engine's directory of the container: what another node sends is written to it.
+func ownLog(path string, found Found) error {
+	if path == "" || found.Directory == "" {
+		return nil
+	}
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || !strings.HasPrefix(path, filepath.Clean(found.Directory)+"/") {
+		return fmt.Errorf("its log %.80q would not be in %s", path, found.Directory)
+	}
+	return nil
+}
 
 // carryLog puts what the engine had logged at the source before what it logs here: it has opened an empty log, and nothing has been
 // written to it yet.

@@ -66,3 +66,19 @@ func TestCopyLog(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnLog: what has come of a log is written only into the engine's directory of the container.
+func TestOwnLog(t *testing.T) {
+	found := Found{Directory: "/store/abc/userdata"}
+	for path, want := range map[string]bool{
+		"": true, "/store/abc/userdata/ctr.log": true, "/store/abc/userdata": false, "/store/abc/userdata2/ctr.log": false,
+		"/etc/cron.d/x": false, "/store/abc/userdata/../x": false, "store/abc/userdata/ctr.log": false,
+	} {
+		if err := ownLog(path, found); (err == nil) != want {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	if err := ownLog("/elsewhere", Found{}); err != nil {
+		t.Error(err)
+	}
+}

@@ -131,7 +131,7 @@ func (f *flags) host(x extra) {
 	f.text("ipc", h.IpcMode)
 	f.text("log-driver", h.LogConfig.Type)
 	f.text("log-opt", prefixed("tag=", h.LogConfig.Tag))
-	if !strings.HasPrefix(h.LogConfig.Size, "0B") {
+	if !slices.Contains([]string{"0B", "-1B"}, h.LogConfig.Size) { // none
 		f.text("log-opt", prefixed("max-size=", h.LogConfig.Size))
 	}
 	f.text("restart", h.RestartPolicy.String())

@@ -25,11 +25,15 @@ const (
 )
 
 var (
-	idPattern     = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	namePattern   = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`)
-	imagePattern  = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,511}$`)
-	diffIDPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	stdioPattern  = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
+	idPattern      = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	namePattern    = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`)
+	imagePattern   = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,511}$`)
+	diffIDPattern  = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	logTagPattern  = regexp.MustCompile(`^(\{\{\.[A-Za-z.]{1,64}\}\}|[a-zA-Z0-9_.:/@ -])*$`)
+	logSizePattern = regexp.MustCompile(`^([0-9]{1,4}(\.[0-9]{1,4})?[kMGTPE]?B|-1B)?$`)
+	limitPattern   = regexp.MustCompile(`^(RLIMIT_)?[A-Za-z]{1,16}$`)
+	zonePattern    = regexp.MustCompile(`^([A-Za-z0-9_+-]{1,64}(/[A-Za-z0-9_+-]{1,64}){0,3})?$`) // below the node's directory of them
+	stdioPattern   = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
 )
 
 // extra is this engine's part of a definition (Definition.Engine).
@@ -155,7 +159,32 @@ func decodeExtra(d engine.Definition) (extra, error) {
 	if len(x.Stdio) != 3 || slices.ContainsFunc(x.Stdio, func(name string) bool { return !stdioPattern.MatchString(name) }) {
 		return x, fmt.Errorf("standard descriptors %.80q", x.Stdio)
 	}
-	return x, errors.Join(checkVolumes(d, x), checkOthers(d, x))
+	return x, errors.Join(checkVolumes(d, x), checkOthers(d, x), checkTold(x))
+}
+
+// checkTold wants that each value which Podman is told is one value: it takes many flags' as lists with commas and quotes, of which one
+// may have quite another meaning (--log-opt size=1mb,path=…).
+func checkTold(x extra) error {
+	h := x.Host
+	for _, list := range [][]string{h.CapAdd, h.CapDrop, h.SecurityOpt, h.DNS, h.DNSOptions, h.DNSSearch, h.ExtraHosts, h.GroupAdd} {
+		for _, value := range list {
+			if value == "" || strings.ContainsAny(value, ",\"\r\n\x00") {
+				return fmt.Errorf("value %.80q is not one that Podman can be told", value)
+			}
+		}
+	}
+	for _, limit := range h.Ulimits {
+		if !limitPattern.MatchString(limit.Name) {
+			return fmt.Errorf("limit %.80q is none", limit.Name)
+		}
+	}
+	if log := h.LogConfig; !logTagPattern.MatchString(log.Tag) || !logSizePattern.MatchString(log.Size) {
+		return fmt.Errorf("log's tag %.80q or size %.80q", log.Tag, log.Size)
+	}
+	if !zonePattern.MatchString(x.Config.Timezone) {
+		return fmt.Errorf("time zone %.80q", x.Config.Timezone)
+	}
+	return nil
 }
 
 // checkVolumes wants the volumes that are told to the agent to be those that Podman will make: nothing else is looked after.

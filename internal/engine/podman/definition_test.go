@@ -56,13 +56,33 @@ func TestDecode(t *testing.T) {
 		"mount's kind": func(_ *engine.Definition, x *extra) {
 			x.Mounts = append(x.Mounts, mount{Type: "image", Source: "/etc", Destination: "/e"})
 		},
-		"volume's name": func(d *engine.Definition, x *extra) { d.Volumes[0].Name, x.Mounts[0].Name = "a:b", "a:b" },
-		"volume's path": func(d *engine.Definition, x *extra) { d.Volumes[0].Path, x.Mounts[0].Destination = "/a:b", "/a:b" },
-		"tmpfs":         func(_ *engine.Definition, x *extra) { x.Host.Tmpfs = map[string]string{"/data": "rw"} },
+		"volume's name":   func(d *engine.Definition, x *extra) { d.Volumes[0].Name, x.Mounts[0].Name = "a:b", "a:b" },
+		"volume's path":   func(d *engine.Definition, x *extra) { d.Volumes[0].Path, x.Mounts[0].Destination = "/a:b", "/a:b" },
+		"log's size":      func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Size = "1mb,path=/etc/cron.d/x" },
+		"log's tag":       func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Tag = "x,path=/etc/cron.d/x" },
+		"log's tag, line": func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Tag = "x\n" },
+		"quoted tag":      func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Tag = `"x` },
+		"capability":      func(_ *engine.Definition, x *extra) { x.Host.CapDrop = []string{"CAP_KILL,CAP_CHOWN"} },
+		"host":            func(_ *engine.Definition, x *extra) { x.Host.ExtraHosts = []string{"a:10.0.0.1,b:10.0.0.2"} },
+		"server":          func(_ *engine.Definition, x *extra) { x.Host.DNS = []string{"10.0.0.1\n10.0.0.2"} },
+		"group":           func(_ *engine.Definition, x *extra) { x.Host.GroupAdd = []string{`"x"`} },
+		"limit":           func(_ *engine.Definition, x *extra) { x.Host.Ulimits = []ulimit{{Name: "host,RLIMIT_NOFILE"}} },
+		"time zone":       func(_ *engine.Definition, x *extra) { x.Config.Timezone = "../../../etc/shadow" },
+		"tmpfs":           func(_ *engine.Definition, x *extra) { x.Host.Tmpfs = map[string]string{"/data": "rw"} },
 	} {
 		if _, err := decode(valid(t, change)); err == nil {
 			t.Errorf("%s is taken", what)
 		}
+	}
+	for _, log := range []logConfig{{Tag: "{{.Name}}/x"}, {Size: "1.049MB"}, {Size: "0B"}, {Size: "10kB"}, {Size: "-1B"}} {
+		if _, err := decode(valid(t, func(_ *engine.Definition, x *extra) { x.Host.LogConfig = log })); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := decode(valid(t, func(_ *engine.Definition, x *extra) {
+		x.Config.Timezone, x.Host.Ulimits, x.Host.ExtraHosts = "Europe/Berlin", []ulimit{{Name: "RLIMIT_NOFILE"}}, []string{"a:10.0.0.1", "b:fd00::1"}
+	})); err != nil {
+		t.Error(err)
 	}
 }
 
