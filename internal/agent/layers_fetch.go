@@ -76,7 +76,7 @@ func (a *Agent) fetch(ctx context.Context, from identity.Node, request *api.Fetc
 	if len(missing) == 0 {
 		return tell(told)
 	}
-	if err := files.CheckSpace(a.config.StateDir, layersNeed(missing)); err != nil {
+	if err := a.checkRoom(missing); err != nil {
 		return err
 	}
 	running := fetch.New(fetch.Config{
@@ -200,6 +200,16 @@ func layersNeed(layers []*api.Layer) (bytes int64) {
 		bytes += layer.ArchiveBytes + layer.StoredBytes
 	}
 	return bytes
+}
+
+// checkRoom refuses layers that this node has no room for, or of which nobody says how large they are: what comes has no end then.
+func (a *Agent) checkRoom(missing []*api.Layer) error {
+	for _, layer := range missing {
+		if layer.ArchiveBytes <= 0 {
+			return fmt.Errorf("%w: layer %s comes without the size of its archive", errInvalid, layer.DiffId)
+		}
+	}
+	return files.CheckSpace(a.config.StateDir, layersNeed(missing))
 }
 
 // smallLayer is a layer that is not worth a look at others that may be similar.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fetch"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/files/parts"
@@ -84,7 +83,7 @@ func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string
 		return err
 	}
 	a := t.agent
-	if err := files.CheckSpace(a.config.StateDir, layersNeed(missing)); err != nil {
+	if err := a.checkRoom(missing); err != nil {
 		return err
 	}
 	running := fetch.New(fetch.Config{

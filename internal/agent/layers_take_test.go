@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -63,6 +64,21 @@ func (k *keeping) Take(_ context.Context, image engine.Image, open func(string) 
 	return next(&k.take)
 }
 
+// layerOf is the archive of a layer of one file.
+func layerOf(t *testing.T, content string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "file", Mode: 0o644, Size: int64(len(content))})
+	if err == nil {
+		_, err = w.Write([]byte(content))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
 func digest(content []byte) string {
 	sum := sha256.Sum256(content)
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -77,7 +93,7 @@ func asked(t *testing.T, k *keeping) (*Agent, *api.FetchRequest) {
 	if a.spool, err = image.OpenSpool(filepath.Join(a.config.StateDir, "spool")); err != nil {
 		t.Fatal(err)
 	}
-	layer := []byte("layer")
+	layer := layerOf(t, "layer")
 	if err := a.spool.BringLayer(t.Context(), digest(layer), bytes.NewReader(layer), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +101,7 @@ func asked(t *testing.T, k *keeping) (*Agent, *api.FetchRequest) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a, &api.FetchRequest{Engine: "docker", Image: digest(config), ConfigJson: config, Layers: []*api.Layer{{DiffId: digest(layer), ArchiveBytes: 5}}}
+	return a, &api.FetchRequest{Engine: "docker", Image: digest(config), ConfigJson: config, Layers: []*api.Layer{{DiffId: digest(layer), ArchiveBytes: int64(len(layer))}}}
 }
 
 func fetched(t *testing.T, a *Agent, request *api.FetchRequest) (told migration.Layers, err error) {
@@ -99,7 +115,7 @@ func fetched(t *testing.T, a *Agent, request *api.FetchRequest) (told migration.
 
 // TestTake: an engine gets the layers that it lacks, also when somebody removes others meanwhile, and nothing is left on the way.
 func TestTake(t *testing.T) {
-	layer := digest([]byte("layer"))
+	layer := digest(layerOf(t, "layer"))
 	all, none := engine.Lack{Image: true, Layers: []string{layer}}, engine.Lack{Image: true}
 	failed := errors.New("failed")
 	for what, k := range map[string]*keeping{
@@ -140,11 +156,29 @@ func TestTakeHostile(t *testing.T) {
 			r.Image = digest(r.ConfigJson)
 		},
 	} {
-		k := &keeping{lacks: []engine.Lack{{Image: true, Layers: []string{digest([]byte("layer"))}}}, take: []error{nil}}
+		k := &keeping{lacks: []engine.Lack{{Image: true, Layers: []string{digest(layerOf(t, "layer"))}}}, take: []error{nil}}
 		a, request := asked(t, k)
 		change(request)
 		if _, err := fetched(t, a, request); err == nil || len(k.taken) > 0 {
 			t.Errorf("%s: %v, taken %v", what, err, k.taken)
+		}
+	}
+}
+
+// TestLayersWithoutSize: nothing is fetched of which nobody says how much it is, whoever is to have it.
+func TestLayersWithoutSize(t *testing.T) {
+	for _, name := range []string{"docker", ""} {
+		layer := digest([]byte("not here"))
+		k := &keeping{lacks: []engine.Lack{{Image: true, Layers: []string{layer}}}, take: []error{nil}}
+		a, request := asked(t, k)
+		config := strings.Replace(string(request.ConfigJson), request.Layers[0].DiffId, layer, 1)
+		request.Engine, request.ConfigJson, request.Image = name, []byte(config), digest([]byte(config))
+		request.Layers = []*api.Layer{{DiffId: layer}}
+		if name == "" {
+			request.ConfigJson = nil
+		}
+		if _, err := fetched(t, a, request); !errors.Is(err, errInvalid) {
+			t.Errorf("for %q: %v", name, err)
 		}
 	}
 }

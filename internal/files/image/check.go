@@ -54,6 +54,9 @@ func (c *layerCheck) run(r io.Reader) error {
 			_, err = io.Copy(io.Discard, r)
 			return err
 		}
+		if errors.Is(err, tar.ErrHeader) {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
 		if err != nil {
 			return err
 		}

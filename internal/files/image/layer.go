@@ -165,7 +165,7 @@ func (s *Store) makeLayer(ctx context.Context, dir, diffID string, from blob) er
 		return err
 	}
 	defer raw.Close()
-	size, length, err := unpack(contextReader{ctx, from.checked(raw)}, diffID, tree, archive, from.most)
+	size, length, err := unpack(bounded(contextReader{ctx, from.checked(raw)}, from.most), diffID, tree, archive, from.most)
 	if err != nil {
 		return err
 	}

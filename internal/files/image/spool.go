@@ -128,14 +128,18 @@ func (s *Spool) BringLayer(ctx context.Context, diffID string, r io.Reader, most
 	return s.remove(diffID, begunSuffix)
 }
 
-// spoolLayer copies an archive and compares its digest.
+// spoolLayer copies an archive, refuses what no honest layer has, since its engine may take it, and compares its digest.
 func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) error {
-	plain, err := plainArchive(from)
+	plain, err := plainArchive(bounded(from, most))
 	if err != nil {
 		return truncated(err)
 	}
-	digest, count := sha256.New(), &counter{most: most}
-	if _, err := io.CopyBuffer(io.MultiWriter(count, digest, to), onlyReader{plain}, make([]byte, unpackBuffer)); err != nil {
+	digest, count, check := sha256.New(), &counter{most: most}, startCheck()
+	_, err = io.CopyBuffer(io.MultiWriter(count, digest, check, to), onlyReader{plain}, make([]byte, unpackBuffer))
+	if _, refused := check.result(err); refused != nil {
+		err = refused
+	}
+	if err != nil {
 		return truncated(err)
 	}
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != diffID {

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"archive/tar"
 	"bytes"
 	"errors"
 	"io"
@@ -75,6 +76,66 @@ func TestSpool(t *testing.T) {
 	check(t, s.Remove([]string{diffID, diffID}))
 	if got := names(t, dir); len(got) > 0 {
 		t.Errorf("left: %v", got)
+	}
+}
+
+// TestSpoolHostile: an engine is given nothing that this node would not unpack itself, whatever its digest is.
+func TestSpoolHostile(t *testing.T) {
+	dir := t.TempDir()
+	s, err := OpenSpool(dir)
+	check(t, err)
+	overlay, sparse := regular("x", ""), regular("x", "")
+	overlay.PAXRecords = map[string]string{"SCHILY.xattr.trusted.overlay.redirect": "/etc"}
+	sparse.Typeflag = tar.TypeGNUSparse
+	for what, raw := range map[string][]byte{
+		"parent":            pack(t, regular("../escaped", "x")),
+		"absolute":          pack(t, regular("/tmp/escaped", "x")),
+		"through a link":    pack(t, link(tar.TypeSymlink, "l", "/tmp"), regular("l/escaped", "x")),
+		"hard link":         pack(t, link(tar.TypeLink, "l", "../../etc/shadow")),
+		"overlay attribute": pack(t, overlay),
+		"sparse":            pack(t, sparse),
+		"compressed twice":  zstandard(t, zstandard(t, base(t))),
+		"no archive":        bytes.Repeat([]byte("x"), 4096),
+	} {
+		diffID := digestOf(raw)
+		if what == "compressed twice" {
+			diffID = digestOf(zstandard(t, base(t)))
+		}
+		if err := spooled(t, s, diffID, bytes.NewReader(raw), 1<<20); !errors.Is(err, ErrInvalid) || s.HasLayer(diffID) {
+			t.Errorf("%s: %v; here: %v", what, err, s.HasLayer(diffID))
+		}
+	}
+	if got := names(t, dir); len(got) > 0 {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// TestEndlessCompressed: an archive is not kept, nor waited for, without end because it never becomes longer.
+func TestEndlessCompressed(t *testing.T) {
+	s, err := OpenSpool(t.TempDir())
+	check(t, err)
+	raw := base(t)
+	skipped := append([]byte{0x50, 0x2a, 0x4d, 0x18, 0, 0, 1, 0}, make([]byte, 1<<16)...) // a frame of zstd without content
+	for what, bring := range map[string]func(string, io.Reader) error{
+		"spool": func(diffID string, in io.Reader) error { return spooled(t, s, diffID, in, int64(len(raw))) },
+		"store": func(diffID string, in io.Reader) error {
+			return open(t).BringLayer(t.Context(), diffID, in, int64(len(raw)))
+		},
+	} {
+		more, sent := bytes.NewReader(nil), 0
+		in := io.MultiReader(bytes.NewReader(zstandard(t, raw)), readerFunc(func(p []byte) (int, error) {
+			if more.Len() == 0 {
+				more.Reset(skipped)
+			}
+			n, err := more.Read(p)
+			if sent += n; sent > 64<<20 {
+				return 0, errors.New("no end")
+			}
+			return n, err
+		}))
+		if err := bring(digestOf(raw), in); !errors.Is(err, ErrInvalid) || sent > 8<<20 {
+			t.Errorf("%s: %v, %d bytes read", what, err, sent)
+		}
 	}
 }
 

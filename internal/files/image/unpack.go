@@ -69,6 +69,15 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// bounded ends an archive, compressed or not, that is longer than one of so many bytes can become by any compression (0: any
+// number). What a compressed one has beside its content may be kept, too, and need not end.
+func bounded(from io.Reader, most int64) io.Reader {
+	if most <= 0 {
+		return from
+	}
+	return io.TeeReader(from, &counter{most: most + most/8 + 1<<20})
+}
+
 // truncated says what an early end means.
 func truncated(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
