@@ -199,6 +199,9 @@ func (a *Agent) sync(journal *journal) error {
 	if err := files.Sync(a.config.StateDir); err != nil {
 		return err
 	}
+	if err := a.syncFiles(journal.definition); err != nil {
+		return err
+	}
 	if err := a.syncImages(journal.definition); err != nil { // the container is nothing without them
 		return err
 	}
@@ -206,6 +209,36 @@ func (a *Agent) sync(journal *journal) error {
 		return err
 	}
 	return journal.synced()
+}
+
+// syncFiles brings to the disk what a container of an engine with a directory of its own has written, which may be on another disk. One
+// that has been removed since nobody needs.
+func (a *Agent) syncFiles(definition engine.Definition) error {
+	if definition.EngineName == "" {
+		return nil // it is in the state directory
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, a.config.callTimeout())
+	defer cancel()
+	one, err := a.engines.For(definition)
+	if err != nil {
+		return err
+	}
+	trees, err := one.Trees(ctx, definition.ID)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("sync files of container %s: %w", definition.Name, err)
+	}
+	for _, tree := range trees {
+		if tree.Kind != files.Writable {
+			continue // volumes: see syncVolumes; the private files are in the state directory
+		}
+		if err := files.Sync(tree.Path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // syncImages brings image layers to the disk, which may be an engine's own, and that on another disk.
