@@ -45,8 +45,8 @@ type Images interface {
 	OpenLayer(diffID string) (io.ReadCloser, error)
 	// Lacks tells what is missing of an image; its configuration need not be known.
 	Lacks(ctx context.Context, image Image) (Lack, error)
-	// Take makes an image, with those of its names that no other one here has. It opens the layers that it lacks. When it fails
-	// nothing of the image is here that was not. It is not on the disk before Sync.
+	// Take makes an image, without a name: names are the operator's. It opens the layers that it lacks. When it fails nothing of
+	// the image is here that was not. It is not on the disk before Sync.
 	Take(ctx context.Context, image Image, open func(diffID string) (archive io.ReadCloser, bytes int64, err error)) error
 	// Sync brings all that the engine keeps to the disk, also what others have written into its containers.
 	Sync(ctx context.Context) error

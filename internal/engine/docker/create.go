@@ -33,6 +33,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 		config.Labels = map[string]string{}
 	}
 	config.Labels[label] = value
+	a.nameImage(ctx, d)
 	config.Image = a.imageHere(ctx, d)
 	binds, mounts, err := takeMounts(d, x.Host)
 	if err != nil {

@@ -149,10 +149,6 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open func(str
 	if err != nil || !lack.Image {
 		return err
 	}
-	names, err := s.free(ctx, image.Names)
-	if err != nil {
-		return err
-	}
 	coming, err := openLayers(lack.Layers, open)
 	defer coming.close()
 	if err != nil {
@@ -165,7 +161,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open func(str
 	if err := files.CheckSpace(root, copiesOfLoad*coming.bytes()); err != nil {
 		return err
 	}
-	if err := s.load(ctx, func(w io.Writer) error { return writeImage(w, image, names, coming) }); err != nil {
+	if err := s.load(ctx, func(w io.Writer) error { return writeImage(w, image, coming) }); err != nil {
 		return err
 	}
 	if lack, err = s.Lacks(ctx, engine.Image{ID: image.ID, Layers: image.Layers}); err == nil && lack.Image {
@@ -191,19 +187,21 @@ func fit(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return imagestore.CheckName(name) != nil })
 }
 
-// free leaves out the names that other images here have: loading would take them away.
-func (s *imageStore) free(ctx context.Context, names []string) ([]string, error) {
-	var free []string
-	for _, name := range fit(names) {
-		_, err := s.docker.api.ImageInspect(ctx, name)
-		switch {
-		case errdefs.IsNotFound(err):
-			free = append(free, name)
-		case err != nil && !errdefs.IsInvalidArgument(err):
-			return nil, fmt.Errorf("ask Docker about image %.80q: %w", name, err)
-		}
+// nameImage gives the image of a container that comes the name by which the container was made, as docker run would have, unless an image
+// here has the name. It comes without: nothing that another node says takes a name away, however long it takes to load. Whether it
+// gets one or not, it is known by its ID.
+func (a *adapter) nameImage(ctx context.Context, d engine.Definition) {
+	isID := strings.HasPrefix(strings.TrimPrefix(d.ImageID, "sha256:"), strings.TrimPrefix(d.Image, "sha256:"))
+	if isID || !diffIDPattern.MatchString(d.ImageID) || strings.Contains(d.Image, "@") || len(fit([]string{d.Image})) == 0 {
+		return
 	}
-	return free, nil
+	found, err := a.api.ImageInspect(ctx, d.ImageID)
+	if err != nil || found.ID != d.ImageID || !slices.Equal(found.RootFS.Layers, d.Layers) {
+		return
+	}
+	if _, err := a.api.ImageInspect(ctx, d.Image); errdefs.IsNotFound(err) {
+		_, _ = a.api.ImageTag(ctx, client.ImageTagOptions{Source: d.ImageID, Target: d.Image})
+	}
 }
 
 // load has Docker read an archive of images.
@@ -288,8 +286,8 @@ func (l openedLayers) close() {
 }
 
 // writeImage writes an image as docker save does, but for the layers that are there: Docker does not look at their archives. What
-// makes an image of all that comes last: an archive that ends before is none.
-func writeImage(w io.Writer, image engine.Image, names []string, layers openedLayers) error {
+// makes an image of all that comes last: an archive that ends before is none. It has no name, see nameImage.
+func writeImage(w io.Writer, image engine.Image, layers openedLayers) error {
 	archive := tar.NewWriter(w)
 	for _, layer := range layers {
 		header := &tar.Header{Name: layerFile(layer.diffID), Size: layer.bytes, Mode: 0o600}
@@ -301,7 +299,7 @@ func writeImage(w io.Writer, image engine.Image, names []string, layers openedLa
 		}
 	}
 	config := strings.TrimPrefix(image.ID, "sha256:") + ".json"
-	manifest := loadManifest{Config: config, RepoTags: names}
+	manifest := loadManifest{Config: config}
 	for _, diffID := range image.Layers {
 		manifest.Layers = append(manifest.Layers, layerFile(diffID))
 	}
@@ -325,9 +323,8 @@ func writeImage(w io.Writer, image engine.Image, names []string, layers openedLa
 
 // loadManifest is what manifest.json says of an image.
 type loadManifest struct {
-	Config   string   `json:"Config"`
-	RepoTags []string `json:"RepoTags"`
-	Layers   []string `json:"Layers"`
+	Config string   `json:"Config"`
+	Layers []string `json:"Layers"`
 }
 
 func layerFile(diffID string) string { return strings.TrimPrefix(diffID, "sha256:") + ".tar" }
