@@ -63,9 +63,10 @@ func (a *Agent) fetchForEngine(ctx context.Context, from identity.Node, request 
 		}
 		if err = images.Take(ctx, t.image, t.open); err == nil {
 			a.letWrite(ctx, func() error { return images.Sync(context.WithoutCancel(ctx)) })
+			return errors.Join(a.spool.Remove(t.image.Layers), tell(t.told))
 		}
-		if err == nil || try == takeTries || !t.changed(ctx, lack) {
-			return errors.Join(err, a.spool.Remove(t.image.Layers), tell(t.told))
+		if try == takeTries || !t.changed(ctx, lack) {
+			return errors.Join(err, tell(t.told)) // what has come is there the next time
 		}
 	}
 }
