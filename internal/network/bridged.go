@@ -190,7 +190,8 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 			return fmt.Errorf("route %s to %s: %w", ip, to, err)
 		}
 		one.Via = 0
-		return errors.Join(n.unclaim(n.containers[to.container].device, ip), n.saveBridged())
+		n.saveBridgedLater()
+		return n.unclaim(n.containers[to.container].device, ip)
 	}
 	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
 	if err == nil {
@@ -204,7 +205,8 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 			one.Via = peer.Number
 		}
 	}
-	err = errors.Join(n.muzzleAll(ip), n.saveBridged())
+	n.saveBridgedLater()
+	err = n.muzzleAll(ip)
 	if attached := n.containers[one.Container]; attached != nil {
 		one.Bridge = attached.device
 		err = errors.Join(err, n.claim(one.Bridge, ip))
@@ -389,23 +391,35 @@ func (n *Network) recoverBridged() error {
 	return nil
 }
 
-// saveBridged replaces the file. That it outlasts a loss of power is not asked: no connection does.
+// saveBridged replaces the file.
 func (n *Network) saveBridged() error {
 	all := make([]*bridged, 0, len(n.bridged))
 	for _, one := range n.bridged {
 		all = append(all, one)
 	}
 	data, err := json.Marshal(all)
-	if err == nil {
-		err = os.WriteFile(n.bridgedPath()+".new", data, 0o600)
+	if err == nil && len(data) > bridgedFileLimit {
+		err = fmt.Errorf("%d bytes are %w: at most %d", len(data), ErrInvalid, bridgedFileLimit)
 	}
 	if err == nil {
-		err = os.Rename(n.bridgedPath()+".new", n.bridgedPath())
+		err = replaceFile(n.bridgedPath(), data)
 	}
 	if err != nil {
 		return fmt.Errorf("note the containers on bridges: %w", err)
 	}
 	return nil
+}
+
+// saveBridgedLater is saveBridged that does not wait for the disk: a container may stand still meanwhile. Who is killed before that has
+// a migration that says where the container is. If it fails the next saving does, too, and says so.
+func (n *Network) saveBridgedLater() {
+	n.background.Add(1)
+	go func() {
+		defer n.background.Done()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		_ = n.saveBridged()
+	}()
 }
 
 // cleanupBridged removes what was made for containers on bridges.

@@ -169,22 +169,30 @@ func (l *leases) save() error {
 	if err != nil {
 		return fmt.Errorf("encode the address leases: %w", err)
 	}
-	directory := filepath.Dir(l.path)
-	if err := os.MkdirAll(directory, 0o700); err != nil {
-		return fmt.Errorf("make the directory of the address leases: %w", err)
+	if err := replaceFile(l.path, append(data, '\n')); err != nil {
+		return fmt.Errorf("write the address leases %s: %w", l.path, err)
 	}
-	next := l.path + ".new"
+	return nil
+}
+
+// replaceFile replaces a file, and returns when that will outlast a loss of power.
+func replaceFile(path string, data []byte) error {
+	directory := filepath.Dir(path)
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return fmt.Errorf("make its directory: %w", err)
+	}
+	next := path + ".new"
 	file, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("make a file for the address leases: %w", err)
+		return err
 	}
-	_, err = file.Write(append(data, '\n'))
+	_, err = file.Write(data)
 	err = errors.Join(err, file.Sync(), file.Close())
 	if err == nil {
-		err = os.Rename(next, l.path)
+		err = os.Rename(next, path)
 	}
 	if err != nil {
-		return fmt.Errorf("write the address leases %s: %w", l.path, err)
+		return err
 	}
 	return syncDirectory(directory)
 }
