@@ -343,6 +343,7 @@ func (t *target) discard(ctx context.Context) error {
 		t.keepFiles(ctx)
 	}
 	failed = errors.Join(failed, t.files.undo())
+	failed = errors.Join(failed, t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address))
 	failed = errors.Join(failed, t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.turnBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
@@ -351,10 +352,10 @@ func (t *target) discard(ctx context.Context) error {
 // is not its own, and nothing changes.
 func (t *target) leaveAddress(ctx context.Context) error {
 	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
-	err := t.agent.network.Detach(t.definition.ID)
 	if t.definition.Network.OnBridge() {
-		return err
+		return errors.Join(t.agent.network.GiveBack(t.definition.ID, address, source), t.agent.network.Detach(t.definition.ID))
 	}
+	err := t.agent.network.Detach(t.definition.ID)
 	other, listed := t.agent.holder(ctx, address)
 	if listed != nil || other.ID != "" && other.ID != t.definition.ID {
 		return errors.Join(err, listed)
@@ -369,6 +370,9 @@ func (t *target) leaveAddress(ctx context.Context) error {
 func (t *target) fence(ctx context.Context) error {
 	// Its connections go on at the source: nobody may hear that they end here.
 	if err := t.agent.network.Silence(t.definition.Network.Address); err != nil {
+		return err
+	}
+	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
 	return errors.Join(t.agent.engines.Of(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition)), t.leaveAddress(ctx))

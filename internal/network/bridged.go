@@ -48,6 +48,8 @@ type bridged struct {
 	Via       int         `json:"via,omitempty"`    // number of the node at which it is; 0: this one
 	Origin    int         `json:"origin,omitempty"` // number of the node from which it came last; 0: none
 	Ports     []Published `json:"ports,omitempty"`
+	Returning bool        `json:"returning,omitempty"` // this node forwarded to it when it came, and does so again if that is undone
+	Before    int         `json:"before,omitempty"`    // what Origin was then
 	closing   bool        // its engine is about to forget it here
 }
 
@@ -103,18 +105,18 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 	if err != nil {
 		return err
 	}
-	one := n.bridged[own.Address]
-	if one == nil || one.Container != own.Container {
-		one = &bridged{Container: own.Container, Address: own.Address}
+	one := bridged{Container: own.Container, Address: own.Address}
+	if known := n.bridged[own.Address]; known != nil && known.Container == own.Container {
+		one = *known
 	}
 	attached := &attachment{address: Address{IP: own.Address, MTU: mtu}, device: bridge, bridged: true}
-	if own.From != "" {
-		if err := n.arriveBridged(path, own.From, one, attached); err != nil {
-			return err
-		}
+	if own.From == "" {
+		one.Ports, one.Returning, one.Before = own.Ports, false, 0
+	} else if err := n.arriveBridged(path, own.From, &one, attached); err != nil {
+		return err
 	}
-	one.Here, one.Ports, one.MTU = true, own.Ports, attached.address.MTU
-	n.bridged[own.Address], n.containers[own.Container] = one, attached
+	one.Here, one.MTU = true, attached.address.MTU
+	n.bridged[own.Address], n.containers[own.Container] = &one, attached
 	if err := n.saveBridged(); err != nil {
 		return err
 	}
@@ -123,14 +125,19 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 
 // arriveBridged has a container that comes get and send nothing. Its interface takes what the tunnel carries.
 func (n *Network) arriveBridged(path, from string, one *bridged, attached *attachment) error {
+	origin := 0
 	for _, peer := range n.peers {
 		if peer.Name == from {
-			one.Origin = peer.Number
+			origin = peer.Number
 		}
 	}
-	if one.Origin == 0 {
+	if origin == 0 {
 		return fmt.Errorf("%w: %q", ErrUnknownPeer, from)
 	}
+	if !one.Here { // not if this is done once more
+		one.Returning, one.Before = one.Via != 0, one.Origin
+	}
+	one.Origin = origin
 	attached.muzzled = true
 	attached.address.MTU = min(attached.address.MTU, n.mtu)
 	inside, err := openNamespace(path)
@@ -248,6 +255,47 @@ func (n *Network) detachBridged(id string, ip netip.Addr) error {
 		return errors.Join(err, n.forgetBridged(ip))
 	}
 	return errors.Join(err, n.saveBridged(), n.applyFirewall())
+}
+
+// KeepVisit writes down the connections that have come in here for a container that has been here before and is about to be removed
+// because its return is undone: see KeepFlows. Of any other nothing is to be kept.
+func (n *Network) KeepVisit(id string, ip netip.Addr) error {
+	n.mu.Lock()
+	one := n.bridged[ip]
+	keep := one != nil && one.Container == id && (one.Returning || one.Via != 0)
+	n.mu.Unlock()
+	if !keep {
+		return nil
+	}
+	return n.KeepFlows(ip)
+}
+
+// GiveBack has this node forward again to a container whose return is undone: it is at the node from which it was to come. Detach
+// follows. One to which this node did not forward is left to that.
+func (n *Network) GiveBack(id string, ip netip.Addr, source string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one := n.bridged[ip]
+	if one == nil || one.Container != id || !one.Returning && one.Via == 0 {
+		return nil
+	}
+	if n.holding(ip) {
+		return fmt.Errorf("give %s back to %s: %w", ip, source, ErrHeld)
+	}
+	if err := n.switchBridged(one, Via(source)); err != nil {
+		return err
+	}
+	one.undone()
+	one.closing = false
+	return errors.Join(n.saveBridged(), n.applyFirewall())
+}
+
+// undone has a container that has come back be one that has not.
+func (one *bridged) undone() {
+	if one.Returning {
+		one.Origin = one.Before
+	}
+	one.Returning, one.Before = false, 0
 }
 
 // forgetBridged removes all that there is for an address of a container on a bridge.
@@ -379,6 +427,7 @@ func (n *Network) recoverBridged() error {
 		}
 		bridge, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
 		if err != nil { // its engine has ended it, or the node was restarted
+			one.undone()
 			if one.Here = false; one.Via == 0 {
 				delete(n.bridged, one.Address)
 			}

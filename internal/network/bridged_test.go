@@ -1,0 +1,138 @@
+package network
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// engineBridge is the bridge of an engine on each node.
+const engineBridge = "birds0"
+
+// onBridge makes a container's network on a node as Docker does: a veth pair, one end of which is on a bridge.
+func (s *site) onBridge(node, name, address string) (netnsPath string) {
+	s.t.Helper()
+	ns := namespace(s.t, s.dir, name)
+	inside(s.t, s.ns(node), func(h *netlink.Handle) error {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+		bridge.Name = engineBridge
+		if _, err := h.LinkByName(engineBridge); isLinkNotFound(err) {
+			if err := h.LinkAdd(bridge); err != nil {
+				return err
+			}
+		}
+		link, err := h.LinkByName(engineBridge)
+		if err != nil {
+			return err
+		}
+		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "veth-" + name, TxQLen: -1, MasterIndex: link.Attrs().Index})
+		pair.PeerName, pair.PeerNamespace = insideDevice, netlink.NsFd(ns)
+		return errors.Join(h.LinkSetUp(link), h.LinkAdd(pair), h.LinkSetUp(pair))
+	})
+	configure(s.t, ns, insideDevice, address+"/24", "")
+	return s.dir + "/" + name
+}
+
+// hostRoute is where a node sends packets to an address, if it has a route of its own: a gateway, or none.
+func (s *site) hostRoute(node string, ip netip.Addr) (gateway string, there bool) {
+	s.t.Helper()
+	routes, err := s.nodes[node].listRoutes()
+	must(s.t, err)
+	for _, route := range routes {
+		if isHostRoute(ip)(route) {
+			return route.Gw.String(), true
+		}
+	}
+	return "", false
+}
+
+// record is what a node remembers of an address.
+func (s *site) record(node string, ip netip.Addr) bridged {
+	s.t.Helper()
+	n := s.nodes[node]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.bridged[ip] == nil {
+		s.t.Fatalf("%s remembers nothing of %s", node, ip)
+	}
+	return *n.bridged[ip]
+}
+
+// visit has a container of node a leave for b, with a published port.
+func (s *site) visit(id, name, address string) (ip netip.Addr, ports []Published) {
+	s.t.Helper()
+	a, ip := s.nodes["a"], netip.MustParseAddr(address)
+	ports = []Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}
+	must(s.t, a.AdoptBridged(s.t.Context(), s.onBridge("a", name, address), Bridged{Container: id, Address: ip, Ports: ports}))
+	must(s.t, a.Route(ip, Via("b")))
+	must(s.t, a.KeepFlows(ip))
+	must(s.t, a.Detach(id))
+	return ip, ports
+}
+
+// TestBridgedReturnUndone: a node to which a container was to return forwards to it as before, wherever its return fails, and
+// whether the container has run there or not.
+func TestBridgedReturnUndone(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		arrives, runs bool
+		restarted     bool
+	}{
+		{name: "before it arrives"},
+		{name: "when it has arrived", arrives: true},
+		{name: "when it has run", arrives: true, runs: true},
+		{name: "after the agent was started anew", arrives: true, runs: true, restarted: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t)
+			ip, ports := s.visit("one", "first", "172.30.0.2")
+			before := s.record("a", ip)
+			path := s.onBridge("a", "again", "172.30.0.2")
+			if c.arrives {
+				must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
+				must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
+			}
+			if c.runs {
+				must(t, s.nodes["a"].Route(ip, Local("one")))
+				must(t, s.nodes["a"].Silence(ip))
+			}
+			if c.restarted {
+				must(t, s.nodes["a"].Close())
+				s.start("a")
+			}
+			a := s.nodes["a"]
+			must(t, a.KeepVisit("one", ip))
+			if !s.record("a", ip).closing {
+				t.Error("new connections would come in while the container is removed")
+			}
+			must(t, a.GiveBack("one", ip, "b"))
+			must(t, a.Detach("one"))
+			must(t, errors.Join(a.GiveBack("one", ip, "b"), a.Detach("one"))) // as after a crash
+			after := s.record("a", ip)
+			if after.Via != before.Via || after.Origin != before.Origin || after.Here || after.closing || !slices.Equal(after.Ports, ports) {
+				t.Errorf("%+v, was %+v", after, before)
+			}
+			if gateway, _ := s.hostRoute("a", ip); gateway != a.config.nodeAddress(2).String() {
+				t.Errorf("its packets go to %q", gateway)
+			}
+		})
+	}
+}
+
+// TestBridgedArrivalUndone: of a container that was never here before nothing is left.
+func TestBridgedArrivalUndone(t *testing.T) {
+	s := newSite(t)
+	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
+	must(t, a.AdoptBridged(t.Context(), s.onBridge("a", "first", "172.30.0.2"), Bridged{Container: "one", Address: ip, From: "b"}))
+	must(t, a.Route(ip, Local("one")))
+	must(t, errors.Join(a.KeepVisit("one", ip), a.GiveBack("one", ip, "b"), a.Detach("one")))
+	if places := a.BridgedPlaces(); len(places) != 0 {
+		t.Errorf("%+v", places)
+	}
+	if gateway, there := s.hostRoute("a", ip); there {
+		t.Errorf("its packets go to %q", gateway)
+	}
+}
