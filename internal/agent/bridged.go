@@ -156,7 +156,7 @@ func (a *Agent) giveWay(ctx context.Context, place network.BridgedPlace) error {
 func (l *locations) bridgedHere() []*api.Location {
 	var guests []*api.Location
 	for _, place := range l.agent.network.BridgedPlaces() {
-		if place.Here && place.Came && place.Via == "" {
+		if place.Settled() {
 			guests = append(guests, &api.Location{Address: place.Address.String(), Container: place.Container, Node: l.agent.self.Name})
 		}
 	}

@@ -48,6 +48,7 @@ type bridged struct {
 	Via       int         `json:"via,omitempty"`    // number of the node at which it is; 0: this one
 	Origin    int         `json:"origin,omitempty"` // number of the node from which it came last; 0: none
 	Ports     []Published `json:"ports,omitempty"`
+	Arriving  bool        `json:"arriving,omitempty"`  // it is not known yet whether it will run here
 	Returning bool        `json:"returning,omitempty"` // this node forwarded to it when it came, and does so again if that is undone
 	Before    int         `json:"before,omitempty"`    // what Origin was then
 	closing   bool        // its engine is about to forget it here
@@ -111,7 +112,7 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 	}
 	attached := &attachment{address: Address{IP: own.Address, MTU: mtu}, device: bridge, bridged: true}
 	if own.From == "" {
-		one.Ports, one.Returning, one.Before = own.Ports, false, 0
+		one.Ports, one.Arriving, one.Returning, one.Before = own.Ports, false, false, 0
 	} else if err := n.arriveBridged(path, own.From, &one, attached); err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 	if !one.Here { // not if this is done once more
 		one.Returning, one.Before = one.Via != 0, one.Origin
 	}
-	one.Origin = origin
+	one.Origin, one.Arriving = origin, true
 	attached.muzzled = true
 	attached.address.MTU = min(attached.address.MTU, n.mtu)
 	inside, err := openNamespace(path)
@@ -196,7 +197,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 		if err != nil {
 			return fmt.Errorf("route %s to %s: %w", ip, to, err)
 		}
-		one.Via = 0
+		one.Via, one.Arriving = 0, false
 		n.saveBridgedLater()
 		return n.unclaim(n.containers[to.container].device, ip)
 	}
@@ -295,7 +296,7 @@ func (one *bridged) undone() {
 	if one.Returning {
 		one.Origin = one.Before
 	}
-	one.Returning, one.Before = false, 0
+	one.Arriving, one.Returning, one.Before = false, false, 0
 }
 
 // forgetBridged removes all that there is for an address of a container on a bridge.
@@ -366,7 +367,11 @@ type BridgedPlace struct {
 	Here      bool   // attached here, also while it leaves
 	Via       string // the peer to which its packets go; empty: none
 	Came      bool   // from another node
+	Arriving  bool   // from there, and it is not known yet whether it will run here
 }
+
+// Settled tells whether it has come from another node and is nowhere else.
+func (p BridgedPlace) Settled() bool { return p.Here && p.Came && !p.Arriving && p.Via == "" }
 
 // BridgedPlaces lists the containers on bridges of which something is remembered.
 func (n *Network) BridgedPlaces() []BridgedPlace {
@@ -375,7 +380,7 @@ func (n *Network) BridgedPlaces() []BridgedPlace {
 	var all []BridgedPlace
 	for ip, one := range n.bridged {
 		all = append(all, BridgedPlace{
-			Container: one.Container, Address: ip, Here: one.Here, Via: n.peers[one.Via].Name, Came: one.Origin != 0,
+			Container: one.Container, Address: ip, Here: one.Here, Via: n.peers[one.Via].Name, Came: one.Origin != 0, Arriving: one.Arriving,
 		})
 	}
 	return all

@@ -136,3 +136,26 @@ func TestBridgedArrivalUndone(t *testing.T) {
 		t.Errorf("its packets go to %q", gateway)
 	}
 }
+
+// TestBridgedArriving: a container that only arrives is not said to be here, also by an agent that was started anew meanwhile.
+func TestBridgedArriving(t *testing.T) {
+	s := newSite(t)
+	ip, path := netip.MustParseAddr("172.30.0.2"), s.onBridge("a", "first", "172.30.0.2")
+	must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
+	wants := func(when string, settled bool) {
+		t.Helper()
+		if places := s.nodes["a"].BridgedPlaces(); len(places) != 1 || places[0].Settled() != settled || !places[0].Here {
+			t.Errorf("%s: %+v", when, places)
+		}
+	}
+	wants("it arrives", false)
+	must(t, s.nodes["a"].Close())
+	s.start("a")
+	wants("the agent was started anew", false)
+	must(t, s.nodes["a"].Route(ip, Local("one")))
+	wants("it runs", true)
+	must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip}))
+	wants("it is to leave", true)
+	must(t, s.nodes["a"].Route(ip, Via("c")))
+	wants("it has left", false)
+}
