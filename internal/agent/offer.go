@@ -160,7 +160,7 @@ func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, 
 func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition) ([]migration.Problem, error) {
 	address := definition.Network.Address
 	if !definition.Network.Pooled() {
-		return nil, nil // the engine knows whether it can have it
+		return a.examineForwarded(definition), nil // the engine knows whether else it can have it
 	}
 	what := "address " + address.String()
 	if _, err := a.network.Home(address); err != nil {
@@ -182,6 +182,24 @@ func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition
 		}}, nil
 	}
 	return nil, nil
+}
+
+// examineForwarded refuses an address that this node forwards to another container, which was here before.
+func (a *Agent) examineForwarded(definition engine.Definition) []migration.Problem {
+	address := definition.Network.Address
+	if !definition.Network.OnBridge() {
+		return nil
+	}
+	for _, place := range a.network.BridgedPlaces() {
+		if place.Address == address && place.Container != definition.ID && !place.Here && place.Via != "" {
+			return []migration.Problem{{
+				What:   "address " + address.String(),
+				Why:    fmt.Sprintf("%s forwards what comes for it to container %.12s on %s, which was here before", a.self.Name, place.Container, place.Via),
+				Remedy: "remove that container, or give this one another address",
+			}}
+		}
+	}
+	return nil
 }
 
 // holder is the container on this node that has an address; a definition without an id if there is none.

@@ -84,8 +84,15 @@ func (n *Network) checkBridged(own Bridged) error {
 	case len(own.Ports) > maxPublished:
 		return fmt.Errorf("%d published ports are %w: at most %d", len(own.Ports), ErrInvalid, maxPublished)
 	}
-	if at := n.bridged[ip]; at != nil && at.Container != own.Container && at.Here {
-		return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, at.Container)
+	if at := n.bridged[ip]; at != nil && at.Container != own.Container {
+		to, away := n.peers[at.Via]
+		switch {
+		case at.Here:
+			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, at.Container)
+		case away && own.From != "": // of one that is here its engine knows that it has it
+			return fmt.Errorf("%w: what comes for it is forwarded to container %s on %s; remove that container, or give this one another address",
+				ErrAddressTaken, at.Container, to.Name)
+		}
 	}
 	for _, port := range own.Ports {
 		if port.Protocol != "tcp" && port.Protocol != "udp" || port.Host.IsValid() && !port.Host.Is4() {
@@ -115,6 +122,11 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 		one.Ports, one.Arriving, one.Returning, one.Before = own.Ports, false, false, 0
 	} else if err := n.arriveBridged(path, own.From, &one, attached); err != nil {
 		return err
+	}
+	if known := n.bridged[own.Address]; known != nil && known.Container != own.Container {
+		if err := n.forgetBridged(own.Address); err != nil {
+			return err
+		}
 	}
 	one.Here, one.MTU = true, attached.address.MTU
 	n.bridged[own.Address], n.containers[own.Container] = &one, attached

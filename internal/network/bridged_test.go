@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -158,4 +159,38 @@ func TestBridgedArriving(t *testing.T) {
 	wants("it is to leave", true)
 	must(t, s.nodes["a"].Route(ip, Via("c")))
 	wants("it has left", false)
+}
+
+// TestBridgedAddressTaken: the address of a container that has left is not another's that comes. Of one that its engine has here it is,
+// and nothing of the first one stays.
+func TestBridgedAddressTaken(t *testing.T) {
+	s := newSite(t)
+	a := s.nodes["a"]
+	ip, ports := s.visit("one", "first", "172.30.0.2")
+	flow := &netlink.ConntrackFlow{
+		Forward: tuple(6, "198.51.100.2", 5000, "192.0.2.1", 8080), Reverse: tuple(6, "172.30.0.2", 80, "198.51.100.2", 5000),
+	}
+	to, from := flowElements([]*netlink.ConntrackFlow{flow}, ip)
+	must(t, a.addFlows(to, from))
+	path := s.onBridge("a", "second", "172.30.0.2")
+	err := a.AdoptBridged(t.Context(), path, Bridged{Container: "two", Address: ip, From: "c"})
+	if !errors.Is(err, ErrAddressTaken) || !strings.Contains(err.Error(), "container one on b") {
+		t.Errorf("%v, want a refusal that names the other one", err)
+	}
+	must(t, errors.Join(a.KeepVisit("two", ip), a.GiveBack("two", ip, "c"), a.Detach("two")))
+	if after := s.record("a", ip); after.Container != "one" || after.Via != 2 || !slices.Equal(after.Ports, ports) {
+		t.Errorf("%+v", after)
+	}
+	must(t, a.AdoptBridged(t.Context(), path, Bridged{Container: "two", Address: ip}))
+	if after := s.record("a", ip); after.Container != "two" || after.Via != 0 || len(after.Ports) != 0 {
+		t.Errorf("%+v", after)
+	}
+	if gateway, there := s.hostRoute("a", ip); there {
+		t.Errorf("its packets go to %q", gateway)
+	}
+	conn, err := a.filter()
+	must(t, err)
+	if there, err := a.hasFlows(conn); err != nil || there {
+		t.Errorf("connections of the first one are kept (%v)", err)
+	}
 }
