@@ -250,7 +250,7 @@ func (a *Agent) openNetwork() error {
 	}
 	a.network, err = network.New(network.Config{
 		NodeName: a.self.Name, NodeNumber: a.self.Number, Pool: a.id.Pool, Underlay: underlay,
-		RunDir: a.config.RunDir, StateDir: a.config.StateDir,
+		RunDir: a.config.RunDir, StateDir: a.config.StateDir, Log: a.log,
 	})
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -113,8 +114,8 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 	if err != nil {
 		return err
 	}
-	one := bridged{Container: own.Container, Address: own.Address}
-	if known := n.bridged[own.Address]; known != nil && known.Container == own.Container {
+	one, known := bridged{Container: own.Container, Address: own.Address}, n.bridged[own.Address]
+	if known != nil && known.Container == own.Container {
 		one = *known
 	}
 	attached := &attachment{address: Address{IP: own.Address, MTU: mtu}, device: bridge, bridged: true}
@@ -123,17 +124,33 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 	} else if err := n.arriveBridged(path, own.From, &one, attached); err != nil {
 		return err
 	}
-	if known := n.bridged[own.Address]; known != nil && known.Container != own.Container {
+	if known != nil && known.Container != own.Container {
 		if err := n.forgetBridged(own.Address); err != nil {
 			return err
 		}
 	}
 	one.Here, one.MTU = true, attached.address.MTU
-	n.bridged[own.Address], n.containers[own.Container] = &one, attached
-	if err := n.saveBridged(); err != nil {
+	if err := n.noteBridged(&one, attached); err != nil {
 		return err
 	}
 	return errors.Join(n.applyFirewall(), n.letPass())
+}
+
+// noteBridged remembers a container that is here. What cannot be written is not remembered.
+func (n *Network) noteBridged(one *bridged, attached *attachment) error {
+	known, was := n.bridged[one.Address], n.containers[one.Container]
+	n.bridged[one.Address], n.containers[one.Container] = one, attached
+	err := n.saveBridged()
+	if err == nil {
+		return nil
+	}
+	if n.bridged[one.Address] = known; known == nil {
+		delete(n.bridged, one.Address)
+	}
+	if n.containers[one.Container] = was; was == nil {
+		delete(n.containers, one.Container)
+	}
+	return err
 }
 
 // arriveBridged has a container that comes get and send nothing. Its interface takes what the tunnel carries.
@@ -416,43 +433,85 @@ func (n *Network) routeBridged() error {
 
 func (n *Network) bridgedPath() string { return filepath.Join(n.config.StateDir, "bridged.json") }
 
-// recoverBridged reads what an earlier process remembered. Those that were held may run here or elsewhere.
+// recoverBridged takes over what an earlier process remembered. Those that were held may run here or elsewhere. What cannot be read
+// is left out: it costs connections, and the rest of the node works without it.
 func (n *Network) recoverBridged() error {
-	data, err := os.ReadFile(n.bridgedPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	all, err := n.readBridged()
+	if err != nil {
+		aside := n.bridgedPath() + ".unreadable"
+		n.config.Log.Error("what is remembered of containers on bridges cannot be read: what was forwarded to those that have left is not any more",
+			"error", err, "kept as", aside)
+		if err := os.Rename(n.bridgedPath(), aside); err != nil {
+			return fmt.Errorf("containers on bridges: %w", err)
+		}
 	}
-	var all []*bridged
+	left := err != nil
+	for _, one := range all {
+		if err := n.recoverOne(one); err != nil {
+			left = true
+			n.config.Log.Error("what is remembered of a container on a bridge is left out", "container", one.Container, "address", one.Address, "error", err)
+		}
+	}
+	if left && len(n.bridged) == 0 {
+		return n.forgetFlows(netip.Addr{})
+	}
+	return nil
+}
+
+// readBridged reads the file. It may be none.
+func (n *Network) readBridged() ([]bridged, error) {
+	file, err := os.Open(n.bridgedPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was read only
+	data, err := io.ReadAll(io.LimitReader(file, bridgedFileLimit+1))
 	if err == nil && len(data) > bridgedFileLimit {
 		err = fmt.Errorf("file is %w: over %d bytes", ErrInvalid, bridgedFileLimit)
 	}
+	var entries []json.RawMessage
 	if err == nil {
-		err = json.Unmarshal(data, &all)
+		err = json.Unmarshal(data, &entries)
 	}
 	if err != nil {
-		return fmt.Errorf("containers on bridges, %s: %w; remove it if none of them runs at another node", n.bridgedPath(), err)
+		return nil, fmt.Errorf("%s: %w", n.bridgedPath(), err)
 	}
-	for _, one := range all {
-		if err := n.checkBridged(Bridged{Container: one.Container, Address: one.Address, Ports: one.Ports}); err != nil {
-			return fmt.Errorf("containers on bridges, %s: %w", n.bridgedPath(), err)
+	all := make([]bridged, len(entries))
+	for i, entry := range entries {
+		if err := json.Unmarshal(entry, &all[i]); err != nil {
+			all[i] = bridged{} // which is refused
 		}
-		if one.Here || one.Via != 0 {
-			n.bridged[one.Address] = one
-		}
-		if !one.Here {
-			continue
-		}
+	}
+	return all, nil
+}
+
+// recoverOne takes over one of them.
+func (n *Network) recoverOne(one bridged) error {
+	if err := n.checkBridged(Bridged{Container: one.Container, Address: one.Address, Ports: one.Ports}); err != nil {
+		return err
+	}
+	if n.bridged[one.Address] != nil {
+		return fmt.Errorf("address is %w: it is there twice", ErrInvalid)
+	}
+	if max(one.Via, one.Origin, one.Before) > maxNodeNumber || min(one.Via, one.Origin, one.Before, one.MTU) < 0 || one.MTU > maxMTU {
+		return fmt.Errorf("number of a node, or the MTU, is %w", ErrInvalid)
+	}
+	if one.Here {
 		bridge, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
 		if err != nil { // its engine has ended it, or the node was restarted
+			one.Here = false
 			one.undone()
-			if one.Here = false; one.Via == 0 {
-				delete(n.bridged, one.Address)
+		} else {
+			n.containers[one.Container] = &attachment{
+				address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, muzzled: true,
 			}
-			continue
 		}
-		n.containers[one.Container] = &attachment{
-			address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, muzzled: true,
-		}
+	}
+	if one.Here || one.Via != 0 {
+		n.bridged[one.Address] = &one
 	}
 	return nil
 }

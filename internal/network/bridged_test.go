@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -193,4 +194,59 @@ func TestBridgedAddressTaken(t *testing.T) {
 	if there, err := a.hasFlows(conn); err != nil || there {
 		t.Errorf("connections of the first one are kept (%v)", err)
 	}
+}
+
+// TestBridgedFileBroken: what is remembered and cannot be read keeps nothing else from being remembered, and the node from nothing.
+func TestBridgedFileBroken(t *testing.T) {
+	good := `{"container":"one","address":"172.30.0.2","via":2,"ports":[{"protocol":"tcp","host_port":8080,"container_port":80}]}`
+	for name, c := range map[string]struct {
+		content     string
+		kept, aside bool
+	}{
+		"empty":        {"", false, true},
+		"torn":         {"[" + good[:40], false, true},
+		"large":        {"[" + strings.Repeat(" ", bridgedFileLimit) + good + "]", false, true},
+		"another kind": {"[7," + good + "]", true, false},
+		"nothing":      {"[null," + good + "]", true, false},
+		"no address":   {`[{"container":"two","address":"10.88.1.7","via":2},` + good + "]", true, false},
+		"no port":      {`[{"container":"two","address":"172.30.0.3","via":2,"ports":[{"protocol":"icmp"}]},` + good + "]", true, false},
+		"no node":      {`[{"container":"two","address":"172.30.0.3","via":4096},` + good + "]", true, false},
+		"twice":        {"[" + good + "," + strings.Replace(good, "one", "two", 1) + "]", true, false},
+		"whole":        {"[" + good + "]", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &site{t: t, dir: t.TempDir(), nodes: map[string]*Network{}}
+			namespace(t, s.dir, "a")
+			n, err := open(s.config("a"))
+			must(t, err)
+			file(t, n.bridgedPath(), c.content)
+			must(t, n.recoverBridged())
+			kept := n.bridged[netip.MustParseAddr("172.30.0.2")]
+			if (kept != nil) != c.kept || c.kept && (kept.Container != "one" || kept.Via != 2 || len(kept.Ports) != 1) || len(n.bridged) > 1 {
+				t.Errorf("kept: %+v", n.bridged)
+			}
+			if _, err := os.Stat(n.bridgedPath() + ".unreadable"); (err == nil) != c.aside {
+				t.Errorf("moved aside: %v", err)
+			}
+			must(t, errors.Join(n.saveBridged(), n.Close()))
+		})
+	}
+}
+
+// TestBridgedFileLimit: what would not be read again is not remembered.
+func TestBridgedFileLimit(t *testing.T) {
+	s := newSite(t)
+	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
+	ports := slices.Repeat([]Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}, maxPublished)
+	path := s.onBridge("a", "first", "172.30.0.2")
+	for at := netip.MustParseAddr("172.31.0.1"); len(a.bridged) < 100; at = at.Next() { // some 50 KB each
+		a.bridged[at] = &bridged{Container: "other", Address: at, Via: 2, Ports: ports}
+	}
+	if err := a.AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, Ports: ports}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("%v, want a refusal", err)
+	}
+	if a.IsBridged("one", ip) || a.containers["one"] != nil {
+		t.Error("it is remembered")
+	}
+	must(t, a.Detach("one"))
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -44,6 +45,7 @@ type Config struct {
 	StateDir   string       // leases are kept in it
 	Namespace  string       // path of the network namespace to work in; that of the calling thread if empty
 	HoldBytes  int64        // limit of one hold's queue; 64 MiB if zero
+	Log        *slog.Logger // what is wrong and does not keep the node from working; nowhere if nil
 }
 
 // Peer is another node.
@@ -67,6 +69,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Port == 0 {
 		c.Port = defaultPort
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.HoldBytes == 0 {
 		c.HoldBytes = defaultHoldSize
