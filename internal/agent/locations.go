@@ -16,13 +16,15 @@ type locations struct {
 	away  map[netip.Addr]place
 	// missed is how often in a row nodes have not told of a container on a bridge.
 	missed map[netip.Addr]int
+	// claims is how often other nodes have told of one while the node at which it was could not be reached.
+	claims map[netip.Addr]int
 }
 
 // place is where a container was last heard of.
 type place struct{ node, container string }
 
 func newLocations(agent *Agent) *locations {
-	return &locations{agent: agent, away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}}
+	return &locations{agent: agent, away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}, claims: map[netip.Addr]int{}}
 }
 
 // here lists this node's guests.
