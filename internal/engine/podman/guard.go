@@ -2,13 +2,20 @@ package podman
 
 import (
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/kernel"
@@ -16,6 +23,58 @@ import (
 
 // hooksDir is where Podman looks for OCI hooks unless it is configured otherwise (containers.conf(5), hooks_dir).
 const hooksDir = "/usr/share/containers/oci/hooks.d"
+
+// hooksFlag is where Podman says in its help which directories it reads: what it is configured to is the default of a flag.
+var hooksFlag = regexp.MustCompile(`(?m)^ +--hooks-dir +strings\b(?:.*\(default \[(.*)\]\))?`)
+
+// hookDirectories are those in which Podman looks for hooks, by its help; none: those of its own, with hooksDir.
+func hookDirectories(help string) ([]string, error) {
+	told := hooksFlag.FindStringSubmatch(help)
+	if told == nil {
+		return nil, errors.New("Podman does not say where it looks for OCI hooks") //nolint:staticcheck // its name
+	}
+	if told[1] == "" {
+		return nil, nil
+	}
+	return csv.NewReader(strings.NewReader(told[1])).Read()
+}
+
+// guardObstacles wants guards to be possible, and to be obeyed: without them Podman could start a second copy of a container.
+func guardObstacles(ctx context.Context, directory string) []engine.Problem {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	help, err := podman(ctx, "--help")
+	var all []string
+	if err == nil {
+		all, err = hookDirectories(string(help))
+	}
+	if err != nil {
+		return []engine.Problem{{What: "OCI hooks of Podman", Why: err.Error(), Remedy: "see that podman --help shows --hooks-dir"}}
+	}
+	p := problems{}
+	listed := slices.ContainsFunc(all, func(one string) bool { return filepath.Clean(one) == directory })
+	p.add(len(all) > 0 && !listed, "hooks_dir of Podman", "it does not look for OCI hooks in "+directory+", by which it is kept from starting a container that is elsewhere",
+		"add "+directory+" to hooks_dir in containers.conf, or take hooks_dir out")
+	if err := writable(directory); err != nil {
+		p.add(true, directory, "Podman cannot be kept from starting a container that is elsewhere: "+err.Error(),
+			"make it a directory that can be written to, as by a mount")
+	}
+	return p
+}
+
+// writable tells why nothing can be made in a directory, which need not be there.
+func writable(directory string) error {
+	for {
+		err := unix.Access(directory, unix.W_OK|unix.X_OK)
+		if !errors.Is(err, fs.ErrNotExist) || directory == "/" {
+			if err != nil {
+				err = &fs.PathError{Op: "write to", Path: directory, Err: err}
+			}
+			return err
+		}
+		directory = filepath.Dir(directory)
+	}
+}
 
 // hook is a file of Podman's for hooks (oci-hooks(5)).
 type hook struct {

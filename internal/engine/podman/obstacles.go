@@ -2,6 +2,7 @@ package podman
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,6 +37,7 @@ func (a *adapter) Obstacles(f oci.Found) []engine.Problem {
 		"start it with podman --runtime runc")
 	root, err := a.Root(f)
 	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman", "files of the writable layer lack their content", "mountopt without metacopy")
+	p = append(p, guardObstacles(context.Background(), a.hooks)...)
 	return append(p, obstacles(found.Config, found.Host, found.Mounts)...)
 }
 

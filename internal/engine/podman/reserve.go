@@ -16,7 +16,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 		return nil, err
 	}
 	problems := obstacles(x.Config, x.Host, x.Mounts)
-	problems = append(problems, runtimeObstacles(ctx)...)
+	problems = append(problems, a.runtimeObstacles(ctx)...)
 	for _, look := range []func(context.Context, engine.Definition, extra) ([]engine.Problem, error){a.imageObstacles, a.volumeObstacles} {
 		found, err := look(ctx, d, x)
 		if err != nil {
@@ -29,16 +29,16 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 
 // Readiness looks at the Podman of this node. Error: engine.ErrAway.
 func Readiness(ctx context.Context) (engine.Readiness, error) {
-	a := &adapter{root: DefaultRoot}
+	a := &adapter{root: DefaultRoot, hooks: hooksDir}
 	if err := a.Away(); err != nil {
 		return engine.Readiness{Title: a.Title()}, err
 	}
 	about, err := askInfo(ctx)
-	return engine.Readiness{Title: a.Title(), Version: about.Version.Version, Problems: runtimeObstacles(ctx)}, err
+	return engine.Readiness{Title: a.Title(), Version: about.Version.Version, Problems: a.runtimeObstacles(ctx)}, err
 }
 
-// runtimeObstacles wants Podman to know godwit-runc, and to keep files as this package expects it.
-func runtimeObstacles(ctx context.Context) []engine.Problem {
+// runtimeObstacles wants Podman to know godwit-runc, to keep files as this package expects it, and to obey guards.
+func (a *adapter) runtimeObstacles(ctx context.Context) []engine.Problem {
 	told, err := askInfo(ctx, "--runtime="+oci.Runtime)
 	if err != nil {
 		return []engine.Problem{{
@@ -48,7 +48,7 @@ func runtimeObstacles(ctx context.Context) []engine.Problem {
 	p := problems{}
 	p.add(told.Store.Driver != "overlay", "storage driver "+told.Store.Driver+" of Podman", "only overlay is supported", "use overlay")
 	p.add(told.Store.GraphRoot != DefaultRoot, "storage of Podman in "+told.Store.GraphRoot, "it is looked for in "+DefaultRoot, "keep it there")
-	return p
+	return append(p, guardObstacles(ctx, a.hooks)...)
 }
 
 // imageObstacles wants the image to be here: the same layers, whatever it is called.

@@ -1,0 +1,62 @@
+package podman
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// fakePodman puts a script in place of Podman.
+func fakePodman(t *testing.T, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "podman"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// TestHookDirectories reads what Podman 4.3 says.
+func TestHookDirectories(t *testing.T) {
+	const flag = "Options:\n  -h, --help\n      --hooks-dir strings           Set the OCI hooks directory path (may be set multiple times)"
+	for help, want := range map[string][]string{
+		flag + "\n      --identity string   path (default [/x])\n": nil,
+		flag + " (default [/usr/share/containers/oci/hooks.d])\n":  {"/usr/share/containers/oci/hooks.d"},
+		flag + " (default [/a,\"/b,c\"])\n":                        {"/a", "/b,c"},
+	} {
+		if got, err := hookDirectories(help); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v, want %q", help, got, err, want)
+		}
+	}
+	if _, err := hookDirectories("Options:\n"); err == nil {
+		t.Error("no flag, and guards are relied upon")
+	}
+}
+
+// TestGuardObstacles: a Podman that would not obey guards, or of which none can be made, moves nothing.
+func TestGuardObstacles(t *testing.T) {
+	hooks := filepath.Join(t.TempDir(), "oci", "hooks.d")
+	readOnly := "/proc/sys/kernel/hooks.d" // in which root can make nothing either
+	for what, c := range map[string]struct {
+		told, directory, want string
+	}{
+		"default":      {"(default [" + hooks + "])", hooks, ""},
+		"empty":        {"", hooks, ""},
+		"listed":       {"(default [/etc/hooks," + hooks + "/])", hooks, ""},
+		"elsewhere":    {"(default [/etc/hooks])", hooks, "add " + hooks + " to hooks_dir"},
+		"not writable": {"", readOnly, "can be written to"},
+	} {
+		fakePodman(t, `echo '      --hooks-dir strings  Set it `+c.told+`'`)
+		found := guardObstacles(t.Context(), c.directory)
+		if c.want == "" && len(found) == 0 || c.want != "" && len(found) == 1 && strings.Contains(found[0].Remedy, c.want) {
+			continue
+		}
+		t.Errorf("%s: %+v", what, found)
+	}
+	fakePodman(t, "exit 1")
+	if found := guardObstacles(t.Context(), hooks); len(found) != 1 {
+		t.Errorf("Podman says nothing: %+v", found)
+	}
+}
