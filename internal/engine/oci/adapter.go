@@ -72,6 +72,7 @@ type Found struct {
 	Paused    bool
 	Restart   json.RawMessage // what the engine does when it ends
 	Directory string          // the engine's own of it, in which it logs unless it is told otherwise; "" if it cannot be told
+	Arrival   string          // the id of the one that it was made for, and without which the engine could not have started it; "" if that is not told
 	Native    any             // what the adapter knows beside, for itself
 }
 

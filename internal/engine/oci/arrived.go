@@ -150,8 +150,11 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 			return err
 		}
 	}
-	if own != "" {
-		if err := e.adapter.Gone(own); err != nil {
+	for _, gone := range []string{own, id} { // by either it may be kept from being started
+		if gone == "" {
+			continue
+		}
+		if err := e.adapter.Gone(gone); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func (e *Engine) ownID(id string) (string, error) {
 }
 
 // madeFor is the engine's own id of a container that was made for an arrival; "" if there is none. An agent that was killed may not
-// have come to write it down. It had then not started the container, whatever others have started that have the label.
+// have come to write it down. It had then not started the container, whatever others have started that have the label; that somebody has tried is seen by its state.
 func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (string, error) {
 	if was.OwnID != "" {
 		return was.OwnID, nil
@@ -55,7 +55,8 @@ func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (str
 		return "", fmt.Errorf("look for container %.12s in %s: %w", id, e.adapter.Title(), err)
 	}
 	for _, found := range labelled {
-		if d := found.Container.Definition; found.Container.State == engine.Created && d.Labels[idLabel] == id && d.Name == was.Definition.Name {
+		d, untouched := found.Container.Definition, found.Container.State == engine.Created || found.Arrival == id
+		if untouched && d.Labels[idLabel] == id && d.Name == was.Definition.Name {
 			return found.ID, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -46,4 +47,33 @@ func TestMadeFor(t *testing.T) {
 	if got, err := e.madeFor(t.Context(), "x", arrivalRecord{OwnID: "y"}); got != "y" || err != nil {
 		t.Error(got, err)
 	}
+	id := strings.Repeat("1a", 32)
+	one := func(own, name, arrival string, state engine.State) Found {
+		d := engine.Definition{Name: name, Labels: map[string]string{idLabel: id}}
+		return Found{ID: own, Arrival: arrival, Container: engine.Container{State: state, Definition: d}}
+	}
+	for what, c := range map[string]struct {
+		found Found
+		want  string
+	}{
+		"made":                  {one("own", "web", "", engine.Created), "own"},
+		"another's":             {one("own", "web", "", engine.Exited), ""},
+		"its start was refused": {one("own", "web", id, engine.Exited), "own"},
+		"made, of this arrival": {one("own", "web", id, engine.Created), "own"},
+		"of another arrival":    {one("own", "web", "x", engine.Exited), ""},
+		"another, cloned of it": {one("own", "web-clone", id, engine.Exited), ""},
+	} {
+		e := &Engine{adapter: listing{all: []Found{c.found}}}
+		if got, err := e.madeFor(t.Context(), id, arrivalRecord{Definition: engine.Definition{Name: "web"}}); got != c.want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", what, got, err, c.want)
+		}
+	}
 }
+
+// listing is the adapter of an engine with these containers.
+type listing struct {
+	Adapter
+	all []Found
+}
+
+func (l listing) List(context.Context, func(string) bool) ([]Found, error) { return l.all, nil }

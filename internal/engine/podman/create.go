@@ -11,9 +11,10 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// Create has Podman make a container that comes, guarded: its policy may start it only when it has run here.
+// Create has Podman make a container that comes, guarded before it is there: Podman may start it only when it has run here.
 func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -29,8 +30,12 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 		x.Config.Labels = map[string]string{}
 	}
 	x.Config.Labels[label] = value
+	x.Arrival = value
 	args, err := createArgs(d, x, a.imageHere(ctx, d, x))
 	if err != nil {
+		return "", err
+	}
+	if err := a.guardArrival(value); err != nil {
 		return "", err
 	}
 	made, err := podman(ctx, args...)
@@ -41,7 +46,10 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if !idPattern.MatchString(own) {
 		return "", fmt.Errorf("Podman says %.80q", own) //nolint:staticcheck // its name
 	}
-	return own, a.guard(own)
+	if err := a.guard(own); err != nil {
+		return own, err
+	}
+	return own, records.Remove(a.guardingArrival(value))
 }
 
 // flags are what Podman is told, each in one argument, so that no value is taken for a flag.
@@ -80,6 +88,7 @@ func createArgs(d engine.Definition, x extra, image string) ([]string, error) {
 		return nil, err
 	}
 	f := flags{"--runtime=" + oci.Runtime, "create", "--pull=never", "--name=" + d.Name, "--systemd=false", "--image-volume=ignore", "--http-proxy=false"}
+	f.text("annotation", prefixed(arrivalAnnotation+"=", x.Arrival))
 	if err := f.config(x); err != nil {
 		return nil, err
 	}

@@ -46,6 +46,7 @@ type extra struct {
 	Layers  []string `json:"layers"`  // of the image, DiffIDs, lowest first
 	// Volumes says of the named ones, by name, how they were made.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
+	Arrival string                 `json:"-"`     // for which it is made here
 	Stdio   []string               `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -91,8 +92,16 @@ type command struct {
 }
 
 type when struct {
-	Always bool `json:"always"`
+	Always      bool              `json:"always,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"` // expressions for names, and for values
 }
+
+// arrivalAnnotation is what a container has that is made for an arrival: its value is the id that all nodes know it by. Before Podman has
+// made the container there is nothing else by which a guard could know it.
+const arrivalAnnotation = "io.godwit.arrival"
+
+// saysMoving is what the shell of a guard does.
+const saysMoving = `echo "container %s has moved, or is moving, to or from another node: godwit migration ls" >&2; exit 1`
 
 // guarding is the file that guards a container.
 func (a *adapter) guarding(own string) string { return filepath.Join(a.hooks, "godwit-"+own+".json") }
@@ -104,19 +113,37 @@ func (a *adapter) guard(own string) error {
 	if !idPattern.MatchString(own) {
 		return fmt.Errorf("guard container %.80q: that is no id", own)
 	}
-	script := `case "$(cat)" in *'"id"'*` + own + `*) echo "container ` + own[:12] + ` has moved, or is moving, to or from another node: godwit migration ls" >&2; exit 1;; esac`
+	script := `case "$(cat)" in *'"id"'*` + own + `*) ` + fmt.Sprintf(saysMoving, own[:12]) + `;; esac`
+	return a.write(a.guarding(own), own, when{Always: true}, script)
+}
+
+// guardArrival has it refuse a container that will be made for an arrival, of whatever id.
+func (a *adapter) guardArrival(id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("guard the arrival of container %.80q: that is no id", id)
+	}
+	named := map[string]string{"^" + regexp.QuoteMeta(arrivalAnnotation) + "$": "^" + id + "$"}
+	return a.write(a.guardingArrival(id), id, when{Annotations: named}, "cat >/dev/null; "+fmt.Sprintf(saysMoving, id[:12]))
+}
+
+func (a *adapter) guardingArrival(id string) string {
+	return filepath.Join(a.hooks, "godwit-arrival-"+id+".json")
+}
+
+// write makes a hook of a guard's script.
+func (a *adapter) write(path, id string, when when, script string) error {
 	data, err := json.MarshalIndent(hook{
-		Version: "1.0.0", When: when{Always: true}, Stages: []string{"createRuntime"},
-		Hook: command{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", door.GuardVariable + "=" + own}},
+		Version: "1.0.0", When: when, Stages: []string{"createRuntime"},
+		Hook: command{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", door.GuardVariable + "=" + id}},
 	}, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(a.hooks, 0o755)
 	}
 	if err == nil {
-		err = kernel.WriteFileAtomic(a.guarding(own), append(data, '\n'), 0o644)
+		err = kernel.WriteFileAtomic(path, append(data, '\n'), 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("keep Podman from starting container %.12s: %w", own, err)
+		return fmt.Errorf("keep Podman from starting container %.12s: %w", id, err)
 	}
 	return nil
 }
@@ -129,10 +156,10 @@ func (a *adapter) Restart(_ context.Context, found oci.Found, policy json.RawMes
 	return a.Gone(found.ID)
 }
 
-// Gone ends the guard of a container.
-func (a *adapter) Gone(own string) error {
-	if err := os.Remove(a.guarding(own)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("let Podman start container %.12s: %w", own, err)
+// Gone ends the guards of a container, by its own id or that of its arrival.
+func (a *adapter) Gone(id string) error {
+	if err := errors.Join(records.Remove(a.guarding(id)), records.Remove(a.guardingArrival(id))); err != nil {
+		return fmt.Errorf("let Podman start container %.12s: %w", id, err)
 	}
 	return nil
 }

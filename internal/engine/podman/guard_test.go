@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
 )
 
 // fakePodman puts a script in place of Podman.
@@ -58,5 +60,40 @@ func TestGuardObstacles(t *testing.T) {
 	fakePodman(t, "exit 1")
 	if found := guardObstacles(t.Context(), hooks); len(found) != 1 {
 		t.Errorf("Podman says nothing: %+v", found)
+	}
+}
+
+// TestCreateIsGuarded: a container is guarded before it is there, by what it is made with, and by its id when that is known.
+func TestCreateIsGuarded(t *testing.T) {
+	own, hooks, seen := strings.Repeat("3c", 32), t.TempDir(), filepath.Join(t.TempDir(), "seen")
+	d := valid(t, func(d *engine.Definition, x *extra) { d.Volumes, x.Mounts = nil, nil })
+	fakePodman(t, `case "$*" in *" create "*) cat `+hooks+`/godwit-arrival-*; echo "$*";; esac >>`+seen+`; echo `+own)
+	a := &adapter{hooks: hooks}
+	if got, err := a.Create(t.Context(), d, "io.godwit.id", testID); got != own || err != nil {
+		t.Fatal(got, err)
+	}
+	data, err := os.ReadFile(seen)
+	for _, want := range []string{`"^io\\.godwit\\.arrival$": "^` + testID + `$"`, "createRuntime", "--annotation=io.godwit.arrival=" + testID} {
+		if err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("%v, there is no %s in %s", err, want, data)
+		}
+	}
+	left, err := os.ReadDir(hooks)
+	if err != nil || len(left) != 1 || left[0].Name() != "godwit-"+own+".json" {
+		t.Errorf("%v, %v", left, err)
+	}
+	if err := a.guardArrival(testID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{own, testID} {
+		if err := a.Gone(id); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(hooks); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if found := obstacles(config{Annotations: map[string]string{arrivalAnnotation: testID}}, host{NetworkMode: "none"}, nil); len(found) > 0 {
+		t.Errorf("it could not move on: %+v", found)
 	}
 }

@@ -259,7 +259,7 @@ func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Found, erro
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, oci.Found{ID: one.ID, Container: describe(one), Paused: one.State.Paused, Restart: restart, Directory: one.StaticDir, Native: one})
+		all = append(all, oci.Found{ID: one.ID, Container: describe(one), Paused: one.State.Paused, Restart: restart, Arrival: one.Config.Annotations[arrivalAnnotation], Directory: one.StaticDir, Native: one})
 	}
 	return all, nil
 }

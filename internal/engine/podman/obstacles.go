@@ -90,9 +90,9 @@ func obstacles(c config, h host, mounts []mount) []engine.Problem {
 
 func private(mode string) bool { return mode == "" || mode == "private" }
 
-// ownAnnotation tells whether an annotation is one that Podman itself makes.
+// ownAnnotation tells whether an annotation is one that Podman itself makes, or this package.
 func ownAnnotation(name string) bool {
-	return name == "io.container.manager" || slices.ContainsFunc([]string{"io.kubernetes.cri-o.", "org.opencontainers.image.", "io.podman.annotations."},
+	return name == "io.container.manager" || name == arrivalAnnotation || slices.ContainsFunc([]string{"io.kubernetes.cri-o.", "org.opencontainers.image.", "io.podman.annotations."},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
