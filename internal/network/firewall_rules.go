@@ -18,7 +18,9 @@ const (
 	offsetSource6     = 8
 	offsetTCPFlags    = 13
 	offsetPort        = 2 // destination port of UDP
+	tcpFIN            = 0x01
 	tcpSYN            = 0x02
+	tcpRST            = 0x04
 	tcpACK            = 0x10
 	icmpRedirect      = 5
 )

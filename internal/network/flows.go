@@ -8,10 +8,12 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,16 +21,26 @@ import (
 // addresses are translated. An engine that removes a container has all of that forgotten (libnetwork's clearEndpointConnections).
 // So what is there when a container has left is written down, packet by packet of what there can be, in two maps of a table of
 // their own, which outlives the agent; the packet filter translates by them, and tracks nothing of it.
+//
+// The node may give a port by which a container's connection goes out to another connection, once that one is over. So only what
+// lasts is written down, and what is not used for some time is forgotten: soon, if its end was seen.
 
-// flowTable of the packet filter, and its maps.
+// flowTable of the packet filter, its maps and its set.
 const (
 	flowTable = "godwit-flows"
-	mapTo     = "to"   // a packet as it comes: where it is to go
-	mapFrom   = "from" // a packet with its new destination: from where it is to be
+	mapTo     = "to"    // a packet as it comes: where it is to go
+	mapFrom   = "from"  // a packet with its new destination: from where it is to be
+	setEnded  = "ended" // packets as they come after which nothing but acknowledgements comes that way
 )
 
-// flowBatch bounds the elements in one message (a netlink attribute has 64 KiB at most).
-const flowBatch = 400
+const (
+	flowBatch = 400     // elements in one message: a netlink attribute has 64 KiB at most
+	maxFlows  = 1 << 15 // connections of one container
+	flowSize  = 1 << 18 // elements of each map
+
+	flowIdle = 124 * time.Minute // that TCP may be silent (RFC 5382, section 5): keepalives come every two hours
+	flowOver = 2 * time.Minute   // the same for UDP (RFC 4787, section 4.3), and for what has said that it ends
+)
 
 // Registers: a key of five words, and what is found for it.
 const (
@@ -74,38 +86,75 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return fmt.Errorf("list the connections that this node tracks: %w", err)
 	}
-	to, from := flowElements(tracked, ip)
-	if len(to) == 0 {
+	kept := elementsOf(tracked, ip)
+	if len(kept.to) == 0 {
 		return nil
 	}
-	if err := n.addFlows(to, from); err != nil {
+	if err := n.addFlows(kept); err != nil {
 		return fmt.Errorf("keep the connections of %s: %w", ip, err)
 	}
 	return nil
 }
 
-// flowElements are the elements of both maps for those flows of an address that are translated.
-func flowElements(tracked []*netlink.ConntrackFlow, ip netip.Addr) (to, from []nftables.SetElement) {
+// flowElements are elements of both maps and of the set.
+type flowElements struct{ to, from, ended []nftables.SetElement }
+
+// elementsOf are the elements for those flows of an address that are translated, and last.
+func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowElements) {
 	for _, flow := range tracked {
 		forward, there := packetOf(flow.Forward)
 		reverse, back := packetOf(flow.Reverse)
 		concerns := ip == forward.from.Addr() || ip == reverse.from.Addr() || ip == reverse.to.Addr()
 		translated := forward.from != reverse.to || forward.to != reverse.from
-		if !there || !back || !concerns || !translated {
+		lasts, ends := flowLasts(flow, ip == forward.from.Addr())
+		if !there || !back || !concerns || !translated || !lasts {
 			continue
+		}
+		if len(kept.to) >= 2*maxFlows {
+			break
 		}
 		for _, way := range [][2]packetKind{
 			{forward, {forward.protocol, reverse.to, reverse.from}}, {reverse, {forward.protocol, forward.to, forward.from}},
 		} {
-			comes, goes := way[0], way[1]
-			to = append(to, nftables.SetElement{Key: comes.key(), Val: endpointKey(goes.to)})
-			if comes.from != goes.from {
-				between := packetKind{comes.protocol, comes.from, goes.to}
-				from = append(from, nftables.SetElement{Key: between.key(), Val: endpointKey(goes.from)})
-			}
+			kept.add(way[0], way[1], ends)
 		}
 	}
-	return to, from
+	return kept
+}
+
+// add what translates packets of one direction.
+func (f *flowElements) add(comes, goes packetKind, ends bool) {
+	timeout := flowIdle
+	if ends || comes.protocol == unix.IPPROTO_UDP {
+		timeout = flowOver
+	}
+	f.to = append(f.to, nftables.SetElement{Key: comes.key(), Val: endpointKey(goes.to), Timeout: timeout})
+	if ends {
+		f.ended = append(f.ended, nftables.SetElement{Key: comes.key(), Timeout: flowOver})
+	}
+	if comes.from != goes.from {
+		between := packetKind{comes.protocol, comes.from, goes.to}
+		f.from = append(f.from, nftables.SetElement{Key: between.key(), Val: endpointKey(goes.from), Timeout: flowIdle})
+	}
+}
+
+// flowLasts tells whether more may come of a flow, and whether one side has said that it ends. What a container has asked by UDP it asks
+// again; what it is asked by a published port may have been under way for long.
+func flowLasts(flow *netlink.ConntrackFlow, opened bool) (lasts, ends bool) {
+	if flow.Forward.Protocol == unix.IPPROTO_UDP {
+		return !opened, false
+	}
+	tcp, ok := flow.ProtoInfo.(*netlink.ProtoInfoTCP)
+	if !ok {
+		return false, false
+	}
+	switch tcp.State {
+	case nl.TCP_CONNTRACK_ESTABLISHED:
+		return true, false
+	case nl.TCP_CONNTRACK_FIN_WAIT, nl.TCP_CONNTRACK_CLOSE_WAIT, nl.TCP_CONNTRACK_LAST_ACK:
+		return true, true
+	}
+	return false, false
 }
 
 // packetOf is how packets of one direction of a flow look. Only what has ports is translated port by port.
@@ -118,31 +167,37 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 	}, ok && okTo && known
 }
 
-// flowMaps describes the two maps.
-func flowMaps(table *nftables.Table) (to, from *nftables.Set, err error) {
+// flowSets are the maps and the set as the packet filter knows them. A packet that is found in them has them wait anew.
+type flowSets struct{ to, from, ended *nftables.Set }
+
+func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 	key, err := nftables.ConcatSetType(nftables.TypeInetProto, nftables.TypeIPAddr, nftables.TypeInetService, nftables.TypeIPAddr, nftables.TypeInetService)
 	if err != nil {
-		return nil, nil, fmt.Errorf("describe the maps of connections: %w", err)
+		return sets, fmt.Errorf("describe the maps of connections: %w", err)
 	}
 	data, err := nftables.ConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService)
 	if err != nil {
-		return nil, nil, fmt.Errorf("describe the maps of connections: %w", err)
+		return sets, fmt.Errorf("describe the maps of connections: %w", err)
 	}
 	describe := func(name string) *nftables.Set {
-		return &nftables.Set{Table: table, Name: name, IsMap: true, KeyType: key, DataType: data, Concatenation: true}
+		return &nftables.Set{Table: table, Name: name, KeyType: key, Concatenation: true, HasTimeout: true, Dynamic: true, Size: flowSize}
 	}
-	return describe(mapTo), describe(mapFrom), nil
+	sets = flowSets{to: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded)}
+	for _, one := range []*nftables.Set{sets.to, sets.from} {
+		one.IsMap, one.DataType = true, data
+	}
+	return sets, nil
 }
 
 // addFlows adds elements, and makes the table when there is none yet. What was there for a packet is replaced.
-func (n *Network) addFlows(to, from []nftables.SetElement) error {
+func (n *Network) addFlows(kept flowElements) error {
 	conn, err := n.filter()
 	if err != nil {
 		return err
 	}
 	table := &nftables.Table{Name: flowTable, Family: nftables.TableFamilyIPv4}
-	maps := [2]*nftables.Set{}
-	if maps[0], maps[1], err = flowMaps(table); err != nil {
+	sets, err := describeFlows(table)
+	if err != nil {
 		return err
 	}
 	there, err := n.hasFlows(conn)
@@ -150,7 +205,7 @@ func (n *Network) addFlows(to, from []nftables.SetElement) error {
 		return err
 	}
 	if !there {
-		if err := n.makeFlows(conn, table, maps); err != nil {
+		if err := n.makeFlows(conn, table, sets); err != nil {
 			return err
 		}
 	}
@@ -159,7 +214,7 @@ func (n *Network) addFlows(to, from []nftables.SetElement) error {
 	for _, part := range []struct {
 		set      *nftables.Set
 		elements []nftables.SetElement
-	}{{maps[1], from}, {maps[0], to}} {
+	}{{sets.ended, kept.ended}, {sets.from, kept.from}, {sets.to, kept.to}} {
 		if there {
 			if part.elements, err = replaceFlows(conn, part.set, part.elements); err != nil {
 				return err
@@ -199,9 +254,9 @@ func (n *Network) hasFlows(conn *nftables.Conn) (bool, error) {
 
 // makeFlows makes the table. A packet gets its new destination before it is routed, and its new source after: with the node's own
 // address as source it would not be forwarded.
-func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, maps [2]*nftables.Set) error {
+func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
 	conn.AddTable(table)
-	for _, set := range maps {
+	for _, set := range []*nftables.Set{sets.to, sets.from, sets.ended} {
 		if err := conn.AddSet(set, nil); err != nil {
 			return err
 		}
@@ -209,38 +264,87 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, maps [2]
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) func(parts ...rule) {
 		return ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook, Priority: priority}))
 	}
-	before := []func(parts ...rule){
-		chain("arrive", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw),
-		chain("own", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityRaw),
-	}
-	after := []func(parts ...rule){
-		chain("leave", nftables.ChainTypeFilter, nftables.ChainHookPostrouting, nftables.ChainPriorityMangle),
-		chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle),
-	}
-	for number, checksum := range map[byte]uint32{unix.IPPROTO_TCP: 16, unix.IPPROTO_UDP: 6} {
-		for _, add := range before {
-			add(protocol(number, expr.CmpOpEq), findFlow(maps[0]), mayFragment(), rewrite(offsetDestination, offsetPort, checksum), is(&expr.Notrack{}))
-		}
-		for _, add := range after {
-			add(protocol(number, expr.CmpOpEq), findFlow(maps[1]), rewrite(offsetSource, 0, checksum))
-		}
-	}
+	sets.arrive(chain("arrive", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw))
+	sets.arrive(chain("own", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityRaw))
+	sets.leave(chain("leave", nftables.ChainTypeFilter, nftables.ChainHookPostrouting, nftables.ChainPriorityMangle))
+	sets.leave(chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle))
 	return conn.Flush()
 }
 
-// findFlow looks the packet up.
-func findFlow(set *nftables.Set) rule {
+// arrive gives packets their new destinations. One that ends its side of a connection has what comes after it that way not keep the
+// connection for long: acknowledgements come as long as the other side sends. One that begins a connection may have the ports of one
+// that has ended.
+func (f flowSets) arrive(add func(parts ...rule)) {
+	tcp, udp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq), protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
+	find, done := join(loadFlow(false), findFlow(f.to)), join(is(&expr.Notrack{}), accept())
+	add(tcp, hasFlag(tcpSYN), find, is(&expr.Dynset{SrcRegKey: registerKey, SetName: f.ended.Name, SetID: f.ended.ID, Operation: opDelete}))
+	add(tcp, hasFlag(tcpFIN|tcpRST), find, again(f.ended, flowOver))
+	add(tcp, find, hasFlow(f.ended), again(f.ended, flowOver), again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, checksumTCP), done)
+	add(tcp, find, again(f.to, flowIdle), mayFragment(), rewrite(offsetDestination, offsetPort, checksumTCP), done)
+	add(udp, find, again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, checksumUDP), done)
+}
+
+// leave gives packets that have their new destination from here, and so are not tracked, their new sources. A reset ends the other side
+// of its connection, too.
+func (f flowSets) leave(add func(parts ...rule)) {
+	find := join(ctState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from), again(f.from, flowIdle))
+	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(offsetSource, 0, checksumTCP))
+	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), find, rewrite(offsetSource, 0, checksumUDP))
+	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), hasFlag(tcpRST), ctState(expr.CtStateBitUNTRACKED), loadFlow(true), findFlow(f.to),
+		again(f.ended, flowOver), again(f.to, flowOver))
+}
+
+// opDelete removes an element (NFT_DYNSET_OP_DELETE, linux/netfilter/nf_tables.h).
+const opDelete = 2
+
+// Where the checksums of TCP and UDP are.
+const (
+	checksumTCP = 16
+	checksumUDP = 6
+)
+
+// hasFlag: a packet of TCP has one of these flags.
+func hasFlag(flags byte) rule {
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: offsetTCPFlags, Len: 1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 1, Mask: []byte{flags}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: []byte{0}})
+}
+
+// loadFlow makes the packet's key, or that of what answers it.
+func loadFlow(answer bool) rule {
 	load := func(register, base, offset, length uint32) *expr.Payload {
 		return &expr.Payload{DestRegister: register, Base: expr.PayloadBase(base), Offset: offset, Len: length}
 	}
+	from, to := uint32(registerKey+1), uint32(registerKey+3)
+	if answer {
+		from, to = to, from
+	}
 	return is(
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: registerKey},
-		load(registerKey+1, unix.NFT_PAYLOAD_NETWORK_HEADER, offsetSource, 4),
-		load(registerKey+2, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2),
-		load(registerKey+3, unix.NFT_PAYLOAD_NETWORK_HEADER, offsetDestination, 4),
-		load(registerKey+4, unix.NFT_PAYLOAD_TRANSPORT_HEADER, offsetPort, 2),
-		&expr.Lookup{SourceRegister: registerKey, DestRegister: registerFound, IsDestRegSet: true, SetName: set.Name, SetID: set.ID},
+		load(from, unix.NFT_PAYLOAD_NETWORK_HEADER, offsetSource, 4),
+		load(from+1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2),
+		load(to, unix.NFT_PAYLOAD_NETWORK_HEADER, offsetDestination, 4),
+		load(to+1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, offsetPort, 2),
 	)
+}
+
+// findFlow looks up what the key is translated to.
+func findFlow(set *nftables.Set) rule {
+	return is(&expr.Lookup{SourceRegister: registerKey, DestRegister: registerFound, IsDestRegSet: true, SetName: set.Name, SetID: set.ID})
+}
+
+// hasFlow: the key is in the set.
+func hasFlow(set *nftables.Set) rule {
+	return is(&expr.Lookup{SourceRegister: registerKey, SetName: set.Name, SetID: set.ID})
+}
+
+// again has what there is for the key, and was found, stay for so long from now on.
+func again(set *nftables.Set, timeout time.Duration) rule {
+	update := &expr.Dynset{SrcRegKey: registerKey, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout}
+	if set.IsMap {
+		update.SrcRegData = registerFound
+	}
+	return is(update)
 }
 
 // Where checksums of IPv4 are, and its flags.
@@ -286,11 +390,11 @@ func (n *Network) forgetFlows(ip netip.Addr) error {
 		conn.DelTable(table)
 		return conn.Flush()
 	}
-	to, from, err := flowMaps(table)
+	sets, err := describeFlows(table)
 	if err != nil {
 		return err
 	}
-	return errors.Join(removeElements(conn, to, concerns(ip)), removeElements(conn, from, concerns(ip)))
+	return errors.Join(removeElements(conn, sets.to, concerns(ip)), removeElements(conn, sets.from, concerns(ip)))
 }
 
 // removeElements removes those of a map that match.

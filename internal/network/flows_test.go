@@ -2,28 +2,46 @@ package network
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"net/netip"
+	"slices"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 func tuple(protocol uint8, from string, fromPort uint16, to string, toPort uint16) netlink.IPTuple {
 	return netlink.IPTuple{Protocol: protocol, SrcIP: net.ParseIP(from), SrcPort: fromPort, DstIP: net.ParseIP(to), DstPort: toPort}
 }
 
+// tcpFlow is a connection in a state of connection tracking.
+func tcpFlow(state uint8, forward, reverse netlink.IPTuple) *netlink.ConntrackFlow {
+	return &netlink.ConntrackFlow{Forward: forward, Reverse: reverse, ProtoInfo: &netlink.ProtoInfoTCP{State: state}}
+}
+
 // TestFlowElements: what is kept of a connection translates each packet of it as connection tracking did.
 func TestFlowElements(t *testing.T) {
 	ip := netip.MustParseAddr("172.30.0.2")
+	const established = nl.TCP_CONNTRACK_ESTABLISHED
 	tracked := []*netlink.ConntrackFlow{
-		{Forward: tuple(6, "10.99.1.2", 5000, "192.0.2.10", 8080), Reverse: tuple(6, "172.30.0.2", 80, "10.99.1.2", 5000)},   // to a published port
-		{Forward: tuple(17, "172.30.0.2", 4000, "192.0.2.99", 53), Reverse: tuple(17, "192.0.2.99", 53, "192.0.2.10", 4001)}, // masqueraded
-		{Forward: tuple(6, "10.99.1.2", 5001, "172.30.0.2", 80), Reverse: tuple(6, "172.30.0.2", 80, "10.99.1.2", 5001)},     // as it is
-		{Forward: tuple(6, "10.99.1.2", 5002, "192.0.2.10", 8080), Reverse: tuple(6, "172.30.0.3", 80, "10.99.1.2", 5002)},   // another's
+		tcpFlow(established, tuple(6, "10.99.1.2", 5000, "192.0.2.10", 8080), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5000)), // to a published port
+		tcpFlow(established, tuple(6, "172.30.0.2", 4000, "192.0.2.99", 53), tuple(6, "192.0.2.99", 53, "192.0.2.10", 4001)), // masqueraded
+		tcpFlow(established, tuple(6, "10.99.1.2", 5001, "172.30.0.2", 80), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5001)),   // as it is
+		tcpFlow(established, tuple(6, "10.99.1.2", 5002, "192.0.2.10", 8080), tuple(6, "172.30.0.3", 80, "10.99.1.2", 5002)), // another's
 		{Forward: tuple(1, "10.99.1.2", 0, "192.0.2.10", 0), Reverse: tuple(1, "172.30.0.2", 0, "10.99.1.2", 0)},             // without ports
+		{Forward: tuple(17, "172.30.0.2", 4000, "192.0.2.99", 53), Reverse: tuple(17, "192.0.2.99", 53, "192.0.2.10", 4001)}, // what it has asked
 	}
-	to, from := flowElements(tracked, ip)
+	for _, state := range []uint8{nl.TCP_CONNTRACK_SYN_SENT, nl.TCP_CONNTRACK_SYN_RECV, nl.TCP_CONNTRACK_TIME_WAIT, nl.TCP_CONNTRACK_CLOSE} {
+		tracked = append(tracked, tcpFlow(state, tuple(6, "172.30.0.2", 4002, "192.0.2.99", 53), tuple(6, "192.0.2.99", 53, "192.0.2.10", 4003)))
+	}
+	kept := elementsOf(tracked, ip)
+	to, from := kept.to, kept.from
 	maps := [2]map[string]string{{}, {}}
 	for _, e := range to {
 		maps[0][string(e.Key)] = string(e.Val)
@@ -41,8 +59,8 @@ func TestFlowElements(t *testing.T) {
 	}{
 		{6, "10.99.1.2:5000", "192.0.2.10:8080", "10.99.1.2:5000", "172.30.0.2:80"},
 		{6, "172.30.0.2:80", "10.99.1.2:5000", "192.0.2.10:8080", "10.99.1.2:5000"},
-		{17, "172.30.0.2:4000", "192.0.2.99:53", "192.0.2.10:4001", "192.0.2.99:53"},
-		{17, "192.0.2.99:53", "192.0.2.10:4001", "192.0.2.99:53", "172.30.0.2:4000"},
+		{6, "172.30.0.2:4000", "192.0.2.99:53", "192.0.2.10:4001", "192.0.2.99:53"},
+		{6, "192.0.2.99:53", "192.0.2.10:4001", "192.0.2.99:53", "172.30.0.2:4000"},
 	} {
 		gotTo := maps[0][string(packetKind{c.protocol, at(c.from), at(c.to)}.key())]
 		if gotTo != string(endpointKey(at(c.newTo))) {
@@ -59,6 +77,121 @@ func TestFlowElements(t *testing.T) {
 	if key := (packetKind{6, at("1.2.3.4:256"), at("5.6.7.8:1")}).key(); !bytes.Equal(key, []byte{6, 0, 0, 0, 1, 2, 3, 4, 1, 0, 0, 0, 5, 6, 7, 8, 0, 1, 0, 0}) {
 		t.Errorf("key %v", key)
 	}
+}
+
+// TestFlowsEnd: what is not to last is not kept for long, and never too much.
+func TestFlowsEnd(t *testing.T) {
+	ip := netip.MustParseAddr("172.30.0.2")
+	in, out := tuple(6, "10.99.1.2", 5000, "192.0.2.10", 8080), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5000)
+	for what, c := range map[string]struct {
+		flow    *netlink.ConntrackFlow
+		timeout time.Duration
+		ended   int
+	}{
+		"established": {tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, in, out), flowIdle, 0},
+		"half-closed": {tcpFlow(nl.TCP_CONNTRACK_CLOSE_WAIT, in, out), flowOver, 2},
+		"UDP": {&netlink.ConntrackFlow{Forward: tuple(17, "10.99.1.2", 5000, "192.0.2.10", 8080),
+			Reverse: tuple(17, "172.30.0.2", 80, "10.99.1.2", 5000)}, flowOver, 0},
+	} {
+		kept := elementsOf([]*netlink.ConntrackFlow{c.flow}, ip)
+		if len(kept.to) != 2 || kept.to[0].Timeout != c.timeout || kept.to[1].Timeout != c.timeout || len(kept.ended) != c.ended {
+			t.Errorf("%s: %+v", what, kept)
+		}
+	}
+	many := slices.Repeat([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, in, out)}, 2*maxFlows)
+	if kept := elementsOf(many, ip); len(kept.to) != 2*maxFlows {
+		t.Errorf("%d elements are kept", len(kept.to))
+	}
+}
+
+// flowTimes tells for how long yet the destinations are found that are kept for a client's port.
+func (s *site) flowTimes(node string, port uint16) (times []time.Duration) {
+	s.t.Helper()
+	conn, err := s.nodes[node].filter()
+	must(s.t, err)
+	sets, err := describeFlows(&nftables.Table{Name: flowTable, Family: nftables.TableFamilyIPv4})
+	must(s.t, err)
+	elements, err := conn.GetSetElements(sets.to)
+	must(s.t, err)
+	for _, e := range elements {
+		if bytes.Equal(e.Key[8:10], bigEndian(port)) || bytes.Equal(e.Key[16:18], bigEndian(port)) {
+			times = append(times, e.Expires)
+		}
+	}
+	return times
+}
+
+// TestFlowsLast: a connection that is kept is kept as long as it is used, and soon forgotten when it has ended, however that was.
+func TestFlowsLast(t *testing.T) {
+	s := newSite(t)
+	address := s.container("a", "one")
+	for i, c := range []struct {
+		what        string
+		port        uint16
+		linger      int
+		serverFirst bool
+	}{
+		{"reset by the client", 5000, 0, false},
+		{"reset by the server, on the same ports", 5000, 0, true},
+		{"closed by the client", 5001, -1, false},
+		{"closed by the server", 5002, -1, true},
+	} {
+		kept := elementsOf([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "198.51.100.2", c.port, "198.51.100.1", 8080),
+			tuple(6, address.IP.String(), 80, "198.51.100.2", c.port))}, address.IP)
+		for i := range kept.to {
+			kept.to[i].Timeout = time.Hour
+		}
+		must(t, s.nodes["a"].addFlows(kept))
+		client, server := s.kept(address.IP, int(c.port))
+		_, err := client.Write([]byte("hello"))
+		must(t, err)
+		_, err = io.ReadFull(server, make([]byte, 5))
+		must(t, err)
+		eventually(t, "both ways in use: "+c.what, func() bool {
+			times := s.flowTimes("a", c.port)
+			return len(times) == 2 && slices.Min(times) > flowIdle-time.Minute
+		})
+		ends := []*net.TCPConn{client, server}
+		if c.serverFirst {
+			slices.Reverse(ends)
+		}
+		must(t, ends[0].SetLinger(c.linger))
+		must(t, ends[0].Close())
+		if _, err = ends[1].Read(make([]byte, 1)); err == nil {
+			t.Error("read after the end")
+		}
+		must(t, ends[1].Close())
+		eventually(t, "an end: "+c.what, func() bool { return slices.Max(s.flowTimes("a", c.port)) <= flowOver })
+		if i > 0 && len(s.flowTimes("a", 5000)) != 2 {
+			t.Error("one that has just ended is forgotten")
+		}
+	}
+	must(t, s.nodes["a"].forgetFlows(address.IP))
+}
+
+// kept is a connection to port 80 of a container by port 8080 of node a, which nothing but what is kept translates.
+func (s *site) kept(ip netip.Addr, port int) (client, server *net.TCPConn) {
+	s.t.Helper()
+	var listener net.Listener
+	s.in("a/one", func() (err error) {
+		listener, err = net.Listen("tcp4", netip.AddrPortFrom(ip, 80).String())
+		return err
+	})
+	defer func() { _ = listener.Close() }()
+	s.in("client-a", func() error {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{Port: port}, Timeout: 5 * time.Second,
+			Control: func(_, _ string, raw syscall.RawConn) error {
+				return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+			}}
+		conn, err := from.Dial("tcp4", "198.51.100.1:8080")
+		if err == nil {
+			client = conn.(*net.TCPConn)
+		}
+		return err
+	})
+	conn, err := listener.Accept()
+	must(s.t, err)
+	return client, conn.(*net.TCPConn)
 }
 
 func TestSegmentPart(t *testing.T) {
