@@ -26,6 +26,7 @@ const (
 type Hold struct {
 	network *Network
 	ip      netip.Addr
+	table   int // of routes for what it sends on
 	tun     *tun
 	queue   *queue
 	reader  sync.WaitGroup
@@ -69,8 +70,9 @@ func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
 	if hold := n.holds[ip]; hold != nil {
 		return hold, nil
 	}
-	hold := &Hold{network: n, ip: ip, queue: newQueue(n.config.HoldBytes), stats: HoldStats{Address: ip}}
+	hold := &Hold{network: n, ip: ip, table: n.takeTable(ip), queue: newQueue(n.config.HoldBytes), stats: HoldStats{Address: ip}}
 	if err := hold.prepare(); err != nil {
+		delete(n.tables, hold.table)
 		return nil, fmt.Errorf("prepare to hold %s: %w", ip, err)
 	}
 	n.holds[ip] = hold
@@ -105,10 +107,10 @@ func (h *Hold) prepare() error {
 		return err
 	}
 	// Should the destination's device vanish, the last route of the table keeps packets from going round.
-	last := n.route(allAddresses(), n.holdTable(h.ip))
+	last := n.route(allAddresses(), h.table)
 	last.Type, last.Priority = unix.RTN_BLACKHOLE, 1<<30
 	rule := netlink.NewRule()
-	rule.Priority, rule.Table, rule.IifName = priorityHold, n.holdTable(h.ip), opened.name
+	rule.Priority, rule.Table, rule.IifName = priorityHold, h.table, opened.name
 	err = n.links.RouteReplace(last)
 	if err == nil {
 		err = n.addRules(rule)
@@ -296,7 +298,7 @@ func (h *Hold) aim(to Destination) error {
 	if n.holds[h.ip] != h {
 		return errors.New("the hold has ended")
 	}
-	route, err := n.routeTo(allAddresses(), to, n.holdTable(h.ip), h.ip)
+	route, err := n.routeTo(allAddresses(), to, h.table, h.ip)
 	if err != nil {
 		return err
 	}
@@ -444,6 +446,7 @@ func (h *Hold) linger(gone chan struct{}) {
 	n.mu.Lock()
 	n.totals.add(h.Stats())
 	delete(n.lingering, h.ip)
+	delete(n.tables, h.table)
 	n.mu.Unlock()
 	close(gone)
 }
@@ -458,8 +461,7 @@ func (h *Hold) abandon() {
 
 // removeTable removes the hold's rule and what its table still holds.
 func (h *Hold) removeTable() error {
-	table := h.network.holdTable(h.ip)
 	return errors.Join(
-		h.network.removeRules(func(rule netlink.Rule) bool { return rule.Table == table }),
-		h.network.removeRoutes(func(route netlink.Route) bool { return route.Table == table }))
+		h.network.removeRules(func(rule netlink.Rule) bool { return rule.Table == h.table }),
+		h.network.removeRoutes(func(route netlink.Route) bool { return route.Table == h.table }))
 }

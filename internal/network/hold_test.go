@@ -7,11 +7,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -184,4 +186,42 @@ func TestHoldPing(t *testing.T) {
 	if err != nil || count != len(request) || answer[0] != 0 {
 		t.Errorf("answer %x, %v", answer[:count], err)
 	}
+}
+
+// TestHoldsOfTwoBridges: the addresses of two bridges may differ in their first byte only. The end of one hold takes nothing from the other.
+func TestHoldsOfTwoBridges(t *testing.T) {
+	s := newSite(t)
+	n := s.nodes["a"]
+	one, other := netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("10.20.0.2")
+	n.mu.Lock()
+	n.bridged[one], n.bridged[other] = &bridged{Container: "one", Address: one}, &bridged{Container: "other", Address: other}
+	n.mu.Unlock()
+	first, err := n.Prepare(one)
+	must(t, err)
+	second, err := n.Prepare(other)
+	must(t, err)
+	must(t, first.Close())
+	eventually(t, "the end of the first hold", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.lingering) == 0
+	})
+	must(t, n.Reconcile(Keep{}))
+	rules, err := n.links.RuleList(unix.AF_INET)
+	must(t, err)
+	routes, err := n.listRoutes()
+	must(t, err)
+	if !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.IifName == second.tun.name && r.Table == second.table }) {
+		t.Error("the second hold has no rule")
+	}
+	if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Table == second.table }) {
+		t.Error("the second hold has no route")
+	}
+	must(t, second.Close())
+	third, err := n.Prepare(one)
+	must(t, err)
+	if third.table == second.table || third.table != first.table {
+		t.Errorf("tables %x, %x and %x", first.table, second.table, third.table)
+	}
+	must(t, third.Close())
 }

@@ -30,6 +30,7 @@ type Network struct {
 	segments   []Segment
 	holds      map[netip.Addr]*Hold         // not yet switched
 	lingering  map[netip.Addr]chan struct{} // switched; closed when their devices are gone
+	tables     map[int]bool                 // routing tables of both
 	totals     Totals
 	background sync.WaitGroup
 }
@@ -73,7 +74,7 @@ func open(config Config) (*Network, error) {
 	return &Network{
 		config: config, ns: ns, links: handle,
 		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{},
+		holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
 	}, nil
 }
 

@@ -44,17 +44,14 @@ func (n *Network) Reconcile(keep Keep) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	devices, tables := map[string]bool{}, map[int]bool{}
+	devices := map[string]bool{}
 	for ip, hold := range n.holds {
-		routes[hostNet(ip).String()], devices[hold.tun.name], tables[n.holdTable(ip)] = true, true, true
-	}
-	for ip := range n.lingering {
-		tables[n.holdTable(ip)] = true
+		routes[hostNet(ip).String()], devices[hold.tun.name] = true, true
 	}
 	for id := range containers {
 		devices[containerDevice(id)] = true
 	}
-	return n.sweep(routes, devices, tables)
+	return n.sweep(routes, devices)
 }
 
 // leftovers are the ids of all attachments that can be found: in memory, and mounted.
@@ -79,7 +76,7 @@ func (n *Network) leftovers() ([]string, error) {
 }
 
 // sweep removes veth devices, host routes, home rules and tables of holds that are not to be kept.
-func (n *Network) sweep(routes, devices map[string]bool, tables map[int]bool) error {
+func (n *Network) sweep(routes, devices map[string]bool) error {
 	links, err := n.links.LinkList()
 	if err != nil {
 		return fmt.Errorf("list the node's devices: %w", err)
@@ -92,7 +89,7 @@ func (n *Network) sweep(routes, devices map[string]bool, tables map[int]bool) er
 			return fmt.Errorf("remove device %s: %w", link.Attrs().Name, err)
 		}
 	}
-	ended := func(table int) bool { return table>>24 == holdTables>>24 && !tables[table] }
+	ended := func(table int) bool { return table>>24 == holdTables>>24 && !n.tables[table] }
 	err = n.removeRoutes(func(route netlink.Route) bool {
 		if route.Table != unix.RT_TABLE_MAIN || route.Dst == nil {
 			return ended(route.Table)

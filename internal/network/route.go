@@ -38,10 +38,16 @@ const (
 // peerTable is the routing table whose only route sends everything to a peer.
 func peerTable(number int) int { return peerTables + number }
 
-// holdTable is the routing table of a hold.
-func (n *Network) holdTable(ip netip.Addr) int {
+// takeTable finds a routing table for a hold: the one that the address names, or the next that no other has.
+func (n *Network) takeTable(ip netip.Addr) int {
+	const all = 1<<24 - 1
 	bytes := ip.As4()
-	return holdTables + int(bytes[1])<<16 + int(bytes[2])<<8 + int(bytes[3])
+	at := int(bytes[1])<<16 + int(bytes[2])<<8 + int(bytes[3])
+	for n.tables[holdTables+at] {
+		at = (at + 1) & all // each hold has a device of the node, of which there are not so many
+	}
+	n.tables[holdTables+at] = true
+	return holdTables + at
 }
 
 // Destination is where an address is: Local or Via.
