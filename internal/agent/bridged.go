@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
@@ -91,6 +92,9 @@ func (a *Agent) followSegments(ctx context.Context) error {
 // followBridged looks what has become of containers on bridges that have come or gone: their engines end and start them, and give
 // addresses to others, without telling the agent.
 func (a *Agent) followBridged(ctx context.Context) {
+	if err := errors.Join(a.network.ForgetStrangers(a.isMember), a.yieldPorts(ctx)); err != nil && ctx.Err() == nil {
+		a.log.Warn("containers on bridges that have left", "error", err)
+	}
 	for _, place := range a.network.BridgedPlaces() {
 		if a.moves.of(place.Container) != nil {
 			continue
@@ -105,6 +109,37 @@ func (a *Agent) followBridged(ctx context.Context) {
 			a.log.Warn("container on a bridge", "container", place.Container, "address", place.Address, "error", err)
 		}
 	}
+}
+
+func (a *Agent) isMember(number int) bool {
+	_, is := a.peers.byNumber(number)
+	return is
+}
+
+// yieldPorts gives the published ports of containers that have left to those here that have them now.
+func (a *Agent) yieldPorts(ctx context.Context) error {
+	gone := func(place network.BridgedPlace) bool { return !place.Here }
+	if !slices.ContainsFunc(a.network.BridgedPlaces(), gone) {
+		return nil
+	}
+	all, err := a.engines.ListAnswered(ctx)
+	if err != nil {
+		return err
+	}
+	var taken []network.Published
+	for _, one := range all {
+		if one.PID == 0 || a.moves.of(one.Definition.ID) != nil { // one that comes keeps its ports if it is undone
+			continue
+		}
+		for _, port := range one.Definition.Ports {
+			taken = append(taken, network.Published(port))
+		}
+	}
+	yielded, err := a.network.YieldPorts(taken)
+	for _, port := range yielded {
+		a.log.Warn("what comes by a published port of a container that has left is for another here now", "port", port.HostPort, "protocol", port.Protocol)
+	}
+	return err
 }
 
 // followHere lets go of a container that has ended, or was started anew.

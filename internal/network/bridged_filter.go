@@ -156,6 +156,9 @@ func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set 
 	}
 }
 
+// loopback are the addresses by which a node reaches itself.
+var loopback = netip.MustParsePrefix("127.0.0.0/8")
+
 // bridgedPorts has the published ports of containers that have left lead to where they are.
 func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 	closed := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: "bridged-closing", Table: table, Type: nftables.ChainTypeFilter,
@@ -170,11 +173,11 @@ func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 			if one.closing && port.Protocol == "tcp" {
 				closed(toPublished(port), opensConnection(), drop())
 			}
-			if one.Here || one.Via == 0 {
+			if one.Here || one.Via == 0 || port.Host.IsLoopback() {
 				continue
 			}
-			for _, add := range open {
-				add(toPublished(port), is(&expr.Immediate{Register: unix.NFT_REG_1, Data: ip.AsSlice()},
+			for _, add := range open { // what goes to the node by its loopback has a source to which no other node can answer
+				add(toPublished(port), inPool(offsetDestination, loopback, false), is(&expr.Immediate{Register: unix.NFT_REG_1, Data: ip.AsSlice()},
 					&expr.Immediate{Register: unix.NFT_REG_2, Data: bigEndian(port.ContainerPort)},
 					&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: unix.NFT_REG_1, RegProtoMin: unix.NFT_REG_2}))
 			}
@@ -194,6 +197,50 @@ func toPublished(port Published) rule {
 		at = isAddress(offsetDestination, port.Host)
 	}
 	return join(protocol(number, expr.CmpOpEq), at, toPort(int(port.HostPort)))
+}
+
+// conflicts tells whether two ports are one by which a packet may come.
+func (p Published) conflicts(other Published) bool {
+	any := func(host netip.Addr) bool { return !host.IsValid() || host.IsUnspecified() }
+	return p.Protocol == other.Protocol && p.HostPort == other.HostPort && (any(p.Host) || any(other.Host) || p.Host == other.Host)
+}
+
+// YieldPorts has the ports by which containers that have left were reached lead to them no more where containers that are here have them
+// now. It returns those.
+func (n *Network) YieldPorts(taken []Published) (yielded []Published, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, one := range n.bridged {
+		if one.Here {
+			continue
+		}
+		kept := make([]Published, 0, len(one.Ports))
+		for _, port := range one.Ports {
+			if slices.ContainsFunc(taken, port.conflicts) {
+				yielded = append(yielded, port)
+			} else {
+				kept = append(kept, port)
+			}
+		}
+		one.Ports = kept
+	}
+	if len(yielded) == 0 {
+		return nil, nil
+	}
+	return yielded, errors.Join(n.saveBridged(), n.applyFirewall())
+}
+
+// ForgetStrangers ends the forwarding to containers that are at nodes of which there are none any more.
+func (n *Network) ForgetStrangers(member func(number int) bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var errs []error
+	for ip, one := range n.bridged {
+		if !one.Here && !member(one.Via) {
+			errs = append(errs, n.forgetBridged(ip))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func bigEndian(port uint16) []byte { return []byte{byte(port >> 8), byte(port)} }
