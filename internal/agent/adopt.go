@@ -22,7 +22,7 @@ func (a *Agent) adoptForEver(ctx context.Context) {
 	told := map[string]string{} // by id, so that a lasting error is told once
 	for {
 		a.adoptAll(ctx, told)
-		a.tellOnce(told, "networks of Docker", a.followSegments(ctx))
+		a.tellOnce(told, "networks of Docker", errors.Join(a.followSegments(ctx), a.network.KeepPassing()))
 		a.followBridged(ctx)
 		select {
 		case <-ctx.Done():

@@ -112,9 +112,9 @@ func translated() rule {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
 }
 
-// bridgedPass marks what may be forwarded: between nodes what the node by which it comes has let in, out of holds what has gone into
-// them, and into holds and the tunnel what belongs to a connection or came to a published port. The engine's own rules let
-// pass what the container's neighbours send.
+// bridgedPass marks what may be forwarded: out of the tunnel what goes to a container on a bridge, which the node by which it has come has
+// let in, or to one within a segment, and what they answer; out of holds what has gone into them; and into holds and the tunnel what
+// belongs to a connection or came to a published port. The engine's own rules let pass what the container's neighbours send.
 func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-pass", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
@@ -123,13 +123,24 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
 	ins := n.bridgedAlternatives(offsetDestination, isBridged(offsetDestination, set))
 	outs := n.bridgedAlternatives(offsetSource, isBridged(offsetSource, set))
-	for _, number := range []uint32{groupTunnel, groupHold} {
-		into := group(expr.MetaKeyOIFGROUP, number)
-		for _, packets := range slices.Concat(ins, outs, []rule{ctState(expr.CtStateBitUNTRACKED)}) {
-			add(fromGroup(number), packets, pass)
+	belongs := ctState(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED | expr.CtStateBitUNTRACKED)
+	for _, packets := range slices.Concat(ins, outs) {
+		add(fromGroup(groupHold), packets, pass)
+		add(fromGroup(groupTunnel), packets, belongs, pass)
+		// In the middle of a connection that this node has forgotten, or not seen before.
+		add(fromGroup(groupTunnel), packets, protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(), pass)
+	}
+	add(fromGroup(groupTunnel), isBridged(offsetDestination, set), pass)
+	for _, segment := range n.segments { // nodes have their addresses of the pool
+		for _, from := range []rule{inSegment(offsetSource, segment, true), inPool(offsetSource, n.config.Pool, true)} {
+			add(fromGroup(groupTunnel), inSegment(offsetDestination, segment, true), from, pass)
 		}
+	}
+	for _, number := range []uint32{groupTunnel, groupHold} {
+		add(fromGroup(number), ctState(expr.CtStateBitUNTRACKED), pass)
+		into := group(expr.MetaKeyOIFGROUP, number)
 		for _, in := range ins {
-			add(into, in, ctState(expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED|expr.CtStateBitUNTRACKED), pass)
+			add(into, in, belongs, pass)
 			add(into, in, translated(), pass)
 		}
 		for _, out := range outs {
@@ -257,6 +268,25 @@ func (n *Network) letPass() error {
 		return fmt.Errorf("let packets of containers that have moved pass Docker's filter: %w: %s", err, out)
 	}
 	return nil
+}
+
+// KeepPassing does letPass again while there is something to forward: others make their chains anew, Docker when its node starts.
+func (n *Network) KeepPassing() error {
+	if !n.passes() {
+		return nil
+	}
+	err := n.letPass()
+	if !n.passes() { // it has ended meanwhile
+		err = errors.Join(err, n.endPass())
+	}
+	return err
+}
+
+// passes tells whether there is something to forward for containers on bridges.
+func (n *Network) passes() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.bridged)+len(n.segments) > 0
 }
 
 // endPass undoes letPass. Doing nothing is success.

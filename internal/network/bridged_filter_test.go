@@ -116,3 +116,89 @@ func TestYieldPorts(t *testing.T) {
 		t.Errorf("%v, %v", routes, err)
 	}
 }
+
+// TestPass: where another filter drops what it does not know, what belongs to a container that has left is forwarded, and nothing else that
+// comes from another node, also after that filter was made anew.
+func TestPass(t *testing.T) {
+	if _, err := exec.LookPath("iptables"); err != nil {
+		t.Skip("no iptables")
+	}
+	s := newSite(t)
+	ip := netip.MustParseAddr("172.30.0.2")
+	s.away(ip)
+	filter := func() {
+		t.Helper()
+		s.must("b", "iptables", "-N", passChain)
+		s.must("b", "iptables", "-P", "FORWARD", "DROP")
+		s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
+		s.must("b", "iptables", "-A", "FORWARD", "-i", "client0", "-j", "ACCEPT")
+	}
+	filter()
+	b := s.nodes["b"]
+	s.serve("a", ip.String()+":80")
+	s.serve("client-b", "203.0.113.2:7000")
+	if err := s.dial("client-b", "", ip.String()+":80"); err == nil {
+		t.Fatal("the other filter drops nothing")
+	}
+	must(t, b.KeepPassing())
+	must(t, s.dial("client-b", "", ip.String()+":80"))
+	if err := s.dial("a", ip.String(), "203.0.113.2:7000"); err == nil {
+		t.Error("what another node sends from the container's address is let through to anybody")
+	}
+	s.must("b", "iptables", "-F")
+	s.must("b", "iptables", "-X")
+	must(t, b.KeepPassing()) // there is no such chain
+	filter()
+	must(t, b.KeepPassing())
+	must(t, s.dial("client-b", "", ip.String()+":80"))
+	must(t, b.ForgetBridged(ip))
+	if out, _ := s.run("b", "iptables", "-S", passChain); strings.Contains(out, "ACCEPT") {
+		t.Errorf("left: %s", out)
+	}
+	must(t, b.KeepPassing())
+	if out, _ := s.run("b", "iptables", "-S", passChain); strings.Contains(out, "ACCEPT") {
+		t.Errorf("made for nothing: %s", out)
+	}
+}
+
+// TestPassSegment: from other nodes comes into a segment what is of it, or of the nodes, and out of it what is answered.
+func TestPassSegment(t *testing.T) {
+	if _, err := exec.LookPath("iptables"); err != nil {
+		t.Skip("no iptables")
+	}
+	s := newSite(t)
+	b := s.nodes["b"]
+	s.must("b", "ip", "link", "add", "seg0", "type", "bridge")
+	s.must("b", "ip", "address", "add", "10.89.2.1/16", "dev", "seg0")
+	s.must("b", "ip", "link", "set", "seg0", "up")
+	inside(t, s.ns("b"), func(h *netlink.Handle) error {
+		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "guest0", TxQLen: -1})
+		pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(namespace(t, s.dir, "guest"))
+		return h.LinkAdd(pair)
+	})
+	s.must("b", "ip", "link", "set", "guest0", "master", "seg0", "up")
+	s.must("guest", "ip", "address", "add", "10.89.2.5/16", "dev", "eth0")
+	s.must("guest", "ip", "link", "set", "eth0", "up")
+	s.must("guest", "ip", "route", "add", "default", "via", "10.89.2.1")
+	s.must("b", "iptables", "-N", passChain)
+	s.must("b", "iptables", "-P", "FORWARD", "DROP")
+	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
+	must(t, b.SetSegments([]Segment{{Device: "seg0", Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	s.serve("guest", "10.89.2.5:80")
+	s.serve("client-b", "203.0.113.2:7000")
+	s.must("a", "ip", "address", "add", "10.89.1.7/32", "dev", "lo")
+	a := s.nodes["a"]
+	for _, to := range []string{"10.89.2.0/24", "203.0.113.0/24"} {
+		_, prefix, err := net.ParseCIDR(to)
+		must(t, err)
+		must(t, a.links.RouteReplace(a.via(prefix, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
+	}
+	must(t, s.dial("a", "10.89.1.7", "10.89.2.5:80")) // another of the segment
+	must(t, s.dial("a", "", "10.89.2.5:80"))          // the node
+	if err := s.dial("a", "192.0.2.1", "10.89.2.5:80"); err == nil {
+		t.Error("anybody is let into the segment")
+	}
+	if err := s.dial("a", "10.89.1.7", "203.0.113.2:7000"); err == nil {
+		t.Error("what another node sends from an address of the segment is let through to anybody")
+	}
+}
