@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -200,5 +201,42 @@ func TestPassSegment(t *testing.T) {
 	}
 	if err := s.dial("a", "10.89.1.7", "203.0.113.2:7000"); err == nil {
 		t.Error("what another node sends from an address of the segment is let through to anybody")
+	}
+}
+
+// TestMuzzledARP: a container that has not arrived yet does not answer for its address on its bridge; then it does at once.
+func TestMuzzledARP(t *testing.T) {
+	s := newSite(t)
+	n := s.nodes["a"]
+	s.must("a", "ip", "link", "add", "br0", "type", "bridge")
+	s.must("a", "ip", "address", "add", "172.30.0.1/24", "dev", "br0")
+	s.must("a", "ip", "link", "set", "br0", "up")
+	inside(t, s.ns("a"), func(h *netlink.Handle) error {
+		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "guest0", TxQLen: -1})
+		pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(namespace(t, s.dir, "guest"))
+		return h.LinkAdd(pair)
+	})
+	s.must("a", "ip", "link", "set", "guest0", "master", "br0", "up")
+	s.must("guest", "ip", "address", "add", "172.30.0.2/24", "dev", "eth0")
+	s.must("guest", "ip", "link", "set", "eth0", "up")
+	ip := netip.MustParseAddr("172.30.0.2")
+	must(t, os.MkdirAll(n.config.StateDir, 0o700))
+	must(t, n.AdoptBridged(t.Context(), filepath.Join(s.dir, "guest"), Bridged{Container: "guest", Address: ip, From: "b"}))
+	defer func() { must(t, n.Detach("guest")) }()
+	s.serve("guest", "172.30.0.2:80")
+	if err := s.dial("a", "", "172.30.0.2:80"); err == nil {
+		t.Error("it can be reached")
+	}
+	known := func() bool {
+		out, err := s.run("a", "ip", "neighbour", "show", "172.30.0.2")
+		return err == nil && strings.Contains(out, "lladdr")
+	}
+	if known() {
+		t.Error("it answers ARP")
+	}
+	must(t, n.Route(ip, Local("guest")))
+	must(t, s.dial("a", "", "172.30.0.2:80"))
+	if out, err := s.run("guest", "nft", "list", "tables"); err == nil && strings.Contains(out, tableName) {
+		t.Errorf("left: %s", out)
 	}
 }

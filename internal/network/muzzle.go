@@ -14,7 +14,8 @@ import (
 // A container that arrives gets nothing, not even from itself, until it is plugged in: while its sockets are made one
 // after the other, data that one had still to send to another within the container would meet no socket, and be
 // answered by a reset. What is dropped the kernel repeats, as it does what does not leave by the interface. The same
-// holds while its sockets are dumped one after the other: see Silence.
+// holds while its sockets are dumped one after the other: see Silence. On a bridge it does not answer ARP either: its neighbours would
+// send to it here while it is elsewhere.
 
 // criuMark is on the packets by which CRIU tells a socket that its peer has ended the connection (SOCCR_MARK,
 // criu/include/netfilter.h; its own lock lets them through, too).
@@ -23,7 +24,14 @@ const criuMark = 0xc114
 // muzzle makes a network namespace drop what reaches it, and, if nothing else does, what leaves it. What is there already stays.
 func (n *Network) muzzle(path string, leaving bool) error {
 	drop := nftables.ChainPolicyDrop
-	return inTable(path, func(conn *nftables.Conn, table *nftables.Table) {
+	return inTables(path, leaving, func(conn *nftables.Conn, table *nftables.Table) {
+		if table.Family == nftables.TableFamilyARP {
+			for name, hook := range map[string]uint32{"arriving": arpIn, "leaving": arpOut} {
+				conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter,
+					Hooknum: nftables.ChainHookRef(nftables.ChainHook(hook)), Priority: nftables.ChainPriorityFilter, Policy: &drop})
+			}
+			return
+		}
 		hooks := map[string]*nftables.ChainHook{"arriving": nftables.ChainHookInput}
 		if leaving {
 			hooks["leaving"] = nftables.ChainHookOutput
@@ -38,6 +46,12 @@ func (n *Network) muzzle(path string, leaving bool) error {
 		}
 	})
 }
+
+// Hooks of ARP (NF_ARP_IN, linux/netfilter_arp.h).
+const (
+	arpIn  = 0
+	arpOut = 1
+)
 
 // muzzleAll muzzles whichever containers here have the address.
 func (n *Network) muzzleAll(ip netip.Addr) error {
@@ -58,9 +72,13 @@ func (n *Network) unmuzzle(id string, attached *attachment) error {
 	if !attached.muzzled {
 		return nil
 	}
-	err := inTable(n.NetnsPath(id), func(conn *nftables.Conn, table *nftables.Table) { conn.DelTable(table) })
+	path := n.NetnsPath(id)
+	err := inTables(path, attached.bridged, func(conn *nftables.Conn, table *nftables.Table) { conn.DelTable(table) })
 	if err == nil {
-		err = widen(n.NetnsPath(id), attached.address)
+		err = widen(path, attached.address)
+	}
+	if err == nil && attached.bridged {
+		_ = announceWithin(path, attached.address.IP) // who has asked meanwhile asks again soon anyway
 	}
 	if err == nil {
 		attached.muzzled = false
@@ -68,8 +86,28 @@ func (n *Network) unmuzzle(id string, attached *attachment) error {
 	return err
 }
 
-// inTable changes our table in a container's namespace, for all protocols, in one transaction.
-func inTable(path string, change func(*nftables.Conn, *nftables.Table)) error {
+// inTables changes our table in a container's namespace, for all protocols, and that for ARP, in one transaction. A kernel that cannot
+// filter ARP filters the rest.
+func inTables(path string, arp bool, change func(*nftables.Conn, *nftables.Table)) error {
+	families := []nftables.TableFamily{nftables.TableFamilyINet}
+	if arp {
+		err := inFamilies(path, append(families, nftables.TableFamilyARP), change)
+		if !unsupported(err) {
+			return err
+		}
+	}
+	if err := inFamilies(path, families, change); !unsupported(err) {
+		return err
+	}
+	return nil
+}
+
+// unsupported tells of an error that the kernel lacks a kind of table.
+func unsupported(err error) bool {
+	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
+}
+
+func inFamilies(path string, families []nftables.TableFamily, change func(*nftables.Conn, *nftables.Table)) error {
 	inside, err := openNamespace(path)
 	if err != nil {
 		return err
@@ -80,9 +118,11 @@ func inTable(path string, change func(*nftables.Conn, *nftables.Table)) error {
 		return fmt.Errorf("open the packet filter of %s: %w", path, err)
 	}
 	defer closeLater(conn)
-	// Adding what is there is no error, and what has been added can be deleted.
-	change(conn, conn.AddTable(&nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}))
-	if err := conn.Flush(); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+	for _, family := range families {
+		// Adding what is there is no error, and what has been added can be deleted.
+		change(conn, conn.AddTable(&nftables.Table{Name: tableName, Family: family}))
+	}
+	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("change the packet filter of %s: %w; does the kernel have nf_tables with inet?", path, err)
 	}
 	return nil

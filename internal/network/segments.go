@@ -119,6 +119,25 @@ func announce(link netlink.Link, ip netip.Addr) error {
 	return nil
 }
 
+// announceWithin has a container announce its address.
+func announceWithin(path string, ip netip.Addr) error {
+	inside, err := openNamespace(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inside.Close() }()
+	handle, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
+	}
+	defer handle.Close()
+	eth0, err := handle.LinkByName(insideDevice)
+	if err != nil {
+		return fmt.Errorf("find the container's %s: %w", insideDevice, err)
+	}
+	return within(inside, func() error { return announce(eth0, ip) })
+}
+
 // inSegment: the address at this offset is, or is not, of a segment.
 func inSegment(offset uint32, segment Segment, within bool) rule {
 	return inPool(offset, segment.Subnet, within)
