@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 )
 
 // engineBridge is the bridge of an engine on each node.
@@ -168,11 +169,9 @@ func TestBridgedAddressTaken(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
 	ip, ports := s.visit("one", "first", "172.30.0.2")
-	flow := &netlink.ConntrackFlow{
-		Forward: tuple(6, "198.51.100.2", 5000, "192.0.2.1", 8080), Reverse: tuple(6, "172.30.0.2", 80, "198.51.100.2", 5000),
-	}
-	to, from := flowElements([]*netlink.ConntrackFlow{flow}, ip)
-	must(t, a.addFlows(to, from))
+	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
+		tuple(6, "198.51.100.2", 5000, "192.0.2.1", 8080), tuple(6, "172.30.0.2", 80, "198.51.100.2", 5000))
+	must(t, a.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
 	path := s.onBridge("a", "second", "172.30.0.2")
 	err := a.AdoptBridged(t.Context(), path, Bridged{Container: "two", Address: ip, From: "c"})
 	if !errors.Is(err, ErrAddressTaken) || !strings.Contains(err.Error(), "container one on b") {
