@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,7 +159,7 @@ func nameOf(own string) string {
 	return strings.Replace(strings.TrimPrefix(own, defaultNamespace+"/"), "/", ".", 1)
 }
 
-// restartLabels are the labels by which containerd is told to start a container again (runtime/restart).
+// restartLabels are the labels by which containerd is told to start a container again (runtime/restart/monitor).
 func restartLabels(labels map[string]string) map[string]string {
 	found := map[string]string{}
 	for name, value := range labels {
@@ -169,7 +170,44 @@ func restartLabels(labels map[string]string) map[string]string {
 	return found
 }
 
-const restartPrefix = "containerd.io/restart."
+const (
+	restartPrefix = "containerd.io/restart."
+	restartLog    = restartPrefix + "loguri" // where the shim writes when containerd starts the container again; it may be a program
+)
+
+// restartValues are those of these labels that mean the same on every node, and what may be said there.
+var restartValues = map[string]*regexp.Regexp{
+	restartPrefix + "status":             regexp.MustCompile(`^(running|stopped|created|paused|pausing|unknown)$`),
+	restartPrefix + "policy":             regexp.MustCompile(`^(always|unless-stopped|no|on-failure(:[0-9]{1,9})?)$`),
+	restartPrefix + "count":              regexp.MustCompile(`^[0-9]{1,9}$`),
+	restartPrefix + "explicitly-stopped": regexp.MustCompile(`^(true|false|1|0)$`),
+}
+
+// restartObstacles lists what would have containerd write elsewhere than a log, or run programs of the node, when it starts a
+// container again.
+func restartObstacles(labels map[string]string) []engine.Problem {
+	p := problems{}
+	for name, value := range restartLabels(labels) {
+		known, is := restartValues[name]
+		p.add(!(is && known.MatchString(value) || name == restartLog && strings.HasPrefix(value, "file:///")),
+			"label "+name+"="+value, "what containerd makes of it is not moved", without)
+	}
+	return p
+}
+
+// takenRestart is the policy of a container that comes: it writes into its log here, whatever it did elsewhere.
+func (a *adapter) takenRestart(own string, labels map[string]string) map[string]string {
+	taken := map[string]string{}
+	for name, value := range labels {
+		if known, is := restartValues[name]; is && known.MatchString(value) {
+			taken[name] = value
+		}
+	}
+	if len(taken) > 0 {
+		taken[restartLog] = "file://" + a.logPath(own)
+	}
+	return taken
+}
 
 // Restart says whether containerd is to start a container again that has ended. A container that runs since it was restored, and of whose
 // start an agent did not live to hear, is started for containerd, too.

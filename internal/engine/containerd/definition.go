@@ -91,7 +91,7 @@ func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	if err != nil {
 		return oci.Expected{}, err
 	}
-	restart, err := json.Marshal(restartLabels(d.Labels))
+	restart, err := json.Marshal(a.takenRestart(ownID(x.Namespace, x.ID), d.Labels))
 	return oci.Expected{Stdio: x.Stdio, PrivateCgroup: hasNamespace(x.Spec, specs.CgroupNamespace), Restart: restart, Log: x.Log}, err
 }
 

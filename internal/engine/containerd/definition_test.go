@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
@@ -87,6 +88,47 @@ func TestDecode(t *testing.T) {
 		if err := take(change); err == nil {
 			t.Errorf("%s is taken", what)
 		}
+	}
+}
+
+// TestRestart: what another node says of starting a container again runs no program, and writes into no file but its log.
+func TestRestart(t *testing.T) {
+	a := &adapter{logs: "/logs"}
+	d := engine.Definition{EngineName: Name, ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
+	var err error
+	if d.Engine, err = json.Marshal(extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32), Stdio: []string{"", "", ""}}); err != nil {
+		t.Fatal(err)
+	}
+	policy := map[string]string{"status": "running", "policy": "on-failure:3", "count": "1", "explicitly-stopped": "false"}
+	for name, value := range map[string]string{
+		"": "", "loguri": "binary:///bin/sh?-c=x", "logpath": "/etc/cron.d/x", "next": "x", "policy": "on-failure:x", "status": "running\n",
+	} {
+		d.Labels = map[string]string{"other": "x"}
+		for known, one := range policy {
+			d.Labels[restartPrefix+known] = one
+		}
+		wanted := restartLabels(d.Labels)
+		wanted[restartLog] = "file://" + a.logPath("own/web")
+		if name != "" {
+			d.Labels[restartPrefix+name] = value
+			if policy[name] != "" {
+				delete(wanted, restartPrefix+name)
+			}
+		}
+		if found := restartObstacles(d.Labels); (len(found) > 0) != (name != "") {
+			t.Errorf("%s=%s: %+v", name, value, found)
+		}
+		expected, err := a.Expect(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var taken map[string]string
+		if err := json.Unmarshal(expected.Restart, &taken); err != nil || !maps.Equal(taken, wanted) {
+			t.Errorf("%s=%s: %s, want %v: %v", name, value, expected.Restart, wanted, err)
+		}
+	}
+	if found := restartObstacles(map[string]string{restartLog: "file:///logs/own.web.log"}); len(found) > 0 {
+		t.Errorf("a container that has come cannot leave again: %+v", found)
 	}
 }
 

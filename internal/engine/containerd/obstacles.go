@@ -41,6 +41,7 @@ func (a *adapter) Obstacles(found oci.Found) []engine.Problem {
 	}
 	p.add(t.container.GetSnapshotter() != snapshotter, "snapshotter "+t.container.GetSnapshotter(), "only overlayfs is supported", without)
 	p.add(len(t.container.GetExtensions()) > 0, "extensions of the container", "what others make of them is not known", without)
+	p = append(p, restartObstacles(t.container.GetLabels())...)
 	return append(p, obstacles(t.spec, t.namespace, t.container.GetID())...)
 }
 
@@ -143,7 +144,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 		return nil, err
 	}
 	p := problems(obstacles(x.Spec, x.Namespace, x.ID))
-	p = append(p, a.runtimeObstacles()...)
+	p = append(append(p, restartObstacles(d.Labels)...), a.runtimeObstacles()...)
 	if _, err := a.Find(ctx, ownID(x.Namespace, x.ID)); err == nil {
 		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd", "a container on this node has it", "remove that container")
 	}
