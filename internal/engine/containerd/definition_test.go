@@ -57,6 +57,44 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
+// TestMounts: no mount shows a container more of its node than what people and agents are told.
+func TestMounts(t *testing.T) {
+	mounted := func(kind, at, options string) specs.Mount {
+		return specs.Mount{Type: kind, Source: kind, Destination: at, Options: strings.Split(options, ",")}
+	}
+	bind := func(source, at, options string) specs.Mount {
+		return specs.Mount{Type: "bind", Source: source, Destination: at, Options: strings.Split(options, ",")}
+	}
+	for why, m := range map[string]specs.Mount{
+		"":                               mounted("tmpfs", "/run", "nosuid,strictatime,mode=755,size=65536k"),
+		"of ptys":                        mounted("devpts", "/dev/pts", "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5"),
+		"of messages":                    mounted("mqueue", "/dev/mqueue", "nosuid,noexec,nodev"),
+		"of devices":                     mounted("sysfs", "/sys", "nosuid,noexec,nodev,ro"),
+		"of groups":                      mounted("cgroup", "/sys/fs/cgroup", "ro,nosuid,noexec,nodev"),
+		"of data":                        bind("/srv/data", "/data", "rbind,ro"),
+		"belongs at /proc":               mounted("proc", "/p", "nosuid"),
+		"something else is mounted":      mounted("proc", "/proc", "nosuid"),
+		"belongs at /sys/fs/cgroup":      mounted("cgroup", "/cgroup", "ro"),
+		"belongs at /sys":                mounted("sysfs", "/s", "ro"),
+		"/proc decides":                  mounted("tmpfs", "/proc/sys", "ro"),
+		"what the container is kept":     {Type: "proc", Source: "/srv", Destination: "/proc/sys", Options: []string{"bind"}},
+		"option remount is not moved":    mounted("tmpfs", "/x", "remount"),
+		"option hidepid=0 is not moved":  mounted("tmpfs", "/x", "hidepid=0"),
+		"read-only, and not":             bind("/srv/data", "/data", "rbind,ro,rw"),
+		"is to be read-only":             mounted("sysfs", "/sys", "ro,rw"),
+		"source /var/run/.. is no plain": bind("/var/run/..", "/data", "rbind"),
+		"source srv is no plain":         bind("srv", "/data", "rbind"),
+		"it is no plain":                 bind("/srv", "/x/../sys", "rbind"),
+	} {
+		spec := plain()
+		spec.Mounts = append(spec.Mounts, m)
+		found := mountObstacles(spec)
+		if fine := why == "" || strings.HasPrefix(why, "of "); fine && len(found) > 0 || !fine && (len(found) != 1 || !strings.Contains(found[0].Why, why)) {
+			t.Errorf("%+v: %+v, want %q", m, found, why)
+		}
+	}
+}
+
 // TestDecode: what another node sends is taken only if it is what this engine would have made.
 func TestDecode(t *testing.T) {
 	take := func(change func(*engine.Definition, *extra)) error {

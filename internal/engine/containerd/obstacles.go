@@ -3,7 +3,9 @@ package containerd
 import (
 	"context"
 	"fmt"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -88,7 +90,7 @@ func privilegeObstacles(spec specs.Spec) []engine.Problem {
 		}
 	}
 	lacks := func(list, wanted []string) bool {
-		return slices.ContainsFunc(wanted, func(path string) bool { return !slices.Contains(list, path) })
+		return slices.ContainsFunc(wanted, func(name string) bool { return !slices.Contains(list, name) })
 	}
 	p.add(lacks(spec.Linux.MaskedPaths, oci.MaskedPaths) || lacks(spec.Linux.ReadonlyPaths, oci.ReadonlyPaths), "--privileged", why, without)
 	rules := []specs.LinuxDeviceCgroup{}
@@ -118,24 +120,55 @@ func deviceName(rule specs.LinuxDeviceCgroup) string {
 	return rule.Type + " " + number(rule.Major) + ":" + number(rule.Minor)
 }
 
-// What may be said of a bind mount.
-var bindOptions = []string{"bind", "rbind", "ro", "rw", "nosuid", "nodev", "noexec", "private", "rprivate"}
+// What may be said of a bind mount, and of one of a file system of the kernel's.
+var (
+	bindOptions   = []string{"bind", "rbind", "ro", "rw", "nosuid", "nodev", "noexec", "private", "rprivate"}
+	kernelOptions = []string{"ro", "rw", "nosuid", "nodev", "noexec", "private", "rprivate", "strictatime", "relatime", "noatime", "newinstance"}
+	kernelValues  = []string{"size", "mode", "ptmxmode", "uid", "gid", "nr_inodes"} // NAME=number
+	valuePattern  = regexp.MustCompile(`^[0-9]{1,19}[kmgKMG%]?$`)
+)
+
+// kernelPlaces are where file systems of the kernel's belong: what hides parts of them from a container goes by the path.
+var kernelPlaces = map[string]string{
+	"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "mqueue": "/dev/mqueue", "devpts": "/dev/pts",
+}
 
 func mountObstacles(spec specs.Spec) []engine.Problem {
-	p := problems{}
+	p, taken := problems{}, map[string]bool{}
 	for _, m := range spec.Mounts {
 		what := "mount at " + m.Destination
+		p.add(!isClean(m.Destination) || m.Destination == "/", what, "it is no plain absolute path", "mount it at another place")
+		p.add(taken[m.Destination], what, "something else is mounted there, too", without)
+		p.add((m.Type != "proc" || bound(m)) && engine.Within(m.Destination, "/proc"), what, "what is in /proc decides what the container is kept from", without)
+		taken[m.Destination] = true
+		p.add(slices.Contains(m.Options, "ro") && slices.Contains(m.Options, "rw"), what, "it is to be read-only, and not", "mount it with one of them")
 		if bound(m) {
+			p.add(!isClean(m.Source), what, "its source "+m.Source+" is no plain absolute path", "name it without . and .. and a slash at the end")
 			for _, option := range m.Options {
 				p.add(!slices.Contains(bindOptions, option), what, "option "+option+" is not moved", "mount it without that")
 			}
 			continue
 		}
-		p.add(!slices.Contains([]string{"proc", "tmpfs", "devpts", "mqueue", "sysfs", "cgroup"}, m.Type), what, "mounts of type "+m.Type+" are not moved", without)
+		p.add(m.Type != "tmpfs" && kernelPlaces[m.Type] == "", what, "mounts of type "+m.Type+" are not moved", without)
+		p.add(kernelPlaces[m.Type] != "" && kernelPlaces[m.Type] != m.Destination, what, "a file system of type "+m.Type+" belongs at "+kernelPlaces[m.Type], without)
 		p.add((m.Type == "sysfs" || m.Type == "cgroup") && !slices.Contains(m.Options, "ro"), what, "it can be written to", without)
+		for _, option := range m.Options {
+			p.add(!kernelOption(option), what, "option "+option+" is not moved", "mount it without that")
+		}
 	}
 	return p
 }
+
+func kernelOption(option string) bool {
+	name, value, is := strings.Cut(option, "=")
+	if !is {
+		return slices.Contains(kernelOptions, option)
+	}
+	return slices.Contains(kernelValues, name) && valuePattern.MatchString(value)
+}
+
+// isClean wants a path to lead where it seems to: runc is given it as it is.
+func isClean(name string) bool { return path.IsAbs(name) && path.Clean(name) == name }
 
 // Reserve lists what stands against making this container here.
 func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
