@@ -207,6 +207,49 @@ func TestRoomOfVolumes(t *testing.T) {
 	}
 }
 
+// TestArrivingDirectories: a container that another node describes gets no directory of the machine's, whether something is moved there or not.
+func TestArrivingDirectories(t *testing.T) {
+	a := newVolumeAgent(t)
+	data := filepath.Join(t.TempDir(), "data")
+	link := data + "-link"
+	if err := errors.Join(os.Mkdir(data, 0o755), os.Symlink("/etc", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []struct {
+		source          string
+		readOnly, stays bool
+		refused         bool
+	}{
+		{data, false, true, false},
+		{data, true, true, false},
+		{data, false, false, false},
+		{"/srv/none", false, true, false},
+		{"/home/ann/data", false, true, false},
+		{"/etc/resolv.conf", true, true, false},
+		{"/usr/share/zoneinfo", true, true, false},
+		{"/etc/resolv.conf", false, true, true},
+		{"/usr/share/zoneinfo", false, true, true},
+		{"/etc", true, true, true},
+		{"/etc", false, false, true},
+		{link, true, true, true},
+		{"/", true, true, true},
+		{"/dev", false, true, true},
+		{"/proc/sys", false, true, true},
+		{"/sys/fs/cgroup", true, true, true},
+		{"/var/run/docker.sock", true, true, true},
+		{"/var/lib/docker/volumes", false, true, true},
+		{filepath.Join(a.config.StateDir, "x"), true, true, true},
+		{filepath.Dir(a.config.StateDir), true, true, true},
+	} {
+		v := bind(one.source)
+		v.ReadOnly, v.Stays = one.readOnly, one.stays
+		found := a.examineArriving(engine.Definition{Volumes: []engine.Volume{v}})
+		if len(found) > 0 != one.refused {
+			t.Errorf("%+v: %+v", one, found)
+		}
+	}
+}
+
 // TestPatiently: what never ends keeps nobody who does not want it any more.
 func TestPatiently(t *testing.T) {
 	never, enough := make(chan struct{}), errors.New("enough")

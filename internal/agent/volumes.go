@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -174,17 +175,53 @@ func (a *Agent) examineMoving(all []engine.Container, id string, v engine.Volume
 	}}, nil
 }
 
-// examineArriving finds host directories to which nothing may be moved: they are parts of this machine.
+// examineArriving finds host directories to which nothing may be moved, or which a container that another node describes must not
+// have: they are parts of this machine.
 func (a *Agent) examineArriving(definition engine.Definition) []migration.Problem {
 	var problems []migration.Problem
 	for _, v := range definition.Volumes {
-		if v.Sort() == engine.Bind && !v.Stays && a.ofTheNode(v.Source) {
-			problems = append(problems, migration.Problem{
-				What: v.String(), Why: "it is a part of " + a.self.Name + ", and nothing is moved there", Remedy: "use another directory",
-			})
+		if v.Sort() != engine.Bind {
+			continue
+		}
+		add := func(why string) {
+			problems = append(problems, migration.Problem{What: v.String(), Why: "it is a part of " + a.self.Name + ", and " + why, Remedy: "use another directory"})
+		}
+		switch {
+		case !v.Stays && a.ofTheNode(v.Source):
+			add("nothing is moved there")
+		case v.Stays && a.keptFrom(v):
+			add("no container from elsewhere gets it")
 		}
 	}
 	return problems
+}
+
+// keptFrom tells of host directories that a container from another node does not get, though nothing is moved there: whoever can
+// write there, or read what is secret there, has the machine. What every program may read it may, too.
+func (a *Agent) keptFrom(v engine.Volume) bool {
+	// What engines and people give to containers; links of the machine's own lead from some of it.
+	given := []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/localtime", "/etc/timezone", "/etc/ssl/certs"}
+	public := []string{"/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"}
+	if v.ReadOnly && slices.Contains(given, v.Source) {
+		return false
+	}
+	sources := []string{v.Source}
+	if real, err := filepath.EvalSymlinks(v.Source); err == nil {
+		sources = append(sources, real) // it may lead elsewhere
+	}
+	return slices.ContainsFunc(sources, func(source string) bool {
+		within := func(directory string) bool { return engine.Within(source, directory) }
+		if v.ReadOnly && slices.ContainsFunc(public, within) {
+			return false
+		}
+		return a.ofTheNode(source) || slices.ContainsFunc(secret, within) || within(a.config.StateDir) || within(a.config.RunDir)
+	})
+}
+
+// secret are directories of root's, of engines and of what starts programs.
+var secret = []string{
+	"/root", "/run", "/var/run", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/kubelet", "/var/lib/lxc",
+	"/var/lib/dpkg", "/var/lib/systemd", "/var/spool",
 }
 
 // ofTheNode tells of host directories that belong to a machine whatever runs on it.
