@@ -212,8 +212,8 @@ func toPublished(port Published) rule {
 
 // conflicts tells whether two ports are one by which a packet may come.
 func (p Published) conflicts(other Published) bool {
-	any := func(host netip.Addr) bool { return !host.IsValid() || host.IsUnspecified() }
-	return p.Protocol == other.Protocol && p.HostPort == other.HostPort && (any(p.Host) || any(other.Host) || p.Host == other.Host)
+	each := func(host netip.Addr) bool { return !host.IsValid() || host.IsUnspecified() }
+	return p.Protocol == other.Protocol && p.HostPort == other.HostPort && (each(p.Host) || each(other.Host) || p.Host == other.Host)
 }
 
 // YieldPorts has the ports by which containers that have left were reached lead to them no more where containers that are here have them
