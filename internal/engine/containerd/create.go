@@ -50,9 +50,22 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if _, err := a.containers.Create(ctx, &containers.CreateContainerRequest{Container: made}); err != nil {
 		return "", err
 	}
-	own := ownID(x.Namespace, x.ID) // from now on its snapshot is not collected as garbage
-	_, err = a.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: x.ID, Parent: x.Chain})
-	return own, err
+	// From now on its snapshot is not collected as garbage.
+	if _, err = a.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: x.ID, Parent: x.Chain}); err != nil {
+		return "", errors.Join(err, a.forget(context.WithoutCancel(ctx), x.ID))
+	}
+	return ownID(x.Namespace, x.ID), nil
+}
+
+// forget takes a container back of which containerd could not make the files: a snapshot of its key is somebody else's.
+func (a *adapter) forget(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := a.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id})
+	if missing(err) {
+		return nil
+	}
+	return err
 }
 
 // record is what containerd is told of a container. It is not told to start it again yet.

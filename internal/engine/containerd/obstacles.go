@@ -181,6 +181,11 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	if _, err := a.Find(ctx, ownID(x.Namespace, x.ID)); err == nil {
 		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd", "a container on this node has it", "remove that container")
 	}
+	_, err = a.snapshots.Stat(within(ctx, x.Namespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: x.ID})
+	if err != nil && !missing(err) {
+		return nil, fmt.Errorf("ask containerd for snapshot %s: %w", x.ID, err)
+	}
+	p.add(err == nil, "snapshot "+x.ID+" in namespace "+x.Namespace+" of containerd", "it is somebody else's", "ctr -n "+x.Namespace+" snapshots rm "+x.ID)
 	for _, v := range d.Volumes {
 		if problem, is := oci.BindObstacle(v, a.Title()); is {
 			p = append(p, problem)
