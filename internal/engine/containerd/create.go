@@ -108,7 +108,7 @@ func (a *adapter) Log(_ context.Context, found oci.Found) (string, error) {
 }
 
 func (a *adapter) logPath(own string) string {
-	return filepath.Join(a.logs, strings.ReplaceAll(own, "/", ".")+".log")
+	return filepath.Join(a.logs, a.Place(own)+".log")
 }
 
 // Gone removes what a container that had come has written.

@@ -99,3 +99,28 @@ func TestOthersSnapshot(t *testing.T) {
 		made.ids = nil
 	}
 }
+
+// TestPlaces: containers of different namespaces have neither their places nor their logs in common.
+func TestPlaces(t *testing.T) {
+	a := &adapter{logs: "/logs"}
+	names := []string{"default", "default.a", "a", "a.b", "b", "default.a.b"}
+	places, logs := map[string]bool{}, map[string]bool{}
+	for _, namespace := range names {
+		for _, id := range names {
+			place := a.Place(ownID(namespace, id))
+			if _, err := door.At("/run", place); err != nil {
+				t.Error(err)
+			}
+			places[place], logs[a.logPath(ownID(namespace, id))] = true, true
+		}
+	}
+	if want := len(names) * len(names); len(places) != want || len(logs) != want {
+		t.Errorf("%d places, %d logs, want %d", len(places), len(logs), want)
+	}
+	if _, err := door.At("/run", a.Place(ownID(strings.Repeat("n", 40), strings.Repeat("i", 76)))); err != nil {
+		t.Error(err)
+	}
+	if namePattern.MatchString("a..b") || namePattern.MatchString("a.") {
+		t.Error("names may have two dots in a row")
+	}
+}

@@ -35,8 +35,9 @@ func At(runDir, id string) (Place, error) {
 	return Place{filepath.Join(runDir, directory, id)}, nil
 }
 
-// InRoot is the id of a place of a container whose id is unique only in the directory in which its runtime keeps states.
-func InRoot(root, id string) string { return root + "." + id }
+// InRoot is the id of a place of a container whose id is unique only in the directory in which its runtime keeps states. Neither name
+// has two dots in a row, or one at an end.
+func InRoot(root, id string) string { return root + ".." + id }
 
 // placeOf is the place of the container that an engine calls for.
 func placeOf(c call) (Place, error) {
