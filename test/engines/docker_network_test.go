@@ -183,6 +183,10 @@ func TestDockerNetwork(t *testing.T) {
 			t.Errorf("its address is %s, was %s", now, address)
 		}
 		all = append(all, talk(t, clientMachine, portA), talk(t, otherMachine, portB))
+		if mode == "pre-copy" {
+			failsToReturn(t, name)
+			all = append(all, talk(t, clientMachine, portA))
+		}
 		for _, c := range all {
 			c.ask(t)
 		}
@@ -191,6 +195,16 @@ func TestDockerNetwork(t *testing.T) {
 	for _, node := range nodes() {
 		forgotten(t, node)
 	}
+}
+
+// failsToReturn has a move from b back to a fail when the container's copy stands ready there: what comes by a goes on to b.
+func failsToReturn(t *testing.T, name string) {
+	t.Helper()
+	fault(t, "a", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultFail)
+	if err := tried(t, "b", "godwit", "migrate", "--mode", "cold", "docker:"+name, "a"); err == nil {
+		t.Error("it moved")
+	}
+	eventually(t, "its copy is removed", func() bool { return in(t, "a", "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == "" })
 }
 
 // TestDockerNetworkStays: whatever ends a move, the container's network is as it was at the source, and nothing is left at the target.
