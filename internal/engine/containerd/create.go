@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -180,49 +178,8 @@ func (a *adapter) Logs(ctx context.Context, found oci.Found, options engine.LogO
 	if err != nil {
 		return fmt.Errorf("logs of container %s: containerd keeps none, and its output does not go to a file (ctr run --log-uri): %w", nameOf(found.ID), err)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
+	if err := a.show(ctx, found.ID, path, options, emit); err != nil {
 		return fmt.Errorf("logs of container %s: %w", nameOf(found.ID), err)
 	}
-	lines := slices.Collect(strings.Lines(string(data)))
-	if options.Tail >= 0 && len(lines) > options.Tail {
-		lines = lines[len(lines)-options.Tail:]
-	}
-	for _, line := range lines {
-		if err := emit(engine.LogEntry{Stream: "stdout", Data: []byte(line)}); err != nil {
-			return err
-		}
-	}
-	if !options.Follow {
-		return ctx.Err()
-	}
-	return a.follow(ctx, found.ID, path, int64(len(data)), emit)
-}
-
-// follow emits what is added to a log, until the container has ended.
-func (a *adapter) follow(ctx context.Context, own, path string, at int64, emit func(engine.LogEntry) error) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if _, err := file.Seek(at, io.SeekStart); err != nil {
-		return err
-	}
-	for {
-		found, err := a.Find(ctx, own)
-		if err != nil {
-			return errors.Join(ctx.Err(), err)
-		}
-		data, err := io.ReadAll(file)
-		if err == nil && len(data) > 0 {
-			err = emit(engine.LogEntry{Stream: "stdout", Data: data})
-		}
-		if err != nil || found.Container.State != engine.Running {
-			return err
-		}
-		if err := pause(ctx); err != nil {
-			return err
-		}
-	}
+	return nil
 }

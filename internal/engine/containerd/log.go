@@ -1,0 +1,103 @@
+package containerd
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// pieceBytes is how much of a log is in memory at a time. A longer line comes in pieces.
+const pieceBytes = 64 << 10
+
+// show emits what is in a log, and what is added to it until the container has ended if somebody follows it.
+func (a *adapter) show(ctx context.Context, own, path string, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no file", path)
+	}
+	at := int64(0)
+	if options.Tail >= 0 {
+		if at, err = lastLines(file, info.Size(), options.Tail); err != nil {
+			return err
+		}
+	}
+	if _, err := file.Seek(at, io.SeekStart); err != nil {
+		return err
+	}
+	if !options.Follow {
+		return emitLines(ctx, io.LimitReader(file, info.Size()-at), emit)
+	}
+	for {
+		found, err := a.Find(ctx, own)
+		if err != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		if err := emitLines(ctx, file, emit); err != nil || found.Container.State != engine.Running {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// emitLines emits what there is to read, by lines.
+func emitLines(ctx context.Context, r io.Reader, emit func(engine.LogEntry) error) error {
+	lines := bufio.NewReaderSize(r, pieceBytes)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if len(line) > 0 {
+			if err := emit(engine.LogEntry{Stream: "stdout", Data: bytes.Clone(line)}); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return ctx.Err()
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+	}
+}
+
+// lastLines is where the last lines of a log of this size begin.
+func lastLines(log io.ReaderAt, size int64, count int) (int64, error) {
+	if count == 0 {
+		return size, nil
+	}
+	piece := make([]byte, pieceBytes)
+	for end := size; end > 0; {
+		begin := max(0, end-pieceBytes)
+		read := piece[:end-begin]
+		if n, err := log.ReadAt(read, begin); n < len(read) {
+			return 0, fmt.Errorf("it became shorter: %w", err)
+		}
+		for at := bytes.LastIndexByte(read, '\n'); at >= 0; at = bytes.LastIndexByte(read[:at], '\n') {
+			after := begin + int64(at) + 1
+			if after == size { // the end of the last one
+				continue
+			}
+			if count--; count == 0 {
+				return after, nil
+			}
+		}
+		end = begin
+	}
+	return 0, nil
+}
