@@ -131,6 +131,9 @@ func newEngineRemoveCommand() *cobra.Command {
 			}
 			engine, title := settings.of(args[0])
 			if args[0] == docker.Name {
+				if err := settings.docker.Unneeded(cmd.Context()); err != nil { // before anything is removed
+					return err
+				}
 				if err := removeSegments(cmd.Context(), settings.docker.Socket, defaultState); err != nil {
 					return err
 				}

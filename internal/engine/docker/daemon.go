@@ -36,14 +36,19 @@ func (c DaemonConfig) AddRuntime(path string) error {
 	})
 }
 
+// Unneeded is why godwit-runc cannot be taken out: a container needs it.
+func (c DaemonConfig) Unneeded(ctx context.Context) error {
+	needed, err := c.needed(ctx)
+	if err == nil && len(needed) > 0 {
+		err = fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", Runtime, strings.Join(needed, ", "))
+	}
+	return err
+}
+
 // RemoveRuntime takes godwit-runc out again, unless a container needs it.
 func (c DaemonConfig) RemoveRuntime(ctx context.Context) error {
-	needed, err := c.needed(ctx)
-	if err != nil {
+	if err := c.Unneeded(ctx); err != nil {
 		return err
-	}
-	if len(needed) > 0 {
-		return fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", Runtime, strings.Join(needed, ", "))
 	}
 	return c.change(func(runtimes map[string]json.RawMessage) error {
 		delete(runtimes, Runtime)

@@ -108,7 +108,8 @@ func lastOf(part netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(bytes)
 }
 
-// RemoveSegments removes such networks, unless containers are on them.
+// RemoveSegments removes such networks: all, or none if a container has one. Docker itself would take one from containers that do not
+// run, and they could not start any more.
 func (e *Engine) RemoveSegments(ctx context.Context) error {
 	all, err := e.Segments(ctx)
 	if errors.Is(err, engine.ErrAway) {
@@ -118,9 +119,32 @@ func (e *Engine) RemoveSegments(ctx context.Context) error {
 		return err
 	}
 	for _, one := range all {
+		if err := e.noneOn(ctx, one.Name); err != nil {
+			return err
+		}
+	}
+	for _, one := range all {
 		if _, err := e.docker.api.NetworkRemove(ctx, one.Name, client.NetworkRemoveOptions{}); err != nil {
 			return fmt.Errorf("have Docker remove network %s: %w", one.Name, err)
 		}
+	}
+	return nil
+}
+
+// noneOn wants a network to be no container's, running or not.
+func (e *Engine) noneOn(ctx context.Context, name string) error {
+	all, err := e.docker.api.ContainerList(ctx, client.ContainerListOptions{All: true})
+	if err != nil {
+		return fmt.Errorf("ask Docker for the containers of network %s: %w", name, err)
+	}
+	var on []string
+	for _, one := range all.Items {
+		if one.HostConfig.NetworkMode == name || one.NetworkSettings != nil && one.NetworkSettings.Networks[name] != nil {
+			on = append(on, strings.TrimPrefix(slices.Concat(one.Names, []string{one.ID})[0], "/"))
+		}
+	}
+	if len(on) > 0 {
+		return fmt.Errorf("containers are on network %s: %s; remove or move them first", name, strings.Join(on, ", "))
 	}
 	return nil
 }

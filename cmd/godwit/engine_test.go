@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestEngineRemoveRefused: as long as a container needs godwit-runc nothing is removed, networks neither.
+func TestEngineRemoveRefused(t *testing.T) {
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var removed atomic.Bool
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // of a test
+		switch {
+		case r.Method == http.MethodDelete:
+			removed.Store(true)
+		case strings.HasSuffix(r.URL.Path, "/networks"):
+			fmt.Fprint(w, `[{"Name":"birds","Id":"1","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.89.0.0/16"}]}}]`)
+		case strings.HasSuffix(r.URL.Path, "/containers/json"):
+			fmt.Fprint(w, `[{"Id":"3","Names":["/crow"],"State":"exited"}]`)
+		case strings.HasSuffix(r.URL.Path, "/containers/3/json"):
+			fmt.Fprint(w, `{"Id":"3","Name":"/crow","HostConfig":{"Runtime":"godwit"}}`)
+		default:
+			fmt.Fprint(w, "{}")
+		}
+	})}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	cmd := newEngineRemoveCommand()
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetArgs([]string{"docker", "--docker-socket", filepath.Join(dir, "s"), "--config", filepath.Join(dir, "daemon.json"), "--pidfile", filepath.Join(dir, "pid")})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "crow") || removed.Load() {
+		t.Errorf("%v; removed: %v", err, removed.Load())
+	}
+}
