@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Restore makes the processes from the state that is here now.
@@ -64,7 +67,14 @@ func (a *arrival) remount() error {
 	return a.root.Mount()
 }
 
-// forget removes the records of a container's move.
+// forget removes the records of a container's move. That of an arrival goes first, for good: without the gate's record beside it, it would
+// say that the container never ran.
 func (e *Engine) forget(id string) error {
+	if err := records.Remove(e.arrivalPath(id)); err != nil {
+		return err
+	}
+	if err := kernel.SyncDir(e.records(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	return errors.Join(files.RemoveTree(e.records(id)), files.RemoveTree(e.workDir(id)))
 }

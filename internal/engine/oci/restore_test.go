@@ -1,0 +1,32 @@
+package oci
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestForget: the record of an arrival is never there without that of its gate.
+func TestForget(t *testing.T) {
+	e, id := awayEngine(t), strings.Repeat("a", 64)
+	if err := save(e.arrivalPath(id), arrivalRecord{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(e.recordPath(id), 0o700); err != nil { // it cannot be removed: something is mounted on it
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", e.recordPath(id), "tmpfs", 0, ""); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	defer func() { _ = unix.Unmount(e.recordPath(id), unix.MNT_DETACH) }()
+	if err := e.forget(id); err == nil {
+		t.Error("there was nothing to stop at")
+	}
+	entries, err := os.ReadDir(e.records(id))
+	if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == "arrival.json" }) {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
