@@ -166,6 +166,9 @@ func (a *adapter) VolumePath(engine.Volume) (string, error) { return "", errNoVo
 // RemoveVolume removes none.
 func (a *adapter) RemoveVolume(context.Context, string) error { return nil }
 
+// MadeFor tells that none was.
+func (a *adapter) MadeFor(context.Context, string, string, string) (bool, error) { return false, nil }
+
 // Shm is none: runc makes it.
 func (a *adapter) Shm(oci.Found) string { return "" }
 

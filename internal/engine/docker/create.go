@@ -24,7 +24,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if err != nil {
 		return "", err
 	}
-	if err := a.makeVolumes(ctx, d); err != nil {
+	if err := a.makeVolumes(ctx, d, label, value); err != nil {
 		return "", err
 	}
 	config := *x.Config

@@ -35,6 +35,18 @@ func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
 	return nil
 }
 
+// MadeFor tells whether a volume has a label. Docker gives one that is there already to who would make it.
+func (a *adapter) MadeFor(ctx context.Context, name, label, value string) (bool, error) {
+	found, err := a.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask Docker about volume %s: %w", name, err)
+	}
+	return found.Volume.Labels[label] == value, nil
+}
+
 // localDriver is the one whose volumes are directories of the node.
 const localDriver = "local"
 
@@ -108,9 +120,9 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 }
 
 // makeVolumes makes the named volumes that come, empty.
-func (a *adapter) makeVolumes(ctx context.Context, d engine.Definition) error {
+func (a *adapter) makeVolumes(ctx context.Context, d engine.Definition, label, value string) error {
 	for _, v := range oci.Coming(d) {
-		_, err := a.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: v.Name})
+		_, err := a.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: v.Name, Labels: map[string]string{label: value}})
 		if err != nil {
 			return fmt.Errorf("make %s of Docker: %w", v, err)
 		}

@@ -34,6 +34,8 @@ type Adapter interface {
 	VolumePath(volume engine.Volume) (string, error)
 	// RemoveVolume removes a named volume. That it is not there, or that a container has it, is no error.
 	RemoveVolume(ctx context.Context, name string) error
+	// MadeFor tells whether a named volume is there and has this label: it was made by Create.
+	MadeFor(ctx context.Context, name, label, value string) (bool, error)
 
 	// Obstacles lists what of a container's configuration cannot move.
 	Obstacles(found Found) []engine.Problem
@@ -58,7 +60,7 @@ type Adapter interface {
 	Expect(d engine.Definition) (Expected, error)
 	// Reserve lists what stands against making such a container, beside its id and name.
 	Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error)
-	// Create makes the container and its volumes, with godwit-runc as its runtime and this label, and returns its own id. The engine
+	// Create makes the container and its volumes, with godwit-runc as its runtime, all with this label, and returns its own id. The engine
 	// is not to start it by itself.
 	Create(ctx context.Context, d engine.Definition, label, value string) (own string, err error)
 	// Start starts it, and returns when it runs.

@@ -81,7 +81,7 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := files.EmptyTree(a.root.Upper); err != nil { // Podman makes /etc/mtab and mount points, which come as they are
 		return fmt.Errorf("empty its writable layer: %w", err)
 	}
-	return errors.Join(a.engine.emptyVolumes(a.definition), a.place.EmptyMemories())
+	return errors.Join(a.engine.emptyVolumes(ctx, a.definition), a.place.EmptyMemories())
 }
 
 // create has the engine make the container, with a record of it before.

@@ -158,10 +158,8 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 			return err
 		}
 	}
-	for _, name := range was.Volumes { // one that somebody has taken since stays
-		if err := e.adapter.RemoveVolume(ctx, name); err != nil {
-			return err
-		}
+	if err := e.removeMade(ctx, id, was.Volumes); err != nil {
+		return err
 	}
 	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
 }

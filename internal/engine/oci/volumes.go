@@ -36,10 +36,32 @@ func Coming(d engine.Definition) []engine.Volume {
 	return slices.DeleteFunc(slices.Clone(d.Volumes), func(v engine.Volume) bool { return v.Stays || v.Sort() != engine.Named })
 }
 
-// emptyVolumes removes what the engine has put into volumes that come: it fills a new one from the image.
-func (e *Engine) emptyVolumes(d engine.Definition) error {
+// removeMade removes those of an arrival's volumes that were made for it. One that somebody else has made meanwhile stays, and one that
+// somebody has taken since.
+func (e *Engine) removeMade(ctx context.Context, id string, names []string) error {
+	for _, name := range names {
+		made, err := e.adapter.MadeFor(ctx, name, idLabel, id)
+		if err == nil && made {
+			err = e.adapter.RemoveVolume(ctx, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emptyVolumes removes what the engine has put into volumes that come: it fills a new one from the image. They must be this arrival's.
+func (e *Engine) emptyVolumes(ctx context.Context, d engine.Definition) error {
 	for _, v := range Coming(d) {
-		path, err := e.VolumePath(v)
+		made, err := e.adapter.MadeFor(ctx, v.Name, idLabel, d.ID)
+		if err == nil && !made {
+			err = errors.New("somebody else has made it")
+		}
+		var path string
+		if err == nil {
+			path, err = e.VolumePath(v)
+		}
 		if err == nil {
 			err = files.EmptyTree(path)
 		}

@@ -21,7 +21,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 		return "", err
 	}
 	for _, v := range oci.Coming(d) {
-		if _, err := podman(ctx, "volume", "create", v.Name); err != nil {
+		if _, err := podman(ctx, "volume", "create", "--label="+label+"="+value, v.Name); err != nil {
 			return "", fmt.Errorf("make %s: %w", v, err)
 		}
 	}

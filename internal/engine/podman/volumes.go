@@ -23,6 +23,7 @@ const localDriver = "local"
 type volumeMaker struct {
 	Driver  string            `json:"driver"`
 	Options map[string]string `json:"options,omitempty"`
+	labels  map[string]string // they do not travel
 }
 
 // plain tells whether a volume is a directory of the node and nothing else. Options mount something there, or limit it.
@@ -52,6 +53,15 @@ func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
 	return nil
 }
 
+// MadeFor tells whether a volume has a label.
+func (a *adapter) MadeFor(ctx context.Context, name, label, value string) (bool, error) {
+	maker, err := inspectVolume(ctx, name)
+	if errors.Is(err, engine.ErrNoVolume) {
+		return false, nil
+	}
+	return maker.labels[label] == value, err
+}
+
 // inspectVolume asks how a volume was made. Error: engine.ErrNoVolume.
 func inspectVolume(ctx context.Context, name string) (volumeMaker, error) {
 	data, err := podman(ctx, "volume", "inspect", name)
@@ -61,6 +71,7 @@ func inspectVolume(ctx context.Context, name string) (volumeMaker, error) {
 	var told []struct {
 		Driver  string            `json:"Driver"`
 		Options map[string]string `json:"Options"`
+		Labels  map[string]string `json:"Labels"`
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &told)
@@ -71,7 +82,7 @@ func inspectVolume(ctx context.Context, name string) (volumeMaker, error) {
 	if err != nil {
 		return volumeMaker{}, fmt.Errorf("ask Podman about volume %.80s: %w", name, err)
 	}
-	return volumeMaker{told[0].Driver, told[0].Options}, nil
+	return volumeMaker{told[0].Driver, told[0].Options, told[0].Labels}, nil
 }
 
 // volumeMakers asks how the named volumes of a container were made.
