@@ -29,16 +29,13 @@ func ctr(t *testing.T, namespace string, flags []string, script string) (name st
 	id := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestContainerd"), "/", "-"))
 	t.Cleanup(func() {
 		for _, node := range nodes() {
-			remove := fmt.Sprintf("ctr -n %s task kill -s KILL %s; sleep 0.2; ctr -n %s task rm %s; ctr -n %s container rm %s", namespace, id, namespace, id, namespace, id)
-			_, _ = world.lab.Exec(context.Background(), node, "sh", "-c", remove) // it is on one of them, or on none
+			remove := []string{"godwit", "rm", "--force", "containerd:" + inNamespace(namespace, id)}
+			_, _ = world.lab.Exec(context.Background(), node, remove...) // it is on one of them, or on none
 		}
 	})
 	args := append([]string{"ctr", "-n", namespace, "run", "--detach", "--log-uri", "file:///run/" + id + ".log"}, flags...)
 	in(t, "a", append(args, ctrImage, id, "/bin/sh", "-c", script)...)
-	name = id
-	if namespace != "default" {
-		name = namespace + "." + id
-	}
+	name = inNamespace(namespace, id)
 	ctrCounted(t, "a", name, 1)
 	return name
 }
@@ -61,6 +58,14 @@ func ctrCounted(t *testing.T, node, name string, beyond int) int {
 	return last
 }
 
+// inNamespace is what Godwit calls a container of containerd.
+func inNamespace(namespace, id string) string {
+	if namespace == "default" {
+		return id
+	}
+	return namespace + "." + id
+}
+
 // ctrNothing wants that a node has nothing of a container, nor of its move.
 func ctrNothing(t *testing.T, node, namespace string) {
 	t.Helper()
@@ -70,8 +75,15 @@ func ctrNothing(t *testing.T, node, namespace string) {
 			t.Errorf("%s of %s on %s: %s", kind, namespace, node, left)
 		}
 	}
+	records := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("records on %s: %s", node, records)
+		}
+	})
 	eventually(t, "records on "+node+" are gone", func() bool {
-		return in(t, node, "sh", "-c", "find /var/lib/godwit/engines/containerd* /run/godwit/door -type f 2>/dev/null || true") == ""
+		records = in(t, node, "sh", "-c", "find /var/lib/godwit/engines/containerd* /run/godwit/door -type f 2>/dev/null || true")
+		return records == ""
 	})
 }
 
