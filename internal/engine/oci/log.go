@@ -140,7 +140,7 @@ func (a *arrival) carryLog() error {
 		return err
 	}
 	defer from.Close()
-	to, err := os.OpenFile(a.log, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	to, err := os.OpenFile(a.log, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return fmt.Errorf("log of the container: %w", err)
 	}
@@ -151,9 +151,9 @@ func (a *arrival) carryLog() error {
 }
 
 // fillLog writes a log to the end of the room that an adapter has made for it, as blanks, or into an empty file. Of one that is larger
-// than its room the oldest lines are left out: the engine reads no more.
+// than its room the oldest lines are left out: the engine reads no more. Where something else is in the file, all comes behind that.
 func fillLog(to, from *os.File) error {
-	room, err := to.Seek(0, io.SeekEnd)
+	room, end, err := roomIn(to)
 	if err != nil {
 		return err
 	}
@@ -173,11 +173,28 @@ func fillLog(to, from *os.File) error {
 			size -= int64(len(line))
 		}
 	}
-	if err := seek(to, max(room-size, 0)); err != nil {
+	at := end
+	if room > 0 {
+		at = max(room-size, 0)
+	}
+	if err := seek(to, at); err != nil {
 		return err
 	}
 	_, err = io.CopyN(to, in, size)
 	return err
+}
+
+// roomIn is how many blanks there are if there is nothing else, and where the file ends.
+func roomIn(log *os.File) (room, end int64, err error) {
+	info, err := log.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	blank, err := Blanks(log)
+	if blank != info.Size() {
+		blank = 0
+	}
+	return blank, info.Size(), err
 }
 
 // logPiece is how much of a log is read at a time.

@@ -7,23 +7,26 @@ import (
 	"testing"
 )
 
-// TestFillLog: a log lies at the end of its room, and loses its oldest lines if it is too large.
+// TestFillLog: a log lies at the end of its room, and loses its oldest lines if it is too large. What the engine has written is no room.
 func TestFillLog(t *testing.T) {
 	long := strings.Repeat("l", 3*logPiece) + "\n"
 	for what, c := range map[string]struct {
 		room       int
+		wrote      string
 		came, want string
 	}{
-		"no room made": {0, "a\nb\n", "a\nb\n"},
-		"room":         {6, "a\nb\n", "  a\nb\n"},
-		"just fits":    {4, "a\nb\n", "a\nb\n"},
-		"too large":    {3, "aaaa\nb\n", " b\n"},
-		"long line":    {3, long + "b\n", " b\n"},
-		"empty":        {3, "", "   "},
+		"no room made": {0, "", "a\nb\n", "a\nb\n"},
+		"room":         {6, "", "a\nb\n", "  a\nb\n"},
+		"just fits":    {4, "", "a\nb\n", "a\nb\n"},
+		"too large":    {3, "", "aaaa\nb\n", " b\n"},
+		"long line":    {3, "", long + "b\n", " b\n"},
+		"written to":   {0, "begun\n", "a\nb\n", "begun\na\nb\n"},
+		"both":         {2, "x\n", "a\nb\n", "  x\na\nb\n"},
+		"empty":        {3, "", "", "   "},
 	} {
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
-		for path, content := range map[string]string{from: c.came, to: strings.Repeat(" ", c.room)} {
+		for path, content := range map[string]string{from: c.came, to: strings.Repeat(" ", c.room) + c.wrote} {
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -33,7 +36,7 @@ func TestFillLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer in.Close()
-		out, err := os.OpenFile(to, os.O_WRONLY, 0)
+		out, err := os.OpenFile(to, os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
