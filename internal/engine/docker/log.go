@@ -28,7 +28,7 @@ func (a *adapter) logPath(ctx context.Context, id string) (string, error) {
 	return filepath.Join(root, "containers", id, id+"-json.log"), err
 }
 
-// logBytes is how large a container's log is, without blanks before it.
+// logBytes is how large a container's log is, without blanks before it, as far as it can have room: of a larger one the end moves.
 func (a *adapter) logBytes(ctx context.Context, f oci.Found) (int64, error) {
 	path, err := a.Log(ctx, f)
 	if err != nil || path == "" {
@@ -47,7 +47,7 @@ func (a *adapter) logBytes(ctx context.Context, f oci.Found) (int64, error) {
 		return 0, err
 	}
 	blank, err := oci.Blanks(log)
-	return info.Size() - blank, err
+	return min(info.Size()-blank, maxLog), err
 }
 
 // reserveLog makes room for the log of a container that comes, before Docker opens its own.
