@@ -232,6 +232,7 @@ func (a *Agent) watchMemory(ctx context.Context) {
 		case now := <-tick.C:
 			a.footprints.expire(now)
 			a.kept.expire(now)
+			a.engines.LetGo()
 			a.relieve()
 		}
 	}

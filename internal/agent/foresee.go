@@ -7,6 +7,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -123,6 +124,7 @@ func (a *Agent) filesOf(ctx context.Context, definition engine.Definition) (byte
 	if err != nil {
 		return 0, 0, err
 	}
+	defer files.LetGo(trees)
 	for _, tree := range trees {
 		if size, err := treeSize(ctx, tree); err == nil {
 			bytes, entries = bytes+size.Bytes, entries+size.Entries

@@ -82,6 +82,7 @@ func (a *Agent) treesSize(ctx context.Context, definition engine.Definition, vol
 	if err != nil {
 		return 0, err
 	}
+	defer files.LetGo(trees)
 	var total int64
 	for _, tree := range trees {
 		size, err := treeSize(ctx, tree)

@@ -230,6 +230,7 @@ func (a *Agent) syncFiles(definition engine.Definition) error {
 	if err != nil {
 		return fmt.Errorf("sync files of container %s: %w", definition.Name, err)
 	}
+	defer files.LetGo(trees)
 	for _, tree := range trees {
 		if tree.Kind != files.Writable {
 			continue // volumes: see syncVolumes; the private files are in the state directory

@@ -42,6 +42,7 @@ func (s *source) makeFiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer files.LetGo(trees)
 	source, err := files.NewSource(files.SourceConfig{
 		Trees: s.movable(trees), Dir: s.filesDir(), Workers: s.agent.cores, Mapped: s.mapped,
 	})

@@ -199,7 +199,7 @@ type Engine interface {
 	// whoever began it, and is right for a container in any state. Error: errors.ErrUnsupported where processor time
 	// cannot be limited.
 	Throttle(ctx context.Context, id string, cpus float64) error
-	// Trees are the directories that make up the container's own state: what a move must copy.
+	// Trees are the directories that make up the container's own state: what a move must copy. The caller lets go of them (files.LetGo).
 	Trees(ctx context.Context, id string) ([]files.Tree, error)
 	// Thaw lets a container that a Departure froze go on, whatever has happened to it since: sockets that a dump left
 	// in repair mode work again, and what the dump left in the file system is removed.

@@ -88,6 +88,15 @@ func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, err
 	return nil, ctx.Err()
 }
 
+// LetGo has engines give up what they hold of containers that have ended.
+func (s *Set) LetGo() {
+	for _, one := range s.engines {
+		if holder, is := one.(interface{ LetGo() }); is {
+			holder.LetGo()
+		}
+	}
+}
+
 // Label is how a container is told from one of another engine that has its name.
 func Label(definition Definition) string {
 	if definition.EngineName == "" {

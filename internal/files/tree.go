@@ -1,5 +1,7 @@
 package files
 
+import "os"
+
 // TreeKind says what a directory that moves with a container is for.
 type TreeKind string
 
@@ -16,4 +18,15 @@ type Tree struct {
 	Kind TreeKind
 	Name string // of the volume; empty otherwise
 	Path string // absolute
+	// Held is what Path leads to, if only as long as it is open; see LetGo.
+	Held *os.File
+}
+
+// LetGo is called when trees have been opened, or are not needed: paths of those that are held lead nowhere then.
+func LetGo(trees []Tree) {
+	for _, tree := range trees {
+		if tree.Held != nil {
+			_ = tree.Held.Close() // it was only read
+		}
+	}
 }

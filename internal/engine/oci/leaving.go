@@ -316,6 +316,7 @@ type departure struct {
 
 // Close ends what Depart started.
 func (d *departure) Close() error {
+	defer d.engine.LetGo()
 	err := d.Departure.Close()
 	frozen, frozenErr := d.group.Frozen()
 	if goesOn(frozen, frozenErr, d.first.Alive()) {

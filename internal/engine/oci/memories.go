@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine/door"
@@ -93,11 +94,29 @@ func (e *Engine) memoryTrees(id string, a alive) ([]files.Tree, error) {
 		e.dropMemories(func(other string, _ memories) bool { return other == id })
 		e.memories[id] = here
 	}
-	var trees []files.Tree
-	for _, held := range here.held {
-		trees = append(trees, files.Tree{Kind: files.Memory, Name: held.Name(), Path: fmt.Sprintf("/proc/self/fd/%d", held.Fd())})
+	return here.trees()
+}
+
+// trees are for one caller to open and let go of, whatever becomes of the container meanwhile: a descriptor that was closed may lead to
+// another one's memory.
+func (m memories) trees() (trees []files.Tree, err error) {
+	for _, held := range m.held {
+		fd, err := unix.FcntlInt(held.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			files.LetGo(trees)
+			return nil, fmt.Errorf("hold what is mounted at %s: %w", held.Name(), err)
+		}
+		own := os.NewFile(uintptr(fd), held.Name())
+		trees = append(trees, files.Tree{Kind: files.Memory, Name: held.Name(), Path: fmt.Sprintf("/proc/self/fd/%d", fd), Held: own})
 	}
 	return trees, nil
+}
+
+// LetGo gives up what is held of containers that have ended: nobody else may have the memory.
+func (e *Engine) LetGo() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.dropMemories(func(_ string, m memories) bool { return !m.of.Alive() })
 }
 
 func holdMemories(first moving.Identity, places []string) (memories, error) {
