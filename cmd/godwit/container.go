@@ -24,7 +24,7 @@ The container has its own network namespace and an address that it keeps for lif
 its output is shown until it ends, and its exit code is godwit's.
 
 No ports are published: clients connect to the container's address. Nodes reach it by themselves, other machines with a
-route for the pool's network (10.88.0.0/16) by way of any node. A container that has ended is not started again: run
+route for the pool's network (10.57.0.0/16, unless node init was given another) by way of any node. A container that has ended is not started again: run
 another one.
 
 A volume is made when it is first used, and stays when its container is removed ("godwit volume"). A host directory must be

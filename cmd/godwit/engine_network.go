@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// defaultSegment is the subnet of the network that is made for containers of Docker; each node has a /24 of it.
-const defaultSegment = "10.89.0.0/16"
+// defaultSegment is the subnet of the network that is made for containers of Docker; each node has a /24 of it. See defaultPool.
+const defaultSegment = "10.58.0.0/16"
 
 // segmentSettings say which network of Docker's is made, or removed.
 type segmentSettings struct {
@@ -56,10 +56,29 @@ func (s *segmentSettings) make(ctx context.Context, socket string, out io.Writer
 	if err != nil {
 		return err
 	}
+	if err := checkSegment(ctx, containers, subnet); err != nil {
+		return err
+	}
 	if err := containers.MakeSegment(ctx, s.name, subnet, part, tunnel.MTU); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "Docker has network %s: %s, of which it gives addresses from %s here\n", s.name, subnet, part)
+	return nil
+}
+
+// checkSegment refuses a subnet that something else on this machine uses. What setup has made before is for Docker to compare.
+func checkSegment(ctx context.Context, containers *docker.Engine, subnet netip.Prefix) error {
+	made, err := containers.Segments(ctx)
+	if err != nil {
+		return err
+	}
+	var devices []string
+	for _, segment := range made {
+		devices = append(devices, segment.Device)
+	}
+	if err := network.CheckFree("", subnet, devices...); err != nil {
+		return fmt.Errorf("subnet of the network: %w; choose another with --subnet, the same on all nodes", err)
+	}
 	return nil
 }
 

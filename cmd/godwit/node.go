@@ -10,20 +10,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-const (
-	defaultState = "/var/lib/godwit"
-	defaultPool  = "10.88.0.0/16"
-)
+const defaultState = "/var/lib/godwit"
+
+// defaultPool, and defaultSegment beside it, are of what nothing takes by itself that is likely to be on the same machine:
+//   - Docker has 172.17 to 172.31 and 192.168 (its default-address-pools), Podman 10.88 to 10.255 (default_subnet, default_subnet_pools),
+//     libvirt 192.168.122;
+//   - Kubernetes has 10.96/12 and 10.244, some of its distributions 10.42, 10.43 and 10.32/12, clouds and homes the numbers from 10.0
+//     on and 172.16, some VPNs 10.64/10;
+//   - 100.64/10 (RFC 6598) is of Internet providers, and of Tailscale; 198.18/15 (RFC 2544) of devices under test and of some proxies,
+//     and firewalls drop it as of nobody.
+//
+// What 10.48 to 10.63 have left is as good a choice as any, in numbers that nobody finds round. One that is taken is refused.
+const defaultPool = "10.57.0.0/16"
 
 const nodeInitLong = `Init makes this machine the first node of a cluster: a key of its own, and the small certificate authority
 with which it admits other nodes. It is done once, before the agent is started.
 
 The address is the one under which other nodes reach this machine; the port is 7443 if you give none.
 Containers get addresses from the pool, node number N from its N-th /24. The pool must not be used
-for anything else on any of the nodes, and cannot be changed later.`
+for anything else on any of the nodes, and cannot be changed later. One to which this machine has a
+route already, or of which it has an address, is refused.`
 
 const nodeJoinLong = `Join makes this machine a node of a cluster that exists. ADDRESS is the node that was initialised first,
 whose agent must run; TOKEN is what "godwit node token" printed there. The token can be used once.
@@ -99,6 +109,9 @@ func newNodeInitCommand() *cobra.Command {
 			}
 			if err != nil {
 				return &codedError{exitUsage, fmt.Errorf("--pool: %w", err)}
+			}
+			if err := network.CheckFree("", prefix); err != nil {
+				return fmt.Errorf("pool of container addresses: %w; choose another with --pool", err)
 			}
 			made, aside, err := identity.Init(identity.InitOptions{
 				State: flags.state, Name: flags.name, Address: flags.address, Pool: prefix, Force: flags.force,

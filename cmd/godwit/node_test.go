@@ -3,10 +3,16 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -34,6 +40,30 @@ func TestNodeInit(t *testing.T) {
 	}
 	if out, err := runNode(append(args, "--force")...); err != nil || !strings.Contains(out, "old identity") {
 		t.Errorf("forced: %q, %v", out, err)
+	}
+}
+
+// TestNodeInitRefusesWhatIsInUse has a network like Podman's, in a network namespace of its own.
+func TestNodeInitRefusesWhatIsInUse(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Fatal("only root can make network namespaces")
+	}
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "podman0"}}
+	address, err := netlink.ParseAddr("10.88.0.1/16")
+	if err := errors.Join(err, netlink.LinkAdd(bridge), netlink.AddrAdd(bridge, address), netlink.LinkSetUp(bridge)); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"init", "--state", t.TempDir(), "--name", "a", "--address", "192.0.2.1"}
+	_, err = runNode(append(args, "--pool", "10.88.0.0/16")...)
+	if !errors.Is(err, network.ErrInUse) || !strings.Contains(err.Error(), "podman0") || !strings.Contains(err.Error(), "--pool") {
+		t.Errorf("Podman's network as the pool: %v", err)
+	}
+	if out, err := runNode(args...); err != nil || !strings.Contains(out, "10.57.1.0/24") {
+		t.Errorf("the default beside Podman: %q, %v", out, err)
 	}
 }
 

@@ -17,6 +17,9 @@ import (
 // agentTimeout is how long an agent may take to answer after its start.
 const agentTimeout = time.Minute
 
+// agentPool is of what containers in a lab get addresses. It is the same whatever the default is: scripts know it.
+const agentPool = "10.88.0.0/16"
+
 // AgentLog is the file, on the machine, with what the agent of a node writes.
 func (l *Lab) AgentLog(node string) string {
 	return filepath.Join(runDirectory(l.name), node+"-agent.log")
@@ -26,7 +29,7 @@ func (l *Lab) AgentLog(node string) string {
 func (l *Lab) startAgents(ctx context.Context, config Config, report func(string)) error {
 	founder := nodeName(1)
 	address := nodeAddress(1).String()
-	if _, err := l.Exec(ctx, founder, nodeProgram, "node", "init", "--name", founder, "--address", address); err != nil {
+	if _, err := l.Exec(ctx, founder, nodeProgram, "node", "init", "--name", founder, "--address", address, "--pool", agentPool); err != nil {
 		return fmt.Errorf("first identity: %w", err)
 	}
 	if err := l.StartAgent(ctx, founder, config.AgentArgs...); err != nil {

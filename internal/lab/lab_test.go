@@ -231,7 +231,7 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 
 func TestAgents(t *testing.T) {
 	l := up(t, Config{Nodes: 2, NoCheck: true, Link: quick, AgentArgs: []string{"--x"}})
-	if got := run(t, l, "a", "cat", nodeStateDirectory+"/identity"); got != "[node init --name a --address 10.77.0.1]" {
+	if got := run(t, l, "a", "cat", nodeStateDirectory+"/identity"); got != "[node init --name a --address 10.77.0.1 --pool 10.88.0.0/16]" {
 		t.Errorf("identity of a: %s", got)
 	}
 	want := "[node join 10.77.0.1:7443 secret-of-a --name b --address 10.77.0.2]"

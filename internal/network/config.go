@@ -37,7 +37,7 @@ const (
 type Config struct {
 	NodeName   string
 	NodeNumber int          // from 1; unique in the cluster
-	Pool       netip.Prefix // of all containers; 10.88.0.0/16 if zero
+	Pool       netip.Prefix // of all containers
 	Underlay   netip.Addr   // this node's address that peers send the tunnel's packets to
 	Port       int          // UDP port of the tunnel, the same on all nodes; 7444 if zero
 	MTU        int          // of containers; what the underlay's interface leaves if zero
@@ -64,9 +64,6 @@ type Address struct {
 
 // withDefaults fills in what was left out and refuses what cannot work.
 func (c Config) withDefaults() (Config, error) {
-	if !c.Pool.IsValid() {
-		c.Pool = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 88, 0, 0}), 16)
-	}
 	if c.Port == 0 {
 		c.Port = defaultPort
 	}
@@ -79,7 +76,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Underlay = c.Underlay.Unmap()
 	switch {
 	case !c.Pool.Addr().Is4() || c.Pool.Bits() < 8 || c.Pool.Bits() >= subnetBits || c.Pool != c.Pool.Masked():
-		return c, fmt.Errorf("pool %s is %w: it must be an IPv4 prefix of 8 to 23 bits, such as 10.88.0.0/16", c.Pool, ErrInvalid)
+		return c, fmt.Errorf("pool %s is %w: it must be an IPv4 prefix of 8 to 23 bits, such as 10.57.0.0/16", c.Pool, ErrInvalid)
 	case c.NodeName == "":
 		return c, fmt.Errorf("node name is %w: it must not be empty", ErrInvalid)
 	case !c.Underlay.IsValid() || c.Underlay.IsUnspecified() || c.Underlay.IsMulticast() || c.Pool.Contains(c.Underlay):

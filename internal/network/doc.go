@@ -8,7 +8,7 @@
 //
 // # Where packets go
 //
-// Node N owns 10.88.N.0/24. A packet to a container goes to the container's home node by that subnet's route, unless
+// Node N owns 10.57.N.0/24, if the pool is 10.57.0.0/16. A packet to a container goes to the container's home node by that subnet's route, unless
 // a /32 route says better; the home node always has the /32 route when the container is elsewhere. What has no route
 // meets a blackhole: while a container is away nobody answers for it, neither by a reset nor by ICMP.
 //

@@ -165,7 +165,7 @@ func (s *site) ns(name string) netns.NsHandle {
 // config of a node.
 func (s *site) config(name string) Config {
 	number := int(name[0]-'a') + 1
-	return Config{NodeName: name, NodeNumber: number, Underlay: netip.AddrFrom4([4]byte{192, 0, 2, byte(number)}),
+	return Config{NodeName: name, Pool: netip.MustParsePrefix("10.88.0.0/16"), NodeNumber: number, Underlay: netip.AddrFrom4([4]byte{192, 0, 2, byte(number)}),
 		RunDir: filepath.Join(s.dir, "run-"+name), StateDir: filepath.Join(s.dir, "state-"+name),
 		Namespace: filepath.Join(s.dir, name)}
 }

@@ -82,6 +82,9 @@ func open(config Config) (*Network, error) {
 func (n *Network) setUp() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if err := n.checkPool(); err != nil {
+		return err
+	}
 	leases, err := openLeases(filepath.Join(n.config.StateDir, "addresses.json"), n.config)
 	if err != nil {
 		return err
@@ -125,10 +128,8 @@ func (n *Network) trackLoosely() error {
 // baseRoutes makes the blackholes and the rule by which the pool's addresses are looked up in the main table only.
 func (n *Network) baseRoutes() error {
 	for _, prefix := range []netip.Prefix{n.config.Pool, n.config.subnet(n.config.NodeNumber)} {
-		route := n.route(ipNet(prefix), unix.RT_TABLE_MAIN)
-		route.Type = unix.RTN_BLACKHOLE
-		if err := n.links.RouteReplace(route); err != nil {
-			return fmt.Errorf("make the blackhole route of %s: %w", prefix, err)
+		if err := n.addBlackhole(prefix); err != nil {
+			return err
 		}
 	}
 	toPool := netlink.NewRule()

@@ -14,7 +14,7 @@ import (
 
 func testConfig(t *testing.T) Config {
 	t.Helper()
-	config, err := Config{NodeName: "a", NodeNumber: 1, Underlay: netip.MustParseAddr("192.0.2.1"),
+	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"), Underlay: netip.MustParseAddr("192.0.2.1"),
 		RunDir: t.TempDir(), StateDir: t.TempDir()}.withDefaults()
 	must(t, err)
 	return config
@@ -196,7 +196,7 @@ func FuzzLeaseFile(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	config, err := Config{NodeName: "a", NodeNumber: 1, Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
+	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"), Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func FuzzLeaseFile(f *testing.F) {
 func FuzzAlias(f *testing.F) {
 	f.Add("godwit one 10.88.1.2 0e:67:0a:58:01:02 1450")
 	f.Add("godwit ../x 8.8.8.8 x -1")
-	config, err := Config{NodeName: "a", NodeNumber: 1, Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
+	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"), Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -249,7 +249,7 @@ func TestDockerNetworkRouted(t *testing.T) {
 	}
 	server := docker(t, []string{"--network", routed}, echo)
 	address := inspected(t, "a", server, ".NetworkSettings.Networks."+routed+".IPAddress")
-	if !strings.HasPrefix(address, "10.89.1.") {
+	if !strings.HasPrefix(address, "10.58.1.") {
 		t.Errorf("its address is %s", address)
 	}
 	asker := server + "-asker"

@@ -111,7 +111,7 @@ func Subnet(pool netip.Prefix, number int) (netip.Prefix, error) {
 // CheckPool says whether a pool of container addresses can be divided among nodes.
 func CheckPool(pool netip.Prefix) error {
 	if !pool.IsValid() || !pool.Addr().Is4() || pool.Bits() != 16 {
-		return fmt.Errorf("pool %s: want an IPv4 network of 16 bits, for example 10.88.0.0/16", pool)
+		return fmt.Errorf("pool %s: want an IPv4 network of 16 bits, for example 10.57.0.0/16", pool)
 	}
 	return nil
 }
