@@ -7,6 +7,7 @@ import (
 
 	"github.com/godwit/godwit/internal/doctor"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/network"
 )
 
 func TestEngineRequirement(t *testing.T) {
@@ -22,6 +23,21 @@ func TestEngineRequirement(t *testing.T) {
 		got := fmt.Sprintf("%s %s %s", r.Status, r.Detail, r.Advice.General)
 		if is != (want != "") || is && got != want || r.Level == doctor.Required {
 			t.Errorf("%+v: %q, %v, want %q", one, got, is, want)
+		}
+	}
+}
+
+func TestNetworkRequirement(t *testing.T) {
+	two := []network.Obstacle{{What: "a", Remedy: "b"}, {What: "c", Remedy: "d"}}
+	for want, one := range map[string]struct {
+		found []network.Obstacle
+		err   error
+	}{
+		"found  ": {}, "missing a; c b; d": {found: two}, "unknown no answer ": {found: two, err: errors.New("no answer")},
+	} {
+		r := networkRequirement(one.found, one.err)
+		if got := fmt.Sprintf("%s %s %s", r.Status, r.Detail, r.Advice.General); got != want || r.Level != doctor.Recommended || r.Lost == "" {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -252,7 +252,17 @@ func (a *Agent) openNetwork() error {
 		NodeName: a.self.Name, NodeNumber: a.self.Number, Pool: a.id.Pool, Underlay: underlay,
 		RunDir: a.config.RunDir, StateDir: a.config.StateDir, Log: a.log,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	obstacles, err := a.network.Obstacles()
+	if err != nil {
+		a.log.Warn("what may be in the way of containers' packets is not known", "error", err)
+	}
+	for _, one := range obstacles {
+		a.log.Warn("packets of containers may not arrive", "why", one.What, "remedy", one.Remedy)
+	}
+	return nil
 }
 
 // hostAddress is the IP address of a node.

@@ -1,16 +1,56 @@
 package network
 
 import (
+	"bytes"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 )
 
-// Obstacles tells what on this node, that is not ours to change, may keep containers' packets from being forwarded, and
-// what the user can do. A chain of another program that drops what it does not know (Docker's and ufw's do) has the
-// last word: no acceptance in our own table can outvote it.
-func (n *Network) Obstacles() ([]string, error) {
-	conn, err := n.filter()
+// Obstacle is what on this machine, that is not ours to change, may keep packets of containers from where they are to go.
+type Obstacle struct {
+	What, Remedy string
+}
+
+// String is both in one line.
+func (o Obstacle) String() string { return o.What + ": " + o.Remedy }
+
+// Obstacles lists those of this node.
+func (n *Network) Obstacles() ([]Obstacle, error) {
+	return Obstacles(n.config.Namespace, n.config.Pool)
+}
+
+// Obstacles lists those of a pool: a chain of another program that drops what it does not know (Docker's and ufw's do) has the last
+// word, as no acceptance in our own table can outvote it; and networks of others that are of the pool.
+func Obstacles(namespace string, pool netip.Prefix) ([]Obstacle, error) {
+	found, err := droppers(namespace, pool)
+	if err != nil {
+		return nil, err
+	}
+	uses, err := usesIn(namespace, pool, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range uses {
+		found = append(found, Obstacle{
+			What:   fmt.Sprintf("%s is of the pool of container addresses, %s, too", u.what, pool),
+			Remedy: "who has such an address there and who has it as a container cannot both be reached from this node; give one of them another network",
+		})
+	}
+	return found, nil
+}
+
+// droppers lists the chains that drop what is forwarded to or from a pool.
+func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
+	ns, err := openNamespace(namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ns.Close() }()
+	conn, err := (&Network{ns: ns}).filter()
 	if err != nil {
 		return nil, err
 	}
@@ -18,15 +58,101 @@ func (n *Network) Obstacles() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the chains of the packet filter: %w", err)
 	}
-	var obstacles []string
+	var found []Obstacle
 	for _, chain := range chains {
 		forwards := chain.Hooknum != nil && *chain.Hooknum == *nftables.ChainHookForward &&
 			(chain.Table.Family == nftables.TableFamilyIPv4 || chain.Table.Family == nftables.TableFamilyINet)
 		if !forwards || chain.Table.Name == tableName || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
-		obstacles = append(obstacles, fmt.Sprintf("chain %s of packet filter table %s drops forwarded packets that it does not "+
-			"know; let it accept those with a source or destination in %s", chain.Name, chain.Table.Name, n.config.Pool))
+		beside := slices.DeleteFunc(slices.Clone(chains), func(c *nftables.Chain) bool {
+			return c.Table.Name != chain.Table.Name || c.Table.Family != chain.Table.Family
+		})
+		if accepted(conn, beside, pool) {
+			continue
+		}
+		found = append(found, Obstacle{
+			What: fmt.Sprintf("chain %s of packet filter table %s drops forwarded packets that it does not know, as those of containers in %s",
+				chain.Name, chain.Table.Name, pool),
+			Remedy: acceptance(chain, beside, pool),
+		})
 	}
-	return obstacles, nil
+	return found, nil
+}
+
+// acceptance are the commands by which packets of a pool are let pass, in the place that the program whose chain it is has for that.
+func acceptance(chain *nftables.Chain, beside []*nftables.Chain, pool netip.Prefix) string {
+	has := func(name string) bool {
+		return slices.ContainsFunc(beside, func(c *nftables.Chain) bool { return c.Name == name })
+	}
+	both := func(format string, from, to string) string {
+		return fmt.Sprintf(format, from, pool) + " && " + fmt.Sprintf(format, to, pool)
+	}
+	switch {
+	case chain.Table.Name != "filter" || chain.Name != "FORWARD":
+		family := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip", nftables.TableFamilyINet: "inet"}[chain.Table.Family]
+		return both("nft insert rule "+family+" "+chain.Table.Name+" "+chain.Name+" ip %s %s accept", "saddr", "daddr")
+	case has("DOCKER-USER"):
+		return both("iptables -I DOCKER-USER %s %s -j ACCEPT", "-s", "-d")
+	case has("ufw-user-forward"):
+		return both("ufw route allow %s %s", "from", "to")
+	}
+	return both("iptables -I FORWARD %s %s -j ACCEPT", "-s", "-d")
+}
+
+// accepted tells whether chains have rules that let pass what is from a pool, and what is to it. Chains whose rules this program cannot
+// read, extensions of iptables for example, count as if they had none.
+func accepted(conn *nftables.Conn, chains []*nftables.Chain, pool netip.Prefix) bool {
+	ends := map[uint32]bool{}
+	for _, chain := range chains {
+		rules, err := conn.GetRules(chain.Table, chain)
+		if err != nil {
+			continue
+		}
+		for _, rule := range rules {
+			if offset, is := acceptsPool(rule.Exprs, pool); is {
+				ends[offset] = true
+			}
+		}
+	}
+	return ends[offsetSource] && ends[offsetDestination]
+}
+
+// acceptsPool tells of a rule that accepts all that has an address of a pool, and in which field of the header.
+func acceptsPool(rule []expr.Any, pool netip.Prefix) (offset uint32, is bool) {
+	var compared, accepts, protocol bool
+	base := pool.Addr().AsSlice()
+	for _, part := range rule {
+		switch part := part.(type) {
+		case *expr.Meta:
+			if part.Key != expr.MetaKeyNFPROTO {
+				return 0, false
+			}
+			protocol = true // and IPv4 is what a rule for such an address compares it with
+		case *expr.Payload:
+			if part.Base != expr.PayloadBaseNetworkHeader {
+				return 0, false
+			}
+			offset = part.Offset
+		case *expr.Cmp:
+			if protocol {
+				protocol = false
+				continue
+			}
+			compared = part.Op == expr.CmpOpEq && len(part.Data) <= len(base) && len(part.Data)*8 >= pool.Bits() && bytes.Equal(part.Data, base[:len(part.Data)])
+			if !compared {
+				return 0, false
+			}
+		case *expr.Bitwise:
+			if mask := ipNet(pool).Mask; !bytes.Equal(part.Mask, mask) {
+				return 0, false
+			}
+		case *expr.Verdict:
+			accepts = part.Kind == expr.VerdictAccept
+		case *expr.Counter:
+		default:
+			return 0, false // it has further conditions
+		}
+	}
+	return offset, compared && accepts
 }

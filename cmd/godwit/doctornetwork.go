@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/godwit/godwit/internal/doctor"
+	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// networkCheck looks for what keeps packets of containers from where they are to go: with the pool of this node, or that which it would
+// have.
+func networkCheck(state *string) func(context.Context) (doctor.Requirement, bool) {
+	return func(context.Context) (doctor.Requirement, bool) {
+		pool := netip.MustParsePrefix(defaultPool)
+		if id, err := identity.Load(*state); err == nil {
+			pool = id.Pool
+		}
+		return networkRequirement(network.Obstacles("", pool)), true
+	}
+}
+
+// networkRequirement is its line in the report.
+func networkRequirement(found []network.Obstacle, err error) doctor.Requirement {
+	r := doctor.Requirement{
+		Name: "free ways for containers' packets", Level: doctor.Recommended, Status: doctor.Found,
+		Lost: "containers are not reached, or reach nobody, from outside of their node",
+	}
+	if err != nil {
+		r.Status, r.Detail = doctor.Unknown, err.Error()
+		return r
+	}
+	var whats, remedies []string
+	for _, one := range found {
+		whats, remedies = append(whats, one.What), append(remedies, one.Remedy)
+	}
+	if len(found) > 0 {
+		r.Status, r.Detail, r.Advice = doctor.Missing, strings.Join(whats, "; "), doctor.Advice{General: strings.Join(slices.Compact(remedies), "; ")}
+	}
+	return r
+}
