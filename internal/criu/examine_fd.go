@@ -52,14 +52,14 @@ func (x *examination) checkDescriptor(t *task, pidfd *os.File, d descriptor) (fi
 		return x.checkPipe(t, d)
 	case strings.HasPrefix(d.target, "/secretmem"):
 		return finding{what: "secret memory (memfd_secret)", why: "CRIU cannot dump it",
-			remedy: "turn secret memory off in the application, or move with mode restart"}, nil
+			remedy: "turn secret memory off in the application"}, nil
 	case strings.HasPrefix(d.target, "/"):
 		return x.checkFile(t, d)
 	case namespaceLink(d.target):
 		return finding{}, nil
 	default:
 		return finding{what: d.target, why: "CRIU does not know this kind of open file",
-			remedy: "close it, or move with mode restart"}, nil
+			remedy: "close it"}, nil
 	}
 }
 
@@ -77,7 +77,7 @@ func anonymousKind(target string) string {
 
 // checkAnonymous knows the anonymous inodes that CRIU dumps.
 func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
-	remedy := "close it or turn the feature off in the application, or move with mode restart"
+	remedy := "close it or turn the feature off in the application"
 	switch kind := anonymousKind(d.target); kind {
 	case "eventpoll", "signalfd", "timerfd", "inotify", "fanotify":
 		return finding{}, nil
@@ -91,7 +91,7 @@ func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
 		return x.checkPidfd(t, d)
 	case "io_uring":
 		return finding{what: kind, why: "CRIU cannot dump io_uring instances",
-			remedy: "turn io_uring off in the application, for example by a seccomp profile, or move with mode restart"}, nil
+			remedy: "turn io_uring off in the application, for example by a seccomp profile"}, nil
 	default:
 		return finding{what: kind, why: "CRIU does not know this kind of open file", remedy: remedy}, nil
 	}
@@ -105,7 +105,7 @@ func (x *examination) checkPidfd(t *task, d descriptor) (finding, error) {
 	}
 	if info.flags&unix.PIDFD_THREAD != 0 {
 		return finding{what: "pidfd of a thread", why: "CRIU cannot dump pidfds that were opened with PIDFD_THREAD",
-			remedy: "close it, or move with mode restart"}, nil
+			remedy: "close it"}, nil
 	}
 	pid, err := strconv.Atoi(info.values["Pid"])
 	if err == nil && pid > 0 && !slices.Contains(x.subject.PIDs, pid) && !isZombie(pid) {
@@ -172,10 +172,10 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 	switch {
 	case uint32(st.Type) == hugetlbMagic:
 		return finding{what: "file in huge pages: " + d.target, why: "CRIU cannot dump open files of hugetlbfs",
-			remedy: "turn huge pages off in the application, or move with mode restart"}, nil
+			remedy: "turn huge pages off in the application"}, nil
 	case uint32(st.Type) == mqueueMagic:
 		return finding{what: "POSIX message queue " + d.target, why: "CRIU cannot dump message queues",
-			remedy: "close and remove the queue, or move with mode restart"}, nil
+			remedy: "close and remove the queue"}, nil
 	case strings.HasPrefix(d.target, "/memfd:"):
 		return finding{}, nil
 	case info.Sys().(*syscall.Stat_t).Nlink == 0 && info.Size() > defaultGhostLimit:
@@ -215,7 +215,7 @@ func checkDevice(d descriptor, info fs.FileInfo) finding {
 	}
 	return finding{what: fmt.Sprintf("%s device %d:%d (%s)", kind, major, minor, d.target),
 		why:    "the state of a device cannot be moved",
-		remedy: "run the container without the device, or move with mode restart"}
+		remedy: "run the container without the device"}
 }
 
 // How a process holds a pipe.
@@ -250,7 +250,7 @@ func (x *examination) checkPipe(t *task, d descriptor) (finding, error) {
 	}
 	if info.flags&unix.O_DIRECT != 0 {
 		return finding{what: "pipe in packet mode", why: "CRIU cannot dump pipes that were opened with O_DIRECT",
-			remedy: "open the pipe without O_DIRECT, or move with mode restart"}, nil
+			remedy: "open the pipe without O_DIRECT"}, nil
 	}
 	if x.ends[d.target] == readEnd|writeEnd || slices.Contains(x.subject.Stdio, d.target) {
 		return finding{}, nil

@@ -15,7 +15,7 @@ func checkEventfd(info fdinfo) finding {
 	switch {
 	case info.values["eventfd-semaphore"] == "1":
 		return finding{what: "eventfd with EFD_SEMAPHORE", why: "CRIU would make an ordinary counter of it",
-			remedy: "use a semaphore or a pipe in the application, or move with mode restart"}
+			remedy: "use a semaphore or a pipe in the application"}
 	case err == nil && count > 0xffffffff:
 		return finding{what: fmt.Sprintf("eventfd with a count of %d", count), why: "CRIU would cut it to 32 bits",
 			remedy: "try again when the application has read it"}

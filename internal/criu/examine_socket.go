@@ -51,7 +51,7 @@ func (x *examination) checkSocket(pidfd *os.File, d descriptor) (finding, error)
 			name = fmt.Sprintf("address family %d", family)
 		}
 		return finding{what: name + " socket", why: "CRIU cannot dump sockets of this family",
-			remedy: "close it or turn the feature off in the application, or move with mode restart"}, nil
+			remedy: "close it or turn the feature off in the application"}, nil
 	}
 }
 
@@ -94,7 +94,7 @@ func checkInternet(fd int) (finding, error) {
 		name = "SCTP socket"
 	}
 	return finding{what: name, why: "CRIU cannot dump sockets of this protocol",
-		remedy: "turn the feature off in the application, or move with mode restart"}, nil
+		remedy: "turn the feature off in the application"}, nil
 }
 
 // checkUpperProtocol finds TCP sockets whose stream the kernel changes, such as kernel TLS: CRIU would restore them
@@ -105,7 +105,7 @@ func checkUpperProtocol(fd int) finding {
 		return finding{} // none, or the kernel has no upper layer protocols
 	}
 	return finding{what: "TCP socket with kernel " + strings.Trim(name, "\x00"), why: "CRIU does not carry what the kernel adds to the stream",
-		remedy: "turn kernel TLS off in the application, or move with mode restart"}
+		remedy: "turn kernel TLS off in the application"}
 }
 
 // checkNetlink finds memberships that CRIU cannot dump: in groups above 32 (criu/sk-netlink.c).
@@ -118,7 +118,7 @@ func checkNetlink(fd int) (finding, error) {
 		if g > 32 {
 			return finding{what: fmt.Sprintf("netlink socket in multicast group %d", g),
 				why:    "CRIU cannot dump memberships in groups above 32",
-				remedy: "turn the feature off in the application, or move with mode restart"}, nil
+				remedy: "turn the feature off in the application"}, nil
 		}
 	}
 	return finding{}, nil

@@ -25,7 +25,7 @@ func (x *examination) checkTask(t *task) []finding {
 	if t.State == 'Z' && t.Threads > 1 {
 		found = append(found, finding{noFD, "first thread has ended, others run",
 			"CRIU cannot dump a process whose first thread called pthread_exit",
-			"let the first thread wait for the others; restart the process or move with mode restart"})
+			"let the first thread wait for the others, or restart the process"})
 	}
 	return found
 }
@@ -106,7 +106,7 @@ func badMapping(pid int, addresses, name string) (finding, bool) {
 	} {
 		if strings.HasPrefix(name, prefix) {
 			return finding{noFD, what, "CRIU cannot dump this kind of memory",
-				"turn the feature off in the application, or move with mode restart"}, true
+				"turn the feature off in the application"}, true
 		}
 	}
 	if !strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/dev/shm/") || strings.HasPrefix(name, "/dev/zero") {
@@ -117,7 +117,7 @@ func badMapping(pid int, addresses, name string) (finding, bool) {
 		return finding{}, false
 	}
 	return finding{noFD, "memory of device " + name, "the memory of a device cannot be moved",
-		"run the container without the device, or move with mode restart"}, true
+		"run the container without the device"}, true
 }
 
 // dumpable are the file systems that CRIU mounts anew (criu/filesystems.c of 4.2). It knows overlay, btrfs and aufs as
@@ -200,7 +200,7 @@ func queues(pid int, point string) []finding {
 	var found []finding
 	for _, e := range entries {
 		found = append(found, finding{noFD, "POSIX message queue /" + e.Name(), "CRIU cannot dump message queues",
-			"remove the queue (mq_unlink), or move with mode restart"})
+			"remove the queue (mq_unlink)"})
 	}
 	return found
 }

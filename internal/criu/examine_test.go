@@ -178,6 +178,9 @@ func (c *container) examine(t *testing.T) string {
 		if p.Why == "" || p.Remedy == "" {
 			t.Errorf("%v has no reason or no remedy", p)
 		}
+		if strings.Contains(p.Remedy, "mode restart") {
+			t.Errorf("%v recommends %q, which not every engine can", p, p.Remedy)
+		}
 		said = append(said, p.String())
 	}
 	return strings.Join(said, "; ")

@@ -149,7 +149,7 @@ const readTries = 5
 
 // errUnreadable is of a page that is there and that nobody can read. Without it the container would find zeros at the target.
 var errUnreadable = errors.New("it cannot be read: it was lost in an earlier migration (--missing-pages fail), or the machine's memory has failed; " +
-	"the container can only move without its memory: --mode restart")
+	"the container can only move without its memory, if its engine is Godwit's own: --mode restart")
 
 // unreadable looks again at a page that could not be read. If its mapping was gone, it is there no more, or another one is that can
 // be read. Where the kernel does not tell guards it may be one of these.

@@ -179,7 +179,7 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 	what := "network " + own.Bridge + " of Docker"
 	told, err := a.api.NetworkInspect(ctx, own.Bridge, client.NetworkInspectOptions{})
 	if errdefs.IsNotFound(err) {
-		return []engine.Problem{{What: what, Why: "there is none of this name on this node", Remedy: makeNetwork(own, x.Endpoint)}}, nil
+		return []engine.Problem{{What: what, Why: "there is none of this name on this node", Remedy: makeNetwork(own, x.Endpoint, false)}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask Docker about network %s: %w", own.Bridge, err)
@@ -191,22 +191,39 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 		return []engine.Problem{{What: what, Why: "its driver is " + found.Driver, Remedy: "use a network of driver bridge"}}, nil
 	case at < 0:
 		return []engine.Problem{{
-			What: what, Why: own.Address.String() + " is not of its subnet on this node", Remedy: "remove it here, and " + makeNetwork(own, x.Endpoint),
+			What: what, Why: own.Address.String() + " is not of its subnet on this node", Remedy: makeNetwork(own, x.Endpoint, true),
 		}}, nil
 	}
 	return append(addressTaken(own, found, found.IPAM.Config[at]), a.portObstacles(ctx, x.Host.PortBindings)...), nil
 }
 
-// makeNetwork is how the network is made on another node.
-func makeNetwork(own engine.Network, end *endpoint) string {
-	if end == nil || !end.Subnet.IsValid() {
-		return "make it on both nodes, with the same subnet"
+// makeNetwork is how the network is made on another node, where one of this name may be already. Its default bridge Docker neither makes
+// nor removes on demand.
+func makeNetwork(own engine.Network, end *endpoint, already bool) string {
+	known := end != nil && end.Subnet.IsValid()
+	if own.Bridge == defaultBridge {
+		const instead = "; or start the container on a network of its own: docker network create --subnet on both nodes"
+		if !known {
+			return `give Docker's default bridge the same subnet on both nodes ("bip" in /etc/docker/daemon.json, and restart Docker)` + instead
+		}
+		gateway := end.Gateway
+		if !gateway.IsValid() { // Docker does not say so of its default bridge, which has the first
+			gateway = end.Subnet.Masked().Addr().Next()
+		}
+		return fmt.Sprintf(`put "bip": "%s" into /etc/docker/daemon.json on this node, and restart Docker`, netip.PrefixFrom(gateway, end.Subnet.Bits())) + instead
 	}
-	command := "docker network create --subnet " + end.Subnet.String()
-	if end.Gateway.IsValid() {
-		command += " --gateway " + end.Gateway.String()
+	command := "make it on both nodes, with the same subnet"
+	if known {
+		command = "docker network create --subnet " + end.Subnet.String()
+		if end.Gateway.IsValid() {
+			command += " --gateway " + end.Gateway.String()
+		}
+		command += " " + own.Bridge
 	}
-	return command + " " + own.Bridge
+	if already {
+		return "docker network rm " + own.Bridge + " here, and " + command
+	}
+	return command
 }
 
 // addressTaken refuses an address that another container has here, or that Docker would not give to this one.

@@ -91,3 +91,31 @@ func TestAddressTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestMakeNetwork: what is advised is what Docker does. It refuses to remove its default bridge, and to make another of that name.
+func TestMakeNetwork(t *testing.T) {
+	end := &endpoint{Subnet: netip.MustParsePrefix("172.30.0.0/24"), Gateway: netip.MustParseAddr("172.30.0.9")}
+	silent := &endpoint{Subnet: netip.MustParsePrefix("172.30.0.0/24")}
+	for _, one := range []struct {
+		name    string
+		end     *endpoint
+		already bool
+		want    string
+	}{
+		{"birds", end, false, "docker network create --subnet 172.30.0.0/24 --gateway 172.30.0.9 birds"},
+		{"birds", end, true, "docker network rm birds here, and docker network create --subnet 172.30.0.0/24 --gateway 172.30.0.9 birds"},
+		{"birds", nil, true, "docker network rm birds here, and make it on both nodes, with the same subnet"},
+		{"bridge", end, true, `put "bip": "172.30.0.9/24" into /etc/docker/daemon.json on this node, and restart Docker; or`},
+		{"bridge", silent, true, `put "bip": "172.30.0.1/24" into`},
+		{"bridge", nil, true, `("bip" in /etc/docker/daemon.json`},
+		{"bridge", end, false, `put "bip": "172.30.0.9/24" into`},
+	} {
+		got := makeNetwork(engine.Network{Bridge: one.name}, one.end, one.already)
+		if !strings.HasPrefix(got, one.want) && !(one.end == nil && strings.Contains(got, one.want)) {
+			t.Errorf("%s: %q, want %q", one.name, got, one.want)
+		}
+		if one.name == "bridge" && (strings.Contains(got, "network rm") || strings.HasSuffix(got, " bridge")) {
+			t.Errorf("%q is advised, which Docker refuses", got)
+		}
+	}
+}

@@ -24,7 +24,7 @@ func obstacles(h *container.HostConfig) []engine.Problem {
 			found = append(found, engine.Problem{What: what, Why: why, Remedy: remedy})
 		}
 	}
-	const without = "start it without that, or use mode restart of the application itself"
+	const without = "start it without that"
 	add(h.Privileged, "--privileged", "such a container may have any device and mount of the node", without)
 	add(h.PidMode != "", "--pid "+string(h.PidMode), "its processes are not its own", without)
 	add(h.IpcMode != "" && !h.IpcMode.IsPrivate() && !h.IpcMode.IsNone(), "--ipc "+string(h.IpcMode),

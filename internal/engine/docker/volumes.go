@@ -84,7 +84,7 @@ func makerObstacles(d engine.Definition, x extra) []engine.Problem {
 		if !plain(x.Volumes[v.Name]) {
 			found = append(found, engine.Problem{
 				What: v.String() + " of Docker", Why: "only volumes of the local driver, without options, move",
-				Remedy: "make it on the target as well, and say that it is shared or skipped (--volume)",
+				Remedy: "make it on the target as well, and say that it is shared or skipped (--volumes)",
 			})
 		}
 	}
@@ -112,7 +112,7 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 			return nil, fmt.Errorf("ask Docker about %s: %w", v, err)
 		case !v.Stays:
 			found = append(found, engine.Problem{
-				What: v.String() + " of Docker", Why: "there is one here already, at " + path, Remedy: "remove it, or say that it is shared or skipped (--volume)",
+				What: v.String() + " of Docker", Why: "there is one here already, at " + path, Remedy: "remove it, or say that it is shared or skipped (--volumes)",
 			})
 		}
 	}

@@ -88,7 +88,7 @@ func BindObstacle(v engine.Volume, title string) (engine.Problem, bool) {
 	if !v.Stays && !v.ReadOnly {
 		return engine.Problem{
 			What: v.String(), Why: "host directories of containers of " + title + " are not moved",
-			Remedy: "mount the same storage there on both nodes, choose --volume " + v.Path + "=skip, or use a named volume",
+			Remedy: "mount the same storage there on both nodes, choose --volumes " + v.Path + "=skip, or use a named volume",
 		}, true
 	}
 	if _, err := os.Stat(v.Source); err != nil {

@@ -106,7 +106,7 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 	p := problems{}
 	for _, v := range oci.Coming(d) {
 		p.add(!plain(x.Volumes[v.Name]), v.String()+" of Podman", "only volumes of the local driver, without options, move",
-			"make it on the target as well, and say that it is shared or skipped (--volume)")
+			"make it on the target as well, and say that it is shared or skipped (--volumes)")
 	}
 	for _, v := range d.Volumes {
 		if v.Sort() == engine.Bind {
@@ -119,7 +119,7 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 		if err != nil && !errors.Is(err, engine.ErrNoVolume) {
 			return nil, err
 		}
-		p.add(err == nil && !v.Stays, v.String()+" of Podman", "there is one here already", "remove it, or say that it is shared or skipped (--volume)")
+		p.add(err == nil && !v.Stays, v.String()+" of Podman", "there is one here already", "remove it, or say that it is shared or skipped (--volumes)")
 	}
 	return p, nil
 }
