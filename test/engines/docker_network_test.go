@@ -204,7 +204,9 @@ func failsToReturn(t *testing.T, name string) {
 	if err := tried(t, "b", "godwit", "migrate", "--mode", "cold", "docker:"+name, "a"); err == nil {
 		t.Error("it moved")
 	}
-	eventually(t, "its copy is removed", func() bool { return in(t, "a", "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == "" })
+	eventually(t, "its copy is removed", func() bool {
+		return in(t, "a", "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == ""
+	})
 }
 
 // TestDockerNetworkStays: whatever ends a move, the container's network is as it was at the source, and nothing is left at the target.
