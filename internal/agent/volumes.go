@@ -206,8 +206,8 @@ func (a *Agent) keptFrom(v engine.Volume) bool {
 		return false
 	}
 	sources := []string{v.Source}
-	if real, err := filepath.EvalSymlinks(v.Source); err == nil {
-		sources = append(sources, real) // it may lead elsewhere
+	if there, err := filepath.EvalSymlinks(v.Source); err == nil {
+		sources = append(sources, there) // it may lead elsewhere
 	}
 	return slices.ContainsFunc(sources, func(source string) bool {
 		within := func(directory string) bool { return engine.Within(source, directory) }
