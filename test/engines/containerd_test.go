@@ -92,7 +92,7 @@ func TestContainerdMoves(t *testing.T) {
 	name := ctr(t, "own", []string{"--env", "COLOUR=blue", "--label", "team=red", "--memory-limit", "67108864"},
 		`echo file >/file; echo shared >/dev/shm/x; `+count)
 	from, to, at := "a", "b", 1
-	for _, mode := range []string{"cold", "pre-copy", "post-copy", "hybrid"} {
+	for _, mode := range modes() {
 		in(t, from, "godwit", "migrate", "--mode", mode, "containerd:"+name, to)
 		ctrNothing(t, from, "own")
 		from, to = to, from

@@ -92,7 +92,7 @@ func TestDockerMoves(t *testing.T) {
 		"--volume", "moves-data:/data", "--tmpfs", "/scratch", "--hostname", "wader",
 	}, `echo file >/file; echo data >/data/x; echo scratch >/scratch/x; `+count)
 	from, to, at := "a", "b", 1
-	for _, mode := range []string{"cold", "pre-copy", "post-copy", "hybrid"} {
+	for _, mode := range modes() {
 		migrate(t, name, from, to, mode)
 		nothing(t, from, name)
 		from, to = to, from

@@ -43,7 +43,7 @@ func TestPodmanMoves(t *testing.T) {
 		"--volume", "moves-data:/data", "--tmpfs", "/scratch", "--hostname", "wader", "--volume", "/own",
 	}, `echo file >/file; echo data >/data/x; echo own >/own/x; echo scratch >/scratch/x; echo shared >/dev/shm/x; exec 3</dev/shm/x; `+count)
 	from, to, at := "a", "b", 1
-	for _, mode := range []string{"cold", "pre-copy", "post-copy", "hybrid"} {
+	for _, mode := range modes() {
 		inPodman.migrate(t, name, from, to, mode)
 		inPodman.nothing(t, from, name)
 		unguarded(t, from)
