@@ -18,7 +18,7 @@ func TestEngineRemoveRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var removed atomic.Bool
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // of a test
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodDelete:
 			removed.Store(true)
