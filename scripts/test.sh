@@ -12,7 +12,7 @@ if ((EUID != 0)); then
   echo "test: the tests make containers, namespaces and cgroups; run them as root" >&2
   exit 1
 fi
-limit=20m package_limit=10m length=(-short)
+limit=25m package_limit=10m length=(-short)
 if [[ ${1:-} == --long ]]; then
   limit=2h package_limit=90m length=()
   shift

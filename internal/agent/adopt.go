@@ -28,6 +28,7 @@ func (a *Agent) adoptForEver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(adoptEvery):
+		case <-a.adopted.soon:
 		}
 	}
 }
@@ -107,6 +108,17 @@ func (a *Agent) adopt(ctx context.Context, one engine.Container) error {
 type adopted struct {
 	mu    sync.Mutex
 	first map[string]int
+	soon  chan struct{} // something has moved: its end here is to be seen at once, too
+}
+
+func newAdopted() adopted { return adopted{first: map[string]int{}, soon: make(chan struct{}, 1)} }
+
+// look has all containers looked at now.
+func (a *adopted) look() {
+	select {
+	case a.soon <- struct{}{}:
+	default: // that is about to happen
+	}
 }
 
 // awaitEnd waits for the end of a container and lets go of its connection at once: its engine may start it again, and makes another.

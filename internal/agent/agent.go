@@ -129,7 +129,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	a := &Agent{
 		config: config, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
-		adopted:   adopted{first: map[string]int{}},
+		adopted:   newAdopted(),
 		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
 		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
