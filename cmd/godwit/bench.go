@@ -26,8 +26,10 @@ func newBenchCommand() *cobra.Command {
 		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchRoundsCommand(), newBenchSwitchoverCommand(), newBenchPostCopyCommand(), newBenchFilesCommand(),
-		newBenchPredictCommand(), newBenchEnginesCommand(), newBenchJourneyCommand(), newBenchStudiesCommand(), newBenchTimeCommand())
+	cmd.AddCommand(newBenchRoundsCommand(), newBenchSwitchoverCommand(), newBenchStudiesCommand(), newBenchTimeCommand())
+	for _, suite := range suitesInTurns() {
+		cmd.AddCommand(suite.make())
+	}
 	return cmd
 }
 
@@ -106,20 +108,6 @@ CRIU needs fs.pipe-max-size to be 4 MiB; it is set for that time.
 
 --quick moves less memory, fewer times.`
 
-func newBenchPostCopyCommand() *cobra.Command {
-	return benchInTurns{
-		suite: bench.PostCopy, workloads: bench.FollowingNames(), ways: bench.FollowingWays(), quick: "fewer runs, of fewer workloads, with less memory",
-		command: cobra.Command{
-			Use:   "postcopy",
-			Short: "What memory costs that follows its container",
-			Long:  benchPostCopyLong,
-			Example: `  godwit bench postcopy --json postcopy.json
-  godwit bench postcopy --quick
-  godwit bench postcopy --workload jumps --way criu`,
-		},
-	}.make()
-}
-
 const benchFilesLong = `Measure how a container's files and its image get to another node, and what of that it has to wait for:
 
   rsync             rsync -aHAXS --numeric-ids by rsync's own protocol, and once more when nothing is written any more
@@ -144,20 +132,6 @@ What was sent is counted on the link. The agents' memory is the most that they h
 
 Much of the time goes into the slow link; --quick has much less of everything.`
 
-func newBenchFilesCommand() *cobra.Command {
-	return benchInTurns{
-		suite: bench.Files, workloads: bench.FilesNames(), ways: bench.FilesWays(), quick: "fewer runs, of fewer workloads, with fewer and smaller files",
-		command: cobra.Command{
-			Use:   "files",
-			Short: "How files, volumes and images move, and what of that is in the freeze",
-			Long:  benchFilesLong,
-			Example: `  godwit bench files --json files.json
-  godwit bench files --quick
-  godwit bench files --workload 100,000 --way rsync --way "godwit pre"`,
-		},
-	}.make()
-}
-
 const benchPredictLong = `Measure how good predictions and choices are: containers are moved in each mode and in mode auto, each move is predicted by "godwit
 plan" right before, and what was predicted is compared with what it took.
 
@@ -170,19 +144,6 @@ and that auto's downtime is at most 1.2 x that of the best mode + 20 ms in nine 
 to be within the intervals, too.
 
 Without the services it took 26 minutes on two cores.`
-
-func newBenchPredictCommand() *cobra.Command {
-	return benchInTurns{
-		suite: bench.Predict, workloads: bench.ForetoldNames(), ways: bench.ForetoldWays(), quick: "one run of fewer workloads",
-		command: cobra.Command{
-			Use:   "predict",
-			Short: "How good predictions and mode auto are",
-			Long:  benchPredictLong,
-			Example: `  godwit bench predict --json predict.json
-  godwit bench predict --quick --workload tiny`,
-		},
-	}.make()
-}
 
 const benchEnginesLong = `Measure how long containers of Docker and Podman stand still when they are moved, beside one of Godwit's own engine, and beside each
 engine's own way over the same link:
@@ -197,19 +158,6 @@ What is moved, there and back, is a sleep, and 64 MiB of memory of which each pa
 engine at the target spends on making the container is told; it is not in the freeze. An engine's own way leaves the container's files
 behind, or has them in its archive.`
 
-func newBenchEnginesCommand() *cobra.Command {
-	return benchInTurns{
-		suite: bench.Engines, workloads: bench.EngineNames(), ways: bench.EngineWays(), quick: "there and back once",
-		command: cobra.Command{
-			Use:   "engines",
-			Short: "Containers of other engines, beside these engines' own ways",
-			Long:  benchEnginesLong,
-			Example: `  godwit bench engines --json engines.json
-  godwit bench engines --quick --workload tiny`,
-		},
-	}.make()
-}
-
 const benchJourneyLong = `Measure what it gains to know where a user will go. A user moves along four nodes in a row, the farther apart the longer their round trip,
 stays at each for a while, and the container follows by mode pre-copy:
 
@@ -222,17 +170,37 @@ if anything is lost the benchmark fails.
 
 The whole takes about 25 minutes; --quick takes five.`
 
-func newBenchJourneyCommand() *cobra.Command {
-	return benchInTurns{
-		suite: bench.Journey, workloads: bench.JourneyNames(), ways: bench.JourneyWays(), quick: "one journey of each kind, with one workload",
-		command: cobra.Command{
-			Use:   "journey",
-			Short: "What it gains to know where a user will go",
-			Long:  benchJourneyLong,
-			Example: `  godwit bench journey --json journey.json
-  godwit bench journey --quick --way "godwit, path"`,
+// suitesInTurns are those that need no flags of their own.
+func suitesInTurns() []benchInTurns {
+	return []benchInTurns{
+		{
+			suite: bench.PostCopy, workloads: bench.FollowingNames(), ways: bench.FollowingWays(), quick: "fewer runs, of fewer workloads, with less memory",
+			command: cobra.Command{Use: "postcopy", Short: "What memory costs that follows its container", Long: benchPostCopyLong, Example: `  godwit bench postcopy --json postcopy.json
+  godwit bench postcopy --quick
+  godwit bench postcopy --workload jumps --way criu`},
 		},
-	}.make()
+		{
+			suite: bench.Files, workloads: bench.FilesNames(), ways: bench.FilesWays(), quick: "fewer runs, of fewer workloads, with fewer and smaller files",
+			command: cobra.Command{Use: "files", Short: "How files, volumes and images move, and what of that is in the freeze", Long: benchFilesLong, Example: `  godwit bench files --json files.json
+  godwit bench files --quick
+  godwit bench files --workload 100,000 --way rsync --way "godwit pre"`},
+		},
+		{
+			suite: bench.Predict, workloads: bench.ForetoldNames(), ways: bench.ForetoldWays(), quick: "one run of fewer workloads",
+			command: cobra.Command{Use: "predict", Short: "How good predictions and mode auto are", Long: benchPredictLong, Example: `  godwit bench predict --json predict.json
+  godwit bench predict --quick --workload tiny`},
+		},
+		{
+			suite: bench.Engines, workloads: bench.EngineNames(), ways: bench.EngineWays(), quick: "there and back once",
+			command: cobra.Command{Use: "engines", Short: "Containers of other engines, beside these engines' own ways", Long: benchEnginesLong, Example: `  godwit bench engines --json engines.json
+  godwit bench engines --quick --workload tiny`},
+		},
+		{
+			suite: bench.Journey, workloads: bench.JourneyNames(), ways: bench.JourneyWays(), quick: "one journey of each kind, with one workload",
+			command: cobra.Command{Use: "journey", Short: "What it gains to know where a user will go", Long: benchJourneyLong, Example: `  godwit bench journey --json journey.json
+  godwit bench journey --quick --way "godwit, path"`},
+		},
+	}
 }
 
 // benchInTurns is the command of a suite in which ways take turns at workloads.

@@ -181,11 +181,7 @@ func (d docker) checkpointed(ctx context.Context, container, from string, create
 	if err != nil {
 		return nil, err
 	}
-	size, err := d.bed.sizeOf(from, here)
-	if err != nil {
-		return nil, err
-	}
-	copied, err := d.bed.copy(ctx, from, here)
+	copied, size, err := d.bed.send(ctx, from, here)
 	if err != nil {
 		return nil, err
 	}
@@ -235,19 +231,5 @@ func (podman) remove(container string) []string {
 
 // checkpointed is podman container checkpoint into an archive, a copy, and a restore from it.
 func (p podman) checkpointed(ctx context.Context, container, from string, _ []string) ([]measurement, error) {
-	to := other(from)
-	checkpoint, err := p.bed.time(ctx, from, "podman", "container", "checkpoint", "--compress", "none", "--export", podmanArchive, container)
-	if err != nil {
-		return nil, err
-	}
-	size, err := p.bed.sizeOf(from, podmanArchive)
-	if err != nil {
-		return nil, err
-	}
-	copied, err := p.bed.copy(ctx, from, podmanArchive)
-	if err != nil {
-		return nil, err
-	}
-	restore, err := p.bed.time(ctx, to, "podman", "container", "restore", "--import", incoming+"/podman.tar")
-	return tookOwn(checkpoint, copied, restore, size), err
+	return p.bed.podmanMove(ctx, from, p.command(), container)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -82,21 +83,7 @@ func (p *podmanWay) move(ctx context.Context) ([]measurement, error) {
 	if err := p.bed.plugIn(ctx, to, p.plug); err != nil {
 		return nil, err
 	}
-	checkpoint, err := p.bed.time(ctx, from, p.podman("container", "checkpoint", "--tcp-established", "--compress", "none",
-		"--export", podmanArchive, podmanName)...)
-	if err != nil {
-		return nil, err
-	}
-	size, err := p.bed.sizeOf(from, podmanArchive)
-	if err != nil {
-		return nil, err
-	}
-	copied, err := p.bed.copy(ctx, from, podmanArchive)
-	if err != nil {
-		return nil, err
-	}
-	restore, err := p.bed.time(ctx, to, p.podman("container", "restore", "--tcp-established",
-		"--import", incoming+"/podman.tar")...)
+	measured, err := p.bed.podmanMove(ctx, from, p.podman(), podmanName, "--tcp-established")
 	if err != nil {
 		return nil, err
 	}
@@ -104,10 +91,22 @@ func (p *podmanWay) move(ctx context.Context) ([]measurement, error) {
 	if _, err := p.bed.exec(ctx, from, p.podman("rm", podmanName)...); err != nil {
 		return nil, err
 	}
-	return []measurement{
-		{metricDowntime, checkpoint + copied + restore},
-		{metricCheckpoint, checkpoint}, {metricCopy, copied}, {metricRestore, restore}, {metricSent, size},
-	}, nil
+	return measured, nil
+}
+
+// podmanMove has Podman checkpoint a container into an archive, copies that, and has Podman restore from it.
+func (b *bed) podmanMove(ctx context.Context, from string, podman []string, container string, options ...string) ([]measurement, error) {
+	command := func(args ...string) []string { return slices.Concat(podman, []string{"container"}, args, options) }
+	checkpoint, err := b.time(ctx, from, append(command("checkpoint", "--compress", "none", "--export", podmanArchive), container)...)
+	if err != nil {
+		return nil, err
+	}
+	copied, size, err := b.send(ctx, from, podmanArchive)
+	if err != nil {
+		return nil, err
+	}
+	restore, err := b.time(ctx, other(from), command("restore", "--import", incoming+"/podman.tar")...)
+	return tookOwn(checkpoint, copied, restore, size), err
 }
 
 func (p *podmanWay) stop(ctx context.Context) error {

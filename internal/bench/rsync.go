@@ -81,6 +81,15 @@ func (b *bed) copy(ctx context.Context, from, path string) (float64, error) {
 	return b.copyMore(ctx, from, path)
 }
 
+// send is copy, and tells as well how large it is.
+func (b *bed) send(ctx context.Context, from, path string) (took, size float64, err error) {
+	if size, err = b.sizeOf(from, path); err != nil {
+		return 0, 0, err
+	}
+	took, err = b.copy(ctx, from, path)
+	return took, size, err
+}
+
 // copyMore is the same where something of it is.
 func (b *bed) copyMore(ctx context.Context, from, path string) (float64, error) {
 	address, err := b.lab.Address(other(from))

@@ -20,17 +20,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Bounds of a definition: it may come from another node.
-const (
-	maxExtra   = 1 << 20
-	maxVolumes = 64
-)
+// maxVolumes bounds a definition: it may come from another node.
+const maxVolumes = 64
 
 var (
-	idPattern     = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 	imagePattern  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,511}$`)
-	stdioPattern  = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
 )
 
 // runtimeName is the one whose shim runs runc.
@@ -101,40 +96,21 @@ func hasNamespace(spec specs.Spec, kind specs.LinuxNamespaceType) bool {
 
 // decode reads this engine's part of a definition, and refuses one that this engine could not make, or that means harm.
 func decode(d engine.Definition) (extra, error) {
-	x, err := decodeExtra(d)
-	if err != nil {
-		return x, fmt.Errorf("definition of container %.80q is not valid: %w", d.Name, err)
-	}
-	return x, nil
-}
-
-func decodeExtra(d engine.Definition) (extra, error) {
-	var x extra
-	switch {
-	case !idPattern.MatchString(d.ID):
-		return x, fmt.Errorf("id %.80q: must be 64 lower-case hexadecimal digits", d.ID)
-	case !imagePattern.MatchString(d.Image):
-		return x, fmt.Errorf("image %.80q", d.Image)
-	case len(d.Engine) > maxExtra:
-		return x, fmt.Errorf("containerd's part has %d bytes: at most %d", len(d.Engine), maxExtra)
-	}
-	if err := json.Unmarshal(d.Engine, &x); err != nil {
-		return x, err
-	}
-	switch {
-	case !namePattern.MatchString(x.Namespace) || len(x.Namespace) > 40 || slices.Contains(others, x.Namespace):
-		return x, fmt.Errorf("namespace %.80q", x.Namespace)
-	case !namePattern.MatchString(x.ID) || len(x.ID) > 76 || d.Name != nameOf(ownID(x.Namespace, x.ID)):
-		return x, fmt.Errorf("container %.80q of name %.80q", x.ID, d.Name)
-	case !digestPattern.MatchString(x.Chain):
-		return x, fmt.Errorf("layers %.80q", x.Chain)
-	case x.Spec.Process == nil || x.Spec.Root == nil || x.Spec.Linux == nil || len(x.Spec.Process.Args) == 0:
-		return x, errors.New("it has no Linux process")
-	}
-	if len(x.Stdio) != 3 || slices.ContainsFunc(x.Stdio, func(name string) bool { return !stdioPattern.MatchString(name) }) {
-		return x, fmt.Errorf("standard descriptors %.80q", x.Stdio)
-	}
-	return x, checkDefinition(d, x)
+	return oci.Decode(Name, d, func(x extra) error {
+		switch {
+		case !imagePattern.MatchString(d.Image):
+			return fmt.Errorf("image %.80q", d.Image)
+		case !namePattern.MatchString(x.Namespace) || len(x.Namespace) > 40 || slices.Contains(others, x.Namespace):
+			return fmt.Errorf("namespace %.80q", x.Namespace)
+		case !namePattern.MatchString(x.ID) || len(x.ID) > 76 || d.Name != nameOf(ownID(x.Namespace, x.ID)):
+			return fmt.Errorf("container %.80q of name %.80q", x.ID, d.Name)
+		case !digestPattern.MatchString(x.Chain):
+			return fmt.Errorf("layers %.80q", x.Chain)
+		case x.Spec.Process == nil || x.Spec.Root == nil || x.Spec.Linux == nil || len(x.Spec.Process.Args) == 0:
+			return errors.New("it has no Linux process")
+		}
+		return errors.Join(oci.CheckStdio(x.Stdio), checkDefinition(d, x))
+	})
 }
 
 // checkDefinition wants what is told to the agent to be what containerd will do.

@@ -17,18 +17,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Bounds of a definition: it may come from another node.
-const (
-	maxExtra   = 1 << 20
-	maxLayers  = 256
-	maxVolumes = 64
-)
+// maxVolumes bounds a definition: it may come from another node.
+const maxVolumes = 64
 
 var (
-	idPattern     = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	namePattern   = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,254}$`)
 	diffIDPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	stdioPattern  = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
 )
 
 // extra is this engine's part of a definition (Definition.Engine).
@@ -144,48 +138,17 @@ func volumesOf(mounts []container.MountPoint) []engine.Volume {
 
 // decode reads this engine's part of a definition, and refuses one that this engine could not make, or that means harm.
 func decode(d engine.Definition) (extra, error) {
-	x, err := decodeExtra(d)
-	if err != nil {
-		return x, fmt.Errorf("definition of container %.80q is not valid: %w", d.Name, err)
-	}
-	return x, nil
-}
-
-func decodeExtra(d engine.Definition) (extra, error) {
-	var x extra
-	switch {
-	case !idPattern.MatchString(d.ID):
-		return x, fmt.Errorf("id %.80q: must be 64 lower-case hexadecimal digits", d.ID)
-	case !namePattern.MatchString(d.Name):
-		return x, fmt.Errorf("name %.80q is not one that Docker allows", d.Name)
-	case len(d.Volumes) > maxVolumes:
-		return x, fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)
-	case len(d.Engine) > maxExtra:
-		return x, fmt.Errorf("Docker's part has %d bytes: at most %d", len(d.Engine), maxExtra) //nolint:staticcheck // its name
-	}
-	if err := json.Unmarshal(d.Engine, &x); err != nil {
-		return x, err
-	}
-	if x.Config == nil || x.Host == nil {
-		return x, errors.New("it has no configuration")
-	}
-	if len(d.Layers) == 0 || len(d.Layers) > maxLayers {
-		return x, fmt.Errorf("%d layers: must be 1 to %d", len(d.Layers), maxLayers)
-	}
-	for _, layer := range d.Layers {
-		if !diffIDPattern.MatchString(layer) {
-			return x, fmt.Errorf("layer %.80q: must be sha256: and 64 hexadecimal digits", layer)
+	return oci.Decode(title, d, func(x extra) error {
+		switch {
+		case !namePattern.MatchString(d.Name):
+			return fmt.Errorf("name %.80q is not one that Docker allows", d.Name)
+		case len(d.Volumes) > maxVolumes:
+			return fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)
+		case x.Config == nil || x.Host == nil:
+			return errors.New("it has no configuration")
 		}
-	}
-	if len(x.Stdio) != 3 {
-		return x, fmt.Errorf("%d standard descriptors, not 3", len(x.Stdio))
-	}
-	for _, name := range x.Stdio {
-		if !stdioPattern.MatchString(name) {
-			return x, fmt.Errorf("standard descriptor %.40q", name)
-		}
-	}
-	return x, errors.Join(checkVolumes(d, x), checkOthers(d, x))
+		return errors.Join(oci.CheckLayers(d.Layers), oci.CheckStdio(x.Stdio), checkVolumes(d, x), checkOthers(d, x))
+	})
 }
 
 // checkVolumes wants the volumes that are told to the agent to be those that Docker will make: nothing else is looked after.

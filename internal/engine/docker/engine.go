@@ -22,6 +22,7 @@ import (
 // Name of the engine, and of the runtime that must be known to it.
 const (
 	Name    = "docker"
+	title   = "Docker"
 	Runtime = oci.Runtime
 )
 
@@ -92,7 +93,7 @@ func newAdapter(socket string) (*adapter, error) {
 func (a *adapter) Name() string { return Name }
 
 // Title is its name for people.
-func (a *adapter) Title() string { return "Docker" }
+func (a *adapter) Title() string { return title }
 
 // Away is why Docker is not here. It may have been stopped, and what it had may run on.
 func (a *adapter) Away() error {

@@ -229,9 +229,12 @@ func unless(other, err error) error {
 	return err
 }
 
+// maxReply bounds what is read of what Docker says.
+const maxReply = 1 << 20
+
 // loaded reads what Docker says of an image that it was to load. That it fails it says in the end.
 func loaded(reply io.Reader) error {
-	messages := json.NewDecoder(io.LimitReader(reply, maxExtra))
+	messages := json.NewDecoder(io.LimitReader(reply, maxReply))
 	for {
 		var message struct {
 			Error string `json:"error"`

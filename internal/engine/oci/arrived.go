@@ -109,25 +109,32 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 // discard removes all of an arrival that must not have run. The engine's container goes first: as long as the engine could start it,
 // its place is there, in which it can only be restored.
 func (e *Engine) discard(ctx context.Context, id string) error {
-	var was arrivalRecord
-	err := records.Load(e.arrivalPath(id), &was)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	outcome, err := e.outcome(ctx, id, was.OwnID)
-	if err == nil && outcome == engine.Ran {
-		err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
-	}
-	if err == nil {
-		err = e.removeArrival(ctx, id, was)
+	was, err := e.neverRan(ctx, id)
+	if err == nil && was != nil {
+		err = e.removeArrival(ctx, id, *was)
 	}
 	if err != nil {
 		return fmt.Errorf("discard the arrival of container %.12s: %w", id, err)
 	}
 	return nil
+}
+
+// neverRan is the record of an arrival that has not been resumed and cannot be any more; nil if there is none. Error: engine.ErrBusy
+// if it has been.
+func (e *Engine) neverRan(ctx context.Context, id string) (*arrivalRecord, error) {
+	var was arrivalRecord
+	err := records.Load(e.arrivalPath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := e.outcome(ctx, id, was.OwnID)
+	if err == nil && outcome == engine.Ran {
+		err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
+	}
+	return &was, err
 }
 
 func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord) error {
@@ -171,17 +178,6 @@ func (e *Engine) Salvage(ctx context.Context, id string, _ func(files.Tree) erro
 	}
 	e.arrivals.End(id)
 	defer e.lock(id)()
-	var was arrivalRecord
-	err := records.Load(e.arrivalPath(id), &was)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	outcome, err := e.outcome(ctx, id, was.OwnID)
-	if err == nil && outcome == engine.Ran {
-		err = fmt.Errorf("%w: it has been resumed", engine.ErrBusy)
-	}
+	_, err := e.neverRan(ctx, id)
 	return err
 }

@@ -17,23 +17,17 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Bounds of a definition: it may come from another node.
-const (
-	maxExtra   = 1 << 20
-	maxLayers  = 256
-	maxVolumes = 64
-)
+// maxVolumes bounds a definition: it may come from another node.
+const maxVolumes = 64
 
 var (
 	idPattern      = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	namePattern    = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`)
 	imagePattern   = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,511}$`)
-	diffIDPattern  = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 	logTagPattern  = regexp.MustCompile(`^(\{\{\.[A-Za-z.]{1,64}\}\}|[a-zA-Z0-9_.:/@ -])*$`)
 	logSizePattern = regexp.MustCompile(`^([0-9]{1,4}(\.[0-9]{1,4})?[kMGTPE]?B|-1B)?$`)
 	limitPattern   = regexp.MustCompile(`^(RLIMIT_)?[A-Za-z]{1,16}$`)
 	zonePattern    = regexp.MustCompile(`^([A-Za-z0-9_+-]{1,64}(/[A-Za-z0-9_+-]{1,64}){0,3})?$`) // below the node's directory of them
-	stdioPattern   = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
 )
 
 // extra is this engine's part of a definition (Definition.Engine).
@@ -124,43 +118,17 @@ func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 
 // decode reads this engine's part of a definition, and refuses one that this engine could not make, or that means harm.
 func decode(d engine.Definition) (extra, error) {
-	x, err := decodeExtra(d)
-	if err != nil {
-		return x, fmt.Errorf("definition of container %.80q is not valid: %w", d.Name, err)
-	}
-	return x, nil
-}
-
-func decodeExtra(d engine.Definition) (extra, error) {
-	var x extra
-	switch {
-	case !idPattern.MatchString(d.ID):
-		return x, fmt.Errorf("id %.80q: must be 64 lower-case hexadecimal digits", d.ID)
-	case !namePattern.MatchString(d.Name):
-		return x, fmt.Errorf("name %.80q is not one that Podman allows", d.Name)
-	case !imagePattern.MatchString(d.Image) || !idPattern.MatchString(d.ImageID):
-		return x, fmt.Errorf("image %.80q, %.80q is not one of Podman's", d.Image, d.ImageID)
-	case len(d.Engine) > maxExtra:
-		return x, fmt.Errorf("Podman's part has %d bytes: at most %d", len(d.Engine), maxExtra) //nolint:staticcheck // its name
-	}
-	if err := json.Unmarshal(d.Engine, &x); err != nil {
-		return x, err
-	}
-	if len(x.Args) == 0 || x.Command < 0 || x.Command > len(x.Args) {
-		return x, fmt.Errorf("%d arguments, %d of them a command", len(x.Args), x.Command)
-	}
-	if len(x.Layers) == 0 || len(x.Layers) > maxLayers {
-		return x, fmt.Errorf("%d layers: must be 1 to %d", len(x.Layers), maxLayers)
-	}
-	for _, layer := range x.Layers {
-		if !diffIDPattern.MatchString(layer) {
-			return x, fmt.Errorf("layer %.80q: must be sha256: and 64 hexadecimal digits", layer)
+	return oci.Decode(title, d, func(x extra) error {
+		switch {
+		case !namePattern.MatchString(d.Name):
+			return fmt.Errorf("name %.80q is not one that Podman allows", d.Name)
+		case !imagePattern.MatchString(d.Image) || !idPattern.MatchString(d.ImageID):
+			return fmt.Errorf("image %.80q, %.80q is not one of Podman's", d.Image, d.ImageID)
+		case len(x.Args) == 0 || x.Command < 0 || x.Command > len(x.Args):
+			return fmt.Errorf("%d arguments, %d of them a command", len(x.Args), x.Command)
 		}
-	}
-	if len(x.Stdio) != 3 || slices.ContainsFunc(x.Stdio, func(name string) bool { return !stdioPattern.MatchString(name) }) {
-		return x, fmt.Errorf("standard descriptors %.80q", x.Stdio)
-	}
-	return x, errors.Join(checkVolumes(d, x), checkOthers(d, x), checkTold(x))
+		return errors.Join(oci.CheckLayers(x.Layers), oci.CheckStdio(x.Stdio), checkVolumes(d, x), checkOthers(d, x), checkTold(x))
+	})
 }
 
 // checkTold wants that each value which Podman is told is one value: it takes many flags' as lists with commas and quotes, of which one

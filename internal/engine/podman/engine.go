@@ -17,7 +17,10 @@ import (
 )
 
 // Name of the engine.
-const Name = "podman"
+const (
+	Name  = "podman"
+	title = "Podman"
+)
 
 // Where Podman keeps its files, and its runtimes, unless it is configured otherwise (containers-storage.conf(5), runc(8)).
 const (
@@ -62,7 +65,7 @@ var _ oci.Adapter = (*adapter)(nil)
 func (a *adapter) Name() string { return Name }
 
 // Title is its name for people.
-func (a *adapter) Title() string { return "Podman" }
+func (a *adapter) Title() string { return title }
 
 // Away is why Podman is not here: it is not installed, or has never been used.
 func (a *adapter) Away() error {
