@@ -101,7 +101,7 @@ func (s *imageStore) Lacks(ctx context.Context, image engine.Image) (engine.Lack
 	if err := s.docker.Away(); err != nil {
 		return engine.Lack{}, err
 	}
-	for _, ref := range append([]string{image.ID}, fit(image.Names)...) {
+	for _, ref := range append([]string{image.ID}, imagestore.FitNames(image.Names)...) {
 		found, err := s.docker.api.ImageInspect(ctx, ref)
 		if err == nil && slices.Equal(found.RootFS.Layers, image.Layers) {
 			return engine.Lack{}, nil
@@ -119,14 +119,7 @@ func (s *imageStore) Lacks(ctx context.Context, image engine.Image) (engine.Lack
 
 // stacked counts the layers, from the lowest on, that Docker has upon each other.
 func stacked(root string, layers []string) int {
-	chain := ""
-	for i, diffID := range layers {
-		if chain == "" {
-			chain = diffID
-		} else { // as the OCI image specification has it (config.md, "Layer ChainID")
-			sum := sha256.Sum256([]byte(chain + " " + diffID))
-			chain = "sha256:" + hex.EncodeToString(sum[:])
-		}
+	for i, chain := range imagestore.Chains(layers) {
 		if _, err := os.Stat(filepath.Join(root, layerDB, strings.TrimPrefix(chain, "sha256:"))); err != nil {
 			return i
 		}
@@ -149,8 +142,8 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open func(str
 	if err != nil || !lack.Image {
 		return err
 	}
-	coming, err := openLayers(lack.Layers, open)
-	defer coming.close()
+	coming, err := imagestore.OpenLayers(lack.Layers, open)
+	defer coming.Close()
 	if err != nil {
 		return err
 	}
@@ -158,7 +151,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open func(str
 	if err != nil {
 		return err
 	}
-	if err := files.CheckSpace(root, copiesOfLoad*coming.bytes()); err != nil {
+	if err := files.CheckSpace(root, copiesOfLoad*coming.Bytes()); err != nil {
 		return err
 	}
 	if err := s.load(ctx, func(w io.Writer) error { return writeImage(w, image, coming) }); err != nil {
@@ -182,17 +175,12 @@ func (s *imageStore) Sync(ctx context.Context) error {
 // copiesOfLoad is how often a layer is in Docker's directory while it is loaded: as it came, and unpacked.
 const copiesOfLoad = 2
 
-// fit leaves out what no image can be called. Names come from other nodes.
-func fit(names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return imagestore.CheckName(name) != nil })
-}
-
 // nameImage gives the image of a container that comes the name by which the container was made, as docker run would have, unless an image
 // here has the name. It comes without: nothing that another node says takes a name away, however long it takes to load. Whether it
 // gets one or not, it is known by its ID.
 func (a *adapter) nameImage(ctx context.Context, d engine.Definition) {
 	isID := strings.HasPrefix(strings.TrimPrefix(d.ImageID, "sha256:"), strings.TrimPrefix(d.Image, "sha256:"))
-	if isID || !diffIDPattern.MatchString(d.ImageID) || strings.Contains(d.Image, "@") || len(fit([]string{d.Image})) == 0 {
+	if isID || !diffIDPattern.MatchString(d.ImageID) || strings.Contains(d.Image, "@") || imagestore.CheckName(d.Image) != nil {
 		return
 	}
 	found, err := a.api.ImageInspect(ctx, d.ImageID)
@@ -251,54 +239,17 @@ func loaded(reply io.Reader) error {
 	}
 }
 
-// openLayer is a layer's archive that is to be loaded.
-type openLayer struct {
-	diffID  string
-	archive io.ReadCloser
-	bytes   int64
-}
-
-type openedLayers []openLayer
-
-// openLayers opens each of some layers once.
-func openLayers(diffIDs []string, open func(string) (io.ReadCloser, int64, error)) (opened openedLayers, err error) {
-	for i, diffID := range diffIDs {
-		if slices.Contains(diffIDs[:i], diffID) {
-			continue
-		}
-		archive, bytes, err := open(diffID)
-		if err != nil {
-			return opened, err
-		}
-		opened = append(opened, openLayer{diffID, archive, bytes})
-	}
-	return opened, nil
-}
-
-func (l openedLayers) bytes() (all int64) {
-	for _, one := range l {
-		all += one.bytes
-	}
-	return all
-}
-
-func (l openedLayers) close() {
-	for _, one := range l {
-		_ = one.archive.Close() // it was only read
-	}
-}
-
 // writeImage writes an image as docker save does, but for the layers that are there: Docker does not look at their archives. What
 // makes an image of all that comes last: an archive that ends before is none. It has no name, see nameImage.
-func writeImage(w io.Writer, image engine.Image, layers openedLayers) error {
+func writeImage(w io.Writer, image engine.Image, layers imagestore.OpenedLayers) error {
 	archive := tar.NewWriter(w)
 	for _, layer := range layers {
-		header := &tar.Header{Name: layerFile(layer.diffID), Size: layer.bytes, Mode: 0o600}
+		header := &tar.Header{Name: layerFile(layer.DiffID), Size: layer.Bytes, Mode: 0o600}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}
-		if _, err := io.CopyBuffer(struct{ io.Writer }{archive}, struct{ io.Reader }{layer.archive}, make([]byte, 256<<10)); err != nil {
-			return fmt.Errorf("layer %s: %w", layer.diffID, err)
+		if _, err := io.CopyBuffer(struct{ io.Writer }{archive}, struct{ io.Reader }{layer.Archive}, make([]byte, 256<<10)); err != nil {
+			return fmt.Errorf("layer %s: %w", layer.DiffID, err)
 		}
 	}
 	config := strings.TrimPrefix(image.ID, "sha256:") + ".json"

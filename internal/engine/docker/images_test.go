@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
 // TestWriteImage: what Docker is to load has each layer once, those that it has not at all, and says last what it is.
@@ -22,13 +23,13 @@ func TestWriteImage(t *testing.T) {
 	low, high := "sha256:"+strings.Repeat("aa", 32), "sha256:"+strings.Repeat("bb", 32)
 	image := engine.Image{ID: "sha256:" + strings.Repeat("cc", 32), Names: []string{"web:1"}, Config: []byte("{}"), Layers: []string{low, high, high}}
 	opened := 0
-	layers, err := openLayers([]string{high, high}, func(string) (io.ReadCloser, int64, error) {
+	layers, err := imagestore.OpenLayers([]string{high, high}, func(string) (io.ReadCloser, int64, error) {
 		opened++
 		return io.NopCloser(strings.NewReader("layer")), 5, nil
 	})
 	must(t, err)
-	if opened != 1 || layers.bytes() != 5 {
-		t.Errorf("opened %d times, %d bytes", opened, layers.bytes())
+	if opened != 1 || layers.Bytes() != 5 {
+		t.Errorf("opened %d times, %d bytes", opened, layers.Bytes())
 	}
 	var archive bytes.Buffer
 	must(t, writeImage(&archive, image, layers))
@@ -58,7 +59,7 @@ func TestWriteImage(t *testing.T) {
 // TestLayersThatLie: one that is longer or shorter than it was said to be makes no archive.
 func TestLayersThatLie(t *testing.T) {
 	for _, content := range []string{"long", "l"} {
-		layers := openedLayers{{"sha256:" + strings.Repeat("aa", 32), io.NopCloser(strings.NewReader(content)), 2}}
+		layers := imagestore.OpenedLayers{{DiffID: "sha256:" + strings.Repeat("aa", 32), Archive: io.NopCloser(strings.NewReader(content)), Bytes: 2}}
 		if err := writeImage(io.Discard, engine.Image{}, layers); err == nil {
 			t.Errorf("%q in place of 2 bytes", content)
 		}
@@ -73,14 +74,6 @@ func TestLoaded(t *testing.T) {
 	}
 	if loaded(strings.NewReader("<html>")) == nil {
 		t.Error("anything is taken for an answer")
-	}
-}
-
-// TestFit: nothing that comes from another node and is no image's name is asked of Docker.
-func TestFit(t *testing.T) {
-	got := fit([]string{"nginx", "../containers/x", "localhost:5000/a/b:1", "a?b=c", "", "x@sha256:" + strings.Repeat("ab", 32), "UPPER/x"})
-	if strings.Join(got, " ") != "nginx localhost:5000/a/b:1 x@sha256:"+strings.Repeat("ab", 32) {
-		t.Errorf("%q", got)
 	}
 }
 

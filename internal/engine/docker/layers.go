@@ -2,22 +2,16 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
-	"github.com/vbatts/tar-split/tar/asm"
-	"github.com/vbatts/tar-split/tar/storage"
-	"golang.org/x/sys/unix"
-
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files/tarsplit"
 )
 
 // Docker keeps a layer at two places, which are only read here (moby, layer/filestore.go and daemon/graphdriver/overlay2):
@@ -43,7 +37,7 @@ type layerIndex struct {
 	mu     sync.Mutex
 	made   time.Time // modification of the directory that it was made from; zero: it may have been modified again since
 	chains map[string]string
-	bytes  map[string]int64 // of archives, by chain, once somebody has asked
+	sizes  tarsplit.Sizes
 }
 
 // chainOf finds a layer in Docker's directory: the name of one of the chains that end with it.
@@ -63,7 +57,7 @@ func (s *imageStore) chainOf(root, diffID string) (string, error) {
 		if l.chains, err = readChains(dir); err != nil {
 			return "", fmt.Errorf("layers of Docker: %w", err)
 		}
-		l.made, l.bytes = info.ModTime(), map[string]int64{}
+		l.made = info.ModTime()
 		if time.Since(l.made) < clockTick {
 			l.made = time.Time{}
 		}
@@ -111,54 +105,11 @@ func (s *imageStore) LayerBytes(diffID string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.index.mu.Lock()
-	bytes, known := s.index.bytes[chain]
-	s.index.mu.Unlock()
-	if known {
-		return bytes, nil
-	}
-	if bytes, err = archiveBytes(filepath.Join(root, layerDB, chain)); err != nil {
+	bytes, err := s.index.sizes.Of(filepath.Join(root, layerDB, chain, tarSplit))
+	if err != nil {
 		return 0, fmt.Errorf("layer %s of Docker: %w", diffID, err)
 	}
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	s.index.bytes[chain] = bytes
 	return bytes, nil
-}
-
-// archiveBytes adds up what an archive consists of.
-func archiveBytes(dir string) (bytes int64, err error) {
-	entries, done, err := openEntries(dir)
-	if err != nil {
-		return 0, err
-	}
-	defer done()
-	for {
-		entry, err := entries.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return bytes, nil
-		case err != nil:
-			return 0, err
-		case entry.Type == storage.FileType:
-			bytes += entry.Size
-		default:
-			bytes += int64(len(entry.Payload))
-		}
-	}
-}
-
-// openEntries opens what Docker has kept of a layer's archive.
-func openEntries(dir string) (entries storage.Unpacker, done func(), err error) {
-	f, err := os.Open(filepath.Join(dir, tarSplit))
-	if err != nil {
-		return nil, nil, err
-	}
-	plain, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	return storage.NewJSONUnpacker(plain), func() { _ = f.Close() }, nil
 }
 
 // OpenLayer opens the archive of a layer, put together again. Each file is compared with what Docker had unpacked: one that was
@@ -187,44 +138,10 @@ func openArchive(root, dir string) (io.ReadCloser, error) {
 	if cache == "" || cache != filepath.Base(cache) {
 		return nil, fmt.Errorf("it is at %.80q, which is no name", cache)
 	}
-	tree, err := os.OpenRoot(filepath.Join(root, "overlay2", cache, "diff"))
-	if err != nil {
-		return nil, err
-	}
-	entries, done, err := openEntries(dir)
-	if err != nil {
-		return nil, errors.Join(err, tree.Close())
-	}
-	out, in := io.Pipe()
-	go func() {
-		defer tree.Close()
-		defer done()
-		in.CloseWithError(asm.WriteOutputTarStream(layerFiles{tree}, entries, in))
-	}()
-	return out, nil
+	return tarsplit.Open(filepath.Join(dir, tarSplit), filepath.Join(root, "overlay2", cache, "diff"))
 }
 
-// layerFiles are the files of a layer, which nothing in it can lead out of.
-type layerFiles struct{ tree *os.Root }
-
-// Get opens a file of an archive by the name that it has there.
-func (l layerFiles) Get(name string) (io.ReadCloser, error) {
-	inside := strings.TrimPrefix(path.Clean("/"+name), "/")
-	f, err := l.tree.OpenFile(inside, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0) // nobody writes to a fifo
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%.200q is no file any more", name)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// directoryNow is where a Docker that runs keeps its files. Without one there are no layers: nobody knows what becomes of them.
+// directory is where a Docker that runs keeps its files. Without one there are no layers: nobody knows what becomes of them.
 func (s *imageStore) directory() (string, error) {
 	if err := s.docker.Away(); err != nil {
 		return "", err

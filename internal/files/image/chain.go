@@ -1,0 +1,20 @@
+package image
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// Chains names each of some layers, lowest first, together with all below it, as engines do that know a layer by what it lies on (OCI image
+// specification, config.md, "Layer ChainID").
+func Chains(diffIDs []string) []string {
+	chains := make([]string, 0, len(diffIDs))
+	for i, diffID := range diffIDs {
+		if i > 0 {
+			sum := sha256.Sum256([]byte(chains[i-1] + " " + diffID))
+			diffID = "sha256:" + hex.EncodeToString(sum[:])
+		}
+		chains = append(chains, diffID)
+	}
+	return chains
+}

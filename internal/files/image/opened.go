@@ -1,0 +1,54 @@
+package image
+
+import (
+	"io"
+	"slices"
+)
+
+// Opener opens the archive of a layer, not compressed, and tells how large it is.
+type Opener func(diffID string) (archive io.ReadCloser, bytes int64, err error)
+
+// Opened is the archive of a layer that an engine is to take.
+type Opened struct {
+	DiffID  string
+	Archive io.ReadCloser
+	Bytes   int64
+}
+
+// OpenedLayers are those that an engine lacks of an image.
+type OpenedLayers []Opened
+
+// OpenLayers opens each of some layers once. Those that were opened are to be closed also if another one cannot be.
+func OpenLayers(diffIDs []string, open Opener) (opened OpenedLayers, err error) {
+	for i, diffID := range diffIDs {
+		if slices.Contains(diffIDs[:i], diffID) {
+			continue
+		}
+		archive, bytes, err := open(diffID)
+		if err != nil {
+			return opened, err
+		}
+		opened = append(opened, Opened{diffID, archive, bytes})
+	}
+	return opened, nil
+}
+
+// Bytes of all of them.
+func (l OpenedLayers) Bytes() (all int64) {
+	for _, one := range l {
+		all += one.Bytes
+	}
+	return all
+}
+
+// Close closes them.
+func (l OpenedLayers) Close() {
+	for _, one := range l {
+		_ = one.Archive.Close() // it was only read
+	}
+}
+
+// FitNames leaves out what no image can be called. Names come from other nodes.
+func FitNames(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return CheckName(name) != nil })
+}

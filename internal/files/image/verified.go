@@ -1,0 +1,36 @@
+package image
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+)
+
+// OpenVerified reads an archive that is compressed, or not, as it was before. Its end comes only if it is that of the layer.
+func OpenVerified(raw io.Reader, diffID string) (io.Reader, error) {
+	plain, err := plainArchive(raw)
+	if err != nil {
+		return nil, truncated(err)
+	}
+	return &verified{in: plain, digest: sha256.New(), diffID: diffID}, nil
+}
+
+type verified struct {
+	in     io.Reader
+	digest hash.Hash
+	diffID string
+}
+
+func (v *verified) Read(p []byte) (int, error) {
+	n, err := v.in.Read(p)
+	v.digest.Write(p[:n])
+	if errors.Is(err, io.EOF) {
+		if got := "sha256:" + hex.EncodeToString(v.digest.Sum(nil)); got != v.diffID {
+			return n, fmt.Errorf("%w: the content of its archive has digest %s", ErrInvalid, got)
+		}
+	}
+	return n, err
+}
