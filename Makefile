@@ -144,9 +144,11 @@ bench-journey-quick: setup ## the same with one journey of each kind; leaves bui
 bench-files-quick: setup ## the same with much less of everything; leaves build/bench-files-quick.json
 	build/godwit bench files --quick --json build/bench-files-quick.json
 
+STUDIES ?= a b c d
+
 .PHONY: bench-studies
-bench-studies: setup ## the experiments of four studies, beside their figures; leaves build/bench-studies.json and .html
-	build/godwit bench studies --json build/bench-studies.json --html build/bench-studies.html
+bench-studies: setup ## the experiments of four studies, beside their figures (15 hours; STUDIES="a b" for some, RESUME=1 to go on); leaves build/bench-studies.json and .html
+	build/godwit bench studies $(STUDIES:%=--study %) $(if $(RESUME),--resume) --json build/bench-studies.json --html build/bench-studies.html
 
 .PHONY: bench-studies-quick
 bench-studies-quick: setup ## the same with much less of everything

@@ -214,11 +214,10 @@ type benchInTurns struct {
 
 func (b benchInTurns) make() *cobra.Command {
 	config := bench.Config{ImageCache: labImageCache}
-	var file string
 	cmd := &b.command
 	cmd.Args = noArguments
 	flags := cmd.Flags()
-	flags.StringVar(&file, "json", "", "write the result to this file")
+	flags.StringVar(&config.File, "json", "", "write the result to this file")
 	flags.StringVar(&config.Lab, "lab", "bench-"+cmd.Use, "name of the lab that is made for it, and is gone at the end")
 	flags.BoolVar(&config.Quick, "quick", false, b.quick)
 	flags.IntVar(&config.Runs, "runs", 0, "how often each way is measured (default: as suits the workload)")
@@ -230,7 +229,7 @@ func (b benchInTurns) make() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 		result, err := b.suite(cmd.Context(), config)
-		return showBench(cmd, result, err, file)
+		return showBench(cmd, result, err, config.File)
 	}
 	return cmd
 }

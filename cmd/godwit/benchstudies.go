@@ -35,7 +35,12 @@ on asking all the time, from a third node that is near to both; those of the oth
 gone while they are moved. Beside what was measured stands what the bytes that were sent need at the link's bandwidth.
 
 Images are made from Debian's packages and Maven Central, once; that takes minutes and 4 GB of disk. Then the whole takes
-hours, nearly all of it for slow links; --quick has one run of less, in a quarter of an hour.`
+15 hours (a 5, b 3, c half of one, d 6), nearly all of it for slow links; --quick has one run of less, in a quarter of an hour.
+
+So the whole can be measured in pieces: with --json FILE what was measured is in FILE from the first minute on, also if it is interrupted,
+and with --resume what is in FILE counts as measured: only what lacks is done, of these studies, workloads, links and ways. A piece
+may be as small as one study, one link or one run more; text, FILE and page then have all that was measured so far. That must have been
+on the same machine, and it is up to you that it was the same program.`
 
 func newBenchStudiesCommand() *cobra.Command {
 	var html string
@@ -52,6 +57,7 @@ func newBenchStudiesCommand() *cobra.Command {
 		workloads: bench.StudyTitles(), ways: bench.StudyWays(), quick: "one run, of fewer ways, over one link each",
 		more: func(flags *pflag.FlagSet, config *bench.Config) {
 			flags.StringVar(&html, "html", "", "write a page with charts to this file")
+			flags.BoolVar(&config.Resume, "resume", false, "go on with what is in the file of --json")
 			flags.StringSliceVar(&config.Studies, "study", nil, "only these: a, b, c, d")
 			flags.StringArrayVar(&config.Links, "link", nil, "over this one instead of the studies', such as 20mbit/50ms")
 			flags.Lookup("runs").Usage = "how often each way is measured (default 6)"
@@ -62,6 +68,7 @@ func newBenchStudiesCommand() *cobra.Command {
 			Long:  benchStudiesLong,
 			Example: `  godwit bench studies --quick --html studies.html
   godwit bench studies --study c --json studies.json
+  godwit bench studies --study d --json studies.json --html studies.html --resume
   godwit bench studies --study a --workload "study a: face" --link 20mbit/50ms --way godwit --runs 6`,
 		},
 	}.make()

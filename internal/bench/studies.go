@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/migration"
@@ -36,17 +37,21 @@ func Studies(ctx context.Context, config Config) (Result, error) {
 
 // studies measures what was chosen.
 func studies(ctx context.Context, config Config, chosen []trial) (Result, error) {
-	var traces []Trace
+	if err := needRoot(); err != nil {
+		return Result{}, err
+	}
 	config.users = true
-	result, err := runInTurns(ctx, config, suiteStudies, func(ctx context.Context, s *suite) error {
-		err := s.tryAll(ctx, chosen)
-		traces = s.traces
-		return err
-	}, func([]Row) []Asked { return []Asked{} })
-	result.Traces = traces
-	result.Rows = withPublished(inOrder(result.Rows))
-	result.Asked = judgeStudies(result.Rows)
-	return result, err
+	s := &suite{config: config, began: time.Now()}
+	var err error
+	if s.host, err = s.prepare(); err != nil {
+		return Result{}, err
+	}
+	if err := s.goOn(); err != nil {
+		return Result{}, err
+	}
+	s.kept = time.Now()
+	err = s.inLab(ctx, func(ctx context.Context) error { return s.tryAll(ctx, chosen) })
+	return s.resultOfStudies(), err
 }
 
 // tryAll measures all that was chosen.
@@ -76,13 +81,17 @@ func (s *suite) tryAll(ctx context.Context, chosen []trial) (err error) {
 
 // try measures one workload over all of its links: first in the ways of others, then in Godwit's.
 func (s *suite) try(ctx context.Context, t trial) error {
+	ways := s.lacking(t, t.links, t.ways)
+	if len(ways) == 0 {
+		return nil
+	}
 	s.say("%s: the image is made", t.title())
 	archive, err := labimage.Build(ctx, t.app.image, s.config.ImageCache)
 	if err != nil {
 		return err
 	}
-	own := slices.DeleteFunc(slices.Clone(t.ways), func(way string) bool { return !isGodwit(way) })
-	theirs := slices.DeleteFunc(slices.Clone(t.ways), isGodwit)
+	own := slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !isGodwit(way) })
+	theirs := slices.DeleteFunc(slices.Clone(ways), isGodwit)
 	if len(theirs) > 0 {
 		if err := s.tryPeers(ctx, t, archive, theirs); err != nil {
 			return err
@@ -109,7 +118,11 @@ func (s *suite) tryGodwit(ctx context.Context, t trial, archive string, ways []s
 		return err
 	}
 	for _, link := range t.links {
-		if err := s.tryOver(ctx, t, g, link, ways); err != nil {
+		lacking := s.lacking(t, []string{link}, ways)
+		if len(lacking) == 0 {
+			continue
+		}
+		if err := s.tryOver(ctx, t, g, link, lacking); err != nil {
 			return err
 		}
 	}
@@ -125,7 +138,7 @@ func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string,
 	}
 	for run := range t.runs {
 		for i, way := range ways {
-			if all[i].note != "" {
+			if all[i].note != "" || all[i].runs > run {
 				continue
 			}
 			s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
@@ -140,19 +153,23 @@ func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string,
 				}
 				continue
 			}
-			all[i].add(withLimits(measured, s.bed.bandwidth, rttOf(link)))
-			s.traces = append(s.traces, Trace{t.title(), link, way, run + 1, points})
+			if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)), points); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// newTrialSeries has what was measured before of some ways, too.
 func (s *suite) newTrialSeries(t trial, link string, ways []string) []*series {
 	all := make([]*series, len(ways))
 	for i, way := range ways {
-		all[i] = &series{workload: t.title(), link: link, way: way}
+		if all[i] = s.known(t.title(), link, way); all[i] == nil {
+			all[i] = &series{workload: t.title(), link: link, way: way}
+			s.series = append(s.series, all[i])
+		}
 	}
-	s.series = append(s.series, all...)
 	return all
 }
 
@@ -160,10 +177,11 @@ func (s *suite) newTrialSeries(t trial, link string, ways []string) []*series {
 func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []string) error {
 	for _, link := range t.links {
 		t.links = []string{link}
-		all := s.newTrialSeries(t, link, ways)
+		lacking := s.lacking(t, t.links, ways)
+		all := s.newTrialSeries(t, link, lacking)
 		for run := range t.runs {
-			for i, way := range ways {
-				if all[i].note != "" {
+			for i, way := range lacking {
+				if all[i].note != "" || all[i].runs > run {
 					continue
 				}
 				s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
@@ -175,8 +193,9 @@ func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []s
 					s.giveUp(all[i], err)
 					continue
 				}
-				all[i].add(withLimits(measured, s.bed.bandwidth, rttOf(link)))
-				s.traces = append(s.traces, Trace{t.title(), link, way, run + 1, points})
+				if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)), points); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -38,9 +38,9 @@ func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []st
 		return err
 	}
 	for _, way := range ways {
-		all := make([]*series, len(t.links))
-		for i, link := range t.links {
-			all[i] = s.newTrialSeries(t, link, []string{way})[0]
+		var all []*series
+		for _, link := range t.links {
+			all = append(all, s.newTrialSeries(t, link, s.lacking(t, []string{link}, []string{way}))...)
 		}
 		err := s.tryPeer(ctx, t, s.newMover(way, w, archive, container), all)
 		if ctx.Err() != nil {
@@ -48,7 +48,7 @@ func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []st
 		}
 		if err != nil {
 			for _, one := range all {
-				if one.runs == 0 && one.note == "" {
+				if one.runs < t.runs && one.note == "" {
 					s.giveUp(one, err)
 				}
 			}
@@ -97,8 +97,8 @@ func (s *suite) tryPeer(ctx context.Context, t trial, m mover, all []*series) (e
 		}
 	}()
 	for _, one := range all {
-		for run := range t.runs {
-			s.say("%s, %s, %s: run %d of %d", one.workload, one.link, one.way, run+1, t.runs)
+		for one.runs < t.runs {
+			s.say("%s, %s, %s: run %d of %d", one.workload, one.link, one.way, one.runs+1, t.runs)
 			first := !started
 			if started && m.afresh() {
 				first, started = true, false
@@ -111,9 +111,8 @@ func (s *suite) tryPeer(ctx context.Context, t trial, m mover, all []*series) (e
 			if err != nil {
 				return err
 			}
-			one.add(measured)
-			if len(points) > 0 {
-				s.traces = append(s.traces, Trace{one.workload, one.link, one.way, run + 1, points})
+			if err := s.measured(one, measured, points); err != nil {
+				return err
 			}
 		}
 	}

@@ -16,6 +16,8 @@ func inOrder(rows []Row) []Row {
 			cells = append(cells, c)
 		}
 	}
+	titles := StudyTitles() // what was measured in several runs may have come in any order
+	slices.SortStableFunc(cells, func(x, y cell) int { return slices.Index(titles, x.workload) - slices.Index(titles, y.workload) })
 	place := func(r Row) int {
 		return slices.Index(cells, cell{r.Workload, r.Link})*len(StudyWays()) + slices.Index(StudyWays(), r.Way)
 	}

@@ -30,6 +30,8 @@ type Config struct {
 	Studies    []string     // of the suite studies: a, b, c, d; all if empty
 	Memory     pages.Config // if it has a size this is moved, and nothing else
 	Progress   func(string)
+	File       string // where the result is to be, which the suite studies writes as it goes on; empty: nowhere
+	Resume     bool   // of the suite studies: what is in File is not measured again
 
 	users bool // there is a third node, which has their machines
 	nodes int  // of the lab, without that; two if 0
@@ -43,6 +45,8 @@ type suite struct {
 	began       time.Time
 	series      []*series
 	traces      []Trace
+	host        Host
+	kept        time.Time      // the result so far
 	memoryImage string         // archive of the image that has this program, if it was made
 	undo        []func() error // at the end
 	failed      []error        // what was measured before is told all the same
@@ -87,9 +91,16 @@ func (s *suite) inLab(ctx context.Context, measure func(context.Context) error) 
 	return errors.Join(err, errors.Join(s.failed...))
 }
 
-func newSuite(config Config) (*suite, error) {
+func needRoot() error {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("a benchmark must run as root: it makes namespaces, mounts and routes")
+		return errors.New("a benchmark must run as root: it makes namespaces, mounts and routes")
+	}
+	return nil
+}
+
+func newSuite(config Config) (*suite, error) {
+	if err := needRoot(); err != nil {
+		return nil, err
 	}
 	if config.Runs < 0 {
 		return nil, fmt.Errorf("%d runs: must not be negative", config.Runs)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -96,8 +95,8 @@ func isGodwit(way string) bool { return strings.HasPrefix(way, "godwit") }
 func runInTurns(
 	ctx context.Context, config Config, name string, measure func(context.Context, *suite) error, judge func([]Row) []Asked,
 ) (result Result, err error) {
-	if os.Geteuid() != 0 {
-		return Result{}, errors.New("a benchmark must run as root: it makes namespaces, mounts and routes")
+	if err := needRoot(); err != nil {
+		return Result{}, err
 	}
 	s := &suite{config: config, began: time.Now()}
 	result = Result{Suite: name, Started: s.began.UTC(), Rows: []Row{}, Asked: []Asked{}}

@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+)
+
+// keepEvery is how often what was measured is kept while the rest is: on slow links the whole takes days.
+const keepEvery = 20 * time.Second
+
+// readResult reads what WriteFile has written. A file that is not there has nothing.
+func readResult(path string) (Result, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Result{}, nil
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("result of an earlier benchmark: %w", err)
+	}
+	var r Result
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Result{}, fmt.Errorf("result of an earlier benchmark: %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// goOn takes what was measured before, if that is wanted.
+func (s *suite) goOn() error {
+	if !s.config.Resume {
+		return nil
+	}
+	if s.config.File == "" {
+		return errors.New("to go on with what was measured before, its file must be named")
+	}
+	earlier, err := readResult(s.config.File)
+	if err != nil || len(earlier.Rows) == 0 {
+		return err
+	}
+	return s.goOnWith(earlier)
+}
+
+// goOnWith takes what was measured before. Ways that had failed have another try.
+func (s *suite) goOnWith(earlier Result) error {
+	was, now := earlier.Host, s.host
+	was.Load, now.Load = 0, 0
+	if earlier.Suite != suiteStudies || was != now {
+		return fmt.Errorf("what was measured before is of the benchmark %s on %+v, and this is %s on %+v: begin anew, in another file",
+			earlier.Suite, was, suiteStudies, now)
+	}
+	s.began, s.traces = earlier.Started, earlier.Traces
+	for _, row := range earlier.Rows {
+		if len(row.Samples) == 0 { // published, or failed
+			continue
+		}
+		one := s.known(row.Workload, row.Link, row.Way)
+		if one == nil {
+			one = &series{workload: row.Workload, link: row.Link, way: row.Way, runs: len(row.Samples), samples: map[string][]float64{}}
+			s.series = append(s.series, one)
+		}
+		if len(row.Samples) != one.runs || one.samples[row.Metric] != nil {
+			return fmt.Errorf("what was measured before is damaged: %s, %s, %s: %s", row.Workload, row.Link, row.Way, row.Metric)
+		}
+		one.metrics = append(one.metrics, row.Metric)
+		one.samples[row.Metric] = row.Samples
+	}
+	return nil
+}
+
+// known is what there is of a way; nil: nothing.
+func (s *suite) known(workload, link, way string) *series {
+	i := slices.IndexFunc(s.series, func(one *series) bool { return one.workload == workload && one.link == link && one.way == way })
+	if i < 0 {
+		return nil
+	}
+	return s.series[i]
+}
+
+// lacks tells whether there are runs to be made of a way, over any of these links.
+func (s *suite) lacks(t trial, links []string, way string) bool {
+	return slices.ContainsFunc(links, func(link string) bool {
+		one := s.known(t.title(), link, way)
+		return one == nil || one.runs < t.runs
+	})
+}
+
+// lacking are those of these ways of which there are.
+func (s *suite) lacking(t trial, links []string, ways []string) []string {
+	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !s.lacks(t, links, way) })
+}
+
+// measured takes the measurements of one run, and what a client saw, and keeps all if that was not done for a while.
+func (s *suite) measured(one *series, measured []measurement, points [][2]float64) error {
+	one.add(measured)
+	if len(points) > 0 {
+		s.traces = append(s.traces, Trace{one.workload, one.link, one.way, one.runs, points})
+	}
+	if s.config.File == "" || time.Since(s.kept) < keepEvery {
+		return nil
+	}
+	s.kept = time.Now()
+	return s.resultOfStudies().WriteFile(s.config.File)
+}
+
+// resultOfStudies is all that there is.
+func (s *suite) resultOfStudies() Result {
+	result := Result{Suite: suiteStudies, Host: s.host, Started: s.began.UTC(), Rows: []Row{}, Traces: s.traces}
+	for _, one := range s.series {
+		result.Rows = append(result.Rows, one.rows()...)
+	}
+	result.Rows = withPublished(inOrder(result.Rows))
+	result.Asked = judgeStudies(result.Rows)
+	return result
+}

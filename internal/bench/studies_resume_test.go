@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// What was measured in pieces, in any order and with an interruption, is one result, of which nothing is measured again.
+func TestResume(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "studies.json")
+	box, film := trial{study: "a", app: busyboxApp(), runs: 2}, trial{study: "c", app: videoApp(), runs: 2}
+	measure := func(of trial, ways ...string) *suite {
+		s := &suite{config: Config{File: file, Resume: true}, began: time.Now(), host: Host{Cores: 2, Kernel: "6", Load: float64(of.runs)}}
+		if err := s.goOn(); err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range s.newTrialSeries(of, linkFast, s.lacking(of, []string{linkFast}, ways)) {
+			s.kept = time.Time{} // it is long ago
+			points := [][2]float64{{float64(one.runs), 1}}
+			if err := s.measured(one, []measurement{{metricDowntime, float64(one.runs + 1)}, {metricTotal, 5}}, points); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s
+	}
+	measure(film, wayCold)
+	measure(box, wayRsync, wayCold)
+	s := measure(box, wayRsync, wayCold)
+	s.giveUp(s.newTrialSeries(film, linkFast, []string{wayLazy})[0], os.ErrInvalid)
+	if err := s.resultOfStudies().WriteFile(file); err != nil {
+		t.Fatal(err)
+	}
+
+	s = measure(box, wayRsync, wayCold)
+	if s.lacks(box, []string{linkFast}, wayCold) || !s.lacks(film, []string{linkFast}, wayCold) || !s.lacks(film, []string{linkFast}, wayLazy) ||
+		!s.lacks(box, []string{linkFast, linkMiddle}, wayCold) {
+		t.Errorf("what was measured, and what has failed, is not told apart: %+v", s.series)
+	}
+	result := s.resultOfStudies()
+	row := find(result.Rows, box.title(), linkFast, wayRsync, metricDowntime)
+	if row == nil || !slices.Equal(row.Samples, []float64{1, 2}) || *row.Median != 1.5 {
+		t.Errorf("the samples of two pieces: %+v", row)
+	}
+	if first := result.Rows[0]; first.Workload != box.title() {
+		t.Errorf("the first row is of %s", first.Workload)
+	}
+	if len(result.Traces) != 5 || result.Traces[4].Run != 2 {
+		t.Errorf("traces: %+v", result.Traces)
+	}
+
+	s.host.Kernel = "7"
+	if err := s.goOn(); err == nil {
+		t.Error("it was measured on another machine")
+	}
+	s.config.File = ""
+	if err := s.goOn(); err == nil {
+		t.Error("no file was named")
+	}
+	if err := os.WriteFile(file, []byte(`{"rows": 3}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.config.File = file
+	if err := s.goOn(); err == nil {
+		t.Error("the file is no result")
+	}
+}
