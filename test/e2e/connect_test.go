@@ -22,12 +22,17 @@ import (
 // and fro: whatever a connection was doing when the container was frozen, it is answered, once.
 func TestConnect(t *testing.T) {
 	t.Parallel()
-	for _, rtt := range []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond} {
-		t.Run(rtt.String(), func(t *testing.T) { connectAll(t, rtt) })
+	all := []string{cold, preCopy, postCopy, hybrid}
+	far := map[time.Duration][]string{0: all, 20 * time.Millisecond: all, 100 * time.Millisecond: all}
+	if testing.Short() { // each mode once
+		far = map[time.Duration][]string{0: {cold, postCopy}, 100 * time.Millisecond: {preCopy, hybrid}}
+	}
+	for rtt, modes := range far {
+		t.Run(rtt.String(), func(t *testing.T) { connectAll(t, rtt, modes) })
 	}
 }
 
-func connectAll(t *testing.T, rtt time.Duration) {
+func connectAll(t *testing.T, rtt time.Duration, modes []string) {
 	c := run(t, nil, "/bin/serve")
 	client := "far"
 	if err := world.lab.Client(client, "a", lab.Link{RTT: rtt}); err != nil {
@@ -41,7 +46,7 @@ func connectAll(t *testing.T, rtt time.Duration) {
 	asking := &askers{t: t, at: c.address() + ":7000"}
 	asking.start(client, 8+int(rtt/time.Millisecond))
 	defer asking.end()
-	for _, mode := range []string{cold, preCopy, postCopy, hybrid} {
+	for _, mode := range modes {
 		before := asking.answered.Load()
 		report := c.migrateBy(mode)
 		t.Logf("%s: %s: stopped %.1f ms of %.1f ms", mode, c.node, report.DowntimeSeconds*1000, report.TotalSeconds*1000)

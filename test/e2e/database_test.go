@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/lab/workload"
+
+	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
 // again ends the container as a crash does, and starts another one on its volumes: what is there is what is on the disk.
@@ -58,7 +60,7 @@ func TestRedisAppendOnly(t *testing.T) {
 	c.again("redis", flags, command...)
 	want := strconv.FormatInt(counted.Requests, 10) + "\n"
 	var visits string
-	if !within(patience, func() bool { visits = c.exec("redis-cli", "get", "visits").stdout; return visits == want }) {
+	if !labtest.Within(patience, func() bool { visits = c.exec("redis-cli", "get", "visits").stdout; return visits == want }) {
 		t.Errorf("what was written down says %q, want %q", visits, want)
 	}
 }

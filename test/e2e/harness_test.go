@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/lab/labtest"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -193,18 +194,9 @@ func (c *container) logs() output {
 // eventually polls a condition.
 func (c *container) eventually(what string, condition func() bool) {
 	c.t.Helper()
-	if !within(patience, condition) {
+	if !labtest.Within(patience, condition) {
 		c.t.Fatalf("not within %s: %s", patience, what)
 	}
-}
-
-func within(limit time.Duration, condition func() bool) bool {
-	for deadline := time.Now().Add(limit); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
 }
 
 // exec runs a command in the container.

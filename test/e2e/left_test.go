@@ -9,13 +9,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
 // gone checks that a node has nothing of a container: no process, mount, network namespace, cgroup or file.
 func (c *container) gone(node string) {
 	c.t.Helper()
 	var left []string
-	within(patience, func() bool {
+	labtest.Within(patience, func() bool {
 		left = traces(node, c.id)
 		return len(left) == 0
 	})
@@ -178,7 +180,7 @@ func viewDirectories(root string) (view, error) {
 // for.
 func leftInLab(before map[string]view) []string {
 	var left []string
-	within(patience, func() bool {
+	labtest.Within(patience, func() bool {
 		left = nil
 		for _, node := range nodes() {
 			now, err := viewNode(node)

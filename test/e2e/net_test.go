@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
 // The seeds of what goes to the container and what comes from it, as in workloads/net.c.
@@ -428,7 +430,7 @@ func (d *datagrams) answered() {
 		defer d.mu.Unlock()
 		return len(d.answers) >= d.sent
 	}
-	if !within(patience, complete) {
+	if !labtest.Within(patience, complete) {
 		d.t.Errorf("%d of %d datagrams were answered", len(d.answers), d.sent)
 	}
 	d.mu.Lock()

@@ -39,7 +39,8 @@ func TestRestartAsks(t *testing.T) {
 	loadLabImage(t, "busybox")
 	other := served(t, "busybox", "asked", "8080", nil, "/bin/sh", "-c", "echo the answer >/answer; exec httpd -f -p 8080 -h /")
 	ask := fmt.Sprintf(`printf 'GET /answer HTTP/1.0\r\n\r\n' | nc %s 8080 | tail -n 1 >/got; grep answer /got || exit 4; exec httpd -f -p 8081 -h /`, other.address())
-	c := served(t, "busybox", "asks", "8081", nil, "/bin/sh", "-c", ask)
+	quick := []string{"--stop-timeout", "100ms"} // httpd as the first process does not end by SIGTERM
+	c := served(t, "busybox", "asks", "8081", quick, "/bin/sh", "-c", ask)
 	for range 2 {
 		c.migrateBy(restart)
 		if got := c.exec("/bin/cat", "/got").stdout; got != "the answer\n" {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/godwit/godwit/internal/lab"
 	labimage "github.com/godwit/godwit/internal/lab/image"
+	"github.com/godwit/godwit/internal/lab/labtest"
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
@@ -52,7 +53,7 @@ func removeImage(t *testing.T, name string) {
 	for _, node := range nodes() {
 		var out output
 		var err error
-		within(patience, func() bool {
+		labtest.Within(patience, func() bool {
 			out, err = godwit(context.Background(), node, "image", "rm", name)
 			return !strings.Contains(out.stderr, "try again when that is done")
 		})

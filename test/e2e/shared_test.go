@@ -94,7 +94,7 @@ func TestSharedStorage(t *testing.T) {
 				c.ok("check")
 				// FUSE tells its server a moment after the fact that a file was closed; one that was removed is hidden until then.
 				var hidden []string
-				if !within(patience, func() bool {
+				if !labtest.Within(patience, func() bool {
 					hidden, _ = filepath.Glob(storage + "/.*")
 					return len(hidden) == 0
 				}) {

@@ -65,10 +65,8 @@ func tried(t *testing.T, node string, args ...string) error {
 // eventually polls a condition.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
+	if !labtest.Within(patience, condition) {
+		t.Fatalf("not within %s: %s", patience, what)
 	}
 }
 

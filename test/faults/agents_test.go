@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/lab/labtest"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -377,20 +378,14 @@ func containsAny(text string, words []string) bool {
 	return len(words) == 0
 }
 
+// patience bounds whatever is waited for.
+const patience = 2 * time.Minute
+
 // eventually polls until a condition holds.
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited too long for %s: %v", what, err)
-		case <-time.After(10 * time.Millisecond):
-		}
+	var err error
+	if !labtest.Within(patience, func() bool { err = condition(); return err == nil }) {
+		t.Fatalf("waited too long for %s: %v", what, err)
 	}
 }

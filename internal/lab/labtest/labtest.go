@@ -158,6 +158,20 @@ func (w *World) showLogs() {
 	}
 }
 
+// Within polls a condition until it is true, or not within a limit. The longer it takes the less often it is looked at: a look is often
+// a command in a node, which takes the processor from what is waited for.
+func Within(limit time.Duration, condition func() bool) bool {
+	began := time.Now()
+	for !condition() {
+		waited := time.Since(began)
+		if waited > limit {
+			return false
+		}
+		time.Sleep(min(max(waited/10, 10*time.Millisecond), 200*time.Millisecond))
+	}
+	return true
+}
+
 // GoBuild builds a program from the sources as they are now, so that nothing old is tested by accident.
 func GoBuild(ctx context.Context, to, pkg string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to, pkg)
