@@ -10,15 +10,14 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/doctor"
+	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
 // TestDoctor runs the command as users do, with a CRIU that works and with one that does not.
 func TestDoctor(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "godwit")
-	build := exec.Command("go", "build", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, output)
+	if err := labtest.GoBuild(t.Context(), program, labtest.Program); err != nil {
+		t.Fatal(err)
 	}
 	broken := filepath.Join(t.TempDir(), "criu")
 	if err := os.WriteFile(broken, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {

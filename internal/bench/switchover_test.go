@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
 const testImageCache = "/var/lib/godwit-lab/images"
@@ -20,10 +20,8 @@ const testImageCache = "/var/lib/godwit-lab/images"
 func build(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "godwit")
-	command := exec.Command("go", "build", "-o", path, "github.com/godwit/godwit/cmd/godwit")
-	command.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if err := labtest.GoBuild(t.Context(), path, labtest.Program); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
