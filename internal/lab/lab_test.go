@@ -22,8 +22,8 @@ func TestUpAndDownLeaveNothing(t *testing.T) {
 	if err := l.Client("phone", "b", Link{}); err != nil {
 		t.Fatal(err)
 	}
-	if added := missing(machineView(t), before); len(added) > 0 {
-		t.Errorf("the machine's own namespaces see the lab: %q", added)
+	if seen := added(t, before); len(seen) > 0 {
+		t.Errorf("the machine's own namespaces see the lab: %q", seen)
 	}
 	for _, node := range []string{"a", "b", "c"} {
 		if got := run(t, l, node, "hostname"); got != node {
@@ -40,8 +40,8 @@ func TestUpAndDownLeaveNothing(t *testing.T) {
 	if left := traces(t, l.Name()); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
-	if added := missing(machineView(t), before); len(added) > 0 {
-		t.Errorf("left behind in the machine's namespaces: %q", added)
+	if left := added(t, before); len(left) > 0 {
+		t.Errorf("left behind in the machine's namespaces: %q", left)
 	}
 	if err := l.Down(); !errors.Is(err, ErrNoLab) {
 		t.Errorf("taking down what is not there: %v", err)

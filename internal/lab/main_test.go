@@ -136,6 +136,20 @@ func machineView(t *testing.T) []string {
 	return view
 }
 
+// added lists what the machine sees now and did not before. Tests beside these come and go; what stays is ours.
+func added(t *testing.T, before []string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	stays := missing(machineView(t), before)
+	_ = poll(ctx, func() (bool, error) { // in time or not: what is left is told
+		now := machineView(t)
+		stays = slices.DeleteFunc(stays, func(line string) bool { return !slices.Contains(now, line) })
+		return len(stays) == 0, nil
+	})
+	return stays
+}
+
 // within polls a condition until it holds.
 func within(t *testing.T, limit time.Duration, what string, condition func() bool) {
 	t.Helper()
