@@ -60,7 +60,13 @@ func TestBandwidth(t *testing.T) {
 		do   func()
 		want float64
 	}{
+		{"our own limit", func() { p.noteProbe(stream.Link{BandwidthBitsPerSecond: 5e6, Limited: true}, now) }, 5e6},
 		{"a probe", func() { probe(60e6, false) }, 60e6},
+		{"our own limits", func() {
+			for range 2 * mostBandwidths {
+				p.noteProbe(stream.Link{BandwidthBitsPerSecond: p.bandwidth / 3, Limited: true}, now)
+			}
+		}, 60e6},
 		{"a transfer", func() { p.noteTransfer(95e6, true, now) }, 95e6},
 		{"short probes", func() { probe(60e6, true); probe(60e6, true) }, 95e6},
 		{"probes that are wrong by less than a factor", func() { probe(60e6, false); probe(70e6, false); probe(120e6, false) }, 95e6},

@@ -85,8 +85,12 @@ func (p *peers) wayTo(name string) predict.Link {
 const mostBandwidths = 3
 
 // noteProbe takes what a probe has found. It is short, so it may be wrong by half: what a transfer has shown counts more, until probes
-// say that the link is another one.
+// say that the link is another one. What a limit of ours has held back is the least that the link has, and says nothing else of it.
 func (p *peer) noteProbe(link stream.Link, at time.Time) {
+	if link.Limited {
+		p.bandwidth = max(p.bandwidth, link.BandwidthBitsPerSecond)
+		return
+	}
 	if at.Sub(p.seen) > probeEvery {
 		p.probes = nil
 	}

@@ -24,6 +24,7 @@ const (
 	warmDuration    = 300 * time.Millisecond
 	warmRoundTrips  = 8
 	measureDuration = 2 * time.Millisecond // shorter trains measure the machine and not the link
+	nearLimit       = 0.5                  // of what may leave: what arrives is held back by that, and not by the link
 )
 
 // Transport is how the kernel sees the way to the peer.
@@ -77,7 +78,10 @@ type Link struct {
 	// Open says that the window holds what the link holds, so that what is sent now leaves at the link's full rate.
 	Open bool
 	// AtLeast says that the sender was the limit, as far as it got: the link may have more.
-	AtLeast   bool
+	AtLeast bool
+	// Limited says that it may have been held back by a limit of this side (SetRate): what was measured is that limit, and the link may have
+	// much more.
+	Limited   bool
 	SentBytes int
 }
 
@@ -102,6 +106,8 @@ func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
 	for err == nil && w.goOn() {
 		err = w.step(ctx)
 	}
+	limit := s.limiter.bitsPerSecond()
+	w.link.Limited = limit > 0 && w.link.BandwidthBitsPerSecond > nearLimit*limit
 	if err != nil {
 		return w.link, fmt.Errorf("measure the link: %w", err)
 	}
