@@ -2,25 +2,17 @@ package network
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// maxBridged bounds what is read of the file of bridged containers, and their published ports.
-const (
-	bridgedFileLimit = 4 << 20
-	maxPublished     = 1024
-)
+// maxPublished bounds the published ports of a container.
+const maxPublished = 1024
 
 // Published is a port of a node by which a container of this node is reached.
 type Published struct {
@@ -381,40 +373,6 @@ func (n *Network) ForgetBridged(ip netip.Addr) error {
 	return n.forgetBridged(ip)
 }
 
-// IsBridged tells whether this container on a bridge is known here.
-func (n *Network) IsBridged(id string, ip netip.Addr) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	one := n.bridged[ip]
-	return one != nil && one.Container == id
-}
-
-// BridgedPlace is a container on a bridge, and where it is.
-type BridgedPlace struct {
-	Container string
-	Address   netip.Addr
-	Here      bool   // attached here, also while it leaves
-	Via       string // the peer to which its packets go; empty: none
-	Came      bool   // from another node
-	Arriving  bool   // from there, and it is not known yet whether it will run here
-}
-
-// Settled tells whether it has come from another node and is nowhere else.
-func (p BridgedPlace) Settled() bool { return p.Here && p.Came && !p.Arriving && p.Via == "" }
-
-// BridgedPlaces lists the containers on bridges of which something is remembered.
-func (n *Network) BridgedPlaces() []BridgedPlace {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var all []BridgedPlace
-	for ip, one := range n.bridged {
-		all = append(all, BridgedPlace{
-			Container: one.Container, Address: ip, Here: one.Here, Via: n.peers[one.Via].Name, Came: one.Origin != 0, Arriving: one.Arriving,
-		})
-	}
-	return all
-}
-
 // routeBridged makes the routes to segments, and to containers on bridges: those at peers a node that was restarted has none to.
 func (n *Network) routeBridged() error {
 	errs := []error{n.routeSegments()}
@@ -429,130 +387,4 @@ func (n *Network) routeBridged() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (n *Network) bridgedPath() string { return filepath.Join(n.config.StateDir, "bridged.json") }
-
-// recoverBridged takes over what an earlier process remembered. Those that were held may run here or elsewhere. What cannot be read
-// is left out: it costs connections, and the rest of the node works without it.
-func (n *Network) recoverBridged() error {
-	all, err := n.readBridged()
-	if err != nil {
-		aside := n.bridgedPath() + ".unreadable"
-		n.config.Log.Error("what is remembered of containers on bridges cannot be read: what was forwarded to those that have left is not any more",
-			"error", err, "kept as", aside)
-		if err := os.Rename(n.bridgedPath(), aside); err != nil {
-			return fmt.Errorf("containers on bridges: %w", err)
-		}
-	}
-	left := err != nil
-	for _, one := range all {
-		if err := n.recoverOne(one); err != nil {
-			left = true
-			n.config.Log.Error("what is remembered of a container on a bridge is left out", "container", one.Container, "address", one.Address, "error", err)
-		}
-	}
-	if left && len(n.bridged) == 0 {
-		return n.forgetFlows(netip.Addr{})
-	}
-	return nil
-}
-
-// readBridged reads the file. It may be none.
-func (n *Network) readBridged() ([]bridged, error) {
-	file, err := os.Open(n.bridgedPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // it was read only
-	data, err := io.ReadAll(io.LimitReader(file, bridgedFileLimit+1))
-	if err == nil && len(data) > bridgedFileLimit {
-		err = fmt.Errorf("file is %w: over %d bytes", ErrInvalid, bridgedFileLimit)
-	}
-	var entries []json.RawMessage
-	if err == nil {
-		err = json.Unmarshal(data, &entries)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", n.bridgedPath(), err)
-	}
-	all := make([]bridged, len(entries))
-	for i, entry := range entries {
-		if err := json.Unmarshal(entry, &all[i]); err != nil {
-			all[i] = bridged{} // which is refused
-		}
-	}
-	return all, nil
-}
-
-// recoverOne takes over one of them.
-func (n *Network) recoverOne(one bridged) error {
-	if err := n.checkBridged(Bridged{Container: one.Container, Address: one.Address, Ports: one.Ports}); err != nil {
-		return err
-	}
-	if n.bridged[one.Address] != nil {
-		return fmt.Errorf("address is %w: it is there twice", ErrInvalid)
-	}
-	if max(one.Via, one.Origin, one.Before) > maxNodeNumber || min(one.Via, one.Origin, one.Before, one.MTU) < 0 || one.MTU > maxMTU {
-		return fmt.Errorf("number of a node, or the MTU, is %w", ErrInvalid)
-	}
-	if one.Here {
-		bridge, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
-		if err != nil { // its engine has ended it, or the node was restarted
-			one.Here = false
-			one.undone()
-		} else {
-			n.containers[one.Container] = &attachment{
-				address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, muzzled: true,
-			}
-		}
-	}
-	if one.Here || one.Via != 0 {
-		n.bridged[one.Address] = &one
-	}
-	return nil
-}
-
-// saveBridged replaces the file.
-func (n *Network) saveBridged() error {
-	all := make([]*bridged, 0, len(n.bridged))
-	for _, one := range n.bridged {
-		all = append(all, one)
-	}
-	data, err := json.Marshal(all)
-	if err == nil && len(data) > bridgedFileLimit {
-		err = fmt.Errorf("%d bytes are %w: at most %d", len(data), ErrInvalid, bridgedFileLimit)
-	}
-	if err == nil {
-		err = replaceFile(n.bridgedPath(), data)
-	}
-	if err != nil {
-		return fmt.Errorf("note the containers on bridges: %w", err)
-	}
-	return nil
-}
-
-// saveBridgedLater is saveBridged that does not wait for the disk: a container may stand still meanwhile. Who is killed before that has
-// a migration that says where the container is. If it fails the next saving does, too, and says so.
-func (n *Network) saveBridgedLater() {
-	n.background.Add(1)
-	go func() {
-		defer n.background.Done()
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		_ = n.saveBridged()
-	}()
-}
-
-// cleanupBridged removes what was made for containers on bridges.
-func (n *Network) cleanupBridged() error {
-	clear(n.bridged)
-	err := errors.Join(n.forgetFlows(netip.Addr{}), n.endPass())
-	if gone := os.Remove(n.bridgedPath()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-		err = errors.Join(err, gone)
-	}
-	return err
 }

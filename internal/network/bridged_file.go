@@ -1,0 +1,141 @@
+package network
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+// bridgedFileLimit bounds what is read of the file in which containers on bridges are remembered.
+const bridgedFileLimit = 4 << 20
+
+func (n *Network) bridgedPath() string { return filepath.Join(n.config.StateDir, "bridged.json") }
+
+// recoverBridged takes over what an earlier process remembered. Those that were held may run here or elsewhere. What cannot be read
+// is left out: it costs connections, and the rest of the node works without it.
+func (n *Network) recoverBridged() error {
+	all, err := n.readBridged()
+	if err != nil {
+		aside := n.bridgedPath() + ".unreadable"
+		n.config.Log.Error("what is remembered of containers on bridges cannot be read: what was forwarded to those that have left is not any more",
+			"error", err, "kept as", aside)
+		if err := os.Rename(n.bridgedPath(), aside); err != nil {
+			return fmt.Errorf("containers on bridges: %w", err)
+		}
+	}
+	left := err != nil
+	for _, one := range all {
+		if err := n.recoverOne(one); err != nil {
+			left = true
+			n.config.Log.Error("what is remembered of a container on a bridge is left out", "container", one.Container, "address", one.Address, "error", err)
+		}
+	}
+	if left && len(n.bridged) == 0 {
+		return n.forgetFlows(netip.Addr{})
+	}
+	return nil
+}
+
+// readBridged reads the file. It may be none.
+func (n *Network) readBridged() ([]bridged, error) {
+	file, err := os.Open(n.bridgedPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was read only
+	data, err := io.ReadAll(io.LimitReader(file, bridgedFileLimit+1))
+	if err == nil && len(data) > bridgedFileLimit {
+		err = fmt.Errorf("file is %w: over %d bytes", ErrInvalid, bridgedFileLimit)
+	}
+	var entries []json.RawMessage
+	if err == nil {
+		err = json.Unmarshal(data, &entries)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.bridgedPath(), err)
+	}
+	all := make([]bridged, len(entries))
+	for i, entry := range entries {
+		if err := json.Unmarshal(entry, &all[i]); err != nil {
+			all[i] = bridged{} // which is refused
+		}
+	}
+	return all, nil
+}
+
+// recoverOne takes over one of them.
+func (n *Network) recoverOne(one bridged) error {
+	if err := n.checkBridged(Bridged{Container: one.Container, Address: one.Address, Ports: one.Ports}); err != nil {
+		return err
+	}
+	if n.bridged[one.Address] != nil {
+		return fmt.Errorf("address is %w: it is there twice", ErrInvalid)
+	}
+	if max(one.Via, one.Origin, one.Before) > maxNodeNumber || min(one.Via, one.Origin, one.Before, one.MTU) < 0 || one.MTU > maxMTU {
+		return fmt.Errorf("number of a node, or the MTU, is %w", ErrInvalid)
+	}
+	if one.Here {
+		bridge, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
+		if err != nil { // its engine has ended it, or the node was restarted
+			one.Here = false
+			one.undone()
+		} else {
+			n.containers[one.Container] = &attachment{
+				address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, muzzled: true,
+			}
+		}
+	}
+	if one.Here || one.Via != 0 {
+		n.bridged[one.Address] = &one
+	}
+	return nil
+}
+
+// saveBridged replaces the file.
+func (n *Network) saveBridged() error {
+	all := make([]*bridged, 0, len(n.bridged))
+	for _, one := range n.bridged {
+		all = append(all, one)
+	}
+	data, err := json.Marshal(all)
+	if err == nil && len(data) > bridgedFileLimit {
+		err = fmt.Errorf("%d bytes are %w: at most %d", len(data), ErrInvalid, bridgedFileLimit)
+	}
+	if err == nil {
+		err = replaceFile(n.bridgedPath(), data)
+	}
+	if err != nil {
+		return fmt.Errorf("note the containers on bridges: %w", err)
+	}
+	return nil
+}
+
+// saveBridgedLater is saveBridged that does not wait for the disk: a container may stand still meanwhile. Who is killed before that has
+// a migration that says where the container is. If it fails the next saving does, too, and says so.
+func (n *Network) saveBridgedLater() {
+	n.background.Add(1)
+	go func() {
+		defer n.background.Done()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		_ = n.saveBridged()
+	}()
+}
+
+// cleanupBridged removes what was made for containers on bridges.
+func (n *Network) cleanupBridged() error {
+	clear(n.bridged)
+	err := errors.Join(n.forgetFlows(netip.Addr{}), n.endPass())
+	if gone := os.Remove(n.bridgedPath()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return err
+}
