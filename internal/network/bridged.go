@@ -58,7 +58,9 @@ func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) e
 		err = ctx.Err()
 	}
 	if err == nil {
-		err = n.adoptBridged(netns, own)
+		if err = n.adoptBridged(netns, own); err != nil && n.containers[own.Container] == nil {
+			err = errors.Join(err, removeNamespace(n.NetnsPath(own.Container))) // nobody would look for it
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("adopt container %s with %s: %w", own.Container, own.Address, err)

@@ -50,6 +50,15 @@ func (s *site) away(ip netip.Addr, ports ...Published) {
 	must(s.t, a.links.RouteReplace(a.via(clients, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
 }
 
+// guest makes a container of that name on the bridge of a node's engine, which gets an address, too.
+func (s *site) guest(node, gateway, address string) {
+	s.t.Helper()
+	s.onBridge(node, "guest", address)
+	s.must(node, "ip", "address", "add", gateway, "dev", engineBridge)
+	router, _, _ := strings.Cut(gateway, "/")
+	s.must("guest", "ip", "route", "add", "default", "via", router)
+}
+
 // serve counts connections to an address.
 func (s *site) serve(where, at string) {
 	s.t.Helper()
@@ -163,22 +172,11 @@ func TestPass(t *testing.T) {
 func TestPassSegment(t *testing.T) {
 	s := newSite(t)
 	b := s.nodes["b"]
-	s.must("b", "ip", "link", "add", "seg0", "type", "bridge")
-	s.must("b", "ip", "address", "add", "10.89.2.1/16", "dev", "seg0")
-	s.must("b", "ip", "link", "set", "seg0", "up")
-	inside(t, s.ns("b"), func(h *netlink.Handle) error {
-		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "guest0", TxQLen: -1})
-		pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(namespace(t, s.dir, "guest"))
-		return h.LinkAdd(pair)
-	})
-	s.must("b", "ip", "link", "set", "guest0", "master", "seg0", "up")
-	s.must("guest", "ip", "address", "add", "10.89.2.5/16", "dev", "eth0")
-	s.must("guest", "ip", "link", "set", "eth0", "up")
-	s.must("guest", "ip", "route", "add", "default", "via", "10.89.2.1")
+	s.guest("b", "10.89.2.1/16", "10.89.2.5/16")
 	s.must("b", "iptables", "-N", passChain)
 	s.must("b", "iptables", "-P", "FORWARD", "DROP")
 	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
-	must(t, b.SetSegments([]Segment{{Device: "seg0", Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	must(t, b.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.serve("guest", "10.89.2.5:80")
 	s.serve("client-b", "203.0.113.2:7000")
 	s.must("a", "ip", "address", "add", "10.89.1.7/32", "dev", "lo")
@@ -202,17 +200,7 @@ func TestPassSegment(t *testing.T) {
 func TestMuzzledARP(t *testing.T) {
 	s := newSite(t)
 	n := s.nodes["a"]
-	s.must("a", "ip", "link", "add", "br0", "type", "bridge")
-	s.must("a", "ip", "address", "add", "172.30.0.1/24", "dev", "br0")
-	s.must("a", "ip", "link", "set", "br0", "up")
-	inside(t, s.ns("a"), func(h *netlink.Handle) error {
-		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "guest0", TxQLen: -1})
-		pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(namespace(t, s.dir, "guest"))
-		return h.LinkAdd(pair)
-	})
-	s.must("a", "ip", "link", "set", "guest0", "master", "br0", "up")
-	s.must("guest", "ip", "address", "add", "172.30.0.2/24", "dev", "eth0")
-	s.must("guest", "ip", "link", "set", "eth0", "up")
+	s.guest("a", "172.30.0.1/24", "172.30.0.2/24")
 	ip := netip.MustParseAddr("172.30.0.2")
 	must(t, os.MkdirAll(n.config.StateDir, 0o700))
 	must(t, n.AdoptBridged(t.Context(), filepath.Join(s.dir, "guest"), Bridged{Container: "guest", Address: ip, From: "b"}))

@@ -35,7 +35,7 @@ func (s *site) onBridge(node, name, address string) (netnsPath string) {
 		pair.PeerName, pair.PeerNamespace = insideDevice, netlink.NsFd(ns)
 		return errors.Join(h.LinkSetUp(link), h.LinkAdd(pair), h.LinkSetUp(pair))
 	})
-	configure(s.t, ns, insideDevice, address+"/24", "")
+	configure(s.t, ns, insideDevice, address, "")
 	return s.dir + "/" + name
 }
 
@@ -69,11 +69,90 @@ func (s *site) visit(id, name, address string) (ip netip.Addr, ports []Published
 	s.t.Helper()
 	a, ip := s.nodes["a"], netip.MustParseAddr(address)
 	ports = []Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}
-	must(s.t, a.AdoptBridged(s.t.Context(), s.onBridge("a", name, address), Bridged{Container: id, Address: ip, Ports: ports}))
+	must(s.t, a.AdoptBridged(s.t.Context(), s.onBridge("a", name, address+"/24"), Bridged{Container: id, Address: ip, Ports: ports}))
 	must(s.t, a.Route(ip, Via("b")))
 	must(s.t, a.KeepFlows(ip))
 	must(s.t, a.Detach(id))
 	return ip, ports
+}
+
+// TestAdoptBridged: a container that its engine has put on a bridge does not notice that it may leave, and is its engine's alone again if
+// it stays. Started anew it is followed to its new namespace.
+func TestAdoptBridged(t *testing.T) {
+	s := newSite(t)
+	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
+	s.guest("a", "172.30.0.1/24", "172.30.0.2/24")
+	s.serve("guest", "172.30.0.2:80")
+	own := Bridged{Container: "one", Address: ip}
+	for range 2 {
+		must(t, a.AdoptBridged(t.Context(), s.dir+"/guest", own))
+		must(t, s.dial("a", "", "172.30.0.2:80"))
+	}
+	if one := s.record("a", ip); !one.Here || one.Via != 0 || one.Origin != 0 || one.MTU != 1500 || !sameFile(a.NetnsPath("one"), s.dir+"/guest") {
+		t.Errorf("%+v", one)
+	}
+	if gateway, there := s.hostRoute("a", ip); there {
+		t.Errorf("its packets go to %q", gateway)
+	}
+	s.must("a", "ip", "link", "del", "veth-guest")
+	anew := s.onBridge("a", "anew", "172.30.0.2/24")
+	s.serve("anew", "172.30.0.2:80")
+	s.must("a", "ip", "neighbour", "flush", "dev", engineBridge)
+	must(t, a.KeepBridged(anew, "another", ip))
+	if sameFile(a.NetnsPath("one"), anew) {
+		t.Error("it is taken for another one")
+	}
+	must(t, a.KeepBridged(anew, "one", ip))
+	if !sameFile(a.NetnsPath("one"), anew) {
+		t.Error("it is looked for where it was")
+	}
+	for range 2 {
+		must(t, a.LetGo("one"))
+	}
+	if _, err := os.Stat(a.NetnsPath("one")); len(a.BridgedPlaces()) != 0 || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left: %+v, %v", a.BridgedPlaces(), err)
+	}
+	must(t, s.dial("a", "", "172.30.0.2:80"))
+}
+
+// TestAdoptBridgedRefused: what is no container on a bridge here is none, whoever says so, and leaves nothing.
+func TestAdoptBridgedRefused(t *testing.T) {
+	s := newSite(t)
+	a, guest := s.nodes["a"], s.onBridge("a", "guest", "172.30.0.2/24")
+	configure(t, namespace(t, s.dir, "alone"), "lo", "172.30.0.2/24", "")
+	loose := s.onBridge("a", "loose", "172.30.0.2/24")
+	s.must("a", "ip", "link", "set", "veth-loose", "nomaster")
+	good := Bridged{Container: "one", Address: netip.MustParseAddr("172.30.0.2")}
+	for name, c := range map[string]struct {
+		netns  string
+		change func(*Bridged)
+		want   error
+	}{
+		"id":             {guest, func(b *Bridged) { b.Container = "../one" }, ErrInvalid},
+		"IPv6":           {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("fd00::2") }, ErrInvalid},
+		"multicast":      {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("224.0.0.1") }, ErrInvalid},
+		"pool":           {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("10.88.1.2") }, ErrInvalid},
+		"another's":      {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("172.30.0.3") }, ErrInvalid},
+		"ports":          {guest, func(b *Bridged) { b.Ports = make([]Published, maxPublished+1) }, ErrInvalid},
+		"port":           {guest, func(b *Bridged) { b.Ports = []Published{{Protocol: "tcp", Host: netip.MustParseAddr("::1")}} }, ErrInvalid},
+		"unknown node":   {guest, func(b *Bridged) { b.From = "z" }, ErrUnknownPeer},
+		"no device":      {s.dir + "/alone", func(*Bridged) {}, nil},
+		"on no bridge":   {loose, func(*Bridged) {}, ErrInvalid},
+		"no such netns":  {s.dir + "/none", func(*Bridged) {}, os.ErrNotExist},
+		"no such device": {s.dir + "/hub", func(b *Bridged) { b.From = "b" }, nil},
+	} {
+		own := good
+		c.change(&own)
+		if err := a.AdoptBridged(t.Context(), c.netns, own); err == nil || c.want != nil && !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if places := a.BridgedPlaces(); len(places) != 0 || len(a.containers) != 0 {
+			t.Errorf("%s: left: %+v", name, places)
+		}
+		if _, err := os.Stat(a.NetnsPath("one")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: its namespace is kept: %v", name, err)
+		}
+	}
 }
 
 // TestBridgedReturnUndone: a node to which a container was to return forwards to it as before, wherever its return fails, and
@@ -93,7 +172,7 @@ func TestBridgedReturnUndone(t *testing.T) {
 			s := newSite(t)
 			ip, ports := s.visit("one", "first", "172.30.0.2")
 			before := s.record("a", ip)
-			path := s.onBridge("a", "again", "172.30.0.2")
+			path := s.onBridge("a", "again", "172.30.0.2/24")
 			if c.arrives {
 				must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
 				must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
@@ -129,7 +208,7 @@ func TestBridgedReturnUndone(t *testing.T) {
 func TestBridgedArrivalUndone(t *testing.T) {
 	s := newSite(t)
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
-	must(t, a.AdoptBridged(t.Context(), s.onBridge("a", "first", "172.30.0.2"), Bridged{Container: "one", Address: ip, From: "b"}))
+	must(t, a.AdoptBridged(t.Context(), s.onBridge("a", "first", "172.30.0.2/24"), Bridged{Container: "one", Address: ip, From: "b"}))
 	must(t, a.Route(ip, Local("one")))
 	must(t, errors.Join(a.KeepVisit("one", ip), a.GiveBack("one", ip, "b"), a.Detach("one")))
 	if places := a.BridgedPlaces(); len(places) != 0 {
@@ -143,7 +222,7 @@ func TestBridgedArrivalUndone(t *testing.T) {
 // TestBridgedArriving: a container that only arrives is not said to be here, also by an agent that was started anew meanwhile.
 func TestBridgedArriving(t *testing.T) {
 	s := newSite(t)
-	ip, path := netip.MustParseAddr("172.30.0.2"), s.onBridge("a", "first", "172.30.0.2")
+	ip, path := netip.MustParseAddr("172.30.0.2"), s.onBridge("a", "first", "172.30.0.2/24")
 	must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
 	wants := func(when string, settled bool) {
 		t.Helper()
@@ -172,7 +251,7 @@ func TestBridgedAddressTaken(t *testing.T) {
 	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 		tuple(6, "198.51.100.2", 5000, "192.0.2.1", 8080), tuple(6, "172.30.0.2", 80, "198.51.100.2", 5000))
 	must(t, a.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
-	path := s.onBridge("a", "second", "172.30.0.2")
+	path := s.onBridge("a", "second", "172.30.0.2/24")
 	err := a.AdoptBridged(t.Context(), path, Bridged{Container: "two", Address: ip, From: "c"})
 	if !errors.Is(err, ErrAddressTaken) || !strings.Contains(err.Error(), "container one on b") {
 		t.Errorf("%v, want a refusal that names the other one", err)
@@ -237,7 +316,7 @@ func TestBridgedFileLimit(t *testing.T) {
 	s := newSite(t)
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
 	ports := slices.Repeat([]Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}, maxPublished)
-	path := s.onBridge("a", "first", "172.30.0.2")
+	path := s.onBridge("a", "first", "172.30.0.2/24")
 	for at := netip.MustParseAddr("172.31.0.1"); len(a.bridged) < 100; at = at.Next() { // some 50 KB each
 		a.bridged[at] = &bridged{Container: "other", Address: at, Via: 2, Ports: ports}
 	}
