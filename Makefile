@@ -87,7 +87,7 @@ DOCKER_26 ?= $(HOME)/.cache/godwit/docker-26
 .PHONY: test-docker-26
 test-docker-26: setup ## containers of Docker 26.1 (Debian 13), which is fetched, moved in all modes
 	test -x '$(DOCKER_26)/bin/dockerd' || scripts/install-docker.sh '$(DOCKER_26)'
-	GODWIT_LAB_DOCKER='$(DOCKER_26)' go test -count=1 -timeout 30m -run '^TestDocker(Moves|Anonymous|Committed|Starts|RolledBack|Image)' -v ./test/engines
+	GODWIT_LAB_DOCKER='$(DOCKER_26)' go test -count=1 -timeout 30m -run '^TestDocker(Moves|Anonymous|Committed|Starts|RolledBack|Image|Network|Bridge)' -v ./test/engines
 
 .PHONY: lint
 lint: ## gofmt, golangci-lint with the import rules of the design, shellcheck

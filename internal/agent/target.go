@@ -200,6 +200,9 @@ func (t *target) arrive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
+		return err
+	}
 	arrival, err := t.expect(ctx, netns)
 	if err != nil {
 		return err

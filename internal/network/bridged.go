@@ -161,7 +161,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 	if !one.Here { // not if this is done once more
 		one.Returning, one.Before = one.Via != 0, one.Origin
 	}
-	one.Origin, one.Arriving = origin, true
+	one.Origin, one.Arriving, one.closing = origin, true, false
 	attached.muzzled = true
 	attached.address.MTU = min(attached.address.MTU, n.mtu)
 	inside, err := openNamespace(path)
@@ -281,8 +281,9 @@ func (n *Network) detachBridged(id string, ip netip.Addr) error {
 	return errors.Join(err, n.saveBridged(), n.applyFirewall())
 }
 
-// KeepVisit writes down the connections that have come in here for a container that has been here before and is about to be removed
-// because its return is undone: see KeepFlows. Of any other nothing is to be kept.
+// KeepVisit writes down the connections that have come in here for a container that has been here before: see KeepFlows. It is called
+// before an engine makes it here again, which may have them forgotten (Docker since 23: libnetwork's clearConntrackEntries), and before it
+// removes it because its return is undone. Of any other container nothing is to be kept.
 func (n *Network) KeepVisit(id string, ip netip.Addr) error {
 	n.mu.Lock()
 	one := n.bridged[ip]

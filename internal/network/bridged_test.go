@@ -173,9 +173,16 @@ func TestBridgedReturnUndone(t *testing.T) {
 			ip, ports := s.visit("one", "first", "172.30.0.2")
 			before := s.record("a", ip)
 			path := s.onBridge("a", "again", "172.30.0.2/24")
+			must(t, s.nodes["a"].KeepVisit("one", ip))
+			if !s.record("a", ip).closing {
+				t.Error("what comes in while its engine makes it would be forgotten")
+			}
 			if c.arrives {
 				must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
 				must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
+				if s.record("a", ip).closing {
+					t.Error("nobody can connect to it where it still is")
+				}
 			}
 			if c.runs {
 				must(t, s.nodes["a"].Route(ip, Local("one")))
