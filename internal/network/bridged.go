@@ -221,7 +221,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 			return fmt.Errorf("route %s to %s: %w", ip, to, err)
 		}
 		one.Via, one.Arriving = 0, false
-		n.saveBridgedLater()
+		n.settleBridgedLater()
 		return n.unclaim(n.containers[to.container].device, ip)
 	}
 	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
@@ -236,7 +236,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 			one.Via = peer.Number
 		}
 	}
-	n.saveBridgedLater()
+	n.settleBridgedLater()
 	err = n.muzzleAll(ip)
 	if attached := n.containers[one.Container]; attached != nil {
 		one.Bridge = attached.device

@@ -118,15 +118,16 @@ func (n *Network) saveBridged() error {
 	return nil
 }
 
-// saveBridgedLater is saveBridged that does not wait for the disk: a container may stand still meanwhile. Who is killed before that has
-// a migration that says where the container is. If it fails the next saving does, too, and says so.
-func (n *Network) saveBridgedLater() {
+// settleBridgedLater writes down where containers are now, and has the packet filter follow, without having anybody wait for the disk: a
+// container may stand still meanwhile. Who is killed before that has a migration that says where the container is. If it fails the next
+// time does, too, and says so.
+func (n *Network) settleBridgedLater() {
 	n.background.Add(1)
 	go func() {
 		defer n.background.Done()
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		_ = n.saveBridged()
+		_ = errors.Join(n.saveBridged(), n.applyFirewall())
 	}()
 }
 

@@ -25,23 +25,27 @@ const (
 )
 
 // bridgedRules are the rules for containers on bridges. They do for these what other rules do for the pool: see the package comment.
-func (n *Network) bridgedRules(conn *nftables.Conn, table *nftables.Table) error {
+func (n *Network) bridgedRules(conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule))) {
 	if len(n.bridged)+len(n.segments) == 0 {
-		return nil
+		return
 	}
-	set := &nftables.Set{Table: table, Name: setBridged, KeyType: nftables.TypeIPAddr}
+	n.bridgedDoors(conn, table, set, inside)
+	n.bridgedPass(conn, table, set)
+	n.bridgedSource(conn, table, set)
+	n.bridgedPorts(conn, table)
+}
+
+// bridgedSet describes the set of the addresses of containers on bridges.
+func bridgedSet(table *nftables.Table) *nftables.Set {
+	return &nftables.Set{Table: table, Name: setBridged, KeyType: nftables.TypeIPAddr}
+}
+
+func (n *Network) bridgedElements() []nftables.SetElement {
 	var elements []nftables.SetElement
 	for ip := range n.bridged {
 		elements = append(elements, nftables.SetElement{Key: ip.AsSlice()})
 	}
-	if err := conn.AddSet(set, elements); err != nil {
-		return fmt.Errorf("describe the set of containers on bridges: %w", err)
-	}
-	n.bridgedDoors(conn, table, set)
-	n.bridgedPass(conn, table, set)
-	n.bridgedSource(conn, table, set)
-	n.bridgedPorts(conn, table)
-	return nil
+	return elements
 }
 
 // isBridged: the address at this offset is that of a container on a bridge.
@@ -58,10 +62,11 @@ func isAddress(offset uint32, ip netip.Addr) rule {
 
 // bridgedDoors remembers by which door connections to a container on a bridge come in. What it sends on a connection that was there
 // before it came here, and of which nothing has come in here, goes to the node from which it came: only a SYN opens one.
-func (n *Network) bridgedDoors(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
+func (n *Network) bridgedDoors(conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule))) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-doors", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 2)})
 	add := ruleAdder(conn, table, chain)
+	inside(add)
 	in, out := isBridged(offsetDestination, set), isBridged(offsetSource, set)
 	for number := range n.peers {
 		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))

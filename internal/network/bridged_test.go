@@ -2,14 +2,19 @@ package network
 
 import (
 	"errors"
+	"io"
+	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 // engineBridge is the bridge of an engine on each node.
@@ -334,4 +339,90 @@ func TestBridgedFileLimit(t *testing.T) {
 		t.Error("it is remembered")
 	}
 	must(t, a.Detach("one"))
+}
+
+// migrate has a container on a bridge of one node, in the network namespace before, go on in another one on the bridge of another node.
+func (s *site) migrate(id, address, from, before, to, after string) {
+	s.t.Helper()
+	ip := netip.MustParsePrefix(address).Addr()
+	source, target := s.nodes[from], s.nodes[to]
+	must(s.t, source.AdoptBridged(s.t.Context(), filepath.Join(s.dir, before), Bridged{Container: id, Address: ip}))
+	must(s.t, target.AdoptBridged(s.t.Context(), s.onBridge(to, after, address), Bridged{Container: id, Address: ip, From: from}))
+	must(s.t, errors.Join(target.Route(ip, Local(id)), source.Route(ip, Via(to)), source.KeepFlows(ip)))
+	s.must(from, "ip", "link", "del", "veth-"+before)
+	must(s.t, source.Detach(id))
+}
+
+// TestBridgedBothMoved: two containers of a segment talk with each other wherever both of them have gone, and with one of the pool,
+// whatever nodes remember of their connections.
+func TestBridgedBothMoved(t *testing.T) {
+	s := newSite(t)
+	const server, asker = "10.89.1.2/16", "10.89.1.3/16"
+	s.onBridge("a", "server1", server)
+	s.onBridge("a", "asker1", asker)
+	s.onBridge("b", "other", "10.89.2.9/16")
+	for node, gateway := range map[string]string{"a": "10.89.1.1/16", "b": "10.89.2.1/16"} {
+		s.must(node, "ip", "address", "add", gateway, "dev", engineBridge)
+		must(t, s.nodes[node].SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	}
+	s.migrate("server", server, "a", "server1", "b", "server2")
+	s.migrate("asker", asker, "a", "asker1", "b", "asker2")
+	s.migrate("server", server, "b", "server2", "a", "server3")
+	pooled := s.container("a", "pooled")
+	s.must("server3", "ip", "route", "add", "default", "via", "10.89.1.1")
+	s.must("asker2", "ip", "route", "add", "default", "via", "10.89.2.1")
+	for _, c := range []struct{ from, to, at string }{
+		{"asker2", "server3", "10.89.1.2:80"}, {"server3", "asker2", "10.89.1.3:80"}, {"other", "server3", "10.89.1.2:81"},
+		{"a/pooled", "asker2", "10.89.1.3:81"}, {"asker2", "a/pooled", pooled.IP.String() + ":80"},
+	} {
+		said := s.converse(c.from, c.to, c.at)
+		must(t, said())
+		for _, node := range []string{"a", "b"} {
+			s.forgetTracked(node)
+		}
+		if err := said(); err != nil {
+			t.Errorf("%s to %s, met in its middle: %v", c.from, c.to, err)
+		}
+	}
+}
+
+// forgetTracked has a node forget all connections that it tracks.
+func (s *site) forgetTracked(node string) {
+	s.t.Helper()
+	handle, err := netlink.NewHandleAt(s.ns(node), unix.NETLINK_NETFILTER)
+	must(s.t, err)
+	defer handle.Close()
+	must(s.t, handle.ConntrackTableFlush(netlink.ConntrackTable))
+}
+
+// converse opens a connection, and returns what says a word on it, to which the other side has an answer.
+func (s *site) converse(from, to, at string) (say func() error) {
+	s.t.Helper()
+	var listener net.Listener
+	s.in(to, func() (err error) {
+		listener, err = net.Listen("tcp4", at)
+		return err
+	})
+	s.t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			_, _ = io.Copy(conn, conn)
+			_ = conn.Close()
+		}
+	}()
+	var conn net.Conn
+	s.in(from, func() (err error) {
+		conn, err = net.DialTimeout("tcp4", at, 10*time.Second)
+		return err
+	})
+	s.t.Cleanup(func() { _ = conn.Close() })
+	return func() error {
+		word := []byte("word")
+		must(s.t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+		if _, err := conn.Write(word); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(conn, word)
+		return err
+	}
 }

@@ -39,13 +39,16 @@ func (n *Network) applyFirewall() error {
 	if err := conn.AddSet(here, n.pluggedInAddresses()); err != nil {
 		return fmt.Errorf("describe the set of containers: %w", err)
 	}
+	bridged := bridgedSet(table)
+	if err := conn.AddSet(bridged, n.bridgedElements()); err != nil {
+		return fmt.Errorf("describe the set of containers on bridges: %w", err)
+	}
+	inside := n.insideChain(conn, table, bridged)
 	n.arriveChain(conn, table, containers)
-	n.doorsChain(conn, table, here)
+	n.doorsChain(conn, table, here, inside)
 	n.outputChain(conn, table)
 	n.leaveChain(conn, table)
-	if err := n.bridgedRules(conn, table); err != nil {
-		return err
-	}
+	n.bridgedRules(conn, table, bridged, inside)
 	outer := table
 	if n.config.Underlay.Is6() {
 		outer = newTable(conn, nftables.TableFamilyIPv6)
@@ -172,10 +175,11 @@ func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, contai
 //
 // What a hold forwards comes in by the peer that held it, which may have got it from here. The answer then comes back
 // from there: an answer of one of our own containers that comes out of the tunnel leaves by our own door.
-func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *nftables.Set) {
+func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *nftables.Set, inside func(add func(...rule))) {
 	chain := conn.AddChain(&nftables.Chain{Name: "doors", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
 	add := ruleAdder(conn, table, chain)
+	inside(add)
 	in := join(inPool(offsetDestination, n.config.Pool, true), inPool(offsetSource, n.config.Pool, false))
 	out := join(inPool(offsetSource, n.config.Pool, true), inPool(offsetDestination, n.config.Pool, false))
 	for number := range n.peers {
@@ -191,6 +195,25 @@ func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *n
 	routed := conn.AddChain(&nftables.Chain{Name: "routed", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityMangle})
 	ruleAdder(conn, table, routed)(group(expr.MetaKeyOIFGROUP, groupTunnel), clearMark())
+}
+
+// insideChain returns what keeps packets between two addresses of which the routes know where they are out of a chain of doors. These have
+// no door, and need none: each of both may move, so that a node which remembered one for it would have packets go back to where they
+// come from, and the next node would do the same.
+func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table, bridged *nftables.Set) (inside func(add func(...rule))) {
+	known := func(offset uint32) []rule {
+		return append(n.bridgedAlternatives(offset, isBridged(offset, bridged)), inPool(offset, n.config.Pool, true))
+	}
+	const name = "inside"
+	chain := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table}))
+	for _, to := range known(offsetDestination) {
+		chain(to, accept())
+	}
+	return func(add func(...rule)) {
+		for _, from := range known(offsetSource) {
+			add(from, is(&expr.Verdict{Kind: expr.VerdictJump, Chain: name}))
+		}
+	}
 }
 
 // inputChain drops tunnel packets of strangers.
