@@ -322,10 +322,16 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 }
 
 // settle makes an ordinary container of what arrived. An agent that was killed after the resume may not have come to
-// that. What has become of the container since does not matter here.
+// that. What has become of the container since does not matter here; but if the machine has lost its power, and the container with it, its
+// engine starts it as it starts others then: the copy here is the only one by now.
 func (t *target) settle(ctx context.Context) error {
-	_, err := t.agent.engines.Of(t.definition).Arrived(ctx, t.definition.ID)
-	return err
+	here := t.agent.engines.Of(t.definition)
+	_, err := here.Arrived(ctx, t.definition.ID)
+	starter, starts := here.(engine.Starter)
+	if err != nil || !starts {
+		return err
+	}
+	return starter.StartAgain(ctx, t.definition.ID)
 }
 
 // discard removes an arrival that never ran, and turns its address to the source again.

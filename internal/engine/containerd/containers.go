@@ -209,6 +209,9 @@ func (a *adapter) takenRestart(own string, labels map[string]string) map[string]
 	return taken
 }
 
+// StartsAtBoot is false: containerd starts what does not run and has its labels at any time, also those that it gets again.
+func (a *adapter) StartsAtBoot(oci.Found, json.RawMessage) bool { return false }
+
 // Restart says whether containerd is to start a container again that has ended. A container that runs since it was restored, and of whose
 // start an agent did not live to hear, is started for containerd, too.
 func (a *adapter) Restart(ctx context.Context, found oci.Found, policy json.RawMessage) error {

@@ -49,6 +49,9 @@ type Adapter interface {
 	Log(ctx context.Context, found Found) (string, error)
 	// Restart says what the engine is to do when a container ends: as in Found.Restart, or nothing, for which policy is nil.
 	Restart(ctx context.Context, found Found, policy json.RawMessage) error
+	// StartsAtBoot tells whether the engine would start a container that ran when the machine went down, with this policy: as in
+	// Found.Restart.
+	StartsAtBoot(found Found, policy json.RawMessage) bool
 	// Gone forgets what the adapter keeps beside the engine of a container that is no more.
 	Gone(own string) error
 	// Describe adds to the definition of a container that runs the engine's part, and the layers of its image if the engine keeps

@@ -87,7 +87,11 @@ func (a *arrival) prepare(ctx context.Context) error {
 // create has the engine make the container, with a record of it before.
 func (a *arrival) create(ctx context.Context) error {
 	e, d := a.engine, a.definition
-	record := arrivalRecord{Definition: d, Restart: a.expected.Restart}
+	boot, err := kernel.BootID()
+	if err != nil {
+		return err
+	}
+	record := arrivalRecord{Definition: d, Restart: a.expected.Restart, Boot: boot}
 	for _, v := range Coming(d) {
 		record.Volumes = append(record.Volumes, v.Name)
 	}

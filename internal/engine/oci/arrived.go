@@ -90,6 +90,9 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	if err == nil {
 		err = place.Settle()
 	}
+	if err == nil {
+		err = e.noteEnded(id, was.Boot)
+	}
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ type departureRecord struct {
 	Started time.Time       `json:"started"`
 	First   moving.Identity `json:"first"`
 	Restart json.RawMessage `json:"restart"` // what the engine is to do when it ends; as long as it leaves: nothing
+	Boot    string          `json:"boot"`    // of the machine, in which the container runs
 }
 
 // arrivalRecord is there from the begin of an arrival until the container has been resumed and its engine knows it.
@@ -27,6 +28,7 @@ type arrivalRecord struct {
 	Restart    json.RawMessage   `json:"restart"`          // once it runs
 	Volumes    []string          `json:"volumes"`          // that the arrival makes
 	OwnID      string            `json:"own_id,omitempty"` // once the engine has made it
+	Boot       string            `json:"boot"`             // of the machine, in which it arrives
 }
 
 // save makes the directory of a record, too.

@@ -17,9 +17,13 @@ import (
 
 // noRestarts has the engine not start a container again, whatever becomes of it, and records what it was to do.
 func (e *Engine) noRestarts(ctx context.Context, id string, found Found, first moving.Identity) error {
-	record := departureRecord{Started: time.Now(), First: first, Restart: found.Restart}
+	boot, err := kernel.BootID()
+	if err != nil {
+		return err
+	}
+	record := departureRecord{Started: time.Now(), First: first, Restart: found.Restart, Boot: boot}
 	var was departureRecord
-	err := records.Load(e.departurePath(id), &was)
+	err = records.Load(e.departurePath(id), &was)
 	if err == nil { // of an agent that was killed, before or after the engine had been told
 		record.Restart = was.Restart
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -41,20 +45,28 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	var failed error // a start is tried once, as when the machine comes up
+	ended, err := endedWith(was.Boot)
+	if err != nil {
+		return err
+	}
 	found, err := e.find(ctx, id)
 	if err == nil {
 		err = e.adapter.Restart(ctx, found, was.Restart)
 	}
+	if err == nil && ended {
+		failed = e.startAgain(ctx, found, was.Restart)
+	}
 	if errors.Is(err, engine.ErrNotFound) { // it has been removed
 		err = e.gone(id)
 	}
+	if err == nil {
+		err = records.Remove(e.departurePath(id))
+	}
 	if err != nil {
-		return err
+		return errors.Join(failed, err)
 	}
-	if err := records.Remove(e.departurePath(id)); err != nil {
-		return err
-	}
-	return e.forget(id) // the copy of its log, and CRIU's
+	return errors.Join(failed, e.forget(id)) // the copy of its log, and CRIU's
 }
 
 // Thaw lets a container that a departure froze go on. It runs before the engine is asked for anything.
@@ -108,7 +120,7 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 	e.mu.Lock()
 	e.dropMemories(func(other string, _ memories) bool { return other == id })
 	e.mu.Unlock()
-	return errors.Join(e.gone(id), records.Remove(e.remembered(id)), e.forget(id))
+	return errors.Join(e.gone(id), records.Remove(e.remembered(id)), records.Remove(e.endedPath(id)), e.forget(id))
 }
 
 // gone forgets what the adapter keeps of a container that is no more.

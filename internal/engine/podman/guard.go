@@ -156,6 +156,16 @@ func (a *adapter) Restart(_ context.Context, found oci.Found, policy json.RawMes
 	return a.Gone(found.ID)
 }
 
+// unitLinks are those by which systemd starts the service with which Podman starts containers when the machine comes up.
+const unitLinks = "/etc/systemd/system/*.wants/podman-restart.service"
+
+// StartsAtBoot tells whether that service would start a container that ran when the machine went down (podman-restart.service).
+func (a *adapter) StartsAtBoot(_ oci.Found, told json.RawMessage) bool {
+	var policy restartPolicy
+	enabled, err := filepath.Glob(unitLinks)
+	return err == nil && len(enabled) > 0 && json.Unmarshal(told, &policy) == nil && policy.Name == "always"
+}
+
 // Gone ends the guards of a container, by its own id or that of its arrival.
 func (a *adapter) Gone(id string) error {
 	if err := errors.Join(records.Remove(a.guarding(id)), records.Remove(a.guardingArrival(id))); err != nil {
