@@ -248,12 +248,8 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 // routeHome has a container on a bridge here be reached as its engine has it: by the route of its bridge, for which it needs one of its
 // own only where its address is of the part of a segment that another node gives away.
 func (n *Network) routeHome(one *bridged) error {
-	guest := slices.ContainsFunc(n.segments, func(segment Segment) bool {
-		part, err := segment.Part(n.config.NodeNumber)
-		return err == nil && segment.Subnet.Contains(one.Address) && !part.Contains(one.Address)
-	})
 	attached := n.containers[one.Container]
-	if !guest || attached == nil {
+	if !n.isGuest(one.Address) || attached == nil {
 		return n.removeRoutes(isHostRoute(one.Address))
 	}
 	bridge, err := n.links.LinkByName(attached.device)
@@ -268,7 +264,7 @@ func (n *Network) routeHome(one *bridged) error {
 // detachBridged gives up the connection of a container on a bridge: its engine has removed it, or never made it. If it is at another
 // node this one goes on to forward to it, also from its published ports.
 func (n *Network) detachBridged(id string, ip netip.Addr) error {
-	one := n.bridged[ip]
+	one, device := n.bridged[ip], n.containers[id].device
 	delete(n.containers, id)
 	err := removeNamespace(n.NetnsPath(id))
 	if one == nil || one.Container != id {
@@ -276,7 +272,7 @@ func (n *Network) detachBridged(id string, ip netip.Addr) error {
 	}
 	one.Here, one.closing = false, false
 	if one.Via == 0 {
-		return errors.Join(err, n.forgetBridged(ip))
+		return errors.Join(err, n.forgetBridged(ip), n.sendHome(device, ip))
 	}
 	return errors.Join(err, n.saveBridged(), n.applyFirewall())
 }

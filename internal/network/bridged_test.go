@@ -353,6 +353,27 @@ func (s *site) migrate(id, address, from, before, to, after string) {
 	must(s.t, source.Detach(id))
 }
 
+// TestBridgedArrivalUndoneOnSegment: neighbours that have heard of a container which then does not come go on to reach it where it is.
+func TestBridgedArrivalUndoneOnSegment(t *testing.T) {
+	s := newSite(t)
+	a, b, ip := s.nodes["a"], s.nodes["b"], netip.MustParseAddr("10.89.1.2")
+	s.onBridge("a", "server", "10.89.1.2/16")
+	s.onBridge("b", "asker", "10.89.2.2/16")
+	for node, gateway := range map[string]string{"a": "10.89.1.1/16", "b": "10.89.2.1/16"} {
+		s.must(node, "ip", "address", "add", gateway, "dev", engineBridge)
+		must(t, s.nodes[node].SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	}
+	say := s.converse("asker", "server", "10.89.1.2:80")
+	must(t, say())
+	must(t, a.AdoptBridged(t.Context(), filepath.Join(s.dir, "server"), Bridged{Container: "one", Address: ip}))
+	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"), Bridged{Container: "one", Address: ip, From: "a"}))
+	must(t, b.Route(ip, Local("one")))
+	must(t, b.Silence(ip)) // nothing of it has run
+	s.must("b", "ip", "link", "del", "veth-comes")
+	must(t, errors.Join(b.KeepVisit("one", ip), b.GiveBack("one", ip, "a"), b.Detach("one")))
+	must(t, say())
+}
+
 // TestBridgedBothMoved: two containers of a segment talk with each other wherever both of them have gone, and with one of the pool,
 // whatever nodes remember of their connections.
 func TestBridgedBothMoved(t *testing.T) {

@@ -98,6 +98,30 @@ func (n *Network) unclaim(device string, ip netip.Addr) error {
 	return nil
 }
 
+// isGuest tells whether an address is of the part of a segment that another node gives away.
+func (n *Network) isGuest(ip netip.Addr) bool {
+	return slices.ContainsFunc(n.segments, func(segment Segment) bool {
+		part, err := segment.Part(n.config.NodeNumber)
+		return err == nil && segment.Subnet.Contains(ip) && !part.Contains(ip)
+	})
+}
+
+// sendHome has a bridge's containers send by way of this node to a guest that is not here any more, or has never run here: they would go on
+// to send to where it has announced itself, for most of a minute.
+func (n *Network) sendHome(device string, ip netip.Addr) error {
+	if !n.isGuest(ip) {
+		return nil
+	}
+	link, err := n.links.LinkByName(device)
+	if isLinkNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", device, err)
+	}
+	return within(n.ns, func() error { return announce(link, ip) })
+}
+
 // announce sends an unasked ARP request for an address, with the device's own hardware address (RFC 5227, section 2.3).
 func announce(link netlink.Link, ip netip.Addr) error {
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
