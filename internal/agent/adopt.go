@@ -113,6 +113,21 @@ type adopted struct {
 
 func newAdopted() adopted { return adopted{first: map[string]int{}, soon: make(chan struct{}, 1)} }
 
+// watchPause is how long nobody looks again because of what an engine tells: it may start and end many containers.
+const watchPause = 300 * time.Millisecond
+
+// watchContainers has all containers looked at as soon as an engine tells that one of its own has begun or ended, which may have the address
+// of one that has left. What it does not tell, or while it cannot, is seen when all are looked at anyway.
+func (a *Agent) watchContainers(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = a.segmented.Watch(ctx, func() {
+			a.adopted.look()
+			_ = waitUntil(ctx, time.Now().Add(watchPause))
+		})
+		_ = waitUntil(ctx, time.Now().Add(adoptEvery))
+	}
+}
+
 // look has all containers looked at now.
 func (a *adopted) look() {
 	select {

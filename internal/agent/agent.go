@@ -85,6 +85,7 @@ type Agent struct {
 	// segmented is the engine that has networks whose addresses nodes route to each other.
 	segmented interface {
 		Segments(ctx context.Context) ([]engine.Segment, error)
+		Watch(ctx context.Context, changed func()) error
 	}
 	embedded *embedded.Engine // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
@@ -382,6 +383,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
 	all.Go(func() { a.adoptForEver(a.ctx) })
+	all.Go(func() { a.watchContainers(a.ctx) })
 	a.ahead.begin()
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error

@@ -147,6 +147,9 @@ func (a *Agent) followHere(ctx context.Context, place network.BridgedPlace) erro
 	one, err := a.engines.Inspect(ctx, place.Container)
 	switch {
 	case errors.Is(err, engine.ErrNotFound), err == nil && one.State == engine.Exited:
+		if a.moves.of(place.Container) != nil || !slices.Contains(a.network.BridgedPlaces(), place) {
+			return nil // it has left meanwhile
+		}
 		a.tellRemoved(place.Container)
 		return a.network.Detach(place.Container)
 	case errors.Is(err, engine.ErrAway):
