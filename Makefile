@@ -26,7 +26,7 @@ GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X m
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9.-]*:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## install what is needed: packages, Go, a CRIU and a runc that work here (root; quick when all is there)
@@ -82,12 +82,35 @@ soak-files: ## SEEDS (default 100) directories copied in rounds while processes 
 test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) moved in all modes; makes images of 4 GB
 	GODWIT_STUDIES=all go test -count=1 -timeout 1h -run '^TestStudies$$' -v ./internal/bench
 
-DOCKER_26 ?= $(HOME)/.cache/godwit/docker-26
+# Versions of engines that are fetched from another Debian suite than the system's.
+ENGINES ?= $(HOME)/.cache/godwit
+
+define test-engine
+	test -x '$(ENGINES)/$(1)-$(2)/bin/runc' || scripts/install-engine.sh $(1) '$(ENGINES)/$(1)-$(2)' $(3)
+	GODWIT_LAB_ENGINES='$(ENGINES)/$(1)-$(2)' go test -count=1 -timeout 40m -run '$(4)' -v ./test/engines
+endef
+
+DOCKER_TESTS := ^TestDocker(Moves|Anonymous|Committed|Starts|RolledBack|Image|Network|Bridge)
 
 .PHONY: test-docker-26
 test-docker-26: setup ## containers of Docker 26.1 (Debian 13), which is fetched, moved in all modes
-	test -x '$(DOCKER_26)/bin/dockerd' || scripts/install-docker.sh '$(DOCKER_26)'
-	GODWIT_LAB_DOCKER='$(DOCKER_26)' go test -count=1 -timeout 30m -run '^TestDocker(Moves|Anonymous|Committed|Starts|RolledBack|Image|Network|Bridge)' -v ./test/engines
+	$(call test-engine,docker,26,trixie,$(DOCKER_TESTS))
+
+.PHONY: test-docker-28
+test-docker-28: setup ## containers of Docker 28.5 (Debian sid), which is fetched, moved in all modes
+	$(call test-engine,docker,28,sid,$(DOCKER_TESTS))
+
+.PHONY: test-podman-5
+test-podman-5: setup ## containers of Podman 5.4 (Debian 13), which is fetched, moved in all modes
+	$(call test-engine,podman,5,trixie,^TestPodman)
+
+.PHONY: test-containerd-1.7
+test-containerd-1.7: setup ## containers of containerd 1.7 (Debian 13), which is fetched, moved in all modes
+	$(call test-engine,containerd,1.7,trixie,^TestContainerd)
+
+.PHONY: test-containerd-2
+test-containerd-2: setup ## containers of containerd 2.1 (Debian sid), which is fetched, moved in all modes
+	$(call test-engine,containerd,2,sid,^TestContainerd)
 
 .PHONY: lint
 lint: ## gofmt, golangci-lint with the import rules of the design, shellcheck

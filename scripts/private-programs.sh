@@ -31,8 +31,9 @@ fetch() { # WORK: packages unpacked in WORK/root
   unset APT_CONFIG
 }
 
+# Podman's helpers are in a directory of its own.
 find_program() { # WORK NAME
-  find "$1/root" -path "*/bin/$2" -o -path "*/sbin/$2" | head -n 1
+  find "$1/root" -path "*/bin/$2" -o -path "*/sbin/$2" -o -path "*/lib/podman/$2" -o -path "*/libexec/podman/$2" | head -n 1
 }
 
 find_library() { # WORK NAME

@@ -22,8 +22,11 @@ const (
 // dockerTimeout is how long Docker may take to answer after its start, or to end.
 const dockerTimeout = time.Minute
 
-// StartDocker starts a Docker of a node's own, the system's or that of GODWIT_LAB_DOCKER, which knows the lab's program as the runtime godwit, and returns when it
-// answers. More flags are dockerd's.
+// envDockerStore says who keeps a Docker's images: "containerd", of Docker 27 and later, or else Docker itself.
+const envDockerStore = "GODWIT_LAB_DOCKER_STORE"
+
+// StartDocker starts a Docker of a node's own, which knows the lab's program as the runtime godwit, and returns when it answers. More
+// flags are dockerd's.
 func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) error {
 	root, err := l.Root(node)
 	if err != nil {
@@ -38,8 +41,11 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 	}
 	defer log.Close()
 	args := []string{
-		"env", dockerPath(), "dockerd", "--data-root", dockerData, "--pidfile", dockerPIDFile, "--host", "unix://" + dockerSocket,
+		"dockerd", "--data-root", dockerData, "--pidfile", dockerPIDFile, "--host", "unix://" + dockerSocket,
 		"--ip6tables=false", "--add-runtime", "godwit=" + dockerRuntime,
+	}
+	if os.Getenv(envDockerStore) == "containerd" {
+		args = append(args, "--feature=containerd-snapshotter=true")
 	}
 	cmd, err := l.enter(ctx, node, "detach", append(args, flags...))
 	if err != nil {
@@ -62,18 +68,6 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 		return fmt.Errorf("Docker of node %s does not answer: %w; its log is %s", node, err, log.Name()) //nolint:staticcheck // its name
 	}
 	return nil
-}
-
-// envDocker names a directory with programs of another Docker than the system's, in bin (scripts/install-docker.sh).
-const envDocker = "GODWIT_LAB_DOCKER"
-
-// dockerPath is the environment in which a Docker finds its programs.
-func dockerPath() string {
-	path := "PATH=" + os.Getenv("PATH")
-	if other := os.Getenv(envDocker); other != "" {
-		path = "PATH=" + filepath.Join(other, "bin") + ":" + os.Getenv("PATH")
-	}
-	return path
 }
 
 // StopDocker ends the Docker of a node, with its containers. What it has stored stays until RemoveDocker.

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -113,8 +114,8 @@ func runChild(args []string) (int, error) {
 	if len(args) < 2 {
 		return 0, errors.New("lab-child: too few arguments")
 	}
-	path := filepath.Dir(nodeProgram) + ":" + os.Getenv("PATH")
-	if err := os.Setenv("PATH", path); err != nil {
+	path := append(append([]string{filepath.Dir(nodeProgram)}, engineDirectories()...), os.Getenv("PATH"))
+	if err := os.Setenv("PATH", strings.Join(path, ":")); err != nil {
 		return 0, err
 	}
 	command := args[1:]
@@ -130,6 +131,20 @@ func runChild(args []string) (int, error) {
 		return 0, fmt.Errorf("run %s: %w", command[0], err)
 	}
 	return 126, fmt.Errorf("run %s: %w", command[0], unix.Exec(program, command, os.Environ()))
+}
+
+// envEngines names the directories under which there are other engines than the system's, as PATH does (scripts/install-engine.sh).
+const envEngines = "GODWIT_LAB_ENGINES"
+
+// engineDirectories are those in which nodes look for programs first.
+func engineDirectories() []string {
+	var all []string
+	for _, prefix := range filepath.SplitList(os.Getenv(envEngines)) {
+		if prefix != "" {
+			all = append(all, filepath.Join(prefix, "bin"))
+		}
+	}
+	return all
 }
 
 // detach starts a program in a session of its own and leaves it to the machine's init.

@@ -56,6 +56,34 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
+// cgroupMount is where cgroups are mounted.
+const cgroupMount = "/sys/fs/cgroup"
+
+// envCgroups makes nodes of a machine with both versions of cgroups machines with version 1 or 2 alone.
+const envCgroups = "GODWIT_LAB_CGROUPS"
+
+// seenInNodes are those of the machine's hierarchies that nodes have.
+func seenInNodes(all []hierarchy) ([]hierarchy, error) {
+	version := os.Getenv(envCgroups)
+	if version == "" {
+		return all, nil
+	}
+	var seen []hierarchy
+	for _, h := range all {
+		switch {
+		case version == "1" && !h.V2:
+			seen = append(seen, h)
+		case version == "2" && h.V2:
+			h.Mount = cgroupMount
+			seen = append(seen, h)
+		}
+	}
+	if len(seen) == 0 {
+		return nil, fmt.Errorf("%s=%s: this machine has no such hierarchy", envCgroups, version)
+	}
+	return seen, nil
+}
+
 // cgroupOptions leaves of a version 1 hierarchy's options those that say which it is.
 func cgroupOptions(options string) string {
 	var kept []string

@@ -19,6 +19,7 @@ type initSpec struct {
 	Node      bool        `json:"node"` // with a state directory of its own; otherwise a client
 	StateSize int64       `json:"state_size_bytes"`
 	Cgroups   []hierarchy `json:"cgroups"`
+	Mounted   []hierarchy `json:"mounted"` // those that it sees
 }
 
 // readyFD is where the init says that the machine is up, or why not.

@@ -3,6 +3,10 @@ package lab
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // Where a node's Podman keeps its containers: below the node's own files, because an overlay cannot have its layers in another one.
@@ -21,8 +25,41 @@ func (l *Lab) PreparePodman(ctx context.Context, node string) error {
 		own := podmanData + dir
 		script += "; mkdir -p " + own + "; cp -a " + dir + "/. " + own + "; mount --bind " + own + " " + dir
 	}
-	if _, err := l.Exec(ctx, node, "sh", "-c", script); err != nil {
+	_, err := l.Exec(ctx, node, "sh", "-c", script)
+	if err == nil {
+		err = l.nameHelpers(node)
+	}
+	if err != nil {
 		return fmt.Errorf("storage for Podman of node %s: %w", node, err)
 	}
 	return nil
+}
+
+// nameHelpers tells another Podman than the system's where its helpers and runtimes are: it looks for them in PATH last.
+func (l *Lab) nameHelpers(node string) error {
+	own := engineDirectories()
+	if len(own) == 0 {
+		return nil
+	}
+	within := append(own, "/usr/lib/podman", "/usr/libexec/podman", "/usr/bin")
+	named := func(name string) string {
+		var paths []string
+		for _, dir := range within {
+			paths = append(paths, strconv.Quote(filepath.Join(dir, name)))
+		}
+		return "[" + strings.Join(paths, ", ") + "]"
+	}
+	settings := []string{
+		"[engine]", `runtime = "runc"`, "conmon_path = " + named("conmon"), "helper_binaries_dir = " + named(""),
+		"[engine.runtimes]", "runc = " + named("runc"), "crun = " + named("crun"), "",
+	}
+	root, err := l.Root(node)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(root, podmanSettings[0], "containers.conf.d")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "10-lab.conf"), []byte(strings.Join(settings, "\n")), 0o644)
 }

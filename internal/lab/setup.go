@@ -90,13 +90,13 @@ func mountIPC(initSpec) error {
 // mountCgroups mounts the hierarchies where the machine has them; the cgroup namespace makes the node's own cgroup the
 // root of each.
 func mountCgroups(spec initSpec) error {
-	const top = "/sys/fs/cgroup"
-	if !(len(spec.Cgroups) == 1 && spec.Cgroups[0].Mount == top) {
+	const top = cgroupMount
+	if !(len(spec.Mounted) == 1 && spec.Mounted[0].Mount == top) {
 		if err := mount("tmpfs", top, "tmpfs", 0, "mode=755"); err != nil {
 			return err
 		}
 	}
-	for _, h := range spec.Cgroups {
+	for _, h := range spec.Mounted {
 		if err := os.MkdirAll(h.Mount, 0o755); err != nil {
 			return err
 		}

@@ -34,6 +34,9 @@ func (s *state) startMachine(m *machine) error {
 		Lab: s.Name, Machine: m.Name, Program: s.Program,
 		Node: m.isNode(), StateSize: s.StateSize, Cgroups: cgroups,
 	}
+	if spec.Mounted, err = seenInNodes(cgroups); err != nil {
+		return err
+	}
 	if err := prepareDirectories(spec); err != nil {
 		return err
 	}
