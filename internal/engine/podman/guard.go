@@ -25,8 +25,9 @@ import (
 // hooksDir is where Podman looks for OCI hooks unless it is configured otherwise (containers.conf(5), hooks_dir).
 const hooksDir = "/usr/share/containers/oci/hooks.d"
 
-// hooksFlag is where Podman says in its help which directories it reads: what it is configured to is the default of a flag.
-var hooksFlag = regexp.MustCompile(`(?m)^ +--hooks-dir +strings\b(?:.*\(default \[(.*)\]\))?`)
+// hooksFlag is where Podman says in its help which directories it reads: what it is configured to is the default of a flag, whose type
+// Podman 5 calls another name.
+var hooksFlag = regexp.MustCompile(`(?m)^ +--hooks-dir +(?:strings|stringArray)\b(?:.*\(default \[(.*)\]\))?`)
 
 // hookDirectories are those in which Podman looks for hooks, by its help; none: those of its own, with hooksDir.
 func hookDirectories(help string) ([]string, error) {

@@ -20,13 +20,14 @@ func fakePodman(t *testing.T, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// TestHookDirectories reads what Podman 4.3 says.
+// TestHookDirectories reads what Podman 4.3 says, and 5.4.
 func TestHookDirectories(t *testing.T) {
 	const flag = "Options:\n  -h, --help\n      --hooks-dir strings           Set the OCI hooks directory path (may be set multiple times)"
 	for help, want := range map[string][]string{
-		flag + "\n      --identity string   path (default [/x])\n": nil,
-		flag + " (default [/usr/share/containers/oci/hooks.d])\n":  {"/usr/share/containers/oci/hooks.d"},
-		flag + " (default [/a,\"/b,c\"])\n":                        {"/a", "/b,c"},
+		flag + "\n      --identity string   path (default [/x])\n":                            nil,
+		flag + " (default [/usr/share/containers/oci/hooks.d])\n":                             {"/usr/share/containers/oci/hooks.d"},
+		strings.Replace(flag, "strings    ", "stringArray", 1) + " (default [/a,\"/b,c\"])\n": {"/a", "/b,c"},
+		flag + " (default [/a,\"/b,c\"])\n":                                                   {"/a", "/b,c"},
 	} {
 		if got, err := hookDirectories(help); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, %v, want %q", help, got, err, want)
