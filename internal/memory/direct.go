@@ -26,7 +26,8 @@ type directIO struct {
 	known   *hashing
 	now     pageSet // reported in this round
 	recent  []reported
-	current time.Time
+	current time.Time // when this round began
+	noted   time.Time // when something was reported last: a round may take far longer than a transfer
 }
 
 // reported are pages that were reported at about the same time.
@@ -43,7 +44,7 @@ func (d *directIO) begin(at time.Time) {
 			d.recent = append(d.recent, reported{first: d.current, pages: pageSet{}})
 			last++
 		}
-		d.recent[last].last = d.current
+		d.recent[last].last = d.noted
 		d.recent[last].pages.merge(d.now)
 	}
 	for len(d.recent) > 0 && at.Sub(d.recent[0].last) > directWindow {
@@ -52,7 +53,8 @@ func (d *directIO) begin(at time.Time) {
 	d.now, d.current = pageSet{}, at
 }
 
-func (d *directIO) note(ranges []kernel.PageRange) {
+func (d *directIO) note(ranges []kernel.PageRange, at time.Time) {
+	d.noted = at
 	for _, r := range ranges {
 		d.now.add(r.Start, r.End)
 	}

@@ -171,7 +171,7 @@ func (s *Source) sendArea(ctx context.Context, t *task, r *reader, m area) error
 		return t.tracker.changed(address, content)
 	})
 	err := t.tracker.written(t.pagemap, m, func(ranges []kernel.PageRange) error {
-		t.direct.note(ranges)
+		t.direct.note(ranges, time.Now())
 		t.holdToo(ranges)
 		return r.add(ctx, ranges)
 	})
