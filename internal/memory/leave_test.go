@@ -51,6 +51,9 @@ func TestWhatIsLeftIsThere(t *testing.T) {
 func leaveOnce(t *testing.T, p *program, config SourceConfig, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := NewSource(config)
+	if random.IntN(2) == 0 {
+		s.ordering = smallOrdering()
+	}
 	target := newCopied(t)
 	rounds, when := 1+random.IntN(4), random.IntN(40)
 	for n := range rounds {

@@ -98,6 +98,9 @@ const sequences = 15
 
 func (y *play) whole(t *testing.T) {
 	s := NewSource(SourceConfig{Processes: y.p.group.Procs})
+	if y.random.IntN(2) == 0 {
+		s.ordering = smallOrdering()
+	}
 	target := newCopied(t)
 	for range 2 + y.random.IntN(6) {
 		y.round(s, target)

@@ -27,7 +27,7 @@ type SourceConfig struct {
 // Source reads the memory of a container's processes, in rounds. It is for one goroutine, but for Leave and Leaving.
 //
 // Memory: it holds one batch of pages (1 MiB) and one of what a scan has found (24 KiB), whatever the sink takes; for each task
-// five sets of pages, and up to eleven that remember what was written in the last seconds, each of at most 64 bytes and a
+// seven sets of pages, and up to eleven that remember what was written in the last seconds, each of at most 64 bytes and a
 // map entry for each 2 MiB of the task's memory, together less than 1 MiB for each GiB; and for a process that the kernel
 // cannot track by write-protection, or that lets devices write to its memory, 4 MiB for each GiB.
 type Source struct {
@@ -38,6 +38,8 @@ type Source struct {
 	rounds int
 	began  time.Time
 
+	ordering ordering
+
 	leaving atomic.Bool // private pages are noted as late, and not sent
 }
 
@@ -46,7 +48,7 @@ func NewSource(config SourceConfig) *Source {
 	if config.Open == nil {
 		config.Open = kernel.OpenUserfault
 	}
-	s := &Source{config: config, tasks: map[int]*task{}}
+	s := &Source{config: config, tasks: map[int]*task{}, ordering: usualOrdering()}
 	if config.Tracking == "" {
 		s.config.Tracking, _ = BestTracking()
 	}
@@ -155,21 +157,39 @@ func (s *Source) sendPages(ctx context.Context, t *task, r *reader) error {
 		return err
 	}
 	t.direct.begin(time.Now())
-	for _, m := range areas {
-		if err := s.sendArea(ctx, t, r, m); err != nil {
-			return err
-		}
+	if s.ordered(t, r.stats.Final) {
+		err = s.sendOrdered(ctx, t, r, areas)
+	} else {
+		err = s.sendInOrder(ctx, t, r, areas)
+	}
+	if err != nil {
+		return err
 	}
 	t.tracker.end()
 	t.scanned = true
 	return t.hold(areas, r.stats.Final)
 }
 
-func (s *Source) sendArea(ctx context.Context, t *task, r *reader, m area) error {
+// sendInOrder sends the written pages of all mappings as they are found.
+func (s *Source) sendInOrder(ctx context.Context, t *task, r *reader, areas []area) error {
+	for _, m := range areas {
+		if err := s.sendArea(ctx, t, r, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginArea is before pages of a mapping are read that the tracker has found.
+func (s *Source) beginArea(t *task, r *reader) {
 	r.begin(t, func(address uint64, content []byte) bool {
 		t.direct.remember(address, content)
 		return t.tracker.changed(address, content)
 	})
+}
+
+func (s *Source) sendArea(ctx context.Context, t *task, r *reader, m area) error {
+	s.beginArea(t, r)
 	err := t.tracker.written(t.pagemap, m, func(ranges []kernel.PageRange) error {
 		t.direct.note(ranges, time.Now())
 		t.holdToo(ranges)

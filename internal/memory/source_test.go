@@ -39,16 +39,16 @@ func TestWhatWasSentIsWhatIsThere(t *testing.T) {
 		}
 		t.Run(c.kind+" "+string(c.config.Tracking), func(t *testing.T) {
 			p := start(t, c.kind, c.mebibytes, c.threads)
-			for range 2 {
-				moveOnce(t, p, c.config)
-			}
+			moveOnce(t, p, c.config, usualOrdering())
+			moveOnce(t, p, c.config, smallOrdering())
 		})
 	}
 }
 
-func moveOnce(t *testing.T, p *program, config SourceConfig) {
+func moveOnce(t *testing.T, p *program, config SourceConfig, o ordering) {
 	config.Processes = p.group.Procs
 	s := NewSource(config)
+	s.ordering = o
 	target := newCopied(t)
 	for range 3 {
 		stats := target.round(s, false)

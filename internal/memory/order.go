@@ -1,0 +1,240 @@
+package memory
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// A round takes as long as the link needs, and a page that is written after it was sent has to be sent again. So what will
+// be written in the rest of the round leaves last. What that is nobody knows, but most programs write one address after the other: they
+// allocate from a heap, collect what they do not need any more and begin anew at its start, or go through their data in a circle. So a
+// round looks now and then at what is written of that which it has not sent, and takes it that writing goes on upwards from where it is,
+// at the pace at which the mapping is written, and begins anew at its start. What is written again and again, by contrast, is lost whenever
+// it leaves, and need not wait. Where all this is wrong a page leaves in another order than it would have, and no more: each leaves once in
+// a round, as it is by then.
+
+// ordering is how a round is put in order.
+type ordering struct {
+	few   uint64        // so many pages are sent as they are found
+	size  uint64        // of a part: huge pages are not divided
+	look  time.Duration // the least pause between two looks at what is written
+	pause time.Duration // how many times as long as a look takes, and as it costs the container, the next one is put off
+}
+
+func usualOrdering() ordering {
+	return ordering{few: chunkPages, size: uint64(chunkPages * PageSize()), look: 100 * time.Millisecond, pause: 50}
+}
+
+const (
+	// busyFor is for how long what was written is taken to be written still: programs work in bursts. A page that was written again
+	// within that time says nothing of where writing goes on.
+	busyFor = 2 * time.Second
+	// paceOver is the time over which the pace of a mapping is measured.
+	paceOver = 3 * time.Second
+	// lookFault is what it costs to write a page that was looked at.
+	lookFault = time.Microsecond
+)
+
+// waiting is what a round has yet to send of a process.
+type waiting struct {
+	ordering
+	areas  []area
+	parts  []part       // by address
+	queue  []int        // of parts: those that are left, the next one first
+	found  pageSet      // pages to be sent
+	count  uint64       // how many there were at first
+	again  pageSet      // pages that were written after they were sent
+	lately [2]pageSet   // pages that were written in this busyFor and in the one before
+	pages  []float64    // that were written of each area, and not lately; what is longer ago counts less
+	began  time.Time    // the round
+	turned time.Time    // lately
+	looks  [2]time.Time // the last look, and the next
+}
+
+// part is what is sent of a mapping at a time.
+type part struct {
+	area       int // of waiting.areas
+	start, end uint64
+	sent       bool
+	busy       time.Time // when pages of it were last found written that were not lately; zero: not since the round began
+	front      uint64    // where these pages end: there writing goes on
+	loss       float64   // pages of it that will be written in the rest of the round
+}
+
+func newWaiting(o ordering, areas []area, now time.Time) *waiting {
+	return &waiting{
+		ordering: o, areas: areas, found: pageSet{}, again: pageSet{}, lately: [2]pageSet{{}, {}}, pages: make([]float64, len(areas)),
+		began: now, turned: now, looks: [2]time.Time{now, now.Add(o.look)},
+	}
+}
+
+// add notes pages to be sent.
+func (w *waiting) add(one kernel.PageRange) {
+	w.found.add(one.Start, one.End)
+	w.count += countPages([]kernel.PageRange{one})
+}
+
+// cut makes parts of what was found.
+func (w *waiting) cut() {
+	for i, m := range w.areas {
+		_ = w.found.in(m.Start, m.End, true, func(one kernel.PageRange) error {
+			for at := one.Start; at < one.End; {
+				p := part{area: i, start: max(m.Start, at/w.size*w.size), end: min(m.End, (at/w.size+1)*w.size)}
+				if last := len(w.parts) - 1; last < 0 || w.parts[last].start != p.start {
+					w.queue = append(w.queue, len(w.parts))
+					w.parts = append(w.parts, p)
+				}
+				at = p.end
+			}
+			return nil
+		})
+	}
+	w.order()
+}
+
+// wrote notes pages that were written since they were looked at last, and have to be sent. They may be of parts that are not there: of
+// those a later round takes them.
+func (w *waiting) wrote(one kernel.PageRange, now time.Time) {
+	w.eachPart(one, func(p *part, r kernel.PageRange) {
+		_ = w.lately[0].in(r.Start, r.End, false, func(r kernel.PageRange) error {
+			return w.lately[1].in(r.Start, r.End, false, func(r kernel.PageRange) error { return w.goesOn(p, r, now) })
+		})
+		w.lately[0].add(r.Start, r.End)
+		w.found.add(r.Start, r.End)
+	})
+}
+
+// wroteAgain notes pages that were written since they were sent: the next round finds them.
+func (w *waiting) wroteAgain(one kernel.PageRange, now time.Time) {
+	w.eachPart(one, func(p *part, r kernel.PageRange) {
+		_ = w.again.in(r.Start, r.End, false, func(r kernel.PageRange) error { return w.goesOn(p, r, now) })
+		w.again.add(r.Start, r.End)
+	})
+}
+
+// goesOn notes where writing has come to.
+func (w *waiting) goesOn(p *part, r kernel.PageRange, now time.Time) error {
+	w.pages[p.area] += float64(countPages([]kernel.PageRange{r}))
+	p.busy, p.front = now, r.End
+	return nil
+}
+
+// eachPart calls do for each part of which there are some of these pages.
+func (w *waiting) eachPart(one kernel.PageRange, do func(*part, kernel.PageRange)) {
+	i := sort.Search(len(w.parts), func(i int) bool { return w.parts[i].end > one.Start })
+	for ; i < len(w.parts) && w.parts[i].start < one.End; i++ {
+		p := &w.parts[i]
+		do(p, kernel.PageRange{Start: max(one.Start, p.start), End: min(one.End, p.end)})
+	}
+}
+
+// each calls do for what was sent of each mapping, or for what was not, in ranges that are as long as they can be.
+func (w *waiting) each(sent bool, do func(area) error) error {
+	for i := 0; i < len(w.parts); i++ {
+		first := w.parts[i]
+		if first.sent != sent {
+			continue
+		}
+		m := w.areas[first.area]
+		m.Start, m.End = first.start, first.end
+		for i+1 < len(w.parts) && w.parts[i+1].sent == sent && w.parts[i+1].area == first.area && w.parts[i+1].start == m.End {
+			i++
+			m.End = w.parts[i].end
+		}
+		if err := do(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// looked puts what is left in order, after a look that began at a time and found so many pages.
+func (w *waiting) looked(began, now time.Time, pages uint64) {
+	rest := w.rest(now)
+	for first := 0; first < len(w.parts); {
+		area, end := w.parts[first].area, first+1
+		for end < len(w.parts) && w.parts[end].area == area {
+			end++
+		}
+		estimate(w.parts[first:end], w.pages[area]/(1-fade(now.Sub(w.began)))/paceOver.Seconds(), rest, now)
+		first = end
+	}
+	w.order()
+	w.age(now)
+	w.looks = [2]time.Time{now, now.Add(max(w.look, w.pause*max(time.Since(began), time.Duration(pages)*lookFault)))}
+}
+
+// order puts what is left in order. Of what is not known to be written the largest mapping leaves first, because of that it is least likely
+// that this very part will be; and from its end on, because programs begin at the start.
+func (w *waiting) order() {
+	w.queue = slices.DeleteFunc(w.queue, func(i int) bool { return w.parts[i].sent })
+	size := func(i int) uint64 { return w.areas[w.parts[i].area].End - w.areas[w.parts[i].area].Start }
+	slices.SortFunc(w.queue, func(a, b int) int {
+		return cmp.Or(cmp.Compare(w.parts[a].loss, w.parts[b].loss), cmp.Compare(size(b), size(a)), cmp.Compare(b, a))
+	})
+}
+
+// rest is how many seconds the round will go on, if it goes on as it did.
+func (w *waiting) rest(now time.Time) float64 {
+	sent, left := 0.0, 0.0
+	for _, p := range w.parts {
+		if p.sent {
+			sent++
+		} else {
+			left++
+		}
+	}
+	return now.Sub(w.began).Seconds() * left / max(sent, 1)
+}
+
+// age has what was written count less by the time since the last look.
+func (w *waiting) age(now time.Time) {
+	for i := range w.pages {
+		w.pages[i] *= fade(now.Sub(w.looks[0]))
+	}
+	if now.Sub(w.turned) >= busyFor {
+		w.lately, w.turned = [2]pageSet{{}, w.lately[0]}, now
+	}
+}
+
+// fade is what is left of a weight after a time.
+func fade(after time.Duration) float64 { return math.Exp(-after.Seconds() / paceOver.Seconds()) }
+
+// estimate tells of the parts of a mapping, of which so many pages are written in a second, how many of each will be written in so many
+// seconds.
+func estimate(parts []part, rate, seconds float64, now time.Time) {
+	front, busy := uint64(0), false // where writing goes on: the nearest place below; below the first part it is the last
+	for _, p := range parts {
+		if p.isBusy(now) {
+			front, busy = p.front, true
+		}
+	}
+	around := parts[len(parts)-1].end - parts[0].start
+	for i := range parts {
+		p := &parts[i]
+		from := p.start
+		if p.isBusy(now) {
+			front, around = p.front, 0
+			from = p.front
+		}
+		p.loss = 0
+		if busy {
+			distance := float64(from+around-front) / float64(PageSize())
+			p.loss = min(max(rate*seconds-distance, 0), float64(p.end-from)/float64(PageSize()))
+		}
+	}
+}
+
+func (p part) isBusy(now time.Time) bool { return !p.busy.IsZero() && now.Sub(p.busy) <= busyFor }
+
+// take takes the next part.
+func (w *waiting) take() *part {
+	p := &w.parts[w.queue[0]]
+	w.queue, p.sent = w.queue[1:], true
+	return p
+}

@@ -1,0 +1,91 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// smallOrdering looks at what is written before each of very small parts.
+func smallOrdering() ordering { return ordering{size: 8 * uint64(PageSize())} }
+
+// Of a part is written what writing comes to from the last place below it, or around.
+func TestEstimate(t *testing.T) {
+	now, size := time.Now(), uint64(PageSize())
+	parts := func(busy ...int) []part {
+		all := make([]part, 6)
+		for i := range all {
+			all[i].start, all[i].end = uint64(100+2*i)*size, uint64(102+2*i)*size
+		}
+		for _, i := range busy {
+			all[i].busy, all[i].front = now.Add(-busyFor/2), uint64(101+2*i)*size
+		}
+		return all
+	}
+	for _, c := range []struct {
+		parts         []part
+		rate, seconds float64
+		want          []float64
+	}{
+		{parts(), 2, 10, []float64{0, 0, 0, 0, 0, 0}},
+		{parts(2), 0, 10, []float64{0, 0, 0, 0, 0, 0}},
+		{parts(2), 1, 4, []float64{0, 0, 1, 2, 1, 0}},
+		{parts(4), 1, 4.5, []float64{1.5, 0, 0, 0, 1, 2}},
+		{parts(0, 5), 1, 2.5, []float64{1, 1.5, 0, 0, 0, 1}},
+	} {
+		estimate(c.parts, c.rate, c.seconds, now)
+		for i, want := range c.want {
+			if got := c.parts[i].loss; got != want {
+				t.Errorf("%+v: of part %d %.1f pages will be written, want %.1f", c, i, got, want)
+			}
+		}
+	}
+	old := parts(4)
+	estimate(old, 1, 10, now.Add(busyFor))
+	if old[5].loss != 0 {
+		t.Error("nobody has written for long, and part 5 will be written")
+	}
+}
+
+// A program writes one page after the other while a round sends them. What it comes to leaves last, so the next round has less.
+func TestWhatIsWrittenSoonLeavesLast(t *testing.T) {
+	const pages, from, perRun = 2048, 300, 4
+	next := func(o ordering) uint64 {
+		p := start(t, "script", 0, 0)
+		for _, command := range []string{"map 0 %d", "write 0 %d 1"} {
+			if answer := p.obey(fmt.Sprintf(command, pages)); answer != "ok" {
+				t.Fatalf("the script says %q", answer)
+			}
+		}
+		s := NewSource(SourceConfig{Processes: p.group.Procs})
+		s.ordering = o
+		target, at, left := newCopied(t), from, 0
+		_, err := s.Round(context.Background(), sinkFunc(func(run Run, data []byte) error {
+			for left += int(run.Pages); left >= 32; left -= 32 {
+				p.obey(fmt.Sprintf("write %d %d 2", at%pages, perRun))
+				at += perRun
+			}
+			return target.place(run, data)
+		}))
+		must(t, err)
+		if at < from+pages/32*perRun {
+			t.Fatalf("only %d pages were written in the first round", at-from)
+		}
+		second := target.round(s, false)
+		p.freeze()
+		target.round(s, true)
+		maps, err := s.Map()
+		must(t, err)
+		target.verify(p, maps)
+		p.thaw()
+		must(t, s.Close())
+		return second.Pages
+	}
+	asFound := next(ordering{few: pages * 2})
+	ordered := next(ordering{size: 32 * uint64(PageSize())})
+	t.Logf("the second round has %d pages, and %d if they leave as they are found", ordered, asFound)
+	if ordered > asFound/2 {
+		t.Errorf("the second round has %d pages, and %d if they leave as they are found", ordered, asFound)
+	}
+}

@@ -1,0 +1,121 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// ordered tells whether the pages of a process are put in order before they leave. What is written meanwhile must be easy to find; and a
+// process with descriptors for direct transfers is read in another way anyway.
+func (s *Source) ordered(t *task, frozen bool) bool {
+	return t.tracking == WriteProtect && !frozen && !t.direct.used && !s.Leaving()
+}
+
+// sendOrdered sends the written pages of all mappings, and those last that will be written soon.
+func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []area) error {
+	w := newWaiting(s.ordering, areas, time.Now())
+	for _, m := range areas {
+		if err := s.find(ctx, t, r, m, w.add); err != nil {
+			return err
+		}
+	}
+	if w.count <= w.few {
+		for _, m := range areas {
+			if err := sendFound(ctx, r, w.found, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w.cut()
+	for len(w.queue) > 0 {
+		if !time.Now().Before(w.looks[1]) {
+			if err := s.look(ctx, t, r, w); err != nil {
+				return err
+			}
+		}
+		p := w.take()
+		m := areas[p.area]
+		m.Start, m.End = p.start, p.end
+		// Once more: what was written since it was found is taken along, and is not found again.
+		err := s.find(ctx, t, r, m, func(one kernel.PageRange) { w.wrote(one, time.Now()) })
+		if err == nil {
+			err = sendFound(ctx, r, w.found, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look finds out what is written, of what is left, and of what was sent.
+func (s *Source) look(ctx context.Context, t *task, r *reader, w *waiting) error {
+	began, pages := time.Now(), uint64(0)
+	err := w.each(false, func(m area) error {
+		return s.find(ctx, t, r, m, func(one kernel.PageRange) {
+			pages += countPages([]kernel.PageRange{one})
+			w.wrote(one, began)
+		})
+	})
+	if err == nil {
+		err = w.each(true, func(m area) error {
+			_, err := scan(m.Start, m.End, t.pagemap.WrittenSoFar, func(ranges []kernel.PageRange) error {
+				for _, one := range ranges {
+					w.wroteAgain(one, began)
+				}
+				return nil
+			})
+			if errors.Is(err, unix.EPERM) { // a mapping that is new: a later round finds it
+				return nil
+			}
+			return err
+		})
+	}
+	w.looked(began, time.Now(), pages)
+	return err
+}
+
+// find calls found for the pages of a mapping that were written, to be sent later. Of what has to be read to know, and of what is
+// swapped out, nothing is put off.
+func (s *Source) find(ctx context.Context, t *task, r *reader, m area, found func(kernel.PageRange)) error {
+	s.beginArea(t, r)
+	err := t.tracker.written(t.pagemap, m, func(ranges []kernel.PageRange) error {
+		t.direct.note(ranges, time.Now())
+		if t.tracker.compares() {
+			return r.add(ctx, ranges)
+		}
+		for i, one := range ranges {
+			var err error
+			switch {
+			case one.Categories&kernel.PageZero != 0:
+			case one.Categories&kernel.PageSwapped != 0:
+				err = r.add(ctx, ranges[i:i+1])
+			default:
+				found(one)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.flush(ctx)
+}
+
+// sendFound sends those of the pages of a mapping that were found.
+func sendFound(ctx context.Context, r *reader, found pageSet, m area) error {
+	err := found.in(m.Start, m.End, true, func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
+	if err != nil {
+		return err
+	}
+	return r.flush(ctx)
+}
