@@ -67,7 +67,7 @@ func (a *Agent) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest
 		return nil, fmt.Errorf("image %s: its configuration has %d bytes, and more than %d are not sent", found.ID, len(found.Config), maxImageConfig)
 	}
 	request := &api.FetchRequest{
-		Transfer: b.transfer.id, Engine: b.container.EngineName, Image: found.ID, ConfigJson: found.Config,
+		Transfer: b.transfer.id, Engine: b.container.EngineName, Namespace: b.container.Namespace, Image: found.ID, ConfigJson: found.Config,
 		Names: found.Names[:min(len(found.Names), maxImageNames)], Layers: a.layersHere(b.container.Layers), BandwidthBitsPerSecond: b.bandwidth,
 	}
 	origin, err := a.images.Origin(found.ID)

@@ -96,5 +96,5 @@ func (a *Agent) imagesOf(definition engine.Definition) (engine.Images, error) {
 
 // imageOf is the image of a container as far as its definition tells.
 func imageOf(definition engine.Definition) engine.Image {
-	return engine.Image{ID: definition.ImageID, Names: []string{definition.Image}, Layers: definition.Layers}
+	return engine.Image{ID: definition.ImageID, Names: []string{definition.Image}, Layers: definition.Layers, Namespace: definition.Namespace}
 }

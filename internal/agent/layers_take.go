@@ -47,7 +47,7 @@ func (a *Agent) fetchForEngine(ctx context.Context, from identity.Node, request 
 	}
 	t := &taking{
 		agent: a, images: images, request: request,
-		image: engine.Image{ID: parsed.ID, Names: request.Names, Config: request.ConfigJson, Layers: parsed.Layers},
+		image: engine.Image{ID: parsed.ID, Names: request.Names, Config: request.ConfigJson, Layers: parsed.Layers, Namespace: request.Namespace},
 	}
 	for try := 1; ; try++ {
 		lack, err := images.Lacks(ctx, t.image)
@@ -79,6 +79,9 @@ func (t *taking) changed(ctx context.Context, was engine.Lack) bool {
 
 // bring brings the layers that are not on this node.
 func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string, tell func(migration.Layers) error) error {
+	if err := t.checkKept(from, lacking); err != nil {
+		return err
+	}
 	missing, err := t.awaitOthers(ctx, t.missing(lacking))
 	if err != nil || len(missing) == 0 {
 		return err
@@ -98,6 +101,17 @@ func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string
 	})
 	a.speeds.learn(running.Taken())
 	return err
+}
+
+// checkKept wants layers that are not here to be where the image is: an engine may have removed what it has unpacked.
+func (t *taking) checkKept(from identity.Node, lacking []string) error {
+	for _, diffID := range lacking {
+		told := slices.ContainsFunc(t.request.Layers, func(layer *api.Layer) bool { return layer.DiffId == diffID })
+		if !told && !t.agent.onNode(diffID) {
+			return fmt.Errorf("layer %s of the image is not here, and %s of %s has not kept it: pull the image again there, or here", diffID, t.request.Engine, from.Name)
+		}
+	}
+	return nil
 }
 
 // awaitOthers waits until nobody else brings any of some layers, and lists those that have not come. Who brings one may just have lost the

@@ -4592,6 +4592,7 @@ type FetchRequest struct {
 	ConfigJson             []byte                 `protobuf:"bytes,6,opt,name=config_json,json=configJson,proto3" json:"config_json,omitempty"`                                           // of the image, as it came
 	Names                  []string               `protobuf:"bytes,7,rep,name=names,proto3" json:"names,omitempty"`                                                                       // that the image has at the caller
 	Engine                 string                 `protobuf:"bytes,8,opt,name=engine,proto3" json:"engine,omitempty"`                                                                     // that keeps the image itself; empty: the agent's store does
+	Namespace              string                 `protobuf:"bytes,9,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                               // of that engine, if it has several
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -4678,6 +4679,13 @@ func (x *FetchRequest) GetNames() []string {
 func (x *FetchRequest) GetEngine() string {
 	if x != nil {
 		return x.Engine
+	}
+	return ""
+}
+
+func (x *FetchRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
 	}
 	return ""
 }
@@ -5426,7 +5434,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x05Layer\x12\x17\n" +
 	"\adiff_id\x18\x01 \x01(\tR\x06diffId\x12#\n" +
 	"\rarchive_bytes\x18\x02 \x01(\x03R\farchiveBytes\x12!\n" +
-	"\fstored_bytes\x18\x03 \x01(\x03R\vstoredBytes\"\x95\x02\n" +
+	"\fstored_bytes\x18\x03 \x01(\x03R\vstoredBytes\"\xb3\x02\n" +
 	"\fFetchRequest\x12\x1a\n" +
 	"\btransfer\x18\x01 \x01(\tR\btransfer\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\tR\x05image\x12(\n" +
@@ -5437,7 +5445,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\vconfig_json\x18\x06 \x01(\fR\n" +
 	"configJson\x12\x14\n" +
 	"\x05names\x18\a \x03(\tR\x05names\x12\x16\n" +
-	"\x06engine\x18\b \x01(\tR\x06engine\"-\n" +
+	"\x06engine\x18\b \x01(\tR\x06engine\x12\x1c\n" +
+	"\tnamespace\x18\t \x01(\tR\tnamespace\"-\n" +
 	"\n" +
 	"FetchReply\x12\x1f\n" +
 	"\vlayers_json\x18\x01 \x01(\fR\n" +

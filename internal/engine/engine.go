@@ -52,6 +52,8 @@ const (
 type Definition struct {
 	// EngineName says whose container it is; empty is that of the embedded engine, whose definitions need no name.
 	EngineName string `json:"engine_name,omitempty"`
+	// Namespace is that of the engine in which it has the container, and its image, if it has several.
+	Namespace string `json:"namespace,omitempty"`
 
 	ID       string            `json:"id"`   // 64 lower-case hexadecimal digits, the same on every node
 	Name     string            `json:"name"` // unique on a node: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}

@@ -14,10 +14,11 @@ var (
 
 // Image is what a container is made from. It travels between nodes: whoever gets it checks it.
 type Image struct {
-	ID     string   // digest of its configuration
-	Names  []string // short, as users write them
-	Config []byte   // as it came
-	Layers []string // DiffIDs, lowest first
+	ID        string   // digest of its configuration
+	Names     []string // short, as users write them
+	Config    []byte   // as it came
+	Layers    []string // DiffIDs, lowest first
+	Namespace string   // of the engine, in which it is to be, if it has several
 }
 
 // Lack is what an engine has not of an image.
