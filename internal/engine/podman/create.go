@@ -31,7 +31,15 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	}
 	x.Config.Labels[label] = value
 	x.Arrival = value
-	args, err := createArgs(d, x, a.imageHere(ctx, d, x))
+	a.images.name(ctx, d)
+	image, err := a.images.here(engine.Image{ID: d.ImageID, Names: []string{d.Image}, Layers: d.Layers})
+	if err == nil && image == "" {
+		err = fmt.Errorf("image %s: %w", d.ImageID, engine.ErrNoImage)
+	}
+	if err != nil {
+		return "", err
+	}
+	args, err := createArgs(d, x, image)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/oci"
+	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
 // maxVolumes bounds a definition: it may come from another node.
@@ -37,7 +38,6 @@ type extra struct {
 	Mounts  []mount  `json:"mounts"`
 	Args    []string `json:"args"`    // of the first process, without Podman's init
 	Command int      `json:"command"` // how many of them, the last ones, are not the entry point
-	Layers  []string `json:"layers"`  // of the image, DiffIDs, lowest first
 	// Volumes says of the named ones, by name, how they were made.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
 	Arrival string                 `json:"-"`     // for which it is made here
@@ -56,9 +56,11 @@ func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *
 	if command := found.Config.Cmd; len(command) <= len(args) && slices.Equal(command, args[len(args)-len(command):]) {
 		x.Command = len(command)
 	}
-	if x.Layers, err = layersOf(ctx, found.Image); err != nil {
-		return fmt.Errorf("ask Podman about the image of container %s: %w", found.Name, err)
+	image, err := a.images.Image(ctx, d.ImageID)
+	if err != nil {
+		return fmt.Errorf("image of container %s: %w", found.Name, err)
 	}
+	d.Layers = image.Layers
 	if x.Volumes, err = volumeMakers(ctx, f.Container.Definition); err != nil {
 		return err
 	}
@@ -86,23 +88,6 @@ func firstArgs(found inspected) ([]string, error) {
 	return args, nil
 }
 
-// layersOf are the DiffIDs of an image, lowest first.
-func layersOf(ctx context.Context, image string) ([]string, error) {
-	data, err := podman(ctx, "image", "inspect", image)
-	if err != nil {
-		return nil, err
-	}
-	var told []struct {
-		RootFS struct {
-			Layers []string `json:"Layers"`
-		} `json:"RootFS"`
-	}
-	if err := json.Unmarshal(data, &told); err != nil || len(told) != 1 {
-		return nil, fmt.Errorf("decode what it says: %w", errors.Join(err, os.ErrInvalid))
-	}
-	return told[0].RootFS.Layers, nil
-}
-
 // Expect reads what another node has described.
 func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	x, err := decode(d)
@@ -122,12 +107,12 @@ func decode(d engine.Definition) (extra, error) {
 		switch {
 		case !namePattern.MatchString(d.Name):
 			return fmt.Errorf("name %.80q is not one that Podman allows", d.Name)
-		case !imagePattern.MatchString(d.Image) || !idPattern.MatchString(d.ImageID):
+		case !imagePattern.MatchString(d.Image) || imagestore.CheckDigest(d.ImageID) != nil:
 			return fmt.Errorf("image %.80q, %.80q is not one of Podman's", d.Image, d.ImageID)
 		case len(x.Args) == 0 || x.Command < 0 || x.Command > len(x.Args):
 			return fmt.Errorf("%d arguments, %d of them a command", len(x.Args), x.Command)
 		}
-		return errors.Join(oci.CheckLayers(x.Layers), oci.CheckStdio(x.Stdio), checkVolumes(d, x), checkOthers(d, x), checkTold(x))
+		return errors.Join(oci.CheckLayers(d.Layers), oci.CheckStdio(x.Stdio), checkVolumes(d, x), checkOthers(d, x), checkTold(x))
 	})
 }
 
@@ -193,8 +178,6 @@ func checkOthers(d engine.Definition, x extra) error {
 		return errors.New("its limits are not those of its configuration")
 	case d.Network != (engine.Network{}):
 		return errors.New("it has an address of Godwit's")
-	case len(d.Layers) > 0:
-		return errors.New("it has layers beside those of its image")
 	}
 	return nil
 }

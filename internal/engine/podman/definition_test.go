@@ -21,10 +21,10 @@ func valid(t *testing.T, change func(*engine.Definition, *extra)) engine.Definit
 		Config: config{Env: []string{"A=b"}, Cmd: []string{"--rm", "x"}, Labels: map[string]string{"team": "red"}, StopSignal: "15"},
 		Host:   host{NetworkMode: "none", IpcMode: "shareable", Memory: 1 << 20, LogConfig: logConfig{Type: logDriver}, Tmpfs: map[string]string{"/t": "rw"}},
 		Mounts: []mount{{Type: "volume", Name: "data", Destination: "/data", RW: true}},
-		Args:   []string{"/bin/sh", "--rm", "x"}, Command: 2, Layers: []string{testLayer}, Stdio: []string{"/dev/null", "pipe:[1]", "pipe:[2]"},
+		Args:   []string{"/bin/sh", "--rm", "x"}, Command: 2, Stdio: []string{"/dev/null", "pipe:[1]", "pipe:[2]"},
 	}
 	d := engine.Definition{
-		EngineName: Name, ID: testID, Name: "web", Image: "localhost/web:1", ImageID: testID, Limits: engine.Limits{MemoryBytes: 1 << 20},
+		EngineName: Name, ID: testID, Name: "web", Image: "localhost/web:1", ImageID: idPrefix + testID, Layers: []string{testLayer}, Limits: engine.Limits{MemoryBytes: 1 << 20},
 		Volumes: []engine.Volume{{Engine: Name, Kind: engine.Named, Name: "data", Path: "/data"}},
 	}
 	change(&d, &x)
@@ -45,7 +45,8 @@ func TestDecode(t *testing.T) {
 		"name":         func(d *engine.Definition, _ *extra) { d.Name = "--privileged" },
 		"image":        func(d *engine.Definition, _ *extra) { d.Image = "--privileged" },
 		"image's id":   func(d *engine.Definition, _ *extra) { d.ImageID = "-v" },
-		"layers":       func(_ *engine.Definition, x *extra) { x.Layers = nil },
+		"no layers":    func(d *engine.Definition, _ *extra) { d.Layers = nil },
+		"layers":       func(d *engine.Definition, _ *extra) { d.Layers = []string{"sha256:../../x"} },
 		"descriptors":  func(_ *engine.Definition, x *extra) { x.Stdio[0] = "/etc/passwd" },
 		"command":      func(_ *engine.Definition, x *extra) { x.Command = 4 },
 		"limits":       func(d *engine.Definition, _ *extra) { d.Limits.Pids = 7 },
@@ -146,9 +147,9 @@ func TestObstacles(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"config":{},"host_config":{},"args":["x"],"layers":["` + testLayer + `"],"stdio":["","",""]}`))
+	f.Add([]byte(`{"config":{},"host_config":{},"args":["x"],"stdio":["","",""]}`))
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		d := engine.Definition{EngineName: Name, ID: testID, Name: "web", Image: "web", ImageID: testID, Engine: data}
+		d := engine.Definition{EngineName: Name, ID: testID, Name: "web", Image: "web", ImageID: idPrefix + testID, Layers: []string{testLayer}, Engine: data}
 		if x, err := decode(d); err == nil {
 			_, _ = createArgs(d, x, d.Image)
 			obstacles(x.Config, x.Host, x.Mounts)

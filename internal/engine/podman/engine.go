@@ -36,18 +36,29 @@ type Config struct {
 }
 
 // Engine moves containers of Podman. It implements engine.Engine.
-type Engine struct{ *oci.Engine }
+type Engine struct {
+	*oci.Engine
+	images *imageStore
+}
 
 var _ engine.Engine = (*Engine)(nil)
 
 // New makes the engine. Podman need not be there.
 func New(config Config) (*Engine, error) {
-	made := &adapter{root: DefaultRoot, hooks: hooksDir}
+	made := newAdapter(filepath.Join(config.StateDir, "engines", Name+"-images"))
 	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir, Executable: config.Executable}, made)
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{e}, nil
+	return &Engine{Engine: e, images: made.images}, nil
+}
+
+// Images are those of Podman's own storage.
+func (e *Engine) Images() engine.Images { return e.images }
+
+// Sweep removes what was made for moves that have not come to anything.
+func (e *Engine) Sweep() error {
+	return errors.Join(e.Engine.Sweep(), e.images.sweep(context.Background()))
 }
 
 // adapter asks Podman by its command line.
@@ -55,11 +66,20 @@ type adapter struct {
 	root  string // Podman's storage
 	hooks string // directory of OCI hooks
 
+	images *imageStore
+
 	mu   sync.Mutex
 	info *info // once it is known
 }
 
 var _ oci.Adapter = (*adapter)(nil)
+
+// newAdapter makes the adapter, with a directory for images that are to come.
+func newAdapter(coming string) *adapter {
+	a := &adapter{root: DefaultRoot, hooks: hooksDir}
+	a.images = &imageStore{podman: a, coming: coming}
+	return a
+}
 
 // Name of the engine.
 func (a *adapter) Name() string { return Name }
@@ -94,7 +114,10 @@ func (f *failed) Error() string {
 
 // podman runs a command of Podman and returns what it prints, also if it fails. Error: *failed.
 func podman(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "podman", args...)
+	return run(ctx, exec.CommandContext(ctx, "podman", args...))
+}
+
+func run(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

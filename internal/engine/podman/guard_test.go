@@ -67,9 +67,15 @@ func TestGuardObstacles(t *testing.T) {
 // TestCreateIsGuarded: a container is guarded before it is there, by what it is made with, and by its id when that is known.
 func TestCreateIsGuarded(t *testing.T) {
 	own, hooks, seen := strings.Repeat("3c", 32), t.TempDir(), filepath.Join(t.TempDir(), "seen")
-	d := valid(t, func(d *engine.Definition, x *extra) { d.Volumes, x.Mounts = nil, nil })
+	s := newStorage(t)
+	low, _ := s.layer(t, idOf("a"), "", "low")
+	id := s.image(t, idOf("a"), "1")
+	d := valid(t, func(d *engine.Definition, x *extra) {
+		d.Volumes, x.Mounts, d.ImageID, d.Layers = nil, nil, id, []string{low}
+	})
 	fakePodman(t, `case "$*" in *" create "*) cat `+hooks+`/godwit-arrival-*; echo "$*";; esac >>`+seen+`; echo `+own)
-	a := &adapter{hooks: hooks}
+	a := s.podman
+	a.hooks = hooks
 	if got, err := a.Create(t.Context(), d, "io.godwit.id", testID); got != own || err != nil {
 		t.Fatal(got, err)
 	}

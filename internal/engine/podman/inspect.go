@@ -74,7 +74,7 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found
 
 // summary is what the storage tells of a container.
 func summary(one stored) oci.Found {
-	d := engine.Definition{ID: one.ID, ImageID: one.Image}
+	d := engine.Definition{ID: one.ID, ImageID: idPrefix + one.Image}
 	if len(one.Names) > 0 {
 		d.Name = one.Names[0]
 	}
@@ -150,7 +150,7 @@ func matching(all []stored, ref string) string {
 func describe(found inspected) engine.Container {
 	c := found.Config
 	d := engine.Definition{
-		ID: found.ID, Name: found.Name, Image: found.ImageName, ImageID: found.Image, Created: found.Created,
+		ID: found.ID, Name: found.Name, Image: found.ImageName, ImageID: idPrefix + found.Image, Created: found.Created,
 		Args: c.Cmd, Env: c.Env, Dir: c.WorkingDir, User: c.User, Hostname: c.Hostname, TTY: c.TTY, ReadOnly: found.Host.ReadonlyRootfs,
 		Labels: c.Labels, StopSignal: string(c.StopSignal), StopTimeout: float64(c.StopTimeout), Limits: limitsOf(found.Host),
 		Volumes: volumesOf(found.Mounts),

@@ -34,7 +34,7 @@ func (s *Store) image(id string, names map[string]string) (image Image, missing 
 	}
 	for name, named := range names {
 		if named == id {
-			image.Names = append(image.Names, familiarName(name))
+			image.Names = append(image.Names, FamiliarName(name))
 		}
 	}
 	slices.Sort(image.Names)

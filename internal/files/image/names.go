@@ -30,8 +30,14 @@ func CheckName(name string) error {
 	return err
 }
 
-// familiarName leaves out what users do not write.
-func familiarName(canonical string) string {
+// IsTagged tells whether a name is a whole one: with its registry, repository and tag.
+func IsTagged(name string) bool {
+	canonical, err := canonicalName(name)
+	return err == nil && canonical == name && !strings.Contains(name, "@") && CheckName(name) == nil
+}
+
+// FamiliarName leaves out what users do not write.
+func FamiliarName(canonical string) string {
 	short := strings.TrimPrefix(canonical, "docker.io/")
 	return strings.TrimPrefix(short, "library/")
 }

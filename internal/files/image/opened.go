@@ -18,15 +18,17 @@ type Opened struct {
 // OpenedLayers are those that an engine lacks of an image.
 type OpenedLayers []Opened
 
-// OpenLayers opens each of some layers once. Those that were opened are to be closed also if another one cannot be.
-func OpenLayers(diffIDs []string, open Opener) (opened OpenedLayers, err error) {
+// OpenLayers opens each of some layers once.
+func OpenLayers(diffIDs []string, open Opener) (OpenedLayers, error) {
+	var opened OpenedLayers
 	for i, diffID := range diffIDs {
 		if slices.Contains(diffIDs[:i], diffID) {
 			continue
 		}
 		archive, bytes, err := open(diffID)
 		if err != nil {
-			return opened, err
+			opened.Close()
+			return nil, err
 		}
 		opened = append(opened, Opened{diffID, archive, bytes})
 	}

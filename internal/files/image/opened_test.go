@@ -67,3 +67,15 @@ func TestChains(t *testing.T) {
 		t.Error("no layers have a chain")
 	}
 }
+
+// TestIsTagged: a name that an engine would add something to is no whole one.
+func TestIsTagged(t *testing.T) {
+	for name, want := range map[string]bool{
+		"docker.io/library/web:1": true, "localhost/web:latest": true, "localhost:5000/a/b:1": true, "web:1": false, "docker.io/library/web": false,
+		"docker.io/library/web@sha256:" + strings.Repeat("ab", 32): false, "docker.io/web:1": false, "": false, "../x:1": false,
+	} {
+		if got := IsTagged(name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

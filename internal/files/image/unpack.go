@@ -95,19 +95,31 @@ var (
 func compressed(file io.ReaderAt) bool {
 	magic := make([]byte, len(zstdMagic))
 	n, _ := file.ReadAt(magic, 0)
-	return bytes.HasPrefix(magic[:n], gzipMagic) || bytes.Equal(magic, zstdMagic)
+	return Compression(magic[:n]) != ""
+}
+
+// Compression is what the beginning of an archive, its first four bytes, says that it is compressed by: gzip, zstd, or nothing.
+func Compression(begin []byte) string {
+	switch {
+	case bytes.HasPrefix(begin, gzipMagic):
+		return "gzip"
+	case bytes.HasPrefix(begin, zstdMagic):
+		return "zstd"
+	}
+	return ""
 }
 
 // plainArchive decompresses whatever the beginning of a stream says that it is.
 func plainArchive(raw io.Reader) (io.Reader, error) {
 	in := bufio.NewReaderSize(raw, unpackBuffer)
 	magic, err := in.Peek(len(zstdMagic))
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
-	case bytes.HasPrefix(magic, gzipMagic):
+	}
+	switch Compression(magic) {
+	case "gzip":
 		return gzip.NewReader(in)
-	case bytes.Equal(magic, zstdMagic):
+	case "zstd":
 		// One goroutine's worth of decoder ends with its input and needs no closing.
 		return zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	}
