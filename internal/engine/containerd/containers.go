@@ -136,7 +136,7 @@ func describe(namespace string, one *containers.Container, process *task.Process
 	own := ownID(namespace, one.GetID())
 	sum := sha256.Sum256([]byte(own + "@" + strconv.FormatInt(created.UnixNano(), 10)))
 	d := engine.Definition{
-		ID: hex.EncodeToString(sum[:]), Name: nameOf(own), Image: one.GetImage(), Args: p.Args, Env: p.Env, Dir: p.Cwd, Hostname: t.spec.Hostname,
+		Namespace: namespace, ID: hex.EncodeToString(sum[:]), Name: nameOf(own), Image: one.GetImage(), Args: p.Args, Env: p.Env, Dir: p.Cwd, Hostname: t.spec.Hostname,
 		User: fmt.Sprintf("%d:%d", p.User.UID, p.User.GID), TTY: p.Terminal, ReadOnly: t.spec.Root.Readonly, Labels: one.GetLabels(),
 		Created: created, Limits: limitsOf(t.spec), Volumes: volumesOf(t.spec),
 	}

@@ -14,12 +14,9 @@ import (
 	"syscall"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
-	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/runc/options"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -40,10 +37,10 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if err != nil {
 		return "", err
 	}
-	if _, err := a.namespaces.Create(ctx, &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: x.Namespace}}); err != nil &&
-		status.Code(err) != codes.AlreadyExists {
-		return "", fmt.Errorf("namespace %s: %w", x.Namespace, err)
+	if _, err := a.makeNamespace(ctx, x.Namespace); err != nil {
+		return "", err
 	}
+	a.images.name(ctx, d)
 	ctx = within(ctx, x.Namespace)
 	if _, err := a.containers.Create(ctx, &containers.CreateContainerRequest{Container: made}); err != nil {
 		return "", err

@@ -77,7 +77,7 @@ func TestOthersSnapshot(t *testing.T) {
 	}
 	x := extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32), Stdio: []string{"", "", ""}}
 	x.Spec.Linux.CgroupsPath = "/own/web"
-	d := engine.Definition{EngineName: Name, ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
+	d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
 	var err error
 	if d.Engine, err = json.Marshal(x); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/oci"
+	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
 // maxVolumes bounds a definition: it may come from another node.
@@ -57,8 +58,16 @@ func (a *adapter) Describe(ctx context.Context, found oci.Found, stdio []string,
 	if err != nil {
 		return fmt.Errorf("ask containerd for the files of container %s: %w", nameOf(found.ID), err)
 	}
+	chain := reply.GetInfo().GetParent()
+	image, err := a.images.of(ctx, t.namespace, t.container.GetImage(), chain)
+	if err != nil {
+		return fmt.Errorf("image of container %s: %w", nameOf(found.ID), err)
+	}
+	if image != nil { // otherwise its name is another one's by now, or nobody's
+		d.ImageID, d.Layers = image.id, image.layers
+	}
 	d.Engine, err = json.Marshal(extra{
-		Namespace: t.namespace, ID: t.container.GetID(), Spec: t.spec, Chain: reply.GetInfo().GetParent(), Systemd: settings.GetSystemdCgroup(),
+		Namespace: t.namespace, ID: t.container.GetID(), Spec: t.spec, Chain: chain, Systemd: settings.GetSystemdCgroup(),
 		Log: log != "", Stdio: stdio,
 	})
 	return err
@@ -100,8 +109,6 @@ func decode(d engine.Definition) (extra, error) {
 		switch {
 		case !imagePattern.MatchString(d.Image):
 			return fmt.Errorf("image %.80q", d.Image)
-		case !namePattern.MatchString(x.Namespace) || len(x.Namespace) > 40 || slices.Contains(others, x.Namespace):
-			return fmt.Errorf("namespace %.80q", x.Namespace)
 		case !namePattern.MatchString(x.ID) || len(x.ID) > 76 || d.Name != nameOf(ownID(x.Namespace, x.ID)):
 			return fmt.Errorf("container %.80q of name %.80q", x.ID, d.Name)
 		case !digestPattern.MatchString(x.Chain):
@@ -109,8 +116,33 @@ func decode(d engine.Definition) (extra, error) {
 		case x.Spec.Process == nil || x.Spec.Root == nil || x.Spec.Linux == nil || len(x.Spec.Process.Args) == 0:
 			return errors.New("it has no Linux process")
 		}
-		return errors.Join(oci.CheckStdio(x.Stdio), checkDefinition(d, x))
+		return errors.Join(checkNamespace(x.Namespace), checkImage(d, x), oci.CheckStdio(x.Stdio), checkDefinition(d, x))
 	})
+}
+
+// checkNamespace refuses what is no namespace, or one of others.
+func checkNamespace(name string) error {
+	if !namePattern.MatchString(name) || len(name) > 40 || slices.Contains(others, name) {
+		return fmt.Errorf("namespace %.80q", name)
+	}
+	return nil
+}
+
+// checkImage wants the image, if it is known, to be what the container's files lie upon.
+func checkImage(d engine.Definition, x extra) error {
+	if d.Namespace != x.Namespace {
+		return fmt.Errorf("namespaces %.80q and %.80q", d.Namespace, x.Namespace)
+	}
+	if d.ImageID == "" && len(d.Layers) == 0 {
+		return nil
+	}
+	if err := errors.Join(imagestore.CheckDigest(d.ImageID), oci.CheckLayers(d.Layers)); err != nil {
+		return err
+	}
+	if chains := imagestore.Chains(d.Layers); chains[len(chains)-1] != x.Chain {
+		return errors.New("its layers are not those of its image")
+	}
+	return nil
 }
 
 // checkDefinition wants what is told to the agent to be what containerd will do.
@@ -131,8 +163,6 @@ func checkDefinition(d engine.Definition, x extra) error {
 		return errors.New("its limits are not those of its specification")
 	case d.Network != (engine.Network{}):
 		return errors.New("it has an address of Godwit's")
-	case len(d.Layers) > 0:
-		return errors.New("it has layers beside those of its image")
 	}
 	return nil
 }

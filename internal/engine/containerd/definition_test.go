@@ -99,7 +99,7 @@ func TestMounts(t *testing.T) {
 func TestDecode(t *testing.T) {
 	take := func(change func(*engine.Definition, *extra)) error {
 		x := extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32), Stdio: []string{"", "", ""}}
-		d := engine.Definition{EngineName: Name, ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
+		d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
 		change(&d, &x)
 		var err error
 		if d.Engine, err = json.Marshal(x); err != nil {
@@ -108,13 +108,24 @@ func TestDecode(t *testing.T) {
 		_, err = decode(d)
 		return err
 	}
-	if err := take(func(*engine.Definition, *extra) {}); err != nil {
-		t.Error(err)
+	layer := "sha256:" + strings.Repeat("2b", 32)
+	for what, change := range map[string]func(*engine.Definition, *extra){
+		"an image without a name": func(*engine.Definition, *extra) {},
+		"an image":                func(d *engine.Definition, _ *extra) { d.ImageID, d.Layers = digestOf(nil), []string{layer} },
+	} {
+		if err := take(change); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 	for what, change := range map[string]func(*engine.Definition, *extra){
 		"id":         func(_ *engine.Definition, x *extra) { x.ID = "../web" },
 		"other name": func(d *engine.Definition, _ *extra) { d.Name = "web" },
-		"namespace":  func(d *engine.Definition, x *extra) { x.Namespace, d.Name = "moby", "moby.web" },
+		"namespace":  func(d *engine.Definition, x *extra) { d.Namespace, x.Namespace, d.Name = "moby", "moby", "moby.web" },
+		"namespaces": func(d *engine.Definition, _ *extra) { d.Namespace = "default" },
+		"no layers":  func(d *engine.Definition, _ *extra) { d.ImageID = digestOf(nil) },
+		"no image":   func(d *engine.Definition, _ *extra) { d.Layers = []string{layer} },
+		"image":      func(d *engine.Definition, _ *extra) { d.ImageID, d.Layers = "../x", []string{layer} },
+		"layers":     func(d *engine.Definition, _ *extra) { d.ImageID, d.Layers = digestOf(nil), []string{layer, layer} },
 		"chain":      func(_ *engine.Definition, x *extra) { x.Chain = "../x" },
 		"no process": func(_ *engine.Definition, x *extra) { x.Spec.Process = nil },
 		"hidden volume": func(_ *engine.Definition, x *extra) {
@@ -132,7 +143,7 @@ func TestDecode(t *testing.T) {
 // TestRestart: what another node says of starting a container again runs no program, and writes into no file but its log.
 func TestRestart(t *testing.T) {
 	a := &adapter{logs: "/logs"}
-	d := engine.Definition{EngineName: Name, ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
+	d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
 	var err error
 	if d.Engine, err = json.Marshal(extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32), Stdio: []string{"", "", ""}}); err != nil {
 		t.Fatal(err)
@@ -173,7 +184,7 @@ func TestRestart(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"namespace":"default","id":"web","spec":{"process":{"args":["x"]},"root":{},"linux":{}},"stdio":["","",""]}`))
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		d := engine.Definition{EngineName: Name, ID: strings.Repeat("1a", 32), Name: "web", Image: "web", Engine: data}
+		d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "web", Image: "web", Engine: data}
 		if x, err := decode(d); err == nil {
 			obstacles(x.Spec, x.Namespace, x.ID)
 		}

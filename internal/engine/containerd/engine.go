@@ -50,7 +50,10 @@ type Config struct {
 }
 
 // Engine moves containers of containerd. It implements engine.Engine.
-type Engine struct{ *oci.Engine }
+type Engine struct {
+	*oci.Engine
+	images *imageStore
+}
 
 var _ engine.Engine = (*Engine)(nil)
 
@@ -74,7 +77,17 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{e}, nil
+	return &Engine{Engine: e, images: made.images}, nil
+}
+
+// Images are those of containerd's own store.
+func (e *Engine) Images() engine.Images { return e.images }
+
+// Sweep removes what was made for moves that have not come to anything.
+func (e *Engine) Sweep() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return errors.Join(e.Engine.Sweep(), e.images.sweep(ctx))
 }
 
 // adapter asks containerd by its API.
@@ -88,6 +101,7 @@ type adapter struct {
 	tasks      tasks.TasksClient
 	snapshots  snapshots.SnapshotsClient
 	version    version.VersionClient
+	images     *imageStore
 
 	mu       sync.Mutex
 	starting map[string]bool // own ids of containers whose processes are being made
@@ -103,11 +117,13 @@ func newAdapter(socket string) (*adapter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of containerd: %w", err)
 	}
-	return &adapter{
+	a := &adapter{
 		socket: socket, namespaces: namespaces.NewNamespacesClient(connection), containers: containers.NewContainersClient(connection),
 		tasks: tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection), version: version.NewVersionClient(connection),
 		starting: map[string]bool{},
-	}, nil
+	}
+	a.images = newImageStore(a, connection)
+	return a, nil
 }
 
 // Name of the engine.
@@ -124,9 +140,12 @@ func (a *adapter) Away() error {
 	return nil
 }
 
-// within says in which namespace a question is meant.
+// within says in which namespace a question is meant, whatever was said before.
 func within(ctx context.Context, namespace string) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+	told, _ := metadata.FromOutgoingContext(ctx) // none yet
+	told = told.Copy()
+	told.Set("containerd-namespace", namespace)
+	return metadata.NewOutgoingContext(ctx, told)
 }
 
 // ownID is a container's own id, and splitOwn takes it apart.

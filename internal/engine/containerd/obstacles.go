@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -181,23 +180,20 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	if _, err := a.Find(ctx, ownID(x.Namespace, x.ID)); err == nil {
 		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd", "a container on this node has it", "remove that container")
 	}
-	_, err = a.snapshots.Stat(within(ctx, x.Namespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: x.ID})
-	if err != nil && !missing(err) {
-		return nil, fmt.Errorf("ask containerd for snapshot %s: %w", x.ID, err)
+	taken, err := a.hasSnapshot(ctx, x.Namespace, x.ID)
+	if err != nil {
+		return nil, err
 	}
-	p.add(err == nil, "snapshot "+x.ID+" in namespace "+x.Namespace+" of containerd", "it is somebody else's", "ctr -n "+x.Namespace+" snapshots rm "+x.ID)
+	p.add(taken, "snapshot "+x.ID+" in namespace "+x.Namespace+" of containerd", "it is somebody else's", "ctr -n "+x.Namespace+" snapshots rm "+x.ID)
 	for _, v := range d.Volumes {
 		if problem, is := oci.BindObstacle(v, a.Title()); is {
 			p = append(p, problem)
 		}
 	}
-	_, err = a.snapshots.Stat(within(ctx, x.Namespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: x.Chain})
-	if err != nil && !missing(err) {
-		return nil, fmt.Errorf("ask containerd for image %s: %w", d.Image, err)
-	}
-	p.add(err != nil, "image "+d.Image, "containerd has none with these layers in namespace "+x.Namespace+" on this node",
+	here, err := a.hasSnapshot(ctx, x.Namespace, x.Chain)
+	p.add(err == nil && !here && len(d.Layers) == 0, "image "+d.Image, "it is not on this node, and where the container is no image of that name has its layers any more",
 		"ctr -n "+x.Namespace+" images pull it here, or export and import it")
-	return p, nil
+	return p, err
 }
 
 func (a *adapter) runtimeObstacles() []engine.Problem {

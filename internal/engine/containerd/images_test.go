@@ -1,0 +1,308 @@
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	content "github.com/containerd/containerd/api/services/content/v1"
+	images "github.com/containerd/containerd/api/services/images/v1"
+	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
+	"github.com/containerd/containerd/api/types"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	mediatypes "github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/gzip"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/engine"
+	imagestore "github.com/godwit/godwit/internal/files/image"
+)
+
+// fake is a containerd that has content, as others have put it there, and notes what it is given.
+type fake struct {
+	names   []string
+	blobs   map[string][]byte // by digest, which they need not have
+	labels  map[string]string // DiffIDs of blobs, by digest
+	targets map[string]*types.Descriptor
+	shared  string // digest of what another namespace has
+	given   []byte
+	fails   error // of what is given
+}
+
+type fakeImages struct {
+	images.UnimplementedImagesServer
+	*fake
+}
+
+func (f *fakeImages) List(context.Context, *images.ListImagesRequest) (*images.ListImagesResponse, error) {
+	reply := &images.ListImagesResponse{}
+	for name, target := range f.targets {
+		reply.Images = append(reply.Images, &images.Image{Name: name, Target: target})
+	}
+	return reply, nil
+}
+
+type fakeNamespaces struct {
+	namespaces.UnimplementedNamespacesServer
+	*fake
+}
+
+func (f *fakeNamespaces) List(context.Context, *namespaces.ListNamespacesRequest) (*namespaces.ListNamespacesResponse, error) {
+	reply := &namespaces.ListNamespacesResponse{}
+	for _, name := range f.names {
+		reply.Namespaces = append(reply.Namespaces, &namespaces.Namespace{Name: name})
+	}
+	return reply, nil
+}
+
+type fakeContent struct {
+	content.UnimplementedContentServer
+	*fake
+}
+
+func (f *fakeContent) Info(ctx context.Context, r *content.InfoRequest) (*content.InfoResponse, error) {
+	told, _ := metadata.FromIncomingContext(ctx)
+	if len(told.Get("containerd-namespace")) != 1 {
+		return nil, status.Error(codes.InvalidArgument, "namespace")
+	}
+	data, is := f.blobs[r.Digest]
+	if !is {
+		return nil, status.Error(codes.NotFound, r.Digest)
+	}
+	return &content.InfoResponse{Info: &content.Info{Digest: r.Digest, Size: int64(len(data))}}, nil
+}
+
+func (f *fakeContent) List(r *content.ListContentRequest, stream content.Content_ListServer) error {
+	for digest, diffID := range f.labels {
+		if slices.Contains(r.Filters, `labels."containerd.io/uncompressed"=="`+diffID+`"`) {
+			return stream.Send(&content.ListContentResponse{Info: []*content.Info{{Digest: digest, Size: int64(len(f.blobs[digest]))}}})
+		}
+	}
+	return stream.Send(&content.ListContentResponse{})
+}
+
+func (f *fakeContent) Read(r *content.ReadContentRequest, stream content.Content_ReadServer) error {
+	for part := range slices.Chunk(f.blobs[r.Digest], 1000) {
+		if err := stream.Send(&content.ReadContentResponse{Data: part}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fakeContent) Write(stream content.Content_WriteServer) error {
+	var expected string
+	for {
+		request, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		reply := &content.WriteContentResponse{Action: request.Action}
+		switch request.Action {
+		case content.WriteAction_STAT:
+			expected = request.Expected
+			if _, is := f.blobs[expected]; is {
+				return status.Error(codes.AlreadyExists, expected)
+			}
+			if f.shared == expected {
+				reply.Offset = request.Total
+			}
+		case content.WriteAction_WRITE:
+			if f.fails != nil {
+				return f.fails
+			}
+			if request.Offset != int64(len(f.given)) {
+				return status.Error(codes.OutOfRange, "offset")
+			}
+			f.given = append(f.given, request.Data...)
+		case content.WriteAction_COMMIT:
+			if f.shared != expected && (digestOf(f.given) != expected || request.Offset != int64(len(f.given))) {
+				return status.Error(codes.FailedPrecondition, "digest")
+			}
+			f.blobs[expected] = f.given
+		}
+		if err := stream.Send(reply); err != nil {
+			return err
+		}
+	}
+}
+
+// storeOf are the images of such a containerd.
+func storeOf(t *testing.T, f *fake) *imageStore {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "containerd.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	content.RegisterContentServer(server, &fakeContent{fake: f})
+	images.RegisterImagesServer(server, &fakeImages{fake: f})
+	namespaces.RegisterNamespacesServer(server, &fakeNamespaces{fake: f})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	a, err := newAdapter(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.images
+}
+
+func zipped(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, err := w.Write(data)
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestLayers: a layer is found whichever namespace has it, compressed or not, and is what its DiffID says, or reading it fails.
+func TestLayers(t *testing.T) {
+	plainLayer, packedLayer, otherLayer := bytes.Repeat([]byte("plain"), 1000), bytes.Repeat([]byte("packed"), 1000), []byte("other")
+	packed, lie := zipped(t, packedLayer), zipped(t, otherLayer)
+	f := &fake{
+		names: []string{"moby", "own"}, blobs: map[string][]byte{digestOf(plainLayer): plainLayer, digestOf(packed): packed, digestOf(lie): lie},
+		labels: map[string]string{digestOf(packed): digestOf(packedLayer), digestOf(lie): digestOf([]byte("lie"))},
+	}
+	s := storeOf(t, f)
+	for range 2 {
+		for _, layer := range [][]byte{plainLayer, packedLayer} {
+			if bytes, err := s.LayerBytes(digestOf(layer)); err != nil || bytes != int64(len(layer)) {
+				t.Errorf("%d bytes, %v; want %d", bytes, err, len(layer))
+			}
+		}
+	}
+	for _, layer := range [][]byte{plainLayer, packedLayer} {
+		archive, err := s.OpenLayer(digestOf(layer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read, err := io.ReadAll(archive); err != nil || !bytes.Equal(read, layer) {
+			t.Errorf("%d bytes, %v; want %d", len(read), err, len(layer))
+		}
+		archive.Close()
+	}
+	if _, err := s.LayerBytes(digestOf([]byte("lie"))); !errors.Is(err, imagestore.ErrInvalid) {
+		t.Errorf("a label that lies: %v", err)
+	}
+	f.blobs[digestOf(plainLayer)] = otherLayer
+	archive, err := s.OpenLayer(digestOf(plainLayer))
+	if err == nil {
+		_, err = io.ReadAll(archive)
+	}
+	if !errors.Is(err, imagestore.ErrInvalid) {
+		t.Errorf("damaged content: %v", err)
+	}
+	for _, unknown := range []string{digestOf([]byte("unknown")), "", `sha256:x"==x`} {
+		if _, err := s.OpenLayer(unknown); !errors.Is(err, engine.ErrNoLayer) {
+			t.Errorf("%q: %v", unknown, err)
+		}
+	}
+}
+
+// TestImage: an image is found by what it is, also behind an index; what is damaged, endless, or for others is none.
+func TestImage(t *testing.T) {
+	layer := digestOf([]byte("layer"))
+	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layer}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{names: []string{"own"}, blobs: map[string][]byte{digestOf(config): config}, targets: map[string]*types.Descriptor{}}
+	add := func(name string, kind mediatypes.MediaType, value any) *types.Descriptor {
+		raw, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.blobs[digestOf(raw)] = raw
+		target := &types.Descriptor{MediaType: string(kind), Digest: digestOf(raw)}
+		if name != "" {
+			f.targets[name] = target
+		}
+		return target
+	}
+	hash := func(digest string) v1.Hash {
+		h, err := v1.NewHash(digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	manifest := add("docker.io/library/web:1", mediatypes.OCIManifestSchema1, v1.Manifest{Config: v1.Descriptor{Digest: hash(digestOf(config))}})
+	index := v1.IndexManifest{Manifests: []v1.Descriptor{
+		{MediaType: mediatypes.OCIManifestSchema1, Digest: hash(digestOf([]byte("of another platform, not here")))},
+		{MediaType: mediatypes.OCIManifestSchema1, Digest: hash(manifest.Digest)},
+	}}
+	add("localhost/web:2", mediatypes.OCIImageIndex, index)
+	add("not/an/image", mediatypes.OCIManifestSchema1, "x")
+	add("none/of/an/image", mediatypes.OCIManifestSchema1, v1.Manifest{})
+	f.targets["endless/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIImageIndex), Digest: digestOf([]byte("endless"))}
+	f.targets["../path"] = &types.Descriptor{Digest: "../x"}
+	s := storeOf(t, f)
+	found, err := s.Image(t.Context(), digestOf(config))
+	slices.Sort(found.Names)
+	if err != nil || !slices.Equal(found.Names, []string{"localhost/web:2", "web:1"}) || !slices.Equal(found.Layers, []string{layer}) || !bytes.Equal(found.Config, config) {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if all, err := s.AllImages(t.Context()); err != nil || len(all) != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if _, err := s.Image(t.Context(), layer); !errors.Is(err, engine.ErrNoImage) {
+		t.Errorf("what is no image: %v", err)
+	}
+	f.blobs[digestOf(config)] = []byte("{}")
+	if _, err := s.Image(t.Context(), digestOf(config)); err == nil {
+		t.Error("a damaged configuration is told")
+	}
+}
+
+// TestPut: containerd is given what it has not, whole; what it has, in whatever namespace, it is not sent.
+func TestPut(t *testing.T) {
+	large := bytes.Repeat([]byte("content"), sendAtOnce/3)
+	d := &types.Descriptor{Digest: digestOf(large), Size: int64(len(large))}
+	never := func() (io.ReadCloser, error) { return nil, errors.New("it is opened") }
+	for what, c := range map[string]struct {
+		fake *fake
+		open func() (io.ReadCloser, error)
+		want string // in the error
+	}{
+		"new":           {&fake{}, opener(large), ""},
+		"there":         {&fake{blobs: map[string][]byte{d.Digest: large}}, never, ""},
+		"elsewhere":     {&fake{shared: d.Digest}, never, ""},
+		"short":         {&fake{}, opener(large[1:]), "digest"},
+		"other":         {&fake{}, opener([]byte("other")), "digest"},
+		"no room":       {&fake{fails: status.Error(codes.ResourceExhausted, "no space left")}, opener(large), "no space left"},
+		"not to be had": {&fake{}, func() (io.ReadCloser, error) { return nil, engine.ErrNoLayer }, engine.ErrNoLayer.Error()},
+	} {
+		if c.fake.blobs == nil {
+			c.fake.blobs = map[string][]byte{}
+		}
+		err := storeOf(t, c.fake).put(within(t.Context(), "own"), d, nil, c.open)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+// TestTakeRefuses: nothing is asked of a namespace of others, or of none.
+func TestTakeRefuses(t *testing.T) {
+	s := storeOf(t, &fake{})
+	for _, namespace := range []string{"moby", "k8s.io", "", "../x", strings.Repeat("x", 41)} {
+		image := engine.Image{ID: digestOf(nil), Layers: []string{digestOf(nil)}, Namespace: namespace}
+		if err := s.Take(t.Context(), image, nil); err == nil || !strings.Contains(err.Error(), "namespace") {
+			t.Errorf("%q: %v", namespace, err)
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	diff "github.com/containerd/containerd/api/services/diff/v1"
+	images "github.com/containerd/containerd/api/services/images/v1"
+	leases "github.com/containerd/containerd/api/services/leases/v1"
+	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
+	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	"github.com/containerd/containerd/api/types"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	mediatypes "github.com/google/go-containerregistry/pkg/v1/types"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
+	imagestore "github.com/godwit/godwit/internal/files/image"
+)
+
+// Labels by which containerd knows what it must keep (docs/garbage-collection.md there).
+const (
+	refSnapshot = "containerd.io/gc.ref.snapshot." + snapshotter
+	refContent  = "containerd.io/gc.ref.content."
+	expires     = "containerd.io/gc.expire"
+)
+
+const (
+	leasePrefix = "godwit-image-"
+	// leaseFor is how long something stays at most that an agent has left behind which does not come back.
+	leaseFor = 24 * time.Hour
+)
+
+// Take has containerd take an image, by its API: it either has all of it then, under its ID as name, or nothing new.
+func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+	s.taking.Lock() // two that take one image would need its room twice
+	defer s.taking.Unlock()
+	if err := s.take(ctx, image, open); err != nil {
+		return fmt.Errorf("have containerd take image %s: %w", image.ID, err)
+	}
+	return nil
+}
+
+func (s *imageStore) take(ctx context.Context, image engine.Image, open imagestore.Opener) error {
+	lack, err := s.Lacks(ctx, image)
+	if err != nil || !lack.Image {
+		return err
+	}
+	made, err := s.containerd.makeNamespace(ctx, image.Namespace)
+	if err != nil {
+		return err
+	}
+	err = s.takeLeased(ctx, image, lack, open)
+	if err != nil && made {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		_, _ = s.containerd.namespaces.Delete(within(cleanup, image.Namespace), &namespaces.DeleteNamespaceRequest{Name: image.Namespace}) // unless somebody has something there by now
+	}
+	return err
+}
+
+// makeNamespace tells whether it has made a namespace. containerd 1.6 wants to be asked within it.
+func (a *adapter) makeNamespace(ctx context.Context, name string) (made bool, err error) {
+	_, err = a.namespaces.Create(within(ctx, name), &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: name}})
+	if status.Code(err) == codes.AlreadyExists {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("namespace %s: %w", name, err)
+	}
+	return true, nil
+}
+
+// takeLeased brings an image with a lease, by which containerd keeps what nothing leads to yet, and without which it removes that.
+func (s *imageStore) takeLeased(ctx context.Context, image engine.Image, lack engine.Lack, open imagestore.Opener) (err error) {
+	lease := leasePrefix + strings.ToLower(rand.Text())
+	ctx = within(ctx, image.Namespace)
+	_, err = s.leases.Create(ctx, &leases.CreateRequest{ID: lease, Labels: map[string]string{expires: time.Now().Add(leaseFor).Format(time.RFC3339)}})
+	if err != nil {
+		return fmt.Errorf("lease: %w", err)
+	}
+	defer func() {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), leasePatience)
+		defer cancel()
+		if _, failed := s.leases.Delete(cleanup, &leases.DeleteRequest{ID: lease, Sync: true}); failed != nil && !missing(failed) {
+			err = errors.Join(err, fmt.Errorf("end the lease: %w", failed))
+		}
+	}()
+	t := &taken{s, metadata.AppendToOutgoingContext(ctx, "containerd-lease", lease), image}
+	return t.take(lack, open)
+}
+
+// leasePatience bounds how long containerd may take to remove what nobody has any more.
+const leasePatience = time.Minute
+
+// taken is an image that containerd takes.
+type taken struct {
+	*imageStore
+	ctx   context.Context //nolint:containedctx // it says in which namespace, and with which lease
+	image engine.Image
+}
+
+func (t *taken) take(lack engine.Lack, open imagestore.Opener) error {
+	wanted, err := t.unknown(lack.Layers)
+	if err != nil {
+		return err
+	}
+	coming, err := imagestore.OpenLayers(wanted, open)
+	if err != nil {
+		return err
+	}
+	defer coming.Close()
+	roots, err := t.roots(t.ctx)
+	if err != nil {
+		return err
+	}
+	for _, root := range roots { // as it came, and unpacked
+		if err := files.CheckSpace(root, copiesOfTake*coming.Bytes()); err != nil {
+			return err
+		}
+	}
+	blobs, err := t.keep(coming)
+	if err != nil {
+		return err
+	}
+	chains := imagestore.Chains(t.image.Layers)
+	for i := len(t.image.Layers) - len(lack.Layers); i < len(chains); i++ {
+		if err := t.unpack(blobs[i], t.image.Layers[i], chains[i], chains[:i]); err != nil {
+			return fmt.Errorf("layer %s: %w", t.image.Layers[i], err)
+		}
+	}
+	return t.record(blobs, chains[len(chains)-1])
+}
+
+// copiesOfTake is how often a layer is in containerd's directories.
+const copiesOfTake = 2
+
+// unknown are those of some layers that no namespace has.
+func (t *taken) unknown(diffIDs []string) (wanted []string, err error) {
+	for _, diffID := range diffIDs {
+		found, err := t.layer(t.ctx, diffID)
+		if err != nil {
+			return nil, err
+		}
+		if found == nil {
+			wanted = append(wanted, diffID)
+		}
+	}
+	return wanted, nil
+}
+
+// keep has the namespace have the archives of all layers. Of one that is unpacked, and whose archive containerd has removed, it says what
+// it would be.
+func (t *taken) keep(coming imagestore.OpenedLayers) (blobs []*types.Descriptor, err error) {
+	for _, diffID := range t.image.Layers {
+		d, open, err := t.find(diffID, coming)
+		if err == nil && open != nil {
+			err = t.put(t.ctx, d, map[string]string{uncompressedLabel: diffID}, open)
+		}
+		if err != nil {
+			return nil, err
+		}
+		blobs = append(blobs, d)
+	}
+	return blobs, nil
+}
+
+// find finds the archive of a layer: it has just come, or is here in whatever namespace. open is nil if it is nowhere.
+func (t *taken) find(diffID string, coming imagestore.OpenedLayers) (d *types.Descriptor, open func() (io.ReadCloser, error), err error) {
+	d = &types.Descriptor{MediaType: string(mediatypes.OCIUncompressedLayer), Digest: diffID}
+	if i := slices.IndexFunc(coming, func(one imagestore.Opened) bool { return one.DiffID == diffID }); i >= 0 {
+		d.Size = coming[i].Bytes
+		return d, func() (io.ReadCloser, error) { return io.NopCloser(coming[i].Archive), nil }, nil
+	}
+	kept, err := t.layer(t.ctx, diffID)
+	if err != nil || kept == nil {
+		return d, nil, err
+	}
+	d, err = t.describe(*kept)
+	return d, func() (io.ReadCloser, error) { return t.open(t.ctx, *kept) }, err
+}
+
+// describe says what the archive of a layer is, by its begin.
+func (t *taken) describe(kept blob) (*types.Descriptor, error) {
+	in, err := t.open(t.ctx, kept)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	begin := make([]byte, 4)
+	n, err := io.ReadFull(in, begin)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, err
+	}
+	d := &types.Descriptor{MediaType: string(mediatypes.OCIUncompressedLayer), Digest: kept.digest, Size: kept.bytes}
+	switch imagestore.Compression(begin[:n]) {
+	case "gzip":
+		d.MediaType = string(mediatypes.OCILayer)
+	case "zstd":
+		d.MediaType = string(mediatypes.OCILayerZStd)
+	}
+	return d, nil
+}
+
+// unpack makes the snapshot of a layer upon those below it.
+func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string) (err error) {
+	parent := ""
+	if len(below) > 0 {
+		parent = below[len(below)-1]
+	}
+	key := leasePrefix + strings.ToLower(rand.Text())
+	prepared, err := t.containerd.snapshots.Prepare(t.ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: key, Parent: parent})
+	if err != nil {
+		return err
+	}
+	applied, err := t.diff.Apply(t.ctx, &diff.ApplyRequest{Diff: d, Mounts: prepared.GetMounts()})
+	if got := applied.GetApplied().GetDigest(); err == nil && got != diffID {
+		err = fmt.Errorf("its content has digest %.80q", got)
+	}
+	if err == nil {
+		_, err = t.containerd.snapshots.Commit(t.ctx, &snapshots.CommitSnapshotRequest{Snapshotter: snapshotter, Name: chain, Key: key})
+	}
+	if err == nil {
+		return nil
+	}
+	there := status.Code(err) == codes.AlreadyExists // somebody else has unpacked it meanwhile
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), patience)
+	defer cancel()
+	_, _ = t.containerd.snapshots.Remove(cleanup, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: key}) // or it goes with the lease
+	if there {
+		return nil
+	}
+	return err
+}
+
+// record makes an image of what is there. It has its ID as name, as those of Kubernetes' have: names are the operator's.
+func (t *taken) record(blobs []*types.Descriptor, chain string) error {
+	config := &types.Descriptor{MediaType: string(mediatypes.OCIConfigJSON), Digest: t.image.ID, Size: int64(len(t.image.Config))}
+	labels := map[string]string{refContent + "config": config.GetDigest()}
+	manifest := v1.Manifest{SchemaVersion: 2, MediaType: mediatypes.OCIManifestSchema1}
+	var err error
+	if manifest.Config, err = described(config); err != nil {
+		return err
+	}
+	for i, d := range blobs {
+		one, err := described(d)
+		if err != nil {
+			return err
+		}
+		manifest.Layers = append(manifest.Layers, one)
+		labels[fmt.Sprintf("%sl.%d", refContent, i)] = d.GetDigest()
+	}
+	raw, err := json.Marshal(manifest)
+	if err != nil {
+		return err
+	}
+	target := &types.Descriptor{MediaType: string(manifest.MediaType), Digest: digestOf(raw), Size: int64(len(raw))}
+	if err := t.put(t.ctx, config, map[string]string{refSnapshot: chain}, opener(t.image.Config)); err != nil {
+		return err
+	}
+	if err := t.put(t.ctx, target, labels, opener(raw)); err != nil {
+		return err
+	}
+	named := &images.Image{Name: t.image.ID, Target: target}
+	_, err = t.images.Create(t.ctx, &images.CreateImageRequest{Image: named})
+	if status.Code(err) == codes.AlreadyExists {
+		_, err = t.images.Update(t.ctx, &images.UpdateImageRequest{Image: named})
+	}
+	return err
+}
+
+func opener(data []byte) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+}
+
+func described(d *types.Descriptor) (v1.Descriptor, error) {
+	digest, err := v1.NewHash(d.GetDigest())
+	return v1.Descriptor{MediaType: mediatypes.MediaType(d.GetMediaType()), Size: d.GetSize(), Digest: digest}, err
+}
+
+// name gives an image that has come with a container the name by which that was made, in place of its ID, unless an image there has the
+// name: nothing that another node says takes a name away.
+func (s *imageStore) name(ctx context.Context, d engine.Definition) {
+	if !imagestore.IsTagged(d.Image) || d.ImageID == "" {
+		return
+	}
+	ctx = within(ctx, d.Namespace)
+	came, err := s.images.Get(ctx, &images.GetImageRequest{Name: d.ImageID})
+	if err != nil {
+		return
+	}
+	_, err = s.images.Create(ctx, &images.CreateImageRequest{Image: &images.Image{Name: d.Image, Target: came.GetImage().GetTarget()}})
+	if err == nil {
+		_, _ = s.images.Delete(ctx, &images.DeleteImageRequest{Name: d.ImageID}) // it has two names otherwise
+	}
+}
+
+// sweep ends the leases of images that an agent did not live to take.
+func (s *imageStore) sweep(ctx context.Context) error {
+	if s.containerd.Away() != nil {
+		return nil
+	}
+	spaces, err := s.spaces(ctx)
+	if status.Code(errors.Unwrap(err)) == codes.Unavailable { // it does not run
+		return nil
+	}
+	for _, namespace := range spaces {
+		if slices.Contains(others, namespace) {
+			continue
+		}
+		inside := within(ctx, namespace)
+		listed, failed := s.leases.List(inside, &leases.ListRequest{})
+		err = errors.Join(err, failed)
+		for _, lease := range listed.GetLeases() {
+			if !strings.HasPrefix(lease.GetID(), leasePrefix) {
+				continue
+			}
+			if _, failed := s.leases.Delete(inside, &leases.DeleteRequest{ID: lease.GetID()}); !missing(failed) {
+				err = errors.Join(err, failed)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("images that were to come to containerd: %w", err)
+	}
+	return nil
+}
