@@ -26,6 +26,12 @@ func bringUpContainerd(ctx context.Context, node string) error {
 // ctr starts a container of containerd on node a, which logs to a file, and removes it wherever it is in the end.
 func ctr(t *testing.T, namespace string, flags []string, script string) (name string) {
 	t.Helper()
+	return ctrOf(t, namespace, ctrImage, flags, script)
+}
+
+// ctrOf starts one of an image.
+func ctrOf(t *testing.T, namespace, ref string, flags []string, script string) (name string) {
+	t.Helper()
 	id := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestContainerd"), "/", "-"))
 	t.Cleanup(func() {
 		for _, node := range nodes() {
@@ -34,7 +40,7 @@ func ctr(t *testing.T, namespace string, flags []string, script string) (name st
 		}
 	})
 	args := append([]string{"ctr", "-n", namespace, "run", "--detach", "--log-uri", "file:///run/" + id + ".log"}, flags...)
-	in(t, "a", append(args, ctrImage, id, "/bin/sh", "-c", script)...)
+	in(t, "a", append(args, ref, id, "/bin/sh", "-c", script)...)
 	name = inNamespace(namespace, id)
 	ctrCounted(t, "a", name, 1)
 	return name

@@ -18,40 +18,50 @@ import (
 // bulk is how large the layer is that only node a has.
 const bulk = 24 << 20
 
-// onlyOnA makes an image on node a: upon the one that all have, a layer of content that cannot be compressed, and starts a container
-// from it.
-func onlyOnA(t *testing.T, seed uint64) (name, image string) {
+// makeOnA makes an image on node a: upon the one that all have, a layer of content that cannot be compressed.
+func (c cli) makeOnA(t *testing.T, name string, seed uint64) (made string) {
 	t.Helper()
-	name = strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestDocker"), "/", "-"))
-	image = "only-" + name + ":1"
+	made = "only-" + name + ":1"
 	content := make([]byte, bulk)
 	_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(content) // never fails
 	path := filepath.Join(world.directory, name+"-bulk")
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	in(t, "a", "docker", "create", "--name", name+"-make", "godwit-test:1", "/bin/sh")
-	in(t, "a", "docker", "cp", path, name+"-make:/bulk")
-	in(t, "a", "docker", "commit", "--change", "LABEL made=here", name+"-make", image)
-	in(t, "a", "docker", "rm", name+"-make")
 	t.Cleanup(func() {
 		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, "docker", "rm", "--force", name) // it is on one of them, or on none
-			_, _ = world.lab.Exec(context.Background(), node, "docker", "rmi", "--force", image)
+			_, _ = world.lab.Exec(context.Background(), node, string(c), "rmi", "--force", made)
 		}
 	})
-	in(t, "a", "docker", "run", "--detach", "--name", name, "--network", "none", image, "/bin/sh", "-c", count)
-	counted(t, "a", name, 1)
-	return name, image
+	in(t, "a", string(c), "create", "--name", name+"-make", "--network", "none", image, "/bin/sh")
+	in(t, "a", string(c), "cp", path, name+"-make:/bulk")
+	in(t, "a", string(c), "commit", "--change", "LABEL made=here", name+"-make", made)
+	in(t, "a", string(c), "rm", name+"-make")
+	return made
+}
+
+// onlyOnA makes such an image, and starts a container from it.
+func (c cli) onlyOnA(t *testing.T, seed uint64) (name, made string) {
+	t.Helper()
+	name = strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
+	made = c.makeOnA(t, name, seed)
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, c.remove(name)...) // it is on one of them, or on none
+		}
+	})
+	in(t, "a", string(c), "run", "--detach", "--name", name, "--network", "none", made, "/bin/sh", "-c", count)
+	c.counted(t, "a", name, 1)
+	return name, made
 }
 
 // movedLayers moves a container to b and tells what became of its image's layers.
-func movedLayers(t *testing.T, name string) migration.Layers {
+func movedLayers(t *testing.T, ref string) migration.Layers {
 	t.Helper()
 	var report struct {
 		Layers migration.Layers `json:"layers"`
 	}
-	out := in(t, "a", "godwit", "migrate", "--mode", "cold", "--json", "docker:"+name, "b")
+	out := in(t, "a", "godwit", "migrate", "--mode", "cold", "--json", ref, "b")
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -75,7 +85,7 @@ func spooled(t *testing.T) (bytes int) {
 
 // TestDockerImage: what the target lacks of an image comes along, and Docker has the image there as if it had been loaded.
 func TestDockerImage(t *testing.T) {
-	name, image := onlyOnA(t, 1)
+	name, image := inDocker.onlyOnA(t, 1)
 	const same = "taken:1" // a name that another image of b has
 	in(t, "a", "docker", "tag", image, same)
 	in(t, "b", "docker", "tag", "godwit-test:1", same)
@@ -85,7 +95,7 @@ func TestDockerImage(t *testing.T) {
 		}
 	})
 	others := in(t, "b", "docker", "inspect", "--format", "{{.Id}}", same)
-	layers := movedLayers(t, name)
+	layers := movedLayers(t, "docker:"+name)
 	if layers.Count != 2 || layers.Here != 1 || len(layers.Taken) != 1 || layers.Taken[0].Layers != 1 {
 		t.Errorf("layers: %+v", layers)
 	}
@@ -113,9 +123,14 @@ func TestDockerImage(t *testing.T) {
 	in(t, "b", "docker", "rmi", id)
 }
 
-// TestDockerImageLinkLost: what has come of a layer when the link is lost does not come again.
-func TestDockerImageLinkLost(t *testing.T) {
-	name, image := onlyOnA(t, 2)
+// linkLost begins to move a container to b whose image comes along, loses the link when most of that has come, and moves it then: what
+// has come does not come again. With -short it is only moved, but for Docker's.
+func (c cli) linkLost(t *testing.T, name string, stays func()) migration.Layers {
+	t.Helper()
+	ref := string(c) + ":" + name
+	if testing.Short() && c != inDocker {
+		return movedLayers(t, ref)
+	}
 	fast, err := world.lab.Link("a", "b")
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +143,7 @@ func TestDockerImageLinkLost(t *testing.T) {
 	}
 	change(func(l *lab.Link) { l.BandwidthBitsPerSecond = 60_000_000 })
 	t.Cleanup(func() { change(func(l *lab.Link) { *l = fast }) })
-	done := begin(name, "cold")
+	done := c.begin(name, "cold")
 	eventually(t, "most of the layer has come", func() bool { return spooled(t) > bulk*2/3 })
 	if err := world.lab.LinkDown("a", "b"); err != nil {
 		t.Fatal(err)
@@ -139,26 +154,127 @@ func TestDockerImageLinkLost(t *testing.T) {
 	if err := world.lab.LinkUp("a", "b"); err != nil {
 		t.Fatal(err)
 	}
-	counted(t, "a", name, counted(t, "a", name, 1))
-	if tried(t, "b", "docker", "inspect", image) == nil {
-		t.Error("an image is there of which a part has come")
-	}
-	nothing(t, "b", name)
-	eventually(t, "the nodes know each other again", func() bool { return tried(t, "a", "godwit", "plan", "docker:"+name, "b") == nil })
-	layers := movedLayers(t, name)
+	stays()
+	eventually(t, "the nodes know each other again", func() bool { return tried(t, "a", "godwit", "plan", ref, "b") == nil })
+	layers := movedLayers(t, ref)
 	for _, taken := range layers.Taken { // nothing if all of it had come when the link went down
 		if taken.Partly != 1 || taken.Bytes > bulk*2/3 {
 			t.Errorf("layers: %+v", taken)
 		}
 	}
-	counted(t, "b", name, 1)
 	spoolEmpty(t, "b")
+	return layers
+}
+
+// TestDockerImageLinkLost: what has come of a layer when the link is lost does not come again.
+func TestDockerImageLinkLost(t *testing.T) {
+	name, made := inDocker.onlyOnA(t, 2)
+	inDocker.linkLost(t, name, func() {
+		counted(t, "a", name, counted(t, "a", name, 1))
+		if tried(t, "b", "docker", "inspect", made) == nil {
+			t.Error("an image is there of which a part has come")
+		}
+		nothing(t, "b", name)
+	})
+	counted(t, "b", name, 1)
+}
+
+// TestPodmanImage: what the target lacks of an image comes along, also when the link was lost on the way, and Podman has the image there
+// as if it had been loaded.
+func TestPodmanImage(t *testing.T) {
+	name, made := inPodman.onlyOnA(t, 4)
+	stored := func() string { return in(t, "b", "cat", "/var/lib/containers/storage/overlay-layers/layers.json") }
+	had := stored()
+	layers := inPodman.linkLost(t, name, func() {
+		inPodman.counted(t, "a", name, inPodman.counted(t, "a", name, 1))
+		inPodman.nothing(t, "b", name)
+		if stored() != had {
+			t.Error("Podman has layers of an image of which a part has come")
+		}
+	})
+	if layers.Count != 2 || layers.Here != 1 || len(layers.Taken) > 1 {
+		t.Errorf("layers: %+v", layers)
+	}
+	spoolEmpty(t, "b")
+	inPodman.counted(t, "b", name, inPodman.counted(t, "b", name, 1))
+	id := in(t, "a", "podman", "image", "inspect", "--format", "{{.Id}}", made)
+	if got := in(t, "b", "podman", "image", "inspect", "--format", "{{.Id}} {{.RepoTags}} {{.Labels.made}}", made); got != id+" [localhost/"+made+"] here" {
+		t.Errorf("image of b is %s", got)
+	}
+	if got := inPodman.inspected(t, "b", name, ".ImageName"); got != "localhost/"+made {
+		t.Errorf("it was made from %s", got)
+	}
+	if left := in(t, "b", "sh", "-c", "ls -A /var/lib/godwit/engines/podman-images"); left != "" {
+		t.Errorf("left of what Podman took: %s", left)
+	}
+	inPodman.migrate(t, name, "b", "a", "pre-copy") // where the image is
+	inPodman.counted(t, "a", name, 1)
+	in(t, "b", "podman", "rmi", made)
+	in(t, "a", "godwit", "stage", "podman:"+name, "b", "--layers-only")
+	if got := in(t, "b", "podman", "image", "inspect", "--format", "{{.Id}} {{.RepoTags}}", id); got != id+" []" { // a name comes with a container
+		t.Errorf("staged image is %s", got)
+	}
+	in(t, "b", "podman", "rmi", id)
+}
+
+// TestContainerdImage: what the target lacks of an image comes along, into the container's namespace, also when the link was lost on the
+// way. What is there in another namespace does not, and compressed layers are the same as others.
+func TestContainerdImage(t *testing.T) {
+	const space, id = "third", "image"
+	made := inPodman.makeOnA(t, "containerd", 5)
+	ref := "docker.io/library/" + made
+	base, tag, _ := strings.Cut(ref, ":")
+	in(t, "a", "podman", "push", "--quiet", made, "oci-archive:/tmp/only.tar:"+tag)
+	in(t, "a", "ctr", "-n", space, "images", "import", "--base-name", base, "/tmp/only.tar")
+	in(t, "a", "rm", "/tmp/only.tar")
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "ctr", "-n", space, "images", "rm", "--sync", ref)
+			_, _ = world.lab.Exec(context.Background(), node, "ctr", "namespaces", "rm", space)
+		}
+	})
+	name := ctrOf(t, space, ref, nil, count)
+	inContainerd := cli("containerd")
+	kept := func() string {
+		return in(t, "b", "sh", "-c", "for what in leases images content; do ctr -n "+space+" $what ls -q; done; ctr -n "+space+" snapshots ls | grep -v ^KEY || true")
+	}
+	layers := inContainerd.linkLost(t, name, func() {
+		ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
+		ctrNothing(t, "b", space)
+		if left := kept(); left != "" {
+			t.Errorf("left of an image of which a part has come: %s", left)
+		}
+	})
+	if layers.Count != 2 || len(layers.Taken) > 1 || len(layers.Taken) == 1 && layers.Taken[0].Layers != 1 {
+		t.Errorf("layers: %+v", layers)
+	}
+	spoolEmpty(t, "b")
+	ctrCounted(t, "b", name, ctrCounted(t, "b", name, 1))
+	if listed := in(t, "b", "ctr", "-n", space, "images", "check"); !strings.Contains(listed, ref) || !strings.Contains(listed, "complete (3/3)") || strings.Count(listed, "sha256:") != 1 {
+		t.Errorf("images of b: %s", listed)
+	}
+	in(t, "b", "ctr", "-n", space, "run", "--rm", ref, "another", "/bin/sh", "-c", "cat /bulk >/dev/null")
+	if left := in(t, "b", "ctr", "-n", space, "leases", "ls", "-q"); left != "" {
+		t.Errorf("leases of b: %s", left)
+	}
+	in(t, "b", "godwit", "migrate", "containerd:"+name, "a")
+	ctrCounted(t, "a", name, 1)
+	in(t, "b", "ctr", "-n", space, "images", "rm", "--sync", ref)
+	if left := kept(); left != "" {
+		t.Errorf("left without the image: %s", left)
+	}
+	in(t, "a", "godwit", "stage", "containerd:"+name, "b", "--layers-only")
+	staged := in(t, "b", "ctr", "-n", space, "images", "ls", "-q") // a name comes with a container
+	if !strings.HasPrefix(staged, "sha256:") || strings.Contains(staged, "\n") {
+		t.Errorf("staged: %s", staged)
+	}
+	in(t, "b", "ctr", "-n", space, "images", "rm", "--sync", staged)
 }
 
 // TestDockerImageFails: whatever becomes of the image at the target, the container runs on, and Docker has nothing of it there that
 // it had not.
 func TestDockerImageFails(t *testing.T) {
-	name, image := onlyOnA(t, 3)
+	name, image := inDocker.onlyOnA(t, 3)
 	before := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc")
 	root := in(t, "b", "docker", "info", "--format", "{{.DockerRootDir}}")
 	layersOf := func() string { return in(t, "b", "sh", "-c", "ls "+root+"/image/overlay2/layerdb/sha256 | sort") }

@@ -143,10 +143,10 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open func(str
 		return err
 	}
 	coming, err := imagestore.OpenLayers(lack.Layers, open)
-	defer coming.Close()
 	if err != nil {
 		return err
 	}
+	defer coming.Close()
 	root, err := s.docker.directory(ctx)
 	if err != nil {
 		return err
