@@ -4,9 +4,10 @@ import "github.com/godwit/godwit/internal/memory"
 
 // cache keeps the content of pages as the receiver has it, to make deltas to.
 //
-// Pages that are written again and again are worth it, and no others, and rounds come by in the order of addresses: with
-// more of them than there is room for, to drop what was not used for longest would always drop what comes next. So what
-// was sent again in this round or the last one stays, and what finds no room is not kept.
+// Pages that are written again and again are worth it, and rounds come by in much the same order: with more of them than there
+// is room for, to drop what was not used for longest would always drop what comes next. So what was sent again in this round or
+// the last one stays, and what finds no room is not kept. Of pages that were sent once only those stay that were sent last:
+// memory.Source leaves for the end of a round what is written most.
 type cache struct {
 	limit   int // of pages
 	slots   map[pageID]uint32
@@ -14,7 +15,8 @@ type cache struct {
 	used    []uint32 // round in which a slot was last written again; 0: never
 	blocks  [][]byte // of the content
 	free    []uint32
-	hand    int
+	hand    int  // where one is looked for that need not stay, …
+	once    int  // …and one that was sent once
 	noRoom  bool // in this round
 	size    int  // of a page
 	rounds  uint32
@@ -90,7 +92,10 @@ func (c *cache) room(again bool) (uint32, bool) {
 		c.owner, c.used = append(c.owner, 0), append(c.used, 0)
 		return uint32(n), true
 	}
-	if !again || c.noRoom {
+	if !again {
+		return c.replaceOnce()
+	}
+	if c.noRoom {
 		return 0, false
 	}
 	for ; c.blocked < len(c.owner); c.blocked++ {
@@ -105,5 +110,23 @@ func (c *cache) room(again bool) (uint32, bool) {
 		}
 	}
 	c.noRoom = true
+	return 0, false
+}
+
+// onceTries is how many slots are looked at for one of a page that was sent once.
+const onceTries = 16
+
+// replaceOnce finds the slot of the page that was sent once the longest ago.
+func (c *cache) replaceOnce() (uint32, bool) {
+	for range min(onceTries, len(c.owner)) {
+		slot := uint32(c.once)
+		if c.once++; c.once == len(c.owner) {
+			c.once = 0
+		}
+		if c.used[slot] == 0 {
+			delete(c.slots, c.owner[slot])
+			return slot, true
+		}
+	}
 	return 0, false
 }

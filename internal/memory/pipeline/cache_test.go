@@ -1,0 +1,44 @@
+package pipeline
+
+import (
+	"testing"
+
+	"github.com/godwit/godwit/internal/memory"
+)
+
+// Of pages that were sent once the last ones are kept, and those that were sent again whatever comes.
+func TestCacheKeepsTheLast(t *testing.T) {
+	const room = 8
+	size := memory.PageSize()
+	c := newCache(int64(room * size))
+	page := func(id pageID) []byte {
+		content := make([]byte, size)
+		content[0] = byte(id)
+		return content
+	}
+	for id := range pageID(2 * room) {
+		c.keep(id, page(id), false)
+	}
+	for id := range pageID(2 * room) {
+		if kept := c.get(id); (kept != nil) != (id >= room) || kept != nil && kept[0] != byte(id) {
+			t.Errorf("page %d: %v", id, kept != nil)
+		}
+	}
+	again := pageID(room + 1)
+	c.keep(again, page(100), true)
+	c.drop(room + 2)
+	for id := range pageID(4 * room) {
+		c.keep(1000+id, page(id), false)
+		if kept := c.get(again); kept == nil || kept[0] != 100 {
+			t.Fatalf("a page that was sent again is lost after %d others", id)
+		}
+		if len(c.slots) > room {
+			t.Fatalf("%d pages are kept", len(c.slots))
+		}
+	}
+	for id := range pageID(room - 1) {
+		if kept := c.get(1000 + 4*room - 1 - id); kept == nil {
+			t.Errorf("the page before the last %d is not kept", id)
+		}
+	}
+}
