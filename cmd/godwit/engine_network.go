@@ -62,7 +62,9 @@ func (s *segmentSettings) make(ctx context.Context, socket string, out io.Writer
 	if err := containers.MakeSegment(ctx, s.name, subnet, part, tunnel.MTU); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Docker has network %s: %s, of which it gives addresses from %s here\n", s.name, subnet, part)
+	fmt.Fprintf(out, "Docker has network %s: %s, of which this node has %s\n", s.name, subnet, part)
+	first, last := docker.AddressesToAskFor(part)
+	fmt.Fprintf(out, "start what is to move with an --ip of its own, from %s to %s: others Docker would give again\n", first, last)
 	return nil
 }
 

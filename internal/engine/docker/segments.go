@@ -73,14 +73,15 @@ func (a *adapter) isSegment(ctx context.Context, end *network.EndpointSettings) 
 	return is
 }
 
-// MakeSegment makes a network whose addresses nodes route to each other, of which this node's Docker gives those of one part. One that is
-// there as asked is left as it is.
+// MakeSegment makes a network whose addresses nodes route to each other, of which this node has one part. Its Docker gives those of the
+// upper half of that by itself: it would give one again whose container has left. The others are for who asks for one. A network that is
+// there as asked is left as it is, also one whose Docker gives all of them.
 func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error {
 	api := e.docker.api
 	told, err := api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	if err == nil {
 		config := told.Network.IPAM.Config
-		if _, is := told.Network.Labels[segmentLabel]; is && len(config) == 1 && config[0].Subnet == subnet && config[0].IPRange == part {
+		if _, is := told.Network.Labels[segmentLabel]; is && len(config) == 1 && config[0].Subnet == subnet && (config[0].IPRange == upperHalf(part) || config[0].IPRange == part) {
 			return nil
 		}
 		return fmt.Errorf("Docker has another network %s already: remove it, or choose another name with --network", name) //nolint:staticcheck // its name
@@ -91,7 +92,7 @@ func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part neti
 	_, err = api.NetworkCreate(ctx, name, client.NetworkCreateOptions{
 		Driver: "bridge", Labels: map[string]string{segmentLabel: subnet.String()}, Options: map[string]string{optionMTU: strconv.Itoa(mtu)},
 		IPAM: &network.IPAM{Config: []network.IPAMConfig{{
-			Subnet: subnet, IPRange: part, Gateway: part.Addr().Next(),
+			Subnet: subnet, IPRange: upperHalf(part), Gateway: part.Addr().Next(),
 			AuxAddress: map[string]netip.Addr{"first": part.Addr(), "last": lastOf(part)}, // some take them for a network, and for all of it
 		}}},
 	})
@@ -99,6 +100,18 @@ func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part neti
 		return fmt.Errorf("have Docker make network %s: %w", name, err)
 	}
 	return nil
+}
+
+// AddressesToAskFor are those of a node's part of a segment that its Docker gives to nobody by itself.
+func AddressesToAskFor(part netip.Prefix) (first, last netip.Addr) {
+	return part.Addr().Next().Next(), upperHalf(part).Addr().Prev() // the bridge has the one before
+}
+
+// upperHalf of a prefix of 24 bits.
+func upperHalf(part netip.Prefix) netip.Prefix {
+	bytes := part.Addr().As4()
+	bytes[3] = 128
+	return netip.PrefixFrom(netip.AddrFrom4(bytes), part.Bits()+1)
 }
 
 // lastOf is the last address of a prefix of 24 bits.
