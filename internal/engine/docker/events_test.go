@@ -1,15 +1,21 @@
 package docker
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
 
 // TestWatch: who watches learns of what begins and ends, of nothing else, and when nothing more can be learned.
@@ -45,5 +51,47 @@ func TestWatch(t *testing.T) {
 	}
 	if changes != 4 {
 		t.Errorf("%d changes, want 4", changes)
+	}
+}
+
+// TestRestarts: a container that has ended by itself Docker would have started by its policy, one that somebody has ended it would not.
+func TestRestarts(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	a, err := newAdapter(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events atomic.Value
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/events") && (query.Get("since") == "" || query.Get("until") == "") {
+			w.WriteHeader(http.StatusBadRequest) // it would go on for ever
+			return
+		}
+		fmt.Fprint(w, events.Load())
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	const kill = `{"Type":"container","Action":"kill"}`
+	for _, c := range []struct {
+		policy, events string
+		code           int
+		want           bool
+	}{
+		{"always", "", 0, true}, {"always", kill, 137, false}, {"unless-stopped", "", 0, true}, {"on-failure", "", 1, true}, {"on-failure", "", 0, false},
+		{"no", "", 1, false}, {"", "", 1, false},
+	} {
+		events.Store(c.events)
+		found := oci.Found{ID: "1", Native: container.InspectResponse{State: &container.State{ExitCode: c.code}}}
+		got, err := a.Restarts(t.Context(), found, json.RawMessage(`{"Name":"`+c.policy+`"}`), time.Now().Add(-time.Minute))
+		if err != nil || got != c.want {
+			t.Errorf("%+v: %t, %v", c, got, err)
+		}
+	}
+	if _, err := a.Restarts(t.Context(), oci.Found{}, json.RawMessage(`7`), time.Now()); err == nil {
+		t.Error("what is no policy is one")
 	}
 }

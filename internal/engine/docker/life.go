@@ -64,12 +64,6 @@ func (a *adapter) Restart(ctx context.Context, found oci.Found, told json.RawMes
 	return nil
 }
 
-// StartsAtBoot tells whether Docker would start a container that ran when the machine went down.
-func (a *adapter) StartsAtBoot(_ oci.Found, told json.RawMessage) bool {
-	var policy container.RestartPolicy
-	return json.Unmarshal(told, &policy) == nil && !policy.IsNone()
-}
-
 func samePolicy(a, b container.RestartPolicy) bool {
 	if a.IsNone() || b.IsNone() {
 		return a.IsNone() == b.IsNone()

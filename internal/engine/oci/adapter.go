@@ -70,6 +70,13 @@ type Adapter interface {
 	Start(ctx context.Context, own string) error
 }
 
+// Restarter is an Adapter whose engine starts again what has ended, and tells who has ended it.
+type Restarter interface {
+	// Restarts tells whether the engine would have started a container by this policy that does not run any more, and was running at this
+	// time: not if somebody has had the engine end it.
+	Restarts(ctx context.Context, found Found, policy json.RawMessage, since time.Time) (bool, error)
+}
+
 // Found is a container as its engine tells of it.
 type Found struct {
 	ID        string           // the engine's own

@@ -13,9 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// As long as a container leaves or arrives its engine is told not to start it. If the machine loses its power meanwhile, the engine
-// does not start it with the others when the machine comes up; so that is done here, as soon as it is certain that there is no other copy:
-// at the source when the move is undone, at the target when the source has given its copy away.
+// As long as a container leaves or arrives its engine is told not to start it. If it ends meanwhile, by itself or because the machine loses
+// its power, the engine does not start it again, nor with the others when the machine comes up; so that is done here, as soon as it is
+// certain that there is no other copy: at the source when the move is undone, at the target when the source has given its copy away.
 
 // endedWith tells whether what ran in this boot of the machine has ended with it.
 func endedWith(boot string) (bool, error) {
@@ -79,8 +79,28 @@ func (e *Engine) startAgain(ctx context.Context, found Found, restart json.RawMe
 	if found.Container.State == engine.Running || !e.adapter.StartsAtBoot(found, restart) {
 		return nil
 	}
+	return e.start(ctx, found)
+}
+
+func (e *Engine) start(ctx context.Context, found Found) error {
 	if err := e.adapter.Start(ctx, found.ID); err != nil {
-		return fmt.Errorf("have %s start container %s again, which ended with the machine: %w", e.adapter.Title(), found.name(), err)
+		return fmt.Errorf("have %s start container %s again, which ended while it was to leave: %w", e.adapter.Title(), found.name(), err)
 	}
 	return nil
+}
+
+// wouldRun tells whether a container that has ended since it was to leave would have been started again by its engine, which was told not to.
+func (e *Engine) wouldRun(ctx context.Context, found Found, was departureRecord) (bool, error) {
+	if found.Container.State == engine.Running {
+		return false, nil
+	}
+	ended, err := endedWith(was.Boot)
+	if err != nil || ended {
+		return ended && e.adapter.StartsAtBoot(found, was.Restart), err
+	}
+	restarter, is := e.adapter.(Restarter)
+	if !is || found.Container.State != engine.Exited {
+		return false, nil
+	}
+	return restarter.Restarts(ctx, found, was.Restart, was.Started)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
@@ -84,6 +85,46 @@ func TestStartAgain(t *testing.T) {
 					t.Error("the move is still recorded")
 				}
 			})
+		}
+	}
+}
+
+// asked is one whose engine tells who has ended a container.
+type asked struct {
+	booted
+	restarts bool
+	fails    error
+}
+
+func (a *asked) Restarts(context.Context, Found, json.RawMessage, time.Time) (bool, error) {
+	return a.restarts, a.fails
+}
+
+// TestEndedWhileItLeaves: what has ended by itself is started as its engine would have, what somebody has ended is not; of what is not known
+// the record stays.
+func TestEndedWhileItLeaves(t *testing.T) {
+	id, away := strings.Repeat("a", 64), errors.New("it does not answer")
+	for name, c := range map[string]struct {
+		state    engine.State
+		restarts bool
+		fails    error
+		did      string
+	}{
+		"by itself":     {engine.Exited, true, nil, `policy "always", start`},
+		"by somebody":   {engine.Exited, false, nil, `policy "always"`},
+		"nobody knows":  {engine.Exited, true, away, ""},
+		"it has not":    {engine.Running, true, nil, `policy "always"`},
+		"never started": {engine.Created, true, nil, `policy "always"`},
+	} {
+		a := &asked{booted: booted{found: Found{ID: id, Container: engine.Container{State: c.state}}}, restarts: c.restarts, fails: c.fails}
+		e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, a)
+		must(t, err)
+		must(t, save(e.departurePath(id), departureRecord{First: moving.Identity{PID: 1 << 22}, Restart: json.RawMessage(`"always"`), Boot: bootID(t)}))
+		if err := e.Thaw(t.Context(), id); !errors.Is(err, c.fails) {
+			t.Errorf("%s: %v, want %v", name, err, c.fails)
+		}
+		if did := strings.Join(a.did, ", "); did != c.did || records.Exists(e.departurePath(id)) != (c.fails != nil) {
+			t.Errorf("%s: it was told %q", name, did)
 		}
 	}
 }

@@ -45,17 +45,17 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	var failed error // a start is tried once, as when the machine comes up
-	ended, err := endedWith(was.Boot)
-	if err != nil {
-		return err
-	}
+	var failed error // a start is tried once
+	starts := false
 	found, err := e.find(ctx, id)
+	if err == nil {
+		starts, err = e.wouldRun(ctx, found, was)
+	}
 	if err == nil {
 		err = e.adapter.Restart(ctx, found, was.Restart)
 	}
-	if err == nil && ended {
-		failed = e.startAgain(ctx, found, was.Restart)
+	if err == nil && starts {
+		failed = e.start(ctx, found)
 	}
 	if errors.Is(err, engine.ErrNotFound) { // it has been removed
 		err = e.gone(id)

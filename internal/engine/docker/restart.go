@@ -1,0 +1,58 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/events"
+	"github.com/moby/moby/client"
+
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+var _ oci.Restarter = (*adapter)(nil)
+
+// StartsAtBoot tells whether Docker would start a container that ran when the machine went down.
+func (a *adapter) StartsAtBoot(_ oci.Found, told json.RawMessage) bool {
+	var policy container.RestartPolicy
+	return json.Unmarshal(told, &policy) == nil && !policy.IsNone()
+}
+
+// Restarts tells whether Docker would have started a container again that has ended. What somebody has had Docker end it does not start; it
+// remembers that, but tells it only as long as it tells of the event, the last 256 of them (daemon/events, eventsLimit).
+func (a *adapter) Restarts(ctx context.Context, found oci.Found, told json.RawMessage, since time.Time) (bool, error) {
+	var policy container.RestartPolicy
+	if err := json.Unmarshal(told, &policy); err != nil {
+		return false, fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
+	}
+	if policy.IsNone() || policy.IsOnFailure() && native(found).State.ExitCode == 0 {
+		return false, nil
+	}
+	ended, err := a.wasEnded(ctx, found.ID, since)
+	return err == nil && !ended, err
+}
+
+// wasEnded tells whether somebody has had Docker end a container since then.
+func (a *adapter) wasEnded(ctx context.Context, own string, since time.Time) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	at := func(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }
+	told := a.api.Events(ctx, client.EventsListOptions{Since: at(since), Until: at(time.Now()), Filters: make(client.Filters).
+		Add("type", string(events.ContainerEventType)).Add("container", own).
+		Add("event", string(events.ActionKill), string(events.ActionStop)),
+	})
+	select {
+	case <-told.Messages:
+		return true, nil
+	case err := <-told.Err:
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		return false, fmt.Errorf("ask Docker who has ended container %.12s: %w", own, err)
+	}
+}

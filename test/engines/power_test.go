@@ -1,0 +1,95 @@
+package engines
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+)
+
+// TestDockerPowerLost: a container that Docker starts whenever its machine comes up runs again after its node has lost its power while it
+// left, or when it had just come, at one node and not at the other.
+func TestDockerPowerLost(t *testing.T) {
+	name := docker(t, []string{"--restart", "always"}, count)
+	for _, c := range []struct {
+		fault agent.Fault
+		node  string
+	}{
+		{agent.Fault{Side: "source", Step: "dump", When: "after"}, "a"},
+		{agent.Fault{Side: "source", Step: "destroy", When: "after"}, "b"},
+	} {
+		if testing.Short() && c.node != "a" {
+			continue
+		}
+		point := fault(t, "a", c.fault, agent.FaultPause)
+		done := begin(name, "cold")
+		point.reached(t)
+		losesPower(t, c.node)
+		if c.node != "a" {
+			point.goOn(t)
+		}
+		<-done
+		eventually(t, "it runs at "+c.node+" only", func() bool {
+			running := func(node string) string {
+				return in(t, node, "docker", "ps", "--all", "--format", "{{.State}}", "--filter", "name=^"+name+"$")
+			}
+			return running(c.node) == "running" && running(map[string]string{"a": "b", "b": "a"}[c.node]) == ""
+		})
+		if policy := inspected(t, c.node, name, ".HostConfig.RestartPolicy.Name"); policy != "always" {
+			t.Errorf("its policy is %s", policy)
+		}
+	}
+}
+
+// losesPower has the power of a node fail and come back, as another boot of its machine, with all engines.
+func losesPower(t *testing.T, node string) {
+	t.Helper()
+	if err := world.lab.Reboot(node); err != nil {
+		t.Fatal(err)
+	}
+	boot := filepath.Join(world.directory, "boot-"+node)
+	if err := os.WriteFile(boot, fmt.Appendf(nil, "%s\n", rand.Text()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in(t, node, "mount", "--bind", boot, "/proc/sys/kernel/random/boot_id")
+	for _, start := range []func(context.Context, string) error{
+		func(ctx context.Context, node string) error { return world.lab.StartDocker(ctx, node) }, world.lab.PreparePodman, world.lab.StartContainerd,
+		func(ctx context.Context, node string) error { return world.lab.StartAgent(ctx, node, "--faults") },
+	} {
+		if err := start(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDockerEndsOnTheWay: a container that Docker starts again whenever it ends runs again if it ends while it leaves, unless somebody has
+// ended it.
+func TestDockerEndsOnTheWay(t *testing.T) {
+	name := docker(t, []string{"--restart", "always"}, count)
+	for _, c := range []struct {
+		end   []string
+		state string
+	}{
+		{[]string{"kill", "-KILL", inspected(t, "a", name, ".State.Pid")}, "running"},
+		{[]string{"docker", "kill", name}, "exited"},
+	} {
+		stop := fault(t, "a", agent.Fault{Side: "source", Step: "prepare", When: "after"}, agent.FaultPause)
+		done := begin(name, "cold")
+		stop.reached(t)
+		in(t, "a", c.end...)
+		eventually(t, "it has ended", func() bool { return inspected(t, "a", name, ".State.Running") == "false" })
+		stop.goOn(t)
+		if err := <-done; err == nil {
+			t.Error("it moved")
+		}
+		nothing(t, "b", name)
+		eventually(t, "it is "+c.state, func() bool { return inspected(t, "a", name, ".State.Status") == c.state })
+		if policy := inspected(t, "a", name, ".HostConfig.RestartPolicy.Name"); policy != "always" {
+			t.Errorf("its policy is %s", policy)
+		}
+	}
+}
