@@ -390,11 +390,18 @@ func TestBridgedBothMoved(t *testing.T) {
 	s.migrate("asker", asker, "a", "asker1", "b", "asker2")
 	s.migrate("server", server, "b", "server2", "a", "server3")
 	pooled := s.container("a", "pooled")
+	roaming, err := s.nodes["a"].Lease("roaming")
+	must(t, err)
+	s.attach("b", "roaming", roaming)
+	must(t, errors.Join(s.nodes["a"].Route(roaming.IP, Via("b")), s.nodes["b"].Route(roaming.IP, Local("roaming"))))
+	s.must("other", "ip", "route", "add", "default", "via", "10.89.2.1")
 	s.must("server3", "ip", "route", "add", "default", "via", "10.89.1.1")
 	s.must("asker2", "ip", "route", "add", "default", "via", "10.89.2.1")
 	for _, c := range []struct{ from, to, at string }{
 		{"asker2", "server3", "10.89.1.2:80"}, {"server3", "asker2", "10.89.1.3:80"}, {"other", "server3", "10.89.1.2:81"},
 		{"a/pooled", "asker2", "10.89.1.3:81"}, {"asker2", "a/pooled", pooled.IP.String() + ":80"},
+		{"b/roaming", "asker2", "10.89.1.3:82"}, {"asker2", "b/roaming", roaming.IP.String() + ":80"},
+		{"server3", "b/roaming", roaming.IP.String() + ":81"}, {"other", "b/roaming", roaming.IP.String() + ":82"},
 	} {
 		said := s.converse(c.from, c.to, c.at)
 		must(t, said())

@@ -199,18 +199,20 @@ func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *n
 
 // insideChain returns what keeps packets between two addresses of which the routes know where they are out of a chain of doors. These have
 // no door, and need none: each of both may move, so that a node which remembered one for it would have packets go back to where they
-// come from, and the next node would do the same.
+// come from, and the next node would do the same. A container of the pool that is away from home sends what has no door home: here it is told
+// to take the routes.
 func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table, bridged *nftables.Set) (inside func(add func(...rule))) {
-	known := func(offset uint32) []rule {
-		return append(n.bridgedAlternatives(offset, isBridged(offset, bridged)), inPool(offset, n.config.Pool, true))
-	}
+	onBridges := func(offset uint32) []rule { return n.bridgedAlternatives(offset, isBridged(offset, bridged)) }
+	pooled := func(offset uint32) rule { return inPool(offset, n.config.Pool, true) }
 	const name = "inside"
 	chain := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table}))
-	for _, to := range known(offsetDestination) {
+	for _, to := range onBridges(offsetDestination) {
+		chain(to, pooled(offsetSource), markWith(n.config.NodeNumber), accept())
 		chain(to, accept())
 	}
+	chain(pooled(offsetDestination), accept())
 	return func(add func(...rule)) {
-		for _, from := range known(offsetSource) {
+		for _, from := range append(onBridges(offsetSource), pooled(offsetSource)) {
 			add(from, is(&expr.Verdict{Kind: expr.VerdictJump, Chain: name}))
 		}
 	}
