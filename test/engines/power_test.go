@@ -86,7 +86,9 @@ func TestDockerEndsOnTheWay(t *testing.T) {
 		if err := <-done; err == nil {
 			t.Error("it moved")
 		}
-		nothing(t, "b", name)
+		eventually(t, "its copy is gone", func() bool {
+			return in(t, "b", "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == ""
+		})
 		eventually(t, "it is "+c.state, func() bool { return inspected(t, "a", name, ".State.Status") == c.state })
 		if policy := inspected(t, "a", name, ".HostConfig.RestartPolicy.Name"); policy != "always" {
 			t.Errorf("its policy is %s", policy)
