@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -279,4 +280,28 @@ func TestDockerNotThere(t *testing.T) {
 	eventually(t, "Docker has its image", func() bool { return tried(t, "b", "docker", "inspect", image) == nil })
 	migrate(t, name, "a", "b", "cold")
 	counted(t, "b", name, 1)
+}
+
+// TestDockerLateNetworks: a container on the node's own network moves with any Docker; one on a bridge is refused by name where Docker
+// would make its network too late.
+func TestDockerLateNetworks(t *testing.T) {
+	name := docker(t, []string{"--network", "host"}, count)
+	migrate(t, name, "a", "b", "pre-copy")
+	counted(t, "b", name, 1)
+	in(t, "b", "docker", "rm", "--force", name)
+
+	for _, node := range nodes() {
+		in(t, node, "docker", "network", "create", "--subnet", "172.31.0.0/24", "late")
+		t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, "docker", "network", "rm", "late") })
+	}
+	version := in(t, "b", "docker", "version", "--format", "{{.Server.Version}}")
+	major, err := strconv.Atoi(strings.Split(version, ".")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	docker(t, []string{"--network", "late"}, count)
+	err = tried(t, "a", "godwit", "migrate", "--dry-run", "docker:"+name, "b")
+	if refused := err != nil && strings.Contains(err.Error(), "network late of Docker "+version); refused != (major >= 28) {
+		t.Errorf("Docker %s: %v", version, err)
+	}
 }

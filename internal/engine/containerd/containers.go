@@ -16,7 +16,6 @@ import (
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
-	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/task"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -283,37 +282,15 @@ func bound(m specs.Mount) bool {
 // Root is a container's root file system. The snapshotter tells its layers, and the shim mounts it in its bundle.
 func (a *adapter) Root(found oci.Found) (mounts.Overlay, error) {
 	t := native(found)
-	root := mounts.Overlay{Target: filepath.Join(stateDir, "io.containerd.runtime.v2.task", t.namespace, t.container.GetID(), "rootfs")}
 	if t.container.GetSnapshotter() != snapshotter {
-		return root, fmt.Errorf("container %s: only containerd's snapshotter overlayfs is supported", nameOf(found.ID))
+		return mounts.Overlay{}, fmt.Errorf("container %s: only containerd's snapshotter overlayfs is supported", nameOf(found.ID))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	reply, err := a.snapshots.Mounts(within(ctx, t.namespace), &snapshots.MountsRequest{Snapshotter: snapshotter, Key: t.container.GetSnapshotKey()})
+	target := filepath.Join(stateDir, "io.containerd.runtime.v2.task", t.namespace, t.container.GetID(), "rootfs")
+	root, err := oci.SnapshotRoot(within(ctx, t.namespace), a.snapshots, t.container.GetSnapshotKey(), target)
 	if err != nil {
-		return root, fmt.Errorf("ask containerd for the files of container %s: %w", nameOf(found.ID), err)
-	}
-	if all := reply.GetMounts(); len(all) == 1 && all[0].GetType() == "overlay" {
-		for _, option := range all[0].GetOptions() {
-			name, value, _ := strings.Cut(option, "=")
-			switch name {
-			case "lowerdir":
-				root.Layers = strings.Split(value, ":") // the first lies on top
-				slices.Reverse(root.Layers)
-			case "upperdir":
-				root.Upper = value
-			case "workdir":
-				root.Work = value
-			}
-		}
-	}
-	for _, path := range append([]string{root.Upper, root.Work}, root.Layers...) {
-		if !filepath.IsAbs(path) {
-			return root, fmt.Errorf("container %s: containerd does not say where its files are: %q", nameOf(found.ID), path)
-		}
-	}
-	if len(root.Layers) == 0 {
-		return root, fmt.Errorf("container %s: its image has no layers", nameOf(found.ID))
+		return root, fmt.Errorf("container %s: %w", nameOf(found.ID), err)
 	}
 	return root, nil
 }

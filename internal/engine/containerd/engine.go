@@ -37,7 +37,7 @@ const (
 )
 
 // snapshotter is the one whose snapshots are overlays.
-const snapshotter = "overlayfs"
+const snapshotter = oci.Snapshotter
 
 // namePattern is what containerd allows as a namespace and as an id (identifiers/validate.go).
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-](?:[A-Za-z0-9]+))*$`)

@@ -53,8 +53,16 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 // Root is a container's root file system.
 func (a *adapter) Root(f oci.Found) (mounts.Overlay, error) {
 	found := native(f)
-	if found.GraphDriver == nil || found.GraphDriver.Name != "overlay2" {
-		return mounts.Overlay{}, fmt.Errorf("container %s: only Docker's storage driver overlay2 is supported", nameOf(found))
+	switch keeperOf(found) {
+	case storageDriver:
+	case oci.Snapshotter:
+		root, err := a.snapshotRoot(found.ID)
+		if err != nil {
+			return root, fmt.Errorf("container %s: %w", nameOf(found), err)
+		}
+		return root, nil
+	default:
+		return mounts.Overlay{}, fmt.Errorf("container %s: Docker's storage driver %q is not supported", nameOf(found), keeperOf(found))
 	}
 	data := found.GraphDriver.Data
 	layers := strings.Split(data["LowerDir"], ":") // the first lies on top

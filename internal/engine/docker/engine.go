@@ -72,6 +72,8 @@ type adapter struct {
 
 	mu   sync.Mutex
 	root string // Docker's directory, once it is known
+	// containerd keeps Docker's root file systems, once it was asked for one.
+	containerd *containerd
 	// segments tells of networks, by Docker's id, whether nodes route their addresses to each other.
 	segments map[string]bool
 }

@@ -60,6 +60,9 @@ func (s *imageStore) imageConfig(ctx context.Context, id string) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
+	if by, err := s.docker.asksContainerd(ctx); by || err != nil {
+		return nil, orElse(err, "Docker has containerd keep it, and such images do not come along: have it at the target first")
+	}
 	name := strings.TrimPrefix(id, "sha256:")
 	f, err := os.Open(filepath.Join(root, imageDB, name))
 	if err != nil {
@@ -101,20 +104,39 @@ func (s *imageStore) Lacks(ctx context.Context, image engine.Image) (engine.Lack
 	if err := s.docker.Away(); err != nil {
 		return engine.Lack{}, err
 	}
-	for _, ref := range append([]string{image.ID}, imagestore.FitNames(image.Names)...) {
-		found, err := s.docker.api.ImageInspect(ctx, ref)
-		if err == nil && slices.Equal(found.RootFS.Layers, image.Layers) {
-			return engine.Lack{}, nil
-		}
-		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsInvalidArgument(err) {
-			return engine.Lack{}, fmt.Errorf("ask Docker about image %.80q: %w", ref, err)
-		}
+	if here, err := s.docker.hasImage(ctx, image); here || err != nil {
+		return engine.Lack{}, err
+	}
+	if by, err := s.docker.asksContainerd(ctx); by || err != nil {
+		return engine.Lack{}, orElse(err, "image %.80q is not here, and does not come along to a Docker that has containerd keep images", image.Names)
 	}
 	root, err := s.docker.directory(ctx)
 	if err != nil {
 		return engine.Lack{}, err
 	}
 	return engine.Lack{Image: true, Layers: image.Layers[stacked(root, image.Layers):]}, nil
+}
+
+// orElse is an error, or another one if there is none.
+func orElse(err error, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf(format, args...)
+}
+
+// hasImage tells whether there is an image with these layers, whatever it is called.
+func (a *adapter) hasImage(ctx context.Context, image engine.Image) (bool, error) {
+	for _, ref := range append([]string{image.ID}, imagestore.FitNames(image.Names)...) {
+		found, err := a.api.ImageInspect(ctx, ref)
+		if err == nil && slices.Equal(found.RootFS.Layers, image.Layers) {
+			return true, nil
+		}
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsInvalidArgument(err) {
+			return false, fmt.Errorf("ask Docker about image %.80q: %w", ref, err)
+		}
+	}
+	return false, nil
 }
 
 // stacked counts the layers, from the lowest on, that Docker has upon each other.

@@ -2,8 +2,10 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +49,9 @@ func (s *imageStore) chainOf(root, diffID string) (string, error) {
 	}
 	dir := filepath.Join(root, layerDB)
 	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) { // others keep them
+		return "", fmt.Errorf("layer %.80q: %w", diffID, engine.ErrNoLayer)
+	}
 	if err != nil {
 		return "", fmt.Errorf("layers of Docker: %w", err)
 	}

@@ -18,7 +18,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	problems := obstacles(x.Host)
 	for _, look := range []func(context.Context, engine.Definition, extra) ([]engine.Problem, error){
-		a.runtimeObstacles, a.volumeObstacles, a.addressObstacles,
+		a.runtimeObstacles, a.lateNetworkObstacles, a.imageObstacles, a.volumeObstacles, a.addressObstacles,
 	} {
 		found, err := look(ctx, d, x)
 		if err != nil {
@@ -33,6 +33,22 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 func (a *adapter) runtimeObstacles(ctx context.Context, _ engine.Definition, _ extra) ([]engine.Problem, error) {
 	ready, err := a.readiness(ctx)
 	return ready.Problems, err
+}
+
+// imageObstacles wants the image to be here, where it does not come along.
+func (a *adapter) imageObstacles(ctx context.Context, d engine.Definition, _ extra) ([]engine.Problem, error) {
+	by, err := a.asksContainerd(ctx)
+	if !by || err != nil {
+		return nil, err
+	}
+	here, err := a.hasImage(ctx, engine.Image{ID: d.ImageID, Names: []string{d.Image}, Layers: d.Layers})
+	if here || err != nil {
+		return nil, err
+	}
+	return []engine.Problem{{
+		What: "image " + d.Image, Why: "this node has none with these layers, and its Docker has containerd keep images, to which they do not come along",
+		Remedy: "docker pull it here, or docker save and docker load it",
+	}}, nil
 }
 
 // Readiness looks at the Docker of this node. Error: engine.ErrAway.
@@ -60,9 +76,9 @@ func (a *adapter) readiness(ctx context.Context) (engine.Readiness, error) {
 			What: "runtime " + Runtime + " of Docker", Why: "Docker does not know it", Remedy: "godwit engine setup docker",
 		})
 	}
-	if info.Info.Driver != "overlay2" {
+	if why := storageObstacle(info.Info); why != "" {
 		ready.Problems = append(ready.Problems, engine.Problem{
-			What: "storage driver " + info.Info.Driver + " of Docker", Why: "only overlay2 is supported", Remedy: "use overlay2",
+			What: "storage driver " + info.Info.Driver + " of Docker", Why: why, Remedy: "use overlay2",
 		})
 	}
 	return ready, nil

@@ -1,0 +1,120 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/system"
+	"github.com/moby/moby/client"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// Docker keeps images and root file systems itself, by a storage driver, or has its containerd keep them, by a snapshotter (feature
+// containerd-snapshotter; the only way of a new Docker 29).
+const storageDriver = "overlay2"
+
+// keeperOf is the storage driver or the snapshotter of a container's root file system.
+func keeperOf(found container.InspectResponse) string {
+	switch {
+	case found.Storage != nil && found.Storage.RootFS != nil && found.Storage.RootFS.Snapshot != nil:
+		return found.Storage.RootFS.Snapshot.Name
+	case found.GraphDriver != nil:
+		return found.GraphDriver.Name
+	}
+	return ""
+}
+
+// byContainerd tells whether Docker has its containerd keep images.
+func byContainerd(info system.Info) bool {
+	for _, told := range info.DriverStatus {
+		if told[0] == "driver-type" && strings.HasPrefix(told[1], "io.containerd.snapshotter.") {
+			return true
+		}
+	}
+	return false
+}
+
+// asksContainerd tells whether Docker has its containerd keep images now.
+func (a *adapter) asksContainerd(ctx context.Context) (bool, error) {
+	told, err := a.api.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask Docker who keeps its images: %w", err)
+	}
+	return byContainerd(told.Info), nil
+}
+
+// storageObstacle is why containers that are kept like this cannot move; "" if they can.
+func storageObstacle(info system.Info) string {
+	switch {
+	case !byContainerd(info) && info.Driver != storageDriver:
+		return "only overlay2 and containerd's overlayfs are supported"
+	case byContainerd(info) && info.Driver != oci.Snapshotter:
+		return "of containerd's snapshotters only overlayfs is supported"
+	case byContainerd(info) && (info.Containerd == nil || info.Containerd.Address == ""):
+		return "this Docker does not tell where its containerd is, as Docker 27 and later do"
+	}
+	return ""
+}
+
+// containerd is where Docker's containerd keeps the root file systems of containers.
+type containerd struct {
+	snapshots  snapshots.SnapshotsClient
+	connection *grpc.ClientConn
+	namespace  string
+	home       string // directory in which Docker mounts them
+}
+
+// dialContainerd asks Docker for its containerd.
+func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
+	told, err := a.api.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("ask Docker for its containerd: %w", err)
+	}
+	if why := storageObstacle(told.Info); why != "" {
+		return nil, errors.New(why)
+	}
+	if !byContainerd(told.Info) {
+		return nil, errors.New("Docker has been told to keep images another way since") //nolint:staticcheck // its name
+	}
+	address := strings.TrimPrefix(told.Info.Containerd.Address, "unix://")
+	connection, err := grpc.NewClient("unix://"+address, grpc.WithTransportCredentials(insecure.NewCredentials())) // a socket of root's
+	if err != nil {
+		return nil, fmt.Errorf("client of Docker's containerd: %w", err)
+	}
+	return &containerd{
+		snapshots: snapshots.NewSnapshotsClient(connection), connection: connection, namespace: told.Info.Containerd.Namespaces.Containers,
+		home: filepath.Join(told.Info.DockerRootDir, "rootfs", oci.Snapshotter),
+	}, nil
+}
+
+// snapshotRoot is a root file system that Docker's containerd keeps: the snapshot has the container's id (moby, daemon/containerd).
+func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.containerd == nil {
+		found, err := a.dialContainerd(ctx)
+		if err != nil {
+			return mounts.Overlay{}, err
+		}
+		a.containerd = found
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", a.containerd.namespace)
+	root, err := oci.SnapshotRoot(ctx, a.containerd.snapshots, id, filepath.Join(a.containerd.home, id))
+	if err != nil { // it may be another one the next time
+		err = errors.Join(err, a.containerd.connection.Close())
+		a.containerd = nil
+	}
+	return root, err
+}
