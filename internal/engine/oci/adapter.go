@@ -94,7 +94,7 @@ func (f Found) name() string { return f.Container.Definition.Name }
 type Process struct {
 	Reader int    // pid of who reads what it writes
 	Bundle string // directory with which the runtime has made it
-	State  string // file in which runc keeps what it knows
+	State  string // file in which the runtime keeps what it knows
 }
 
 // Expected is what this package must know of a container that is to come.

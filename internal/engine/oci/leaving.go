@@ -75,18 +75,34 @@ func (p Process) spec() (*specs.Spec, error) {
 func (p Process) stdio() ([]string, error) {
 	data, err := os.ReadFile(p.State)
 	if err != nil {
-		return nil, fmt.Errorf("find what runc knows of the container: %w", err)
+		return nil, fmt.Errorf("find what the runtime knows of the container: %w", err)
 	}
-	var state struct {
-		Descriptors []string `json:"external_descriptors"`
-	}
-	if err := json.Unmarshal(data, &state); err != nil {
+	descriptors, err := externalDescriptors(data)
+	if err != nil {
 		return nil, fmt.Errorf("decode %s: %w", p.State, err)
 	}
-	if len(state.Descriptors) != 3 {
-		return nil, fmt.Errorf("runc knows %d standard descriptors in %s, not 3", len(state.Descriptors), p.State)
+	if len(descriptors) != 3 {
+		return nil, fmt.Errorf("the runtime knows %d standard descriptors in %s, not 3", len(descriptors), p.State)
 	}
-	return state.Descriptors, nil
+	return descriptors, nil
+}
+
+// externalDescriptors reads them from what a runtime knows: runc has a list, crun the text of one (libcrun, status.c).
+func externalDescriptors(state []byte) ([]string, error) {
+	var known struct {
+		Descriptors json.RawMessage `json:"external_descriptors"`
+	}
+	if err := json.Unmarshal(state, &known); err != nil || known.Descriptors == nil {
+		return nil, err
+	}
+	list := []byte(known.Descriptors)
+	var text string
+	if json.Unmarshal(list, &text) == nil {
+		list = []byte(text)
+	}
+	var descriptors []string
+	err := json.Unmarshal(list, &descriptors)
+	return descriptors, err
 }
 
 // Examine lists what stands against moving this running container.

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
@@ -22,11 +23,20 @@ const (
 	title = "Podman"
 )
 
-// Where Podman keeps its files, and its runtimes, unless it is configured otherwise (containers-storage.conf(5), runc(8)).
-const (
-	DefaultRoot = "/var/lib/containers/storage"
-	runcState   = "/run/runc"
-)
+// DefaultRoot is where Podman keeps its files unless it is configured otherwise (containers-storage.conf(5)).
+const DefaultRoot = "/var/lib/containers/storage"
+
+// stateFile is where a runtime of Podman's keeps what it knows of a container (runc(8), crun(1)); "" if it is none whose containers can
+// leave.
+func stateFile(runtime, id string) string {
+	switch filepath.Base(runtime) {
+	case "runc", oci.Runtime, door.Program:
+		return filepath.Join("/run/runc", id, "state.json")
+	case "crun":
+		return filepath.Join("/run/crun", id, "status")
+	}
+	return ""
+}
 
 // Config says where the engine keeps its files.
 type Config struct {
@@ -112,12 +122,17 @@ func (f *failed) Error() string {
 	return f.stderr
 }
 
+// quiet keeps Podman 5 from saying with each command that version 1 of cgroups will not be supported for ever: it would be part of what is
+// said of an error.
+const quiet = "PODMAN_IGNORE_CGROUPSV1_WARNING=1"
+
 // podman runs a command of Podman and returns what it prints, also if it fails. Error: *failed.
 func podman(ctx context.Context, args ...string) ([]byte, error) {
 	return run(ctx, exec.CommandContext(ctx, "podman", args...))
 }
 
 func run(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
+	cmd.Env = append(cmd.Environ(), quiet)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -190,15 +205,17 @@ func askInfo(ctx context.Context, flags ...string) (info, error) {
 	return told, nil
 }
 
-// Process finds the monitor of a container and what runc knows of it.
+// Process finds the monitor of a container and what its runtime knows of it.
 func (a *adapter) Process(f oci.Found) (oci.Process, error) {
 	found := native(f)
 	if found.State.ConmonPID <= 0 || found.OCIConfigPath == "" {
 		return oci.Process{}, fmt.Errorf("container %s: Podman does not say where its monitor and its bundle are", found.Name)
 	}
-	return oci.Process{
-		Reader: found.State.ConmonPID, Bundle: filepath.Dir(found.OCIConfigPath), State: filepath.Join(runcState, found.ID, "state.json"),
-	}, nil
+	state := stateFile(found.OCIRuntime, found.ID)
+	if state == "" {
+		return oci.Process{}, fmt.Errorf("container %s: runtime %s: only containers of runc and crun can be moved: start it with podman --runtime runc", found.Name, found.OCIRuntime)
+	}
+	return oci.Process{Reader: found.State.ConmonPID, Bundle: filepath.Dir(found.OCIConfigPath), State: state}, nil
 }
 
 // Place is called as the container: its runtime knows it by the same id.

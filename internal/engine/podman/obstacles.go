@@ -5,12 +5,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
@@ -32,9 +30,6 @@ func (a *adapter) Obstacles(f oci.Found) []engine.Problem {
 		"start it without a pod")
 	p.add(len(found.Dependencies) > 0, "other containers that it depends on", "they would have to move together", without)
 	p.add(found.Rootfs != "", "--rootfs", "only containers of images move", without)
-	runtimes := []string{"runc", oci.Runtime, door.Program}
-	p.add(!slices.Contains(runtimes, filepath.Base(found.OCIRuntime)), "runtime "+found.OCIRuntime, "only containers of runc can be restored",
-		"start it with podman --runtime runc")
 	root, err := a.Root(f)
 	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman", "files of the writable layer lack their content", "mountopt without metacopy")
 	p = append(p, guardObstacles(context.Background(), a.hooks)...)
@@ -90,9 +85,12 @@ func obstacles(c config, h host, mounts []mount) []engine.Problem {
 
 func private(mode string) bool { return mode == "" || mode == "private" }
 
-// ownAnnotation tells whether an annotation is one that Podman itself makes, or this package.
+// ownAnnotations are those that Podman itself makes, as of a container's signal and time to stop, and that of this package. None is
+// told to the target: Podman makes its own there.
+var ownAnnotations = []string{"io.container.manager", "org.systemd.property.KillSignal", "org.systemd.property.TimeoutStopUSec", arrivalAnnotation}
+
 func ownAnnotation(name string) bool {
-	return name == "io.container.manager" || name == arrivalAnnotation || slices.ContainsFunc([]string{"io.kubernetes.cri-o.", "org.opencontainers.image.", "io.podman.annotations."},
+	return slices.Contains(ownAnnotations, name) || slices.ContainsFunc([]string{"io.kubernetes.cri-o.", "org.opencontainers.image.", "io.podman.annotations."},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
