@@ -87,22 +87,26 @@ ENGINES ?= $(HOME)/.cache/godwit
 
 define test-engine
 	test -x '$(ENGINES)/$(1)-$(2)/bin/runc' || scripts/install-engine.sh $(1) '$(ENGINES)/$(1)-$(2)' $(3)
-	GODWIT_LAB_ENGINES='$(ENGINES)/$(1)-$(2)' go test -count=1 -timeout 40m -run '$(4)' -v ./test/engines
+	$(call test-version,$(1),$(2),$(4))
 endef
 
-DOCKER_TESTS := ^TestDocker(Moves|Anonymous|Committed|Starts|RolledBack|Image|Network|Bridge)
+test-version = GODWIT_LAB_ENGINES='$(ENGINES)/$(1)-$(2)' go test -count=1 -timeout 40m -run '$(3)' -v ./test/engines
+
+DOCKER_TESTS := ^TestDocker(Moves|Anonymous|Committed|Starts|RolledBack|Removed|Refused|LateNetworks|Image)
 
 .PHONY: test-docker-26
 test-docker-26: setup ## containers of Docker 26.1 (Debian 13), which is fetched, moved in all modes
-	$(call test-engine,docker,26,trixie,$(DOCKER_TESTS))
+	$(call test-engine,docker,26,trixie,$(DOCKER_TESTS)|^TestDocker(Network|Bridge))
 
 .PHONY: test-docker-28
-test-docker-28: setup ## containers of Docker 28.5 (Debian sid), which is fetched, moved in all modes
+test-docker-28: setup ## containers of Docker 28.5 (Debian sid), which is fetched, moved in all modes, with both image stores
 	$(call test-engine,docker,28,sid,$(DOCKER_TESTS))
+	GODWIT_LAB_DOCKER_STORE=containerd $(call test-version,docker,28,^TestDocker(Moves|Anonymous|Starts|RolledBack|Removed|LateNetworks))
 
 .PHONY: test-podman-5
-test-podman-5: setup ## containers of Podman 5.4 (Debian 13), which is fetched, moved in all modes
+test-podman-5: setup ## containers of Podman 5.4 (Debian 13), which is fetched, of runc and of crun, moved in all modes
 	$(call test-engine,podman,5,trixie,^TestPodman)
+	GODWIT_LAB_CGROUPS=1 GODWIT_LAB_RUNTIME=crun $(call test-version,podman,5,^TestPodman)
 
 .PHONY: test-containerd-1.7
 test-containerd-1.7: setup ## containers of containerd 1.7 (Debian 13), which is fetched, moved in all modes

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -14,6 +15,9 @@ const (
 	podmanData = nodeStateDirectory + "/podman"
 	podmanHome = "/var/lib/containers"
 )
+
+// envRuntime names the OCI runtime of another Podman than the system's; runc is the default.
+const envRuntime = "GODWIT_LAB_RUNTIME"
 
 // podmanSettings are directories of which a node gets copies of its own.
 var podmanSettings = []string{"/etc/containers", "/usr/share/containers"}
@@ -50,8 +54,11 @@ func (l *Lab) nameHelpers(node string) error {
 		return "[" + strings.Join(paths, ", ") + "]"
 	}
 	settings := []string{
-		"[engine]", `runtime = "runc"`, "conmon_path = " + named("conmon"), "helper_binaries_dir = " + named(""),
+		"[engine]", "runtime = " + strconv.Quote(cmp.Or(os.Getenv(envRuntime), "runc")), "conmon_path = " + named("conmon"), "helper_binaries_dir = " + named(""),
 		"[engine.runtimes]", "runc = " + named("runc"), "crun = " + named("crun"), "",
+	}
+	if os.Getenv(envCgroups) == "2" { // where controllers are of version 1, version 2 has them not
+		settings = append(settings, "[containers]", "pids_limit = 0", "")
 	}
 	root, err := l.Root(node)
 	if err != nil {
