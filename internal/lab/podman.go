@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -45,7 +46,7 @@ func (l *Lab) nameHelpers(node string) error {
 	if len(own) == 0 {
 		return nil
 	}
-	within := append(own, "/usr/lib/podman", "/usr/libexec/podman", "/usr/bin")
+	within := slices.Concat(own, []string{"/usr/lib/podman", "/usr/libexec/podman", "/usr/bin"})
 	named := func(name string) string {
 		var paths []string
 		for _, dir := range within {
