@@ -228,8 +228,9 @@ func (m *memorySource) decide() memory.Decision {
 }
 
 // restlessAfter is after how many rounds one that has not helped is enough if the memory may follow. Of a container that writes much
-// of its memory all the time one round finds more than another, and the best of ten is no better than the best of three.
-const restlessAfter = 3
+// of its memory all the time one round finds more than another, and the best of ten is no better than the best of three. The second
+// round has not helped if nine tenths of the memory were written while the first was under way: then the third will not help, either.
+const restlessAfter = 2
 
 // mayFollow tells whether the automatic choice would rather have the rest follow than make more rounds.
 func (m *memorySource) mayFollow(d memory.Decision) bool {
