@@ -177,6 +177,11 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	p := problems(obstacles(x.Spec, x.Namespace, x.ID))
 	p = append(append(p, restartObstacles(d.Labels)...), a.runtimeObstacles()...)
+	told, err := a.version.Version(ctx, &emptypb.Empty{})
+	if err != nil {
+		return nil, fmt.Errorf("ask containerd for its version: %w", err)
+	}
+	p = append(p, engine.TooOld(Name, told.GetVersion(), oldest)...)
 	if _, err := a.Find(ctx, ownID(x.Namespace, x.ID)); err == nil {
 		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd", "a container on this node has it", "remove that container")
 	}
@@ -215,6 +220,7 @@ func Readiness(ctx context.Context, executable string) (engine.Readiness, error)
 	}
 	a.executable = executable
 	told, err := a.version.Version(ctx, &emptypb.Empty{})
-	ready.Version, ready.Problems = told.GetVersion(), a.runtimeObstacles()
+	ready.Version = told.GetVersion()
+	ready.Problems = append(engine.TooOld(Name, ready.Version, oldest), a.runtimeObstacles()...)
 	return ready, err
 }

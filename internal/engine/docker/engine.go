@@ -26,6 +26,9 @@ const (
 	Runtime = oci.Runtime
 )
 
+// oldest is the first version that was tried.
+const oldest = "20.10"
+
 // Where Docker listens, and keeps its files.
 const (
 	DefaultSocket  = "/run/docker.sock"

@@ -71,6 +71,7 @@ func (a *adapter) readiness(ctx context.Context) (engine.Readiness, error) {
 		return ready, fmt.Errorf("ask Docker what it can do: %w", err)
 	}
 	ready.Version = info.Info.ServerVersion
+	ready.Problems = engine.TooOld(title, ready.Version, oldest)
 	if _, known := info.Info.Runtimes[Runtime]; !known {
 		ready.Problems = append(ready.Problems, engine.Problem{
 			What: "runtime " + Runtime + " of Docker", Why: "Docker does not know it", Remedy: "godwit engine setup docker",

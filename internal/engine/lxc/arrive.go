@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -39,7 +40,11 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	if err != nil {
 		return nil, err
 	}
-	problems := append(checkSettings(written, all), devicesProblem(all, v1)...)
+	told, err := version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	problems := slices.Concat(checkSettings(written, all), devicesProblem(all, v1), engine.TooOld("LXC", told, oldest))
 	add := func(what, why, remedy string) {
 		problems = append(problems, engine.Problem{What: what, Why: why, Remedy: remedy})
 	}

@@ -68,6 +68,10 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
+	if frozen, err := group.Frozen(); err == nil && frozen { // at the target it would run
+		name := one.Definition.Name
+		problems = append(problems, engine.Problem{What: "container " + name, Why: "it is paused", Remedy: "lxc-unfreeze -n " + name})
+	}
 	pids, err := group.Procs()
 	if err != nil {
 		return nil, err

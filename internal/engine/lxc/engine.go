@@ -23,6 +23,9 @@ import (
 // Name of the engine, as definitions have it.
 const Name = "lxc"
 
+// oldest is the first version that was tried.
+const oldest = "5.0"
+
 // Config says where the engine keeps its files.
 type Config struct {
 	StateDir   string
@@ -61,9 +64,19 @@ func Readiness(ctx context.Context) (engine.Readiness, error) {
 	if !Found() {
 		return ready, fmt.Errorf("LXC: %w: there is no lxc-checkpoint", engine.ErrAway)
 	}
-	out, err := exec.CommandContext(ctx, "lxc-checkpoint", "--version").Output()
-	ready.Version = strings.TrimSpace(string(out))
+	var err error
+	ready.Version, err = version(ctx)
+	ready.Problems = engine.TooOld(ready.Title, ready.Version, oldest)
 	return ready, err
+}
+
+// version is that of LXC's tools.
+func version(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "lxc-checkpoint", "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask LXC for its version: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // New opens the engine. It starts nothing.

@@ -23,6 +23,9 @@ const (
 	title = "Podman"
 )
 
+// oldest is the first version that was tried.
+const oldest = "4.3"
+
 // DefaultRoot is where Podman keeps its files unless it is configured otherwise (containers-storage.conf(5)).
 const DefaultRoot = "/var/lib/containers/storage"
 

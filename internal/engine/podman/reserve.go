@@ -37,7 +37,7 @@ func (a *adapter) runtimeObstacles(ctx context.Context) []engine.Problem {
 			What: "runtime " + oci.Runtime + " of Podman", Why: "Podman does not know it: " + err.Error(), Remedy: "godwit engine setup podman",
 		}}
 	}
-	p := problems{}
+	p := problems(engine.TooOld(title, told.Version.Version, oldest))
 	p.add(told.Store.Driver != "overlay", "storage driver "+told.Store.Driver+" of Podman", "only overlay is supported", "use overlay")
 	p.add(told.Store.GraphRoot != DefaultRoot, "storage of Podman in "+told.Store.GraphRoot, "it is looked for in "+DefaultRoot, "keep it there")
 	return append(p, guardObstacles(ctx, a.hooks)...)
