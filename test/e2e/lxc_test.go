@@ -12,32 +12,12 @@ import (
 	"testing"
 )
 
-// lxcConfig is that of a container that moves: a routed address of node a, no terminals. The libraries that lxc-create's
-// template adds are mounted from the node.
-const lxcConfig = `lxc.net.0.type = veth
-lxc.net.0.veth.mode = router
-lxc.net.0.flags = up
-lxc.net.0.ipv4.address = %s/32
-lxc.net.0.ipv4.gateway = 169.254.1.1
-lxc.console.path = none
-lxc.start.auto = 1
-lxc.cgroup.memory.limit_in_bytes = 256M
-`
-
 // lxcPlace gives the nodes places of their own for LXC's containers: the machine's are not for tests.
-var lxcPlace = sync.OnceValue(func() error {
+var lxcPlace = sync.OnceValue(func() (err error) {
 	for _, node := range nodes() {
-		for _, args := range [][]string{{"mkdir", "-p", "/tmp/lxc", "/var/lib/lxc"}, {"mount", "--bind", "/tmp/lxc", "/var/lib/lxc"}} {
-			out, err := command(context.Background(), node, "", args...)
-			if err == nil && out.code != 0 {
-				err = errors.New(out.stderr)
-			}
-			if err != nil {
-				return fmt.Errorf("on %s, %v: %w", node, args, err)
-			}
-		}
+		err = errors.Join(err, world.lab.PrepareLXC(context.Background(), node))
 	}
-	return nil
+	return err
 })
 
 // inNode runs a command of the machine in a node, and wants it to succeed.
@@ -57,26 +37,14 @@ func startLXC(t *testing.T, name, address, workload string) *container {
 	if err := lxcPlace(); err != nil {
 		t.Fatal(err)
 	}
-	root, _, err := place("a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := fmt.Sprintf(lxcConfig, address)
-	if err := os.WriteFile(filepath.Join(root, "tmp/"+name+".conf"), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	inNode(t, "a", "lxc-create", "-n", name, "-t", "busybox", "-f", "/tmp/"+name+".conf")
-	directory := filepath.Join(root, "tmp/lxc", name)
-	written, err := os.ReadFile(filepath.Join(directory, "config"))
+	inittab := "::sysinit:/bin/true\n::once:/bin/state " + workload + "\n"
+	directory, err := world.lab.CreateLXC(t.Context(), "a", name, address, inittab, "lxc.cgroup.memory.limit_in_bytes = 256M")
 	if err != nil {
 		t.Fatal(err)
 	}
 	program, err := os.ReadFile(inWorld("state"))
-	inittab := "::sysinit:/bin/true\n::once:/bin/state " + workload + "\n"
 	err = errors.Join(err, os.WriteFile(filepath.Join(directory, "rootfs/bin/state"), program, 0o755),
-		os.MkdirAll(filepath.Join(directory, "rootfs/run"), 0o755), // where the workload listens
-		os.WriteFile(filepath.Join(directory, "rootfs/etc/inittab"), []byte(inittab), 0o644),
-		os.WriteFile(filepath.Join(directory, "config"), []byte(strings.Replace(string(written), "lxc.tty.max = 5", "lxc.tty.max = 0", 1)), 0o644))
+		os.MkdirAll(filepath.Join(directory, "rootfs/run"), 0o755)) // where the workload listens
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +110,7 @@ func TestLXCRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(root, "tmp/lxc/refused/config")
+	path := filepath.Join(root, "var/lib/lxc/refused/config")
 	config, err := os.ReadFile(path)
 	if err == nil {
 		err = os.WriteFile(path, append(config, "lxc.mount.entry = /home home none bind 0 0\nlxc.tty.max = 2\n"...), 0o644)

@@ -35,8 +35,9 @@ func newLXCWorld(t *testing.T, mode migration.Mode, peerTimeout string) *world {
 	w := newNodesOf(t, lab.Config{}, peerTimeout)
 	w.mode, w.lxc = mode, true
 	for _, node := range nodes { // of their own; the machine's are not for tests
-		w.inNode(t, node, "mkdir", "-p", "/var/lib/godwit/lxc-containers")
-		w.inNode(t, node, "mount", "--bind", "/var/lib/godwit/lxc-containers", "/var/lib/lxc")
+		if err := w.lab.PrepareLXC(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.startRedis(t)
 	return w
@@ -56,33 +57,17 @@ func (w *world) inNode(t *testing.T, node string, args ...string) string {
 	return string(out)
 }
 
-// lxcConfig makes what lxc-create's busybox template writes a container that moves: without terminals, with an address of
-// node a. It mounts the machine's libraries, which redis needs.
-const lxcConfig = `lxc.net.0.type = veth
-lxc.net.0.veth.mode = router
-lxc.net.0.flags = up
-lxc.net.0.ipv4.address = 10.88.1.200/32
-lxc.net.0.ipv4.gateway = 169.254.1.1
-lxc.console.path = none
-lxc.start.auto = 1
-`
-
+// startLXC makes a container that has redis, for which it has the machine's libraries.
 func (w *world) startLXC(t *testing.T) {
 	t.Helper()
-	root := w.root(t, "a")
-	if err := os.WriteFile(filepath.Join(root, "tmp/lxc.conf"), []byte(lxcConfig), 0o644); err != nil {
+	inittab := "::sysinit:/bin/true\n::respawn:/bin/redis-server --protected-mode no --save '' --dir /tmp\n"
+	directory, err := w.lab.CreateLXC(t.Context(), "a", container, "10.88.1.200", inittab)
+	if err != nil {
 		t.Fatal(err)
 	}
-	w.inNode(t, "a", "lxc-create", "-n", container, "-t", "busybox", "-f", "/tmp/lxc.conf")
-	directory := filepath.Join(root, "var/lib/lxc", container)
-	inittab := "::sysinit:/bin/true\n::respawn:/bin/redis-server --protected-mode no --save '' --dir /tmp\n"
-	var err error
 	for _, name := range []string{"redis-server", "redis-cli"} {
 		err = errors.Join(err, copyProgram(name, filepath.Join(directory, "rootfs/bin", name)))
 	}
-	config, err2 := os.ReadFile(filepath.Join(directory, "config"))
-	err = errors.Join(err, err2, os.WriteFile(filepath.Join(directory, "rootfs/etc/inittab"), []byte(inittab), 0o644),
-		os.WriteFile(filepath.Join(directory, "config"), []byte(strings.Replace(string(config), "lxc.tty.max = 5", "lxc.tty.max = 0", 1)), 0o644))
 	if err != nil {
 		t.Fatal(err)
 	}
