@@ -18,8 +18,9 @@ import (
 // Cgroup is the control group of a container: one directory in each hierarchy that is mounted (pure v2, pure v1, or
 // both). Its methods act on the processes of the group and of all groups below it.
 type Cgroup struct {
-	dirs   []string // the group's directory in each hierarchy
-	freeze freezer  // the one that stops processes
+	dirs           []string // the group's directory in each hierarchy
+	freeze         freezer  // the one that stops processes
+	freezeOfOthers freezer  // one of version 1 beside it, which engines may use
 }
 
 // CgroupOf finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling process. Hierarchies in
@@ -142,9 +143,12 @@ func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
 		switch {
 		case h.unified && exists(filepath.Join(dir, "cgroup.freeze")):
 			c.freeze = freezer{dir: dir, unified: true}
-		case c.freeze.dir == "" && slices.Contains(strings.Split(h.controllers, ","), "freezer"):
-			c.freeze = freezer{dir: dir}
+		case slices.Contains(strings.Split(h.controllers, ","), "freezer"):
+			c.freezeOfOthers = freezer{dir: dir}
 		}
+	}
+	if c.freeze.dir == "" {
+		c.freeze, c.freezeOfOthers = c.freezeOfOthers, freezer{}
 	}
 	if len(c.dirs) == 0 {
 		return nil, fs.ErrNotExist

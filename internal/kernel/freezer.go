@@ -24,7 +24,7 @@ type freezer struct {
 // Freeze stops all processes of the group and returns when all are stopped, with the instant at which that was seen.
 // It may be called on a frozen group. If ctx ends first, or an error is returned, the group is thawed again.
 func (c *Cgroup) Freeze(ctx context.Context) (time.Time, error) {
-	at, err := c.freeze.stop(ctx)
+	at, err := c.freeze.stop(ctx, c.freezeOfOthers)
 	if err != nil {
 		if thawErr := c.Thaw(); thawErr != nil {
 			err = errors.Join(err, thawErr)
@@ -43,6 +43,16 @@ func (c *Cgroup) Frozen() (bool, error) {
 	return frozen, nil
 }
 
+// Paused tells whether the processes are frozen by whomever: engines use the freezer of version 1 where there is one, which
+// keeps that of version 2 from stopping anything.
+func (c *Cgroup) Paused() (bool, error) {
+	frozen, err := c.Frozen()
+	if err != nil || frozen || c.freezeOfOthers.dir == "" {
+		return frozen, err
+	}
+	return c.freezeOfOthers.stopped()
+}
+
 // Thaw lets the processes go on. It is no error if they were not frozen or the group is gone.
 func (c *Cgroup) Thaw() error {
 	err := c.freeze.order(false)
@@ -52,12 +62,15 @@ func (c *Cgroup) Thaw() error {
 	return nil
 }
 
+var errPaused = errors.New("somebody else has paused its processes")
+
 // reorderEvery is after how many looks the order to freeze is given again. Version 1 can stay in FREEZING when a
 // process forked or was in a state that the freezer skips at that moment; writing once more picks it up (the same is
 // done by runc, libcontainer/cgroups/fs/freezer.go).
 const reorderEvery = 16
 
-func (f freezer) stop(ctx context.Context) (time.Time, error) {
+// stop freezes by f, unless the processes are in another freezer already.
+func (f freezer) stop(ctx context.Context, other freezer) (time.Time, error) {
 	if err := f.order(true); err != nil {
 		return time.Time{}, err
 	}
@@ -69,6 +82,11 @@ func (f freezer) stop(ctx context.Context) (time.Time, error) {
 		}
 		if frozen {
 			return time.Now(), nil
+		}
+		if other.dir != "" {
+			if paused, err := other.stopped(); err == nil && paused {
+				return time.Time{}, errPaused
+			}
 		}
 		if err := ctx.Err(); err != nil {
 			return time.Time{}, fmt.Errorf("%w before all its processes stopped: %s", err, f.running())

@@ -68,7 +68,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	if frozen, err := group.Frozen(); err == nil && frozen { // at the target it would run
+	if frozen, err := group.Paused(); err == nil && frozen { // at the target it would run
 		name := one.Definition.Name
 		problems = append(problems, engine.Problem{What: "container " + name, Why: "it is paused", Remedy: "lxc-unfreeze -n " + name})
 	}
