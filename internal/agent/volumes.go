@@ -64,6 +64,8 @@ func (a *Agent) chooseVolumes(
 			way, why = migration.VolumeSkip, "what is in memory ends with the processes that are stopped"
 		case v.Sort() == engine.Tmpfs && way == migration.VolumeShared:
 			way = migration.VolumeMove
+		case v.Sort() == engine.Bind && v.ReadOnly && way == migration.VolumeMove && definition.EngineName != "": // other engines' do not move
+			way, why = migration.VolumeSkip, "the container can only read it, and reads what is there on "+node.Name
 		}
 		c.moved[i] = migration.VolumeMoved{Volume: v.Key(), Kind: string(v.Sort()), Source: v.Source, Path: v.Path, Way: way, Why: why}
 		refused := v.Sort() == engine.Bind && way == migration.VolumeMove && a.ofTheNode(v.Source) // and nothing is written there
