@@ -116,17 +116,41 @@ func (p Place) load() (Job, error) {
 func (p Place) Waits() bool { return exists(p.job()) }
 
 // Cgroup is the name of the container's cgroup below the mount point of each hierarchy, when its runtime has begun to restore it.
-// Where systemd makes cgroups, it comes as slice:prefix:name (runc, docs/systemd.md).
 func (p Place) Cgroup() (string, error) {
 	spec, err := readBundle(p.bundle())
 	if err != nil {
 		return "", err
 	}
-	slice, rest, systemd := strings.Cut(spec.Linux.CgroupsPath, ":")
-	if !systemd {
-		return filepath.Join("/", spec.Linux.CgroupsPath), nil
+	return cgroupName(spec.Linux.CgroupsPath), nil
+}
+
+// cgroupName is where a runtime makes a cgroup. Where systemd makes cgroups it is told slice:prefix:name (runc, docs/systemd.md).
+func cgroupName(path string) string {
+	parts := strings.Split(path, ":")
+	if len(parts) != 3 {
+		return filepath.Join("/", path)
 	}
-	return filepath.Join("/", slice, strings.Replace(rest, ":", "-", 1)+".scope"), nil
+	slice, scope := parts[0], parts[2]
+	if slice == "" {
+		slice = "system.slice"
+	}
+	if parts[1] != "" {
+		scope = parts[1] + "-" + scope
+	}
+	return filepath.Join("/", expandSlice(slice), scope+".scope")
+}
+
+// expandSlice is where systemd has a slice: a-b.slice is within a.slice (systemd.slice(5)).
+func expandSlice(slice string) string {
+	var path, prefix string
+	for part := range strings.SplitSeq(strings.TrimSuffix(slice, ".slice"), "-") {
+		if part == "" { // -.slice is the root of all
+			continue
+		}
+		path = filepath.Join(path, prefix+part+".slice")
+		prefix += part + "-"
+	}
+	return path
 }
 
 // Void makes sure that no gate that has not found its agent yet ever does.
