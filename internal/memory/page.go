@@ -94,6 +94,12 @@ type Forgetter interface {
 	Forget(task Task) error
 }
 
+// Expecter is a Sink that wants to know what will be written again soon.
+type Expecter interface {
+	// Expect tells of what is put from now on whether it will, most probably.
+	Expect(again bool)
+}
+
 // Encoder is a Sink that writes runs of pages as they are. It is for one goroutine.
 type Encoder struct {
 	w      io.Writer

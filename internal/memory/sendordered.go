@@ -13,7 +13,7 @@ import (
 // ordered tells whether the pages of a process are put in order before they leave. What is written meanwhile must be easy to find; and a
 // process with descriptors for direct transfers is read in another way anyway.
 func (s *Source) ordered(t *task, frozen bool) bool {
-	return t.tracking == WriteProtect && !frozen && !t.direct.used && !s.Leaving()
+	return t.tracking == WriteProtect && !t.hectic && !frozen && !t.direct.used && !s.Leaving()
 }
 
 // sendOrdered sends the written pages of all mappings, and those last that will be written soon.
@@ -33,13 +33,20 @@ func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []ar
 		return nil
 	}
 	w.cut()
-	for len(w.queue) > 0 {
-		if !time.Now().Before(w.looks[1]) {
-			if err := s.look(ctx, t, r, w); err != nil {
+	defer expect(r.sink, false)
+	for looks := 0; len(w.queue) > 0; {
+		if !t.hectic && !time.Now().Before(w.looks[1]) {
+			err := s.glance(t, w, looks)
+			if err == nil && !t.hectic {
+				err = s.look(ctx, t, r, w)
+			}
+			if err != nil {
 				return err
 			}
+			looks++
 		}
 		p := w.take()
+		expect(r.sink, !p.busy.IsZero() || p.loss > 0)
 		m := areas[p.area]
 		m.Start, m.End = p.start, p.end
 		// Once more: what was written since it was found is taken along, and is not found again.
@@ -54,6 +61,44 @@ func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []ar
 	return nil
 }
 
+func expect(sink Sink, again bool) {
+	if expecter, is := sink.(Expecter); is {
+		expecter.Expect(again)
+	}
+}
+
+// hecticShare is which part of what is left must have been written by the first look so that there is no order that helps. To look
+// costs the process one more fault for each page that it writes then, so it is not done any more.
+const hecticShare = 8
+
+// glance finds out before the first look whether to look at all.
+func (s *Source) glance(t *task, w *waiting, looks int) error {
+	if looks > 0 {
+		return nil
+	}
+	written, all := uint64(0), uint64(0)
+	err := w.each(false, func(m area) error {
+		all += (m.End - m.Start) / uint64(PageSize())
+		return peek(t, m, func(one kernel.PageRange) { written += countPages([]kernel.PageRange{one}) })
+	})
+	t.hectic = written > all/hecticShare
+	return err
+}
+
+// peek calls found for pages of a mapping that were written since they were looked at, and leaves them so.
+func peek(t *task, m area, found func(kernel.PageRange)) error {
+	_, err := scan(m.Start, m.End, t.pagemap.WrittenSoFar, func(ranges []kernel.PageRange) error {
+		for _, one := range ranges {
+			found(one)
+		}
+		return nil
+	})
+	if errors.Is(err, unix.EPERM) { // a mapping that is new: a later round finds it
+		return nil
+	}
+	return err
+}
+
 // look finds out what is written, of what is left, and of what was sent.
 func (s *Source) look(ctx context.Context, t *task, r *reader, w *waiting) error {
 	began, pages := time.Now(), uint64(0)
@@ -65,16 +110,7 @@ func (s *Source) look(ctx context.Context, t *task, r *reader, w *waiting) error
 	})
 	if err == nil {
 		err = w.each(true, func(m area) error {
-			_, err := scan(m.Start, m.End, t.pagemap.WrittenSoFar, func(ranges []kernel.PageRange) error {
-				for _, one := range ranges {
-					w.wroteAgain(one, began)
-				}
-				return nil
-			})
-			if errors.Is(err, unix.EPERM) { // a mapping that is new: a later round finds it
-				return nil
-			}
-			return err
+			return peek(t, m, func(one kernel.PageRange) { w.wroteAgain(one, began) })
 		})
 	}
 	w.looked(began, time.Now(), pages)

@@ -29,6 +29,7 @@ type task struct {
 	hot      pageSet  // pages that were written not long ago: those among late count
 	scanned  bool     // there was a scan of all its memory since it is tracked
 	carried  bool     // content of it was sent since it is tracked
+	hectic   bool     // it writes so much that no order of its pages helps
 	direct   directIO
 	shares   bool // some of its pages with other processes, copy-on-write
 
@@ -84,7 +85,7 @@ func (t *task) track(way Tracking, by tracker) error {
 		err = t.tracker.close()
 	}
 	t.tracker, t.tracking, t.sent, t.held, t.stale = by, way, pageSet{}, nil, false
-	t.late, t.hot, t.scanned, t.carried = pageSet{}, pageSet{}, false, false
+	t.late, t.hot, t.scanned, t.carried, t.hectic = pageSet{}, pageSet{}, false, false, false
 	return err
 }
 

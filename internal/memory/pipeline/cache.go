@@ -6,8 +6,8 @@ import "github.com/godwit/godwit/internal/memory"
 //
 // Pages that are written again and again are worth it, and rounds come by in much the same order: with more of them than there
 // is room for, to drop what was not used for longest would always drop what comes next. So what was sent again in this round or
-// the last one stays, and what finds no room is not kept. Of pages that were sent once only those stay that were sent last:
-// memory.Source leaves for the end of a round what is written most.
+// the last one stays, and what finds no room is not kept. Pages of which it is expected that they will be sent again take the
+// place of others that were sent once.
 type cache struct {
 	limit   int // of pages
 	slots   map[pageID]uint32
@@ -47,11 +47,11 @@ func (c *cache) content(slot uint32) []byte {
 	return c.blocks[slot/cacheBlock][at : at+c.size]
 }
 
-// keep notes what was sent of a page, if there is room. again says that it was sent before.
-func (c *cache) keep(id pageID, content []byte, again bool) {
+// keep notes what was sent of a page, if there is room. again says that it was sent before, soon that it will be again.
+func (c *cache) keep(id pageID, content []byte, again, soon bool) {
 	slot, kept := c.slots[id]
 	if !kept {
-		if slot, kept = c.room(again); !kept {
+		if slot, kept = c.room(again, soon); !kept {
 			return
 		}
 		c.slots[id], c.owner[slot] = slot, id
@@ -78,8 +78,8 @@ func (c *cache) drop(id pageID) {
 	}
 }
 
-// room finds a slot. Only for pages that were sent again others have to go.
-func (c *cache) room(again bool) (uint32, bool) {
+// room finds a slot. Only for pages that were sent again, or will be soon, others have to go.
+func (c *cache) room(again, soon bool) (uint32, bool) {
 	if n := len(c.free); n > 0 {
 		slot := c.free[n-1]
 		c.free = c.free[:n-1]
@@ -92,10 +92,10 @@ func (c *cache) room(again bool) (uint32, bool) {
 		c.owner, c.used = append(c.owner, 0), append(c.used, 0)
 		return uint32(n), true
 	}
-	if !again {
+	if soon && !again {
 		return c.replaceOnce()
 	}
-	if c.noRoom {
+	if !again || c.noRoom {
 		return 0, false
 	}
 	for ; c.blocked < len(c.owner); c.blocked++ {

@@ -6,8 +6,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// Of pages that were sent once the last ones are kept, and those that were sent again whatever comes.
-func TestCacheKeepsTheLast(t *testing.T) {
+// Pages that are expected to be sent again take the place of others, and not of those that were sent again.
+func TestCacheKeepsWhatIsExpected(t *testing.T) {
 	const room = 8
 	size := memory.PageSize()
 	c := newCache(int64(room * size))
@@ -17,7 +17,7 @@ func TestCacheKeepsTheLast(t *testing.T) {
 		return content
 	}
 	for id := range pageID(2 * room) {
-		c.keep(id, page(id), false)
+		c.keep(id, page(id), false, id >= room)
 	}
 	for id := range pageID(2 * room) {
 		if kept := c.get(id); (kept != nil) != (id >= room) || kept != nil && kept[0] != byte(id) {
@@ -25,10 +25,10 @@ func TestCacheKeepsTheLast(t *testing.T) {
 		}
 	}
 	again := pageID(room + 1)
-	c.keep(again, page(100), true)
+	c.keep(again, page(100), true, false)
 	c.drop(room + 2)
 	for id := range pageID(4 * room) {
-		c.keep(1000+id, page(id), false)
+		c.keep(1000+id, page(id), false, true)
 		if kept := c.get(again); kept == nil || kept[0] != 100 {
 			t.Fatalf("a page that was sent again is lost after %d others", id)
 		}

@@ -72,7 +72,7 @@ func TestCache(t *testing.T) {
 					t.Fatalf("page %d has the content of another", id)
 				}
 			}
-			c.keep(id, page(id), again)
+			c.keep(id, page(id), again, false)
 		}
 		c.next()
 		return hits

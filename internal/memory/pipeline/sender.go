@@ -36,6 +36,7 @@ type Sender struct {
 	open   openRecord
 	delta  []byte // room for one
 	round  uint64
+	soon   bool // what is put is expected to be put again
 
 	mu    sync.Mutex
 	stats Stats // of what was put
@@ -95,6 +96,9 @@ func (s *Sender) Stats() Stats {
 	defer s.mu.Unlock()
 	return s.stats
 }
+
+// Expect tells whether what is put from now on will be put again soon: see memory.Expecter. Then it is kept, to make deltas to.
+func (s *Sender) Expect(again bool) { s.soon = again }
 
 // Put takes a run of pages: see memory.Sink. After an error the sender is of no use.
 func (s *Sender) Put(run memory.Run, data []byte) error {
@@ -181,7 +185,7 @@ func (s *Sender) page(to location, content []byte) error {
 		return err
 	}
 	s.table.set(id, is)
-	s.cache.keep(id, content, again)
+	s.cache.keep(id, content, again, s.soon)
 	return nil
 }
 
