@@ -139,6 +139,9 @@ func TestCgroup(t *testing.T) {
 			if pids, err := c.Procs(); err != nil || len(pids) != 0 {
 				t.Errorf("left: %v, %v", pids, err)
 			}
+			if frozen, err := c.Frozen(); err != nil || frozen {
+				t.Errorf("what is empty is frozen: %v, %v", frozen, err)
+			}
 		})
 	}
 }

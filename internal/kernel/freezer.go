@@ -239,8 +239,9 @@ func waitsForChild(thread string) bool {
 }
 
 // Kill ends all processes of the group, frozen or not, and returns when all are gone or are zombies that their parent
-// has not collected. Frozen processes run no instruction of their own any more: version 2 kills them frozen
-// (cgroup.kill, Linux 5.14), in version 1 SIGKILL is pending before the thaw.
+// has not collected. Frozen processes run no instruction of their own any more: SIGKILL is pending before the thaw. The group
+// is not left frozen: of a container without processes in a frozen group runc says that it is paused, and does not delete it
+// (libcontainer, refreshState).
 func (c *Cgroup) Kill(ctx context.Context) error {
 	pause := newBackoff()
 	for {
@@ -274,8 +275,11 @@ func (c *Cgroup) killOnce() (int, error) {
 		return 0, nil
 	}
 	if c.freeze.unified {
-		err := writeFile(filepath.Join(c.freeze.dir, "cgroup.kill"), "1")
-		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		err := writeFile(filepath.Join(c.freeze.dir, "cgroup.kill"), "1") // Linux 5.14
+		if err == nil {
+			return left, c.letGo()
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
 			return left, err
 		}
 	}
@@ -285,9 +289,18 @@ func (c *Cgroup) killOnce() (int, error) {
 		}
 	}
 	if c.freeze.unified {
-		return left, nil // SIGKILL ends a process that is frozen by version 2
+		return left, c.letGo()
 	}
 	return left, c.Thaw()
+}
+
+// letGo has a group of version 2 whose processes end be no longer frozen. It may be gone with them.
+func (c *Cgroup) letGo() error {
+	err := writeFile(filepath.Join(c.freeze.dir, "cgroup.freeze"), "0")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
 }
 
 // writeFile writes to a file of a kernel file system: it is never created.
