@@ -56,6 +56,9 @@ type source struct {
 	known   *knownPages     // contents that the target has, and that the execution state may refer to; nil: none
 	warming chan error      // data is being measured while the target gets ready; nil: it was
 	layers  *comingLayers   // of the image; nil: the target had all
+	// ready is closed when the target's engine has started the container, which heardReady says; nil: it was not asked.
+	ready      chan struct{}
+	heardReady bool
 }
 
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node, settings migration.Settings) *source {

@@ -108,6 +108,8 @@ func (s *source) listen(data *stream.Session) {
 			err = s.hearPlaced(section)
 		case section.Kind == kindClaims:
 			err = s.hearClaims(section)
+		case section.Kind == kindReady:
+			err = s.hearReady()
 		case section.Kind == kindAimed:
 			err = s.aim()
 		default:

@@ -22,6 +22,17 @@ func (s *source) prepare(ctx context.Context) error {
 		return s.prepareStop(ctx)
 	}
 	defer s.guard(ctx)()
+	if err := s.tellNear(); err != nil {
+		return err
+	}
+	if err := s.prepareDump(ctx); err != nil {
+		return err
+	}
+	return s.awaitReady(ctx)
+}
+
+// prepareDump does what is to be done here.
+func (s *source) prepareDump(ctx context.Context) error {
 	if err := errors.Join(s.examineAgain(ctx), s.proveAgain(ctx)); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ const (
 	kindStaged = "staged" // nothing more comes before the freeze
 	kindKey    = "key"    // content: pipeline.Key
 	kindPages  = "pages"  // content: a frame of pages, on any data connection of the migration
+	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
 	kindKnown  = "known"  // content: pages to which pieces of the state may refer
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see knownPages.encode
@@ -32,6 +33,7 @@ const (
 	kindFinal  = "final"  // content: finalMarker
 	// The other way:
 	kindClaims = "claims" // content: digests of pages of a footprint, before anything else
+	kindReady  = "ready"  // it has
 	kindPlaced = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
 	kindKept   = "kept"   // content: digests of files of an earlier attempt, over the connection for files
 	kindAimed  = "aimed"  // mode restart: what does not open a connection may come here
@@ -65,11 +67,13 @@ type target struct {
 
 	once     sync.Once
 	data     *stream.Session
+	telling  sync.Mutex    // held while the source is told something over data
 	staged   chan struct{} // closed when the source has staged, with stageErr
 	stageErr error
 
-	files   fileTarget
-	arrived chan struct{} // closed when the arrival is there
+	files       fileTarget
+	arrived     chan struct{} // closed when the arrival is there
+	startedLate bool
 
 	mu          sync.Mutex
 	reservation *api.Reservation
@@ -164,6 +168,7 @@ func (t *target) reserve(ctx context.Context) error {
 	if t.move.tracker.spec.Mode.MemoryAhead() {
 		t.footprint = t.agent.footprints.use(t.definition.ID)
 	}
+	reservation.StartsLate = t.agent.startsLate(t.definition)
 	reservation.Footprint = t.footprint != nil
 	reservation.KeptFilesBytes = kept
 	t.reservation = reservation

@@ -67,6 +67,8 @@ func (t *target) receive(ctx context.Context) error {
 			return err
 		}
 		switch section.Kind {
+		case kindNear:
+			err = t.startLate(ctx)
 		case kindKnown:
 			known, err = receiveKnown(section)
 		case kindRefers:

@@ -27,7 +27,11 @@ func (t *target) takeKey(section io.Reader) error {
 		return errors.New("a second key for the pages of one migration")
 	}
 	incoming := incomingPages{data: t.data, pages: t.pages, announced: t.footprint != nil, most: maxClaims(t.offer)}
-	incoming.barrier = func(number uint64, missing []memory.TaskMap) error { return tellPlaced(t.data, number, missing) }
+	incoming.barrier = func(number uint64, missing []memory.TaskMap) error {
+		t.telling.Lock()
+		defer t.telling.Unlock()
+		return tellPlaced(t.data, number, missing)
+	}
 	if t.footprint != nil && !t.staging { // of what was staged all is here already
 		incoming.footprint = t.footprint.pages
 	}

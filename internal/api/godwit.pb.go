@@ -4093,6 +4093,7 @@ type Reservation struct {
 	WarningsJson   []byte                 `protobuf:"bytes,3,opt,name=warnings_json,json=warningsJson,proto3" json:"warnings_json,omitempty"`
 	Footprint      bool                   `protobuf:"varint,4,opt,name=footprint,proto3" json:"footprint,omitempty"`                                   // what the container held when it left is here, and will be told when the key of the pages comes
 	KeptFilesBytes int64                  `protobuf:"varint,5,opt,name=kept_files_bytes,json=keptFilesBytes,proto3" json:"kept_files_bytes,omitempty"` // files of an earlier attempt that are here, and will be told when the key of the files comes
+	StartsLate     bool                   `protobuf:"varint,6,opt,name=starts_late,json=startsLate,proto3" json:"starts_late,omitempty"`               // the engine is to be told when the freeze is near, and then makes itself ready
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -4160,6 +4161,13 @@ func (x *Reservation) GetKeptFilesBytes() int64 {
 		return x.KeptFilesBytes
 	}
 	return 0
+}
+
+func (x *Reservation) GetStartsLate() bool {
+	if x != nil {
+		return x.StartsLate
+	}
+	return false
 }
 
 type TellRequest struct {
@@ -5407,13 +5415,15 @@ const file_godwit_proto_rawDesc = "" +
 	"ports_json\x18\x14 \x01(\fR\tportsJson\x12!\n" +
 	"\fvolumes_json\x18\x15 \x01(\fR\vvolumesJson\x12(\n" +
 	"\x06layers\x18( \x03(\v2\x10.godwit.v1.LayerR\x06layers\x12!\n" +
-	"\fkeep_seconds\x18< \x01(\x01R\vkeepSeconds\"\xc6\x01\n" +
+	"\fkeep_seconds\x18< \x01(\x01R\vkeepSeconds\"\xe7\x01\n" +
 	"\vReservation\x12%\n" +
 	"\x0emissing_layers\x18\x01 \x03(\tR\rmissingLayers\x12#\n" +
 	"\rmissing_image\x18\x02 \x01(\bR\fmissingImage\x12#\n" +
 	"\rwarnings_json\x18\x03 \x01(\fR\fwarningsJson\x12\x1c\n" +
 	"\tfootprint\x18\x04 \x01(\bR\tfootprint\x12(\n" +
-	"\x10kept_files_bytes\x18\x05 \x01(\x03R\x0ekeptFilesBytes\"Y\n" +
+	"\x10kept_files_bytes\x18\x05 \x01(\x03R\x0ekeptFilesBytes\x12\x1f\n" +
+	"\vstarts_late\x18\x06 \x01(\bR\n" +
+	"startsLate\"Y\n" +
 	"\vTellRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12,\n" +
 	"\amessage\x18\x02 \x01(\v2\x12.godwit.v1.MessageR\amessage\"7\n" +

@@ -301,6 +301,19 @@ type Arrival interface {
 	Close() error
 }
 
+// LateArrival is an Arrival whose engine may have to be told to start the container, by Start, as late as possible: it tells nobody anything
+// from then until the container runs. Meanwhile nothing may be written to the container's trees. Start returns when all that can be done before the
+// state is here is done; it does nothing if the container was started by Arrive.
+type LateArrival interface {
+	Arrival
+	Start(ctx context.Context) error
+}
+
+// LateStarter is an engine that has arrivals which are to be started so.
+type LateStarter interface {
+	StartsLate(definition Definition) bool
+}
+
 // Networked is an Arrival whose engine has made its network namespace, which is at this path.
 type Networked interface{ Netns() string }
 

@@ -90,9 +90,9 @@ func (c cli) inspected(t *testing.T, node, name, field string) string {
 // nothing wants that a node has nothing of a container, nor of its move.
 func (c cli) nothing(t *testing.T, node, name string) {
 	t.Helper()
-	if left := in(t, node, string(c), "ps", "--all", "--quiet", "--filter", "name=^"+name+"$"); left != "" {
-		t.Errorf("container %s is still on %s: %s", name, node, left)
-	}
+	eventually(t, "container "+name+" on "+node+" is gone", func() bool { // whose source may have given up before it
+		return in(t, node, string(c), "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == ""
+	})
 	eventually(t, "records of "+name+" on "+node+" are gone", func() bool {
 		places := "/var/lib/godwit/engines/" + string(c) + " /run/godwit/door"
 		return in(t, node, "sh", "-c", "find "+places+" -type f 2>/dev/null || true") == ""

@@ -249,6 +249,35 @@ func TestPodmanKilledOnTheWay(t *testing.T) {
 	unguarded(t, "b")
 }
 
+// TestPodmanStartsLate: until the freeze is near Podman answers at the target, and starts nothing; what came before it starts the container
+// is as it was, whatever Podman writes then.
+func TestPodmanStartsLate(t *testing.T) {
+	name := podman(t, []string{"--volume", "late-data:/data", "--tmpfs", "/scratch:size=1m"},
+		`rm -f /etc/mtab; echo data >/data/x; echo scratch >/scratch/x; echo shared >/dev/shm/x; `+count)
+	near := fault(t, "a", agent.Fault{Side: "source", Step: "prepare", When: "before"}, agent.FaultPause)
+	done := inPodman.begin(name, "pre-copy")
+	near.reached(t)
+	eventually(t, "it is made at the target", func() bool {
+		state := in(t, "b", "podman", "ps", "--all", "--filter", "name=^"+name+"$", "--format", "{{.State}}")
+		return strings.EqualFold(state, "created") // as Podman 4 and 5 have it
+	})
+	near.goOn(t)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	inPodman.nothing(t, "a", name)
+	inPodman.counted(t, "b", name, inPodman.counted(t, "b", name, 1))
+	script := "cat /data/x /scratch/x /dev/shm/x; [ -L /etc/mtab ] || echo none"
+	if got := in(t, "b", "podman", "exec", name, "/bin/sh", "-c", script); got != "data\nscratch\nshared\nnone" {
+		t.Errorf("%q", got)
+	}
+	if left := in(t, "b", "sh", "-c", "find /var/lib/containers/storage -name '*.godwit'"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+	in(t, "b", inPodman.remove(name)...)
+	in(t, "b", "podman", "volume", "prune", "--force")
+}
+
 // TestPodmanRefused: what cannot move is refused by name, and runs on.
 func TestPodmanRefused(t *testing.T) {
 	in(t, "a", "podman", "pod", "create", "--infra=false", "some")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -57,6 +58,34 @@ func (p Place) Tmpfs(destination string) (string, error) {
 	return dir, err
 }
 
+// MakeEarly makes a file system in memory before the container's runtime is asked for it, which then says what it is like.
+func (p Place) MakeEarly(destination string) (string, error) {
+	dir := p.tmpfs(destination)
+	if exists(p.early(dir)) {
+		return dir, nil
+	}
+	if early, err := os.ReadDir(p.memories() + earlySuffix); err == nil && len(early) >= maxEarly { // another node tells which there are
+		return "", fmt.Errorf("more than %d file systems in memory", maxEarly)
+	}
+	if err := mountTmpfs(specs.Mount{Destination: destination, Source: "tmpfs"}, dir, 0); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(p.memories()+earlySuffix, 0o700); err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(p.early(dir), nil, 0o600)
+}
+
+const (
+	earlySuffix = "-early"
+	maxEarly    = 64
+)
+
+// early is there if a file system in memory was made early.
+func (p Place) early(dir string) string {
+	return filepath.Join(p.memories()+earlySuffix, filepath.Base(dir))
+}
+
 func (p Place) cgroups() string { return filepath.Join(p.dir, "cgroups") }
 
 func (p Place) memories() string { return filepath.Join(p.dir, "tmpfs") }
@@ -68,15 +97,21 @@ func (p Place) tmpfs(destination string) string {
 
 // makeMemories makes the file systems in memory, and has runc bind them in the place of those that it would make.
 func (p Place) makeMemories(spec *specs.Spec) error {
-	if err := mounts.UnmountBelow(p.memories()); err != nil {
-		return err
-	}
 	own := map[string]string{}
 	for _, m := range Memories(spec) {
-		if err := mountTmpfs(m, p.tmpfs(m.Destination)); err != nil {
+		own[m.Destination] = p.tmpfs(m.Destination)
+	}
+	if err := p.unmountOthers(own); err != nil {
+		return err
+	}
+	for _, m := range Memories(spec) {
+		var flags uintptr
+		if exists(p.early(own[m.Destination])) {
+			flags = unix.MS_REMOUNT
+		}
+		if err := mountTmpfs(m, own[m.Destination], flags); err != nil {
 			return err
 		}
-		own[m.Destination] = p.tmpfs(m.Destination)
 	}
 	for i, m := range spec.Mounts {
 		if source := own[path.Clean(m.Destination)]; source != "" && m.Type == "tmpfs" {
@@ -102,14 +137,35 @@ func (p Place) makeMemories(spec *specs.Spec) error {
 	return nil
 }
 
-// EmptyMemories removes the mount points that runc has made in file systems in memory. Those that are needed come.
+// unmountOthers takes away what is mounted already, but for what was made early and is wanted.
+func (p Place) unmountOthers(wanted map[string]string) error {
+	all, err := os.ReadDir(p.memories())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, one := range all {
+		dir := filepath.Join(p.memories(), one.Name())
+		if exists(p.early(dir)) && slices.Contains(slices.Collect(maps.Values(wanted)), dir) {
+			continue
+		}
+		if err := mounts.Unmount(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EmptyMemories removes the mount points that runc has made in file systems in memory. Those that are needed come, or have come to what
+// was made early.
 func (p Place) EmptyMemories() error {
 	all, err := os.ReadDir(p.memories())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, one := range all {
-		err = errors.Join(err, files.EmptyTree(filepath.Join(p.memories(), one.Name())))
+		if dir := filepath.Join(p.memories(), one.Name()); !exists(p.early(dir)) {
+			err = errors.Join(err, files.EmptyTree(dir))
+		}
 	}
 	return err
 }
@@ -127,11 +183,11 @@ var mountFlags = map[string]uintptr{
 	"private": 0, "rprivate": 0, "slave": 0, "rslave": 0, "shared": 0, "rshared": 0, "unbindable": 0, "runbindable": 0,
 }
 
-func mountTmpfs(m specs.Mount, dir string) error {
+// mountTmpfs mounts a file system in memory. With MS_REMOUNT it has one that is mounted there be like that.
+func mountTmpfs(m specs.Mount, dir string, flags uintptr) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", m.Destination, err)
 	}
-	var flags uintptr
 	var data []string
 	for _, option := range m.Options {
 		if flag, known := mountFlags[option]; known {

@@ -80,3 +80,62 @@ func TestCgroupRoot(t *testing.T) {
 		t.Error("it can be written to")
 	}
 }
+
+// TestMakeEarly: what came before the runtime was asked stays, in a file system that is as the runtime wants it; what it does not want goes.
+func TestMakeEarly(t *testing.T) {
+	place := Place{t.TempDir()}
+	t.Cleanup(func() { _ = mounts.UnmountBelow(place.memories()) }) // already done if all is well
+	var early []string
+	for _, name := range []string{"/scratch", "/scratch", "/unknown"} {
+		dir, err := place.MakeEarly(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		early = append(early, dir)
+	}
+	if early[0] != early[1] {
+		t.Errorf("%q", early)
+	}
+	for _, dir := range early[1:] {
+		if err := os.WriteFile(filepath.Join(dir, "came"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := &specs.Spec{Linux: &specs.Linux{}, Mounts: []specs.Mount{tmpfs("/scratch", "noexec", "mode=755", "size=1m"), tmpfs("/other")}}
+	if err := place.makeMemories(spec); err != nil {
+		t.Fatal(err)
+	}
+	other, err := place.Tmpfs("/other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(other, "mount-point"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := place.EmptyMemories(); err != nil {
+		t.Fatal(err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(early[0], &fs); err != nil || fs.Blocks*uint64(fs.Bsize) != 1<<20 || fs.Flags&unix.MS_NOEXEC == 0 {
+		t.Errorf("%+v, %v", fs, err)
+	}
+	for dir, want := range map[string]int{early[0]: 1, early[2]: 0, other: 0} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) != want {
+			t.Errorf("in %s: %v, %v", dir, left, err)
+		}
+	}
+	if err := place.Remove(); err != nil {
+		t.Error(err)
+	}
+	for i := range maxEarly + 1 {
+		if _, err = place.MakeEarly(string(rune('a' + i))); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		t.Error("there is no end of them")
+	}
+	if err := place.Remove(); err != nil {
+		t.Error(err)
+	}
+}

@@ -87,14 +87,16 @@ type Job struct {
 	Env    []string `json:"environment"` // of the gate: criu.GateEnv, and PATH
 }
 
-// Open makes the place, with its directory in memory for the execution state. From now on the container can only be restored.
-func (p Place) Open(job Job) error {
+// Open makes the place, with its directory in memory for the execution state.
+func (p Place) Open() error {
 	if err := os.MkdirAll(p.CRIU(), 0o700); err != nil {
 		return fmt.Errorf("make the place of an arrival: %w", err)
 	}
-	if err := mounts.Memory(p.Images()); err != nil {
-		return err
-	}
+	return mounts.Memory(p.Images())
+}
+
+// Admit lets the container in. From now on it can only be restored.
+func (p Place) Admit(job Job) error {
 	data, err := json.Marshal(job)
 	if err != nil {
 		return err

@@ -151,6 +151,9 @@ func prepareStaying(t *testing.T, from, to Node, id string, stay ...string) *tri
 	trip.arrival, err = to.Arrive(t.Context(), one.Definition, to.Netns(t))
 	must(t, err)
 	t.Cleanup(func() { _ = trip.arrival.Close() })
+	if late, is := trip.arrival.(engine.LateArrival); is {
+		must(t, late.Start(t.Context()))
+	}
 	trip.departure, err = from.Depart(t.Context(), id, engine.DepartOptions{})
 	must(t, err)
 	t.Cleanup(func() { _ = trip.departure.Close() })

@@ -103,6 +103,10 @@ type Expected struct {
 	PrivateCgroup bool            // it has a cgroup namespace of its own
 	Restart       json.RawMessage // once it runs
 	Log           bool            // what was logged of it comes
+	// Late says that nobody can ask the engine about the container from when it starts it until it runs, nor about others: so it starts
+	// it as late as possible. ShmBytes is then the size of its /dev/shm, if the engine makes that outside of it.
+	Late     bool
+	ShmBytes int64
 }
 
 // RemoveOptions say how a container is removed.

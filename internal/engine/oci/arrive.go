@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -34,14 +35,20 @@ type arrival struct {
 	shm        string // directory that the engine makes for its /dev/shm; "" if there is none
 	place      door.Place
 	coming     *moving.Coming
+	job        door.Job
+	shmMade    os.FileInfo   // root of the /dev/shm that was made before the engine has started it; nil: none was
+	pages      *memory.Store // to fill its memory from, once the engine has started it; nil: nothing
 	once       sync.Once
-	started    chan struct{} // closed when the engine's start has ended, with startErr; nil: it was not begun
 	startErr   error
+
+	mu      sync.Mutex
+	started chan struct{} // closed when the engine's start has ended, with startErr; nil: it was not begun
+	closed  bool
 }
 
-var _ engine.Arrival = (*arrival)(nil)
+var _ engine.LateArrival = (*arrival)(nil)
 
-// Arrive has the engine make and start the container. When it returns its runtime waits in the gate.
+// Arrive has the engine make and start the container. When it returns its runtime waits in the gate, unless it is started late.
 func (e *Engine) Arrive(ctx context.Context, d engine.Definition, _ string) (engine.Arrival, error) {
 	problems, err := e.Reserve(ctx, d)
 	if err == nil && len(problems) > 0 {
@@ -73,6 +80,12 @@ func (a *arrival) prepare(ctx context.Context) error {
 	}
 	var err error
 	if a.coming, err = moving.Expect(a.place.Gate(), a.place.Images(), a.definition.Limits.MemoryBytes); err != nil {
+		return err
+	}
+	if a.expected.Late {
+		return a.waitForStart(ctx)
+	}
+	if err := a.place.Admit(a.job); err != nil {
 		return err
 	}
 	if err := a.start(ctx); err != nil {
@@ -155,8 +168,8 @@ func (a *arrival) openPlace() error {
 	settings := criu.GateSettings{
 		Socket: a.place.Gate(), Record: e.recordPath(a.definition.ID), Tool: tool, CgroupNamespace: a.expected.PrivateCgroup,
 	}
-	job := door.Job{Runc: runc, Record: settings.Record, Env: append(criu.GateEnv(settings), "PATH="+path)}
-	if err := a.place.Open(job); err != nil {
+	a.job = door.Job{Runc: runc, Record: settings.Record, Env: append(criu.GateEnv(settings), "PATH="+path)}
+	if err := a.place.Open(); err != nil {
 		return err
 	}
 	return criu.WriteDescriptors(a.place.Images(), a.expected.Stdio)
@@ -164,28 +177,49 @@ func (a *arrival) openPlace() error {
 
 // start has the engine start the container, and waits until that waits in the gate.
 func (a *arrival) start(ctx context.Context) error {
-	a.started = make(chan struct{})
+	started, err := a.begin()
+	if err != nil {
+		return err
+	}
 	ready, cancel := context.WithTimeout(ctx, arrivalPatience)
 	defer cancel()
 	go func() {
-		defer close(a.started)
+		defer close(started)
 		a.startErr = a.engine.adapter.Start(context.WithoutCancel(ctx), a.own)
 		if a.startErr != nil {
 			cancel()
 		}
 	}()
-	err := a.coming.WaitReady(ready)
+	err = a.coming.WaitReady(ready)
 	if err == nil {
 		return nil
 	}
 	select { // why the engine failed says more than that its gate is not there
-	case <-a.started:
+	case <-started:
 		if a.startErr != nil {
 			return fmt.Errorf("have %s start it: %w", a.title, a.startErr)
 		}
 	default:
 	}
 	return err
+}
+
+// begin notes that the engine starts it.
+func (a *arrival) begin() (started chan struct{}, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || a.started != nil {
+		return nil, fmt.Errorf("%w: its arrival is over, or it was started", engine.ErrBusy)
+	}
+	a.started = make(chan struct{})
+	return a.started, nil
+}
+
+// begun is closed when the engine's start has ended; nil: it was not begun.
+func (a *arrival) begun() chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.started
 }
 
 // Netns is the container's network namespace, with all that the engine makes in it.
@@ -203,6 +237,8 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 		return a.engine.private(a.definition.ID), makePrivate(a.engine.private(a.definition.ID))
 	case kind == files.Memory && name == treeShm && a.shm != "":
 		return a.shm, nil
+	case kind == files.Memory && a.expected.Late && a.begun() == nil:
+		return a.place.MakeEarly(name)
 	case kind == files.Memory:
 		path, err := a.place.Tmpfs(name)
 		if err != nil {
@@ -220,6 +256,10 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 
 // FillFrom makes Restore leave out the memory that can be filled while the processes run.
 func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
+	if a.expected.Late && a.begun() == nil { // it has no cgroup yet
+		a.pages = pages
+		return nil
+	}
 	group, err := a.cgroup()
 	if err != nil {
 		return err
@@ -247,12 +287,15 @@ func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {
 		a.engine.arrivals.Remove(a.definition.ID, a)
+		a.mu.Lock()
+		a.closed = true
+		a.mu.Unlock()
 		if a.coming != nil {
 			err = a.coming.Close() // on which a gate that waits ends, then runc, then the engine's start
 		}
-		if a.started != nil {
+		if started := a.begun(); started != nil {
 			select {
-			case <-a.started:
+			case <-started:
 			case <-time.After(patience):
 				err = errors.Join(err, fmt.Errorf("end the arrival of container %s: the start by %s does not end", a.definition.Name, a.title))
 			}

@@ -145,6 +145,9 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	if err != nil {
 		return err
 	}
+	if err := e.unmountShm(ctx, own, was.Definition); err != nil {
+		return err
+	}
 	if own != "" { // with the volumes that the engine has made beside those of the definition
 		if err := e.adapter.Remove(ctx, own, RemoveOptions{Force: true, Volumes: true}); err != nil {
 			return fmt.Errorf("have %s remove it: %w", e.adapter.Title(), err)

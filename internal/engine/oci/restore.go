@@ -41,7 +41,7 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	}
 	go func() { // the engine comes to its end after the container runs; who wants to act on the container waits for that
 		defer unlock()
-		<-a.started
+		<-a.begun()
 		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived does it again
 	}()
 	return resumed.At, nil
@@ -50,8 +50,12 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 // waits wants the engine's start to wait for the container still: an engine that has ended meanwhile would not know what was
 // restored, and end it.
 func (a *arrival) waits() error {
+	started := a.begun()
+	if started == nil {
+		return fmt.Errorf("%s has not been told to start it", a.title)
+	}
 	select {
-	case <-a.started:
+	case <-started:
 		return errors.Join(fmt.Errorf("%s no longer waits for it", a.title), a.startErr)
 	default:
 		return nil
@@ -62,6 +66,9 @@ func (a *arrival) waits() error {
 // that the engine has made, which may have noted what was there before. Nobody uses that one yet.
 func (a *arrival) remount() error {
 	if err := mounts.Unmount(a.root.Target); err != nil {
+		return err
+	}
+	if err := files.RemoveTree(asideOf(a.root.Upper)); err != nil { // nobody has it mounted any more
 		return err
 	}
 	return a.root.Mount()

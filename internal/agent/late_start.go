@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// An engine that starts a container tells nobody anything until that runs, and gives it up if that takes long. So the source says when its
+// freeze is near (kindNear), and does not freeze before the target has answered (kindReady).
+
+// tellNear has the target's engine start the container, if it is to be told.
+func (s *source) tellNear() error {
+	s.mu.Lock()
+	late := s.reservation.GetStartsLate()
+	if late {
+		s.ready = make(chan struct{})
+	}
+	s.mu.Unlock()
+	if !late {
+		return nil
+	}
+	if err := s.section(kindNear, "", nil); err != nil {
+		return err
+	}
+	return s.data.Push()
+}
+
+// awaitReady waits until it has.
+func (s *source) awaitReady(ctx context.Context) error {
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	if ready == nil {
+		return nil
+	}
+	return waitFor(ctx, ready)
+}
+
+// hearReady takes what the target says of that.
+func (s *source) hearReady() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready == nil || s.heardReady {
+		return errors.New("the target is ready for what nobody has asked it")
+	}
+	s.heardReady = true
+	close(s.ready)
+	return nil
+}
+
+// startsLate tells whether the engine of what is to come is to be told when to start it.
+func (a *Agent) startsLate(definition engine.Definition) bool {
+	one, is := a.engines.Of(definition).(engine.LateStarter)
+	return is && one.StartsLate(definition)
+}
+
+// startLate has the engine start the container, while no files come, and answers.
+func (t *target) startLate(ctx context.Context) error {
+	arrival, is := t.arrival.(engine.LateArrival)
+	if !is || t.startedLate {
+		return fmt.Errorf("%w: the container is started already", errInvalid)
+	}
+	t.startedLate = true
+	t.files.mu.Lock()
+	err := arrival.Start(ctx)
+	t.files.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	t.telling.Lock()
+	defer t.telling.Unlock()
+	if err := t.data.Begin(kindReady, ""); err != nil {
+		return err
+	}
+	return errors.Join(t.data.End(), t.data.Push())
+}

@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// TestHearReady: the target answers once, and only who has asked.
+func TestHearReady(t *testing.T) {
+	s := &source{}
+	if s.hearReady() == nil {
+		t.Error("nobody has asked it")
+	}
+	if err := s.awaitReady(t.Context()); err != nil {
+		t.Errorf("who does not ask waits: %v", err)
+	}
+	s.ready = make(chan struct{})
+	if err := s.hearReady(); err != nil {
+		t.Error(err)
+	}
+	if err := s.awaitReady(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s.hearReady() == nil {
+		t.Error("it answers twice")
+	}
+}
+
+// early is an arrival whose engine has started the container.
+type early struct{ engine.Arrival }
+
+// TestStartLateRefuses: no source has a container started that was started already.
+func TestStartLateRefuses(t *testing.T) {
+	one := &target{arrival: early{}}
+	if err := one.startLate(t.Context()); !errors.Is(err, errInvalid) {
+		t.Error(err)
+	}
+	one = &target{startedLate: true}
+	if err := one.startLate(t.Context()); !errors.Is(err, errInvalid) {
+		t.Error(err)
+	}
+}

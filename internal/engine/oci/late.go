@@ -1,0 +1,169 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/files"
+)
+
+// An engine that holds a lock from when it starts a container until that runs is told to start it late: when all has come but what comes in
+// the freeze. Until then the container is only made. What has come meanwhile lies where it belongs, but an engine that starts a container
+// writes there (mount points, what a new volume has from the image, its owner). So it is shown other, empty directories in their places.
+
+// StartsLate tells whether an arrival is to be started by engine.LateArrival.
+func (e *Engine) StartsLate(d engine.Definition) bool {
+	x, err := e.adapter.Expect(d)
+	return err == nil && x.Late
+}
+
+// waitForStart makes ready what content may come to before the engine has started the container.
+func (a *arrival) waitForStart(ctx context.Context) error {
+	if err := a.engine.emptyVolumes(ctx, a.definition); err != nil || a.shm == "" { // they must be this arrival's
+		return err
+	}
+	if err := os.MkdirAll(a.shm, 0o700); err != nil {
+		return err
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC // as Podman mounts it (libpod, container_internal_linux.go, mountSHM)
+	if err := unix.Mount("shm", a.shm, "tmpfs", flags, fmt.Sprintf("mode=1777,size=%d", a.expected.ShmBytes)); err != nil {
+		return fmt.Errorf("make its /dev/shm: %w", err)
+	}
+	var err error
+	a.shmMade, err = os.Stat(a.shm)
+	return err
+}
+
+// undisturbed wants nobody else to have had the engine start the container: that it refuses to, but it tidies up then, and with that takes
+// away what was made ready.
+func (a *arrival) undisturbed() error {
+	_, err := os.Lstat(a.place.Images())
+	if err == nil && a.shmMade != nil {
+		var now os.FileInfo
+		if now, err = os.Stat(a.shm); err == nil && !os.SameFile(now, a.shmMade) {
+			err = errors.New("its /dev/shm is another one")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("somebody has tried to start or remove it: %w", err)
+	}
+	return nil
+}
+
+// unmountShm lets go of the /dev/shm of an arrival that its engine has not started: it knows nothing of that mount.
+func (e *Engine) unmountShm(ctx context.Context, own string, d engine.Definition) error {
+	if own == "" || !e.StartsLate(d) {
+		return nil
+	}
+	found, err := e.ask(ctx, own)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if shm := e.adapter.Shm(found); shm != "" {
+		return mounts.Unmount(shm)
+	}
+	return nil
+}
+
+// Start has the engine start a container that is started late. Nothing may be written to its trees meanwhile.
+func (a *arrival) Start(ctx context.Context) error {
+	if !a.expected.Late {
+		return nil
+	}
+	defer a.engine.lock(a.definition.ID)()
+	if err := a.startLate(ctx); err != nil {
+		return fmt.Errorf("start container %s: %w", a.definition.Name, err)
+	}
+	if a.pages == nil {
+		return nil
+	}
+	return a.FillFrom(ctx, a.pages)
+}
+
+func (a *arrival) startLate(ctx context.Context) error {
+	trees, err := a.filled()
+	if err == nil {
+		err = a.undisturbed()
+	}
+	if err != nil {
+		return err
+	}
+	for i, tree := range trees {
+		if err := setAside(tree); err != nil {
+			return errors.Join(err, putBack(trees[:i]))
+		}
+	}
+	err = a.place.Admit(a.job)
+	if err == nil {
+		err = a.start(ctx)
+	}
+	if err = errors.Join(err, putBack(trees)); err == nil {
+		err = a.undisturbed()
+	}
+	if err != nil {
+		return err
+	}
+	for _, tree := range trees {
+		if tree == a.root.Upper { // the engine has it mounted: see remount
+			continue
+		}
+		if err := files.RemoveTree(asideOf(tree)); err != nil {
+			return err
+		}
+	}
+	return a.place.EmptyMemories()
+}
+
+// filled are the directories to which content has come, and that the engine writes to when it starts the container.
+func (a *arrival) filled() ([]string, error) {
+	trees := []string{a.root.Upper}
+	for _, v := range Coming(a.definition) {
+		path, err := a.engine.VolumePath(v)
+		if err != nil {
+			return nil, err
+		}
+		trees = append(trees, path)
+	}
+	return trees, nil
+}
+
+// asideOf is where a directory is while the engine is shown another one, and then that one. The engine removes it with the container, or
+// the volume.
+func asideOf(dir string) string { return filepath.Clean(dir) + ".godwit" }
+
+// setAside puts an empty directory in the place of another one.
+func setAside(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(dir, asideOf(dir)); err != nil {
+		return err
+	}
+	if err = os.Mkdir(dir, info.Mode().Perm()); err == nil {
+		err = os.Chmod(dir, info.Mode())
+	}
+	if stat, is := info.Sys().(*syscall.Stat_t); is && err == nil {
+		err = os.Lchown(dir, int(stat.Uid), int(stat.Gid))
+	}
+	return err
+}
+
+// putBack puts directories back into their places, and those that were there aside.
+func putBack(dirs []string) (failed error) {
+	for _, dir := range dirs {
+		failed = errors.Join(failed, unix.Renameat2(unix.AT_FDCWD, asideOf(dir), unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE))
+	}
+	return failed
+}
