@@ -102,11 +102,13 @@ test-docker-26: setup ## containers of Docker 26.1 (Debian 13), which is fetched
 test-docker-28: setup ## containers of Docker 28.5 (Debian sid), which is fetched, moved in all modes, with both image stores
 	$(call test-engine,docker,28,sid,$(DOCKER_TESTS))
 	GODWIT_LAB_DOCKER_STORE=containerd $(call test-version,docker,28,^TestDocker(Moves|Anonymous|Starts|RolledBack|Removed|LateNetworks))
+	GODWIT_LAB_CGROUPS=2 $(call test-version,docker,28,^TestDocker(Anonymous|Starts|RolledBack))
 
 .PHONY: test-podman-5
 test-podman-5: setup ## containers of Podman 5.4 (Debian 13), which is fetched, of runc and of crun, moved in all modes
 	$(call test-engine,podman,5,trixie,^TestPodman)
 	GODWIT_LAB_CGROUPS=1 GODWIT_LAB_RUNTIME=crun $(call test-version,podman,5,^TestPodman)
+	GODWIT_LAB_CGROUPS=2 GODWIT_LAB_RUNTIME=crun $(call test-version,podman,5,^TestPodman(Runtime|Starts))
 
 .PHONY: test-containerd-1.7
 test-containerd-1.7: setup ## containers of containerd 1.7 (Debian 13), which is fetched, moved in all modes
