@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
@@ -92,7 +93,8 @@ func (a *Agent) followSegments(ctx context.Context) error {
 // followBridged looks what has become of containers on bridges that have come or gone: their engines end and start them, and give
 // addresses to others, without telling the agent.
 func (a *Agent) followBridged(ctx context.Context) {
-	if err := errors.Join(a.network.ForgetStrangers(a.isMember), a.yieldPorts(ctx)); err != nil && ctx.Err() == nil {
+	all := sync.OnceValues(func() ([]engine.Container, error) { return a.engines.ListAnswered(ctx) }) // each engine is asked once
+	if err := errors.Join(a.network.ForgetStrangers(a.isMember), a.yieldPorts(all)); err != nil && ctx.Err() == nil {
 		a.log.Warn("containers on bridges that have left", "error", err)
 	}
 	for _, place := range a.network.BridgedPlaces() {
@@ -101,9 +103,9 @@ func (a *Agent) followBridged(ctx context.Context) {
 		}
 		var err error
 		if place.Here {
-			err = a.followHere(ctx, place)
+			err = a.followHere(ctx, place, all)
 		} else {
-			err = a.giveWay(ctx, place)
+			err = a.giveWay(place, all)
 		}
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("container on a bridge", "container", place.Container, "address", place.Address, "error", err)
@@ -116,18 +118,36 @@ func (a *Agent) isMember(number int) bool {
 	return is
 }
 
+// listed are all containers of this node.
+type listed func() ([]engine.Container, error)
+
+// other is one that runs and has the address of another container; nil if there is none.
+func (all listed) other(place network.BridgedPlace) (*engine.Container, error) {
+	containers, err := all()
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range containers {
+		own := one.Definition
+		if own.Network.OnBridge() && own.Network.Address == place.Address && own.ID != place.Container && one.PID != 0 {
+			return &one, nil
+		}
+	}
+	return nil, nil
+}
+
 // yieldPorts gives the published ports of containers that have left to those here that have them now.
-func (a *Agent) yieldPorts(ctx context.Context) error {
+func (a *Agent) yieldPorts(all listed) error {
 	gone := func(place network.BridgedPlace) bool { return !place.Here }
 	if !slices.ContainsFunc(a.network.BridgedPlaces(), gone) {
 		return nil
 	}
-	all, err := a.engines.ListAnswered(ctx)
+	containers, err := all()
 	if err != nil {
 		return err
 	}
 	var taken []network.Published
-	for _, one := range all {
+	for _, one := range containers {
 		if one.PID == 0 || a.moves.of(one.Definition.ID) != nil { // one that comes keeps its ports if it is undone
 			continue
 		}
@@ -142,22 +162,46 @@ func (a *Agent) yieldPorts(ctx context.Context) error {
 	return err
 }
 
-// followHere lets go of a container that has ended, or was started anew.
-func (a *Agent) followHere(ctx context.Context, place network.BridgedPlace) error {
+// followHere follows a container to where it was started anew, and lets go of one that is no more.
+func (a *Agent) followHere(ctx context.Context, place network.BridgedPlace, all listed) error {
 	one, err := a.engines.Inspect(ctx, place.Container)
+	if errors.Is(err, engine.ErrAway) {
+		return nil // it may run
+	}
+	gone, err := isGone(place, one, err, all)
 	switch {
-	case errors.Is(err, engine.ErrNotFound), err == nil && one.State == engine.Exited:
+	case err != nil:
+		return err
+	case gone:
 		if a.moves.of(place.Container) != nil || !slices.Contains(a.network.BridgedPlaces(), place) {
 			return nil // it has left meanwhile
 		}
 		a.tellRemoved(place.Container)
 		return a.network.Detach(place.Container)
-	case errors.Is(err, engine.ErrAway):
-		return nil // it may run
-	case err != nil || one.State != engine.Running || !one.Definition.Network.OnBridge():
-		return err
+	case one.State != engine.Running || !one.Definition.Network.OnBridge():
+		return nil
 	}
 	return a.network.KeepBridged(fmt.Sprintf("/proc/%d/ns/net", one.PID), place.Container, place.Address)
+}
+
+// isGone tells of a container that was here, by what its engine says, whether nothing that comes for it is to go to it any more. One that has
+// come from elsewhere and has ended may be started again, by its engine at once: it is reached by where it was until it is removed, or its
+// address is another's.
+func isGone(place network.BridgedPlace, now engine.Container, err error, all listed) (bool, error) {
+	switch {
+	case errors.Is(err, engine.ErrNotFound):
+		return true, nil
+	case err != nil:
+		return false, err
+	case now.State == engine.Running && now.Definition.Network.OnBridge():
+		return now.Definition.Network.Address != place.Address, nil
+	case now.State != engine.Exited:
+		return false, nil
+	case !place.Came:
+		return true, nil
+	}
+	other, err := all.other(place)
+	return other != nil, err
 }
 
 // removedBridged ends the forwarding to a container that is no more, as the node says to which it goes.
@@ -174,20 +218,14 @@ func (a *Agent) removedBridged(node, container string) error {
 }
 
 // giveWay ends the forwarding of an address that an engine here has given to another container.
-func (a *Agent) giveWay(ctx context.Context, place network.BridgedPlace) error {
-	all, err := a.engines.ListAnswered(ctx)
-	if err != nil {
+func (a *Agent) giveWay(place network.BridgedPlace, all listed) error {
+	other, err := all.other(place)
+	if err != nil || other == nil || !slices.Contains(a.network.BridgedPlaces(), place) {
 		return err
 	}
-	for _, one := range all {
-		own := one.Definition
-		if own.Network.OnBridge() && own.Network.Address == place.Address && own.ID != place.Container && one.PID != 0 {
-			a.log.Warn("what is forwarded to a container that has left ends: its address is another's here now",
-				"container", place.Container, "address", place.Address, "other", engine.Label(own))
-			return a.network.ForgetBridged(place.Address)
-		}
-	}
-	return nil
+	a.log.Warn("what is forwarded to a container that has left ends: its address is another's here now",
+		"container", place.Container, "address", place.Address, "other", engine.Label(other.Definition))
+	return a.network.ForgetBridged(place.Address)
 }
 
 // bridgedHere are the containers on bridges that have come to this node: who forwards to them learns that they are here still.

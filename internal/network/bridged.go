@@ -82,7 +82,7 @@ func (n *Network) checkBridged(own Bridged) error {
 	if at := n.bridged[ip]; at != nil && at.Container != own.Container {
 		to, away := n.peers[at.Via]
 		switch {
-		case at.Here:
+		case at.Here && !n.hasEnded(at):
 			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, at.Container)
 		case away && own.From != "": // of one that is here its engine knows that it has it
 			return fmt.Errorf("%w: what comes for it is forwarded to container %s on %s; remove that container, or give this one another address",
@@ -95,6 +95,12 @@ func (n *Network) checkBridged(own Bridged) error {
 		}
 	}
 	return nil
+}
+
+// hasEnded tells of a container that is here whether its engine has taken its connection away.
+func (n *Network) hasEnded(one *bridged) bool {
+	_, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
+	return errors.Is(err, ErrInvalid) || isLinkNotFound(err)
 }
 
 func (n *Network) adoptBridged(netns string, own Bridged) error {
@@ -119,7 +125,7 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 		return err
 	}
 	if known != nil && known.Container != own.Container {
-		if err := n.forgetBridged(own.Address); err != nil {
+		if err := n.replaced(known); err != nil {
 			return err
 		}
 	}
@@ -128,6 +134,16 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 		return err
 	}
 	return errors.Join(n.applyFirewall(), n.letPass())
+}
+
+// replaced forgets a container of which another one has the address.
+func (n *Network) replaced(one *bridged) error {
+	err := n.forgetBridged(one.Address)
+	if n.containers[one.Container] != nil {
+		delete(n.containers, one.Container)
+		err = errors.Join(err, removeNamespace(n.NetnsPath(one.Container)))
+	}
+	return err
 }
 
 // noteBridged remembers a container that is here. What cannot be written is not remembered.

@@ -286,6 +286,37 @@ func TestBridgedAddressTaken(t *testing.T) {
 	}
 }
 
+// TestBridgedAddressOfEnded: the address of a container that has come and whose engine has ended it is another's if that gets it, and is its
+// own again if it is started again.
+func TestBridgedAddressOfEnded(t *testing.T) {
+	s := newSite(t)
+	b, ip := s.nodes["b"], netip.MustParseAddr("172.30.0.2")
+	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "first", "172.30.0.2/24"), Bridged{Container: "one", Address: ip, From: "a"}))
+	must(t, b.Route(ip, Local("one")))
+	second := s.onBridge("b", "second", "172.30.0.2/24")
+	if err := b.AdoptBridged(t.Context(), second, Bridged{Container: "two", Address: ip, From: "c"}); !errors.Is(err, ErrAddressTaken) {
+		t.Errorf("%v, while the first one runs", err)
+	}
+	s.must("b", "ip", "link", "del", "veth-first")
+	anew := s.onBridge("b", "anew", "172.30.0.2/24")
+	must(t, b.KeepBridged(anew, "one", ip))
+	if at := s.record("b", ip); at.Container != "one" || at.Origin != 1 || !at.Here || !sameFile(b.NetnsPath("one"), anew) {
+		t.Errorf("started again: %+v", at)
+	}
+	s.must("b", "ip", "link", "del", "veth-anew")
+	must(t, b.AdoptBridged(t.Context(), second, Bridged{Container: "two", Address: ip, From: "c"}))
+	if at := s.record("b", ip); at.Container != "two" || at.Origin != 3 {
+		t.Errorf("the other one: %+v", at)
+	}
+	if _, err := os.Stat(b.NetnsPath("one")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the first one's network is left: %v", err)
+	}
+	must(t, b.Detach("one"))
+	if at := s.record("b", ip); at.Container != "two" || !at.Here {
+		t.Errorf("when the first one is removed: %+v", at)
+	}
+}
+
 // TestBridgedFileBroken: what is remembered and cannot be read keeps nothing else from being remembered, and the node from nothing.
 func TestBridgedFileBroken(t *testing.T) {
 	good := `{"container":"one","address":"172.30.0.2","via":2,"ports":[{"protocol":"tcp","host_port":8080,"container_port":80}]}`
