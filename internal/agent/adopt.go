@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -21,9 +22,11 @@ const adoptEvery = 3 * time.Second
 func (a *Agent) adoptForEver(ctx context.Context) {
 	told := map[string]string{} // by id, so that a lasting error is told once
 	for {
+		began := time.Now()
 		a.adoptAll(ctx, told)
 		a.tellOnce(told, "networks of Docker", errors.Join(a.followSegments(ctx), a.network.KeepPassing()))
 		a.followBridged(ctx)
+		a.adopted.took.Store(int64(time.Since(began)))
 		select {
 		case <-ctx.Done():
 			return
@@ -109,12 +112,16 @@ type adopted struct {
 	mu    sync.Mutex
 	first map[string]int
 	soon  chan struct{} // something has moved: its end here is to be seen at once, too
+	took  atomic.Int64  // how long it took to look at all of them, a time.Duration
 }
 
 func newAdopted() adopted { return adopted{first: map[string]int{}, soon: make(chan struct{}, 1)} }
 
-// watchPause is how long nobody looks again because of what an engine tells: it may start and end many containers.
+// watchPause is how long nobody looks again because of what an engine tells, at least: it may start and end many containers.
 const watchPause = 300 * time.Millisecond
+
+// pauseAfter is that for a look that took so long: it asks engines that have other things to do about all containers.
+func pauseAfter(took time.Duration) time.Duration { return min(max(watchPause, 10*took), adoptEvery) }
 
 // watchContainers has all containers looked at as soon as an engine tells that one of its own has begun or ended, which may have the address
 // of one that has left. What it does not tell, or while it cannot, is seen when all are looked at anyway.
@@ -122,7 +129,7 @@ func (a *Agent) watchContainers(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = a.segmented.Watch(ctx, func() {
 			a.adopted.look()
-			_ = waitUntil(ctx, time.Now().Add(watchPause))
+			_ = waitUntil(ctx, time.Now().Add(pauseAfter(time.Duration(a.adopted.took.Load()))))
 		})
 		_ = waitUntil(ctx, time.Now().Add(adoptEvery))
 	}
