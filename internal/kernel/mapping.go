@@ -97,9 +97,26 @@ func parseMappings(r io.Reader) ([]Mapping, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, m)
+		if n := len(all); n > 0 {
+			m.cut(all[n-1].End)
+		}
+		if m.Start < m.End {
+			all = append(all, m)
+		}
 	}
 	return all, lines.Err()
+}
+
+// cut leaves out what is below an address. The kernel tells mappings in pieces of a page of text, and the one on which a piece ends again
+// if it has grown meanwhile.
+func (m *Mapping) cut(low uint64) {
+	if m.Start >= low {
+		return
+	}
+	if m.File {
+		m.Offset += low - m.Start
+	}
+	m.Start = low
 }
 
 var errMapping = errors.New("a line of maps is not of the known form")

@@ -31,6 +31,8 @@ func (a *armed) begin(frozen bool) error {
 
 func (a *armed) compares() bool { return a.comparing }
 
+func (a *armed) counts() { a.comparing = false }
+
 // recent: in the freeze what is compared is a mapping that is new.
 func (a *armed) recent() bool { return !a.comparing || a.frozen }
 

@@ -97,16 +97,16 @@ func (w *waiting) cut() {
 	w.order()
 }
 
-// wrote notes pages that were written since they were looked at last, and have to be sent. They may be of parts that are not there: of
-// those a later round takes them.
+// wrote notes pages that were written since they were looked at last, and have to be sent, whatever part they are of: no later round
+// finds them.
 func (w *waiting) wrote(one kernel.PageRange, now time.Time) {
 	w.eachPart(one, func(p *part, r kernel.PageRange) {
 		_ = w.lately[0].in(r.Start, r.End, false, func(r kernel.PageRange) error {
 			return w.lately[1].in(r.Start, r.End, false, func(r kernel.PageRange) error { return w.goesOn(p, r, now) })
 		})
 		w.lately[0].add(r.Start, r.End)
-		w.found.add(r.Start, r.End)
 	})
+	w.found.add(one.Start, one.End)
 }
 
 // wroteAgain notes pages that were written since they were sent: the next round finds them.

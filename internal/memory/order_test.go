@@ -89,3 +89,48 @@ func TestWhatIsWrittenSoonLeavesLast(t *testing.T) {
 		t.Errorf("the second round has %d pages, and %d if they leave as they are found", ordered, asFound)
 	}
 }
+
+// The list of mappings may tell one again that has grown, or leave some out, and pages are written in all of them. All that was found
+// leaves in the round: no later one finds it.
+func TestWhatWasFoundLeaves(t *testing.T) {
+	const pages = 2048
+	size := uint64(PageSize())
+	p := start(t, "script", 0, 0)
+	for _, command := range []string{"map 0 %d", "write 0 %d 1"} {
+		if answer := p.obey(fmt.Sprintf(command, pages)); answer != "ok" {
+			t.Fatalf("the script says %q", answer)
+		}
+	}
+	s := NewSource(SourceConfig{Processes: p.group.Procs, Tracking: WriteProtect})
+	target := newCopied(t)
+	target.round(s, false)
+	process := s.inOrder()[0]
+	if process.tracking != WriteProtect {
+		t.Skip("this kernel does not track by write-protection")
+	}
+	p.obey(fmt.Sprintf("write 0 %d 2", pages))
+	areas, err := process.lazyAreas()
+	must(t, err)
+	var told []area
+	for _, m := range areas {
+		if m.End-m.Start >= pages*size {
+			before := m
+			before.End = m.Start + 3*size
+			told = append(told, before)
+		}
+		told = append(told, m)
+	}
+	must(t, process.pagemap.Reopen(process.space))
+	must(t, process.tracker.begin(false))
+	r := newReader(sinkFunc(target.place), &RoundStats{})
+	must(t, s.sendOrdered(context.Background(), process, r, told))
+	process.tracker.end()
+	target.round(s, false)
+	p.freeze()
+	target.round(s, true)
+	maps, err := s.Map()
+	must(t, err)
+	target.verify(p, maps)
+	p.thaw()
+	must(t, s.Close())
+}

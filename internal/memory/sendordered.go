@@ -25,12 +25,7 @@ func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []ar
 		}
 	}
 	if w.count <= w.few {
-		for _, m := range areas {
-			if err := sendFound(ctx, r, w.found, m); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.sendFound(ctx, t, r, w.found, everywhere)
 	}
 	w.cut()
 	defer expect(r.sink, false)
@@ -52,13 +47,15 @@ func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []ar
 		// Once more: what was written since it was found is taken along, and is not found again.
 		err := s.find(ctx, t, r, m, func(one kernel.PageRange) { w.wrote(one, time.Now()) })
 		if err == nil {
-			err = sendFound(ctx, r, w.found, m)
+			err = s.sendFound(ctx, t, r, w.found, kernel.PageRange{Start: m.Start, End: m.End})
 		}
 		if err != nil {
 			return err
 		}
+		w.found.remove(m.Start, m.End)
 	}
-	return nil
+	// No later round finds what was found: should parts and mappings not be what they are taken for, it leaves now.
+	return s.sendFound(ctx, t, r, w.found, everywhere)
 }
 
 func expect(sink Sink, again bool) {
@@ -147,9 +144,14 @@ func (s *Source) find(ctx context.Context, t *task, r *reader, m area, found fun
 	return r.flush(ctx)
 }
 
-// sendFound sends those of the pages of a mapping that were found.
-func sendFound(ctx context.Context, r *reader, found pageSet, m area) error {
-	err := found.in(m.Start, m.End, true, func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
+// everywhere is where pages can be.
+var everywhere = kernel.PageRange{End: maxAddress}
+
+// sendFound sends those of the pages there that were found.
+func (s *Source) sendFound(ctx context.Context, t *task, r *reader, found pageSet, there kernel.PageRange) error {
+	s.beginArea(t, r)
+	t.tracker.counts() // what had to be compared has left
+	err := found.in(there.Start, there.End, true, func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ type tracker interface {
 	changed(address uint64, content []byte) bool
 	// compares tells whether what written has reported of the last mapping may be unchanged, so that it has to be read to know.
 	compares() bool
+	// counts says that what is read next was reported of mappings that need not be compared, whatever the last one was.
+	counts()
 	// recent tells whether what written has reported of the last mapping was written since the last round, and not just exists.
 	recent() bool
 	// end says that all of the round's pages have been read.
@@ -47,6 +49,8 @@ func newHashing() *hashing {
 func (h *hashing) begin(bool) error { return nil }
 
 func (h *hashing) compares() bool { return true }
+
+func (h *hashing) counts() {}
 
 func (h *hashing) recent() bool { return false }
 
