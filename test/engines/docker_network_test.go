@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,33 @@ func TestDockerNetworkStays(t *testing.T) {
 		t.Errorf("%v, want a refusal because of %s", err, taker)
 	}
 	busy.ask(t)
+}
+
+// TestDockerNetworkRestarts: a container that has moved is reached as before when it is started again at the target, by Docker or by a user.
+func TestDockerNetworkRestarts(t *testing.T) {
+	makeNetworks(t)
+	name := docker(t, []string{"--network", networkName, "--publish", "8080:80", "--restart", "always"}, echo)
+	migrate(t, name, "a", "b", "cold")
+	address := inspected(t, "b", name, ".NetworkSettings.Networks."+networkName+".IPAddress")
+	for _, again := range [][]string{
+		{"kill", "-KILL", inspected(t, "b", name, ".State.Pid")}, {"docker", "restart", "--time", "0", name}, {"docker", "stop", "--time", "0", name},
+	} {
+		started := inspected(t, "b", name, ".State.StartedAt")
+		in(t, "b", again...)
+		if slices.Contains(again, "stop") {
+			in(t, "b", "docker", "start", name)
+		}
+		eventually(t, "it is started again", func() bool {
+			return inspected(t, "b", name, ".State.Running") == "true" && inspected(t, "b", name, ".State.StartedAt") != started
+		})
+		talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
+		talk(t, otherMachine, net.JoinHostPort(addressOf(t, "b"), "8080"))
+		talk(t, "a", net.JoinHostPort(address, "80"))
+	}
+	in(t, "b", "docker", "rm", "--force", name)
+	for _, node := range nodes() {
+		forgotten(t, node)
+	}
 }
 
 // TestDockerNetworkRouted: on a network whose addresses the nodes route, containers go on to talk with each other wherever they are.
