@@ -118,6 +118,19 @@ test-containerd-1.7: setup ## containers of containerd 1.7 (Debian 13), which is
 test-containerd-2: setup ## containers of containerd 2.1 (Debian sid), which is fetched, moved in all modes
 	$(call test-engine,containerd,2,sid,^TestContainerd)
 
+.PHONY: compatibility
+compatibility: export GODWIT_COMPATIBILITY := $(CURDIR)/build/compatibility
+compatibility: setup ## the conformance suite with containers of all engines and versions, in all modes; writes what it finds into README.md
+	rm -rf build/compatibility
+	mkdir -p build/compatibility
+	go test -count=1 -timeout 40m -run '^TestConformance' ./test/engines
+	$(call test-engine,docker,26,trixie,^TestConformance/^docker)
+	$(call test-engine,docker,28,sid,^TestConformance/^docker)
+	$(call test-engine,podman,5,trixie,^TestConformance/^podman)
+	$(call test-engine,containerd,1.7,trixie,^TestConformance/^containerd)
+	$(call test-engine,containerd,2,sid,^TestConformance/^containerd)
+	go run ./test/engines/compatibility build/compatibility README.md
+
 .PHONY: lint
 lint: ## gofmt, golangci-lint with the import rules of the design, shellcheck
 	scripts/lint.sh

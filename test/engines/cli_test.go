@@ -66,10 +66,16 @@ func (c cli) begin(name, mode string) <-chan error {
 // counted waits until a container has counted beyond a number, wants that it has left out none, and returns how far it is.
 func (c cli) counted(t *testing.T, node, name string, beyond int) int {
 	t.Helper()
+	return countedIn(t, name+" on "+node, func() string { return in(t, node, string(c), "logs", name) }, beyond)
+}
+
+// countedIn does so by a log.
+func countedIn(t *testing.T, what string, log func() string, beyond int) int {
+	t.Helper()
 	last := 0
-	eventually(t, fmt.Sprintf("%s on %s counts beyond %d", name, node, beyond), func() bool {
+	eventually(t, fmt.Sprintf("%s counts beyond %d", what, beyond), func() bool {
 		last = 0
-		for line := range strings.Lines(in(t, node, string(c), "logs", name)) {
+		for line := range strings.Lines(log()) {
 			now, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "tick ")))
 			if err != nil || now != last+1 {
 				t.Fatalf("after %d its log has %q", last, line)

@@ -2,8 +2,6 @@ package engines
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -49,19 +47,7 @@ func ctrOf(t *testing.T, namespace, ref string, flags []string, script string) (
 // ctrCounted waits until a container has counted beyond a number, wants that it has left out none, and returns how far it is.
 func ctrCounted(t *testing.T, node, name string, beyond int) int {
 	t.Helper()
-	last := 0
-	eventually(t, fmt.Sprintf("%s on %s counts beyond %d", name, node, beyond), func() bool {
-		last = 0
-		for line := range strings.Lines(in(t, node, "godwit", "logs", "containerd:"+name)) {
-			now, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "tick ")))
-			if err != nil || now != last+1 {
-				t.Fatalf("after %d its log has %q", last, line)
-			}
-			last = now
-		}
-		return last > beyond
-	})
-	return last
+	return countedIn(t, name+" on "+node, func() string { return in(t, node, "godwit", "logs", "containerd:"+name) }, beyond)
 }
 
 // inNamespace is what Godwit calls a container of containerd.

@@ -31,6 +31,12 @@ const (
 func makeNetworks(t *testing.T) {
 	t.Helper()
 	makeClients(t)
+	makeBridges(t)
+}
+
+// makeBridges makes the network on both nodes.
+func makeBridges(t *testing.T) {
+	t.Helper()
 	for _, node := range nodes() {
 		in(t, node, "docker", "network", "create", "--subnet", "172.30.0.0/24", "--gateway", "172.30.0.1", networkName)
 	}

@@ -34,7 +34,10 @@ func build(ctx context.Context, directory string) error {
 func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 	world.lab, world.directory = up, directory
 	for _, node := range nodes() {
-		for _, bring := range []func(context.Context, string) error{bringUpDocker, bringUpPodman, bringUpContainerd} {
+		if _, err := up.Exec(ctx, node, "sh", "-c", "mkdir /tmp/host && echo kept >/tmp/host/x"); err != nil {
+			return err
+		}
+		for _, bring := range []func(context.Context, string) error{bringUpDocker, bringUpPodman, bringUpContainerd, bringUpEmbedded, up.PrepareLXC} {
 			if err := bring(ctx, node); err != nil {
 				return err
 			}

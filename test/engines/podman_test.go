@@ -17,7 +17,9 @@ func bringUpPodman(ctx context.Context, node string) error {
 	if err := world.lab.PreparePodman(ctx, node); err != nil {
 		return err
 	}
-	if _, err := world.lab.Exec(ctx, node, "godwit", "engine", "setup", "podman"); err != nil {
+	script := `set -e; mkdir -p /etc/containers/containers.conf.d; printf '[containers]\ninit_path = "%s"\n' "$(command -v docker-init)" >/etc/containers/containers.conf.d/60-init.conf
+		godwit engine setup podman` // Podman's own init need not be there
+	if _, err := world.lab.Exec(ctx, node, "sh", "-c", script); err != nil {
 		return err
 	}
 	return inPodman.importImage(ctx, node)

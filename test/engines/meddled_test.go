@@ -1,0 +1,174 @@
+package engines
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// meddling is what somebody does with a container, or with its engine, while it is being moved.
+type meddling struct {
+	name string
+	// does is a script on a node, and mends what has the engine work again.
+	does  func(s subject, node, container string) string
+	mends func(t *testing.T, s subject, node string)
+	ends  bool // the copy on that node may have ended by it
+}
+
+func meddlings() []meddling {
+	one := func(what verb) func(subject, string, string) string {
+		return func(s subject, _, container string) string { return quoted(s.does(what, container)) }
+	}
+	return []meddling{
+		{name: "stop", does: one(stop), ends: true},
+		{name: "kill", does: func(s subject, _, container string) string {
+			if s.name() == containerdEngine {
+				return "ctr task kill -s KILL " + container
+			}
+			return s.name() + " kill " + container
+		}, ends: true},
+		{name: "rm", does: one(remove), ends: true},
+		{name: "restart", does: func(s subject, _, container string) string {
+			if s.name() == containerdEngine {
+				return "ctr task kill -s KILL " + container + "; sleep 0.2; ctr task rm " + container + "; ctr task start --detach --null-io " + container
+			}
+			return s.name() + " restart --time 1 " + container
+		}, ends: true},
+		{name: "shim", does: func(s subject, _, container string) string {
+			switch s.name() {
+			case podmanEngine:
+				return "pkill -KILL -f '[c]onmon .* -n " + container + " '"
+			case dockerEngine:
+				return "pkill -KILL -f \"[c]ontainerd-shim-runc-v2 .*$(docker ps --all --quiet --no-trunc --filter name=" + container + ")\""
+			}
+			return "pkill -KILL -f '[c]ontainerd-shim-runc-v2 .*-id " + container + " '"
+		}, ends: true},
+		{name: "daemon", does: func(s subject, _, _ string) string {
+			if s.name() == dockerEngine {
+				return "kill -KILL $(cat /run/docker.pid)"
+			}
+			return "pkill -KILL -f '[c]ontainerd --config /dev/null'"
+		}, mends: restartDaemon, ends: true},
+	}
+}
+
+// quoted makes a shell's line of a command.
+func quoted(command []string) string {
+	words := make([]string, len(command))
+	for i, word := range command {
+		words[i] = "'" + word + "'"
+	}
+	return strings.Join(words, " ")
+}
+
+func restartDaemon(t *testing.T, s subject, node string) {
+	t.Helper()
+	var err error
+	if s.name() == dockerEngine {
+		in(t, node, "rm", "-f", "/run/docker.pid", "/run/docker.sock")
+		err = world.lab.StartDocker(t.Context(), node)
+	} else {
+		in(t, node, "rm", "-f", "/run/containerd/containerd.sock")
+		err = world.lab.StartContainerd(t.Context(), node)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the engine answers", func() bool { return tried(t, node, s.listing()...) == nil })
+}
+
+// TestMeddled: whatever somebody does with a container or with its engine, at whatever step of a move and on whatever side, there are never
+// two copies of it, and none only if one was ended; and the node that has it not has nothing of it.
+func TestMeddled(t *testing.T) {
+	points := []agent.Fault{
+		{Side: "source", Step: "prepare", When: "before"}, {Side: "target", Step: "arrive", When: "after"},
+		{Side: "source", Step: "dump", When: "after"}, {Side: "target", Step: "receive", When: "after"},
+		{Side: "target", Step: "restore", When: "after"}, {Side: "source", Step: "destroy", When: "before"},
+	}
+	number := 0
+	for _, s := range []subject{byDocker{byCommand{inDocker}}, byCommand{inPodman}, inContainerd{}} {
+		for _, m := range meddlings() {
+			if m.name == "daemon" && s.name() == podmanEngine { // it has none
+				continue
+			}
+			for _, point := range points {
+				for _, node := range nodes() {
+					if number++; testing.Short() && number%meddledOf != 4 {
+						continue
+					}
+					name := strings.Join([]string{s.name(), m.name, "on", node, point.Side, point.Step, point.When}, "-")
+					t.Run(name, func(t *testing.T) { meddle(t, s, m, point, node) })
+				}
+			}
+		}
+	}
+}
+
+// meddledOf is of how many cases one is tried with -short.
+const meddledOf = 68
+
+func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string) {
+	const container = "meddled"
+	c := conformance{s: s}
+	c.begins(t, container, nil, count)
+	c.counted(t, "a", container, 1)
+	at := map[string]string{"source": "a", "target": "b"}[point.Side]
+	stop := fault(t, at, point, agent.FaultPause)
+	moved := make(chan error, 1)
+	go func() {
+		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", "pre-copy", godwitName(s, container), "b")
+		moved <- err
+	}()
+	stop.reached(t)
+	done := make(chan error, 1)
+	go func() {
+		_, err := world.lab.Exec(context.Background(), node, "sh", "-c", ": meddling; "+m.does(s, node, container))
+		done <- err
+	}()
+	eventually(t, "it is being done", func() bool { // it may wait until the move goes on
+		return len(done) > 0 || tried(t, node, "pgrep", "-f", "^sh -c : meddling") == nil
+	})
+	stop.goOn(t)
+	err, did := <-moved, <-done
+	if m.mends != nil {
+		m.mends(t, s, node)
+	}
+	t.Logf("%s: %v; the move: %v", m.name, did, err)
+	c.oneCopy(t, container, err == nil, m.ends)
+}
+
+// oneCopy wants one copy of a container, where the move says that it is, or none if it may have ended.
+func (c conformance) oneCopy(t *testing.T, container string, moved, ended bool) {
+	t.Helper()
+	home, other := "a", "b"
+	if moved {
+		home, other = other, home
+	}
+	eventually(t, "the node that has it not has nothing of it", func() bool { return copies(t, other) == 0 })
+	switch is := copies(t, home); {
+	case is == 1:
+		if one := c.seen(t, home, container); one.State != engine.Running {
+			t.Errorf("on %s it is %s", home, one.State)
+		}
+	case is > 1 || !ended:
+		t.Errorf("%d copies run on %s", is, home)
+	}
+	c.s.nothing(t, other, container)
+	c.removed(container)
+	c.s.nothing(t, home, container)
+}
+
+// copies is how many containers count on a node.
+func copies(t *testing.T, node string) int {
+	t.Helper()
+	said := in(t, node, "sh", "-c", "pgrep -f -c '^/bin/sh -c i=0; [w]hile' || true")
+	number, err := strconv.Atoi(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
