@@ -30,8 +30,10 @@ func bringUpDocker(ctx context.Context, node string) error {
 
 func makeImage(ctx context.Context, archive string) error {
 	bin := filepath.Join(world.directory, "image", "bin")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return err
+	for _, dir := range []string{bin, filepath.Join(world.directory, "image", "tmp")} { // CRIU wants a /tmp of a root that is read-only
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
 	}
 	program, err := os.ReadFile("/bin/busybox")
 	if err != nil {
