@@ -13,36 +13,74 @@ import (
 // below it. The path is free of symbolic links, or it is refused: the process may change what it leads through. What is opened is a
 // mount of nobody's; it goes when the file is closed, and keeps the file system until then.
 func CloneMount(pid int, path string) (*os.File, error) {
-	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	fd := -1
+	err := inMounts(pid, func() (err error) {
+		fd, err = clone(path)
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open what is mounted at %s of process %d: %w", path, pid, err)
 	}
-	defer namespace.Close()
-	type result struct {
-		fd  int
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with this goroutine, and nobody else gets into the namespace
-		fd, err := cloneIn(int(namespace.Fd()), path)
-		done <- result{fd, err}
-	}()
-	got := <-done
-	if got.err != nil {
-		return nil, fmt.Errorf("open what is mounted at %s of process %d: %w", path, pid, got.err)
-	}
-	return os.NewFile(uintptr(got.fd), path), nil
+	return os.NewFile(uintptr(fd), path), nil
 }
 
-// cloneIn changes the calling thread's root directory and mount namespace.
-func cloneIn(namespace int, path string) (int, error) {
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return -1, err
+// inMounts calls f on a thread of its own, in the mount namespace of a process.
+func inMounts(pid int, f func() error) error {
+	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if err != nil {
+		return err
 	}
-	if err := unix.Setns(namespace, unix.CLONE_NEWNS); err != nil {
-		return -1, err
+	defer namespace.Close()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with this goroutine, and nobody else gets into the namespace
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// SealMounts makes what is mounted at these paths of a process's mount namespace read-only. Where nothing is mounted it does nothing.
+func SealMounts(pid int, paths []string) error {
+	err := inMounts(pid, func() error {
+		for _, path := range paths {
+			if err := sealMount(path); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("make mounts of process %d read-only: %w", pid, err)
 	}
+	return nil
+}
+
+func sealMount(path string) error {
+	at, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	var stat unix.Statx_t
+	err = unix.Statx(at, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &stat)
+	if err != nil || stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return err
+	}
+	return unix.MountSetattr(at, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+}
+
+// clone is called in the mount namespace.
+func clone(path string) (int, error) {
 	at, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,5 +45,27 @@ func TestCloneMount(t *testing.T) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/self/fd/%d/below", f.Fd()))
 	if err != nil || len(entries) != 0 {
 		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// TestSealMounts: mounts cannot be written to any more, by whatever link they are named; all else can.
+func TestSealMounts(t *testing.T) {
+	dir := t.TempDir()
+	mount := filepath.Join(dir, "mount")
+	if err := os.Mkdir(mount, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
+	if err := SealMounts(os.Getpid(), []string{mount, dir, filepath.Join(dir, "none")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(mount, "x"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+		t.Errorf("write to a mount: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
+		t.Errorf("write beside it: %v", err)
 	}
 }

@@ -300,6 +300,9 @@ func (a *arrival) restore(ctx context.Context, beforeResume func() error) (time.
 		if err == nil {
 			err = limit(a.settings, group)
 		}
+		if err == nil {
+			err = seal(a.settings, group)
+		}
 		if err != nil {
 			return err
 		}

@@ -2,10 +2,12 @@ package lxc
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -104,6 +106,35 @@ func devicesProblem(settings []setting, v1 bool) []engine.Problem {
 		What: "limits of devices (lxc.cgroup2.devices)", Why: "lxc-checkpoint does not set them on this node: the container would have all devices",
 		Remedy: "move it to a node with the devices controller of cgroup version 1, and give it lxc.cgroup.devices too",
 	}}
+}
+
+// seal makes the directories of the node read-only that the container can only read. CRIU leaves those out of which it has mounted
+// another part of the same file system before: where /lib is a link into /usr, the container's root could write to the node's.
+func seal(settings []setting, group *kernel.Cgroup) error {
+	pids, err := group.Procs()
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids { // the group has what restores the container, too
+		if process, err := kernel.ReadProcess(pid); err == nil && process.NamespaceID == 1 {
+			return kernel.SealMounts(pid, sealed(settings))
+		}
+	}
+	return errors.New("its first process is not there")
+}
+
+// sealed are where these directories are in the container.
+func sealed(settings []setting) (paths []string) {
+	for _, one := range settings {
+		fields := strings.Fields(one.value)
+		if one.key != "lxc.mount.entry" || len(fields) < 4 {
+			continue
+		}
+		if options := strings.Split(fields[3], ","); slices.Contains(options, "bind") && readsOnly(options) {
+			paths = append(paths, filepath.Join("/", fields[1]))
+		}
+	}
+	return paths
 }
 
 // limit writes the settings of the container's cgroup, as lxc-start does and `lxc-checkpoint -r` does not. What no hierarchy of
