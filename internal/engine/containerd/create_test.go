@@ -12,6 +12,7 @@ import (
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	version "github.com/containerd/containerd/api/services/version/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -67,6 +68,13 @@ func (p *pretendedSnapshots) Prepare(_ context.Context, r *snapshots.PrepareSnap
 	return &snapshots.PrepareSnapshotResponse{}, nil
 }
 
+// pretendedVersion is that of a containerd.
+type pretendedVersion string
+
+func (p pretendedVersion) Version(context.Context, *emptypb.Empty, ...grpc.CallOption) (*version.VersionResponse, error) {
+	return &version.VersionResponse{Version: string(p)}, nil
+}
+
 // TestOthersSnapshot: a snapshot that has the key of a container that comes is somebody else's, and nothing is left that would remove it.
 func TestOthersSnapshot(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "godwit")
@@ -83,7 +91,7 @@ func TestOthersSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	made, kept := &pretendedContainers{}, &pretendedSnapshots{keys: []string{x.Chain}}
-	a := &adapter{executable: program, namespaces: pretendedNamespaces{}, containers: made, snapshots: kept}
+	a := &adapter{executable: program, namespaces: pretendedNamespaces{}, containers: made, snapshots: kept, version: pretendedVersion(oldest)}
 	for _, others := range []bool{false, true} { // its own is there the second time
 		found, err := a.Reserve(t.Context(), d)
 		if err != nil || len(found) > 0 != others || others && !strings.HasPrefix(found[0].What, "snapshot web") {
