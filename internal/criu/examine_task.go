@@ -167,6 +167,9 @@ func (x *examination) wholeContainer() ([]Problem, error) {
 		if m.Type == "mqueue" {
 			found = append(found, queues(x.root.PID, m.Point)...)
 		}
+		if m.Point == "/" {
+			found = append(found, placeOfRoot(m.Flags, fmt.Sprintf("/proc/%d/root", x.root.PID))...)
+		}
 		if x.subject.Mounts == nil || m.Device == root || slices.Contains(dumpable[:], m.Type) || x.isExternal(m.Point) {
 			continue
 		}
@@ -176,6 +179,18 @@ func (x *examination) wholeContainer() ([]Problem, error) {
 	}
 	slices.SortFunc(found, func(a, b finding) int { return strings.Compare(a.what, b.what) })
 	return problemsOf(x.root, found), nil
+}
+
+// placeOfRoot finds that CRIU would have no place for the root directory that it leaves: it takes /tmp for that, and makes a directory if
+// there is none (criu/mount.c, cr_pivot_root).
+func placeOfRoot(flags, root string) []finding {
+	if !slices.Contains(strings.Split(flags, ","), "ro") {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(root, "tmp")); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return []finding{{noFD, "root file system", "it can only be read, and has no /tmp, without which CRIU cannot restore it", "give its image a directory /tmp"}}
 }
 
 func rootDevice(mounts map[string]kernel.Mount) string {
