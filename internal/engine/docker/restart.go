@@ -18,9 +18,14 @@ import (
 var _ oci.Restarter = (*adapter)(nil)
 
 // StartsAtBoot tells whether Docker would start a container that ran when the machine went down.
-func (a *adapter) StartsAtBoot(_ oci.Found, told json.RawMessage) bool {
+func (a *adapter) StartsAtBoot(found oci.Found, told json.RawMessage) bool {
 	var policy container.RestartPolicy
-	return json.Unmarshal(told, &policy) == nil && !policy.IsNone()
+	return json.Unmarshal(told, &policy) == nil && restarts(policy, native(found))
+}
+
+// restarts tells whether Docker starts a container by a policy that has ended, if nobody has had Docker end it.
+func restarts(policy container.RestartPolicy, found container.InspectResponse) bool {
+	return !policy.IsNone() && !(policy.IsOnFailure() && found.State.ExitCode == 0)
 }
 
 // Restarts tells whether Docker would have started a container again that has ended. What somebody has had Docker end it does not start; it
@@ -30,7 +35,7 @@ func (a *adapter) Restarts(ctx context.Context, found oci.Found, told json.RawMe
 	if err := json.Unmarshal(told, &policy); err != nil {
 		return false, fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
 	}
-	if policy.IsNone() || policy.IsOnFailure() && native(found).State.ExitCode == 0 {
+	if !restarts(policy, native(found)) {
 		return false, nil
 	}
 	ended, err := a.wasEnded(ctx, found.ID, since)
@@ -41,8 +46,9 @@ func (a *adapter) Restarts(ctx context.Context, found oci.Found, told json.RawMe
 func (a *adapter) wasEnded(ctx context.Context, own string, since time.Time) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	since, until := window(since, time.Now())
 	at := func(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }
-	told := a.api.Events(ctx, client.EventsListOptions{Since: at(since), Until: at(time.Now()), Filters: make(client.Filters).
+	told := a.api.Events(ctx, client.EventsListOptions{Since: at(since), Until: at(until), Filters: make(client.Filters).
 		Add("type", string(events.ContainerEventType)).Add("container", own).
 		Add("event", string(events.ActionKill), string(events.ActionStop)),
 	})
@@ -55,4 +61,14 @@ func (a *adapter) wasEnded(ctx context.Context, own string, since time.Time) (bo
 		}
 		return false, fmt.Errorf("ask Docker who has ended container %.12s: %w", own, err)
 	}
+}
+
+// window is the time of which Docker is to tell events, which it refuses to do of one that ends before it begins: the clock may have been set
+// back. Those of too long a time only have more be taken for ended by somebody.
+func window(since, now time.Time) (from, until time.Time) {
+	const long = 24 * time.Hour
+	if since.After(now) {
+		since = now.Add(-long)
+	}
+	return since, now
 }
