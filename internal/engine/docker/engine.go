@@ -111,14 +111,17 @@ func (a *adapter) Away() error {
 // directory of Docker's own files.
 func (a *adapter) directory(ctx context.Context) (string, error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.root != "" {
-		return a.root, nil
+	known := a.root
+	a.mu.Unlock()
+	if known != "" {
+		return known, nil
 	}
 	info, err := a.api.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return "", fmt.Errorf("ask Docker where it keeps its files: %w", err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.root = info.Info.DockerRootDir
 	return a.root, nil
 }

@@ -101,20 +101,46 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.containerd == nil {
-		found, err := a.dialContainerd(ctx)
-		if err != nil {
-			return mounts.Overlay{}, err
-		}
-		a.containerd = found
+	of, err := a.ownContainerd(ctx)
+	if err != nil {
+		return mounts.Overlay{}, err
 	}
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", a.containerd.namespace)
-	root, err := oci.SnapshotRoot(ctx, a.containerd.snapshots, id, filepath.Join(a.containerd.home, id))
-	if err != nil { // it may be another one the next time
-		err = errors.Join(err, a.containerd.connection.Close())
-		a.containerd = nil
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", of.namespace)
+	root, err := oci.SnapshotRoot(ctx, of.snapshots, id, filepath.Join(of.home, id))
+	if err != nil {
+		a.giveUp(of)
 	}
 	return root, err
+}
+
+// ownContainerd is Docker's containerd. Nobody else waits while it is looked for.
+func (a *adapter) ownContainerd(ctx context.Context) (*containerd, error) {
+	a.mu.Lock()
+	known := a.containerd
+	a.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	found, err := a.dialContainerd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.containerd != nil { // somebody else was faster
+		_ = found.connection.Close() // nothing was asked by it
+		return a.containerd, nil
+	}
+	a.containerd = found
+	return found, nil
+}
+
+// giveUp forgets a containerd that has failed: it may be another one the next time. Who asks it still is told so.
+func (a *adapter) giveUp(one *containerd) {
+	a.mu.Lock()
+	if a.containerd == one {
+		a.containerd = nil
+	}
+	a.mu.Unlock()
+	_ = one.connection.Close()
 }
