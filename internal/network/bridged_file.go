@@ -119,16 +119,29 @@ func (n *Network) saveBridged() error {
 }
 
 // settleBridgedLater writes down where containers are now, and has the packet filter follow, without having anybody wait for the disk: a
-// container may stand still meanwhile. Who is killed before that has a migration that says where the container is. If it fails the next
-// time does, too, and says so.
+// container may stand still meanwhile. Who is killed before that has a migration that says where the container is. If it fails that is
+// said, and KeepPassing tries it again.
 func (n *Network) settleBridgedLater() {
 	n.background.Add(1)
 	go func() {
 		defer n.background.Done()
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		_ = errors.Join(n.saveBridged(), n.applyFirewall())
+		n.unsettled = true
+		if err := n.settleBridged(); err != nil {
+			n.config.Log.Warn("where containers on bridges are now is not written down yet", "error", err)
+		}
 	}()
+}
+
+// settleBridged does so now, if it is still to be done.
+func (n *Network) settleBridged() error {
+	if !n.unsettled {
+		return nil
+	}
+	err := errors.Join(n.saveBridged(), n.applyFirewall())
+	n.unsettled = err != nil
+	return err
 }
 
 // cleanupBridged removes what was made for containers on bridges.

@@ -275,12 +275,16 @@ func (n *Network) letPass() error {
 	return nil
 }
 
-// KeepPassing does letPass again while there is something to forward: others make their chains anew, Docker when its node starts.
+// KeepPassing does letPass again while there is something to forward: others make their chains anew, Docker when its node starts. And it
+// does what could not be done when a container had moved.
 func (n *Network) KeepPassing() error {
+	n.mu.Lock()
+	err := n.settleBridged()
+	n.mu.Unlock()
 	if !n.passes() {
-		return nil
+		return err
 	}
-	err := n.letPass()
+	err = errors.Join(err, n.letPass())
 	if !n.passes() { // it has ended meanwhile
 		err = errors.Join(err, n.endPass())
 	}

@@ -317,6 +317,25 @@ func TestBridgedAddressOfEnded(t *testing.T) {
 	}
 }
 
+// TestBridgedWrittenLater: where a container is that could not be written down when it had moved is written down as soon as that can be.
+func TestBridgedWrittenLater(t *testing.T) {
+	s := newSite(t)
+	a := s.nodes["a"]
+	ip, _ := s.visit("one", "first", "172.30.0.2")
+	a.background.Wait()
+	path := a.bridgedPath()
+	must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
+	must(t, a.Route(ip, Via("c")))
+	a.background.Wait()
+	if err := a.KeepPassing(); err == nil {
+		t.Error("it is written into a directory")
+	}
+	must(t, errors.Join(os.Remove(path), a.KeepPassing()))
+	if all, err := a.readBridged(); err != nil || len(all) != 1 || all[0].Via != 3 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 // TestBridgedFileBroken: what is remembered and cannot be read keeps nothing else from being remembered, and the node from nothing.
 func TestBridgedFileBroken(t *testing.T) {
 	good := `{"container":"one","address":"172.30.0.2","via":2,"ports":[{"protocol":"tcp","host_port":8080,"container_port":80}]}`

@@ -27,6 +27,7 @@ type Network struct {
 	peers      map[int]Peer            // by number
 	containers map[string]*attachment  // by container id
 	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
+	unsettled  bool                    // where they are is not written down, or not followed by the packet filter
 	segments   []Segment
 	holds      map[netip.Addr]*Hold         // not yet switched
 	lingering  map[netip.Addr]chan struct{} // switched; closed when their devices are gone
