@@ -1,32 +1,74 @@
 package memory
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A transfer may have begun at the end of a round that took longer than any transfer does.
+// What was reported is read again until a round has done so that began when a transfer of then must be over: also if the next round comes
+// late. What was reported at the begin of a long round has been read often enough long before that of its end.
 func TestReportedInALongRound(t *testing.T) {
 	size, began := uint64(PageSize()), time.Now()
+	page := func(n uint64) []kernel.PageRange { return []kernel.PageRange{{Start: n * size, End: (n + 1) * size}} }
 	d := directIO{used: true}
 	end := began.Add(10 * directWindow)
 	d.begin(began)
-	d.note([]kernel.PageRange{{Start: size, End: 2 * size}}, began.Add(time.Second))
-	d.note([]kernel.PageRange{{Start: 4 * size, End: 5 * size}}, end)
-	again := func(at time.Time) (pages uint64) {
-		d.begin(at)
+	d.note(page(1), began.Add(time.Second))
+	d.note(page(4), end)
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+	}{
+		{directWindow / 4, "[1 4]"},                   // nobody has read page 1 since
+		{directWindow / 2, "[4]"},                     // a transfer to page 4 may be under way still
+		{2 * directWindow, "[4]"},                     // …and now it is over
+		{2*directWindow + time.Millisecond, "[]"},     // all are what they were
+		{2*directWindow + 2*time.Millisecond, "[]"},   // reports page 2
+		{10*directWindow + 2*time.Millisecond, "[2]"}, // a round that came late
+		{11 * directWindow, "[]"},
+	} {
+		d.begin(end.Add(c.after))
+		pages := []uint64{}
 		must(t, d.again(area{Mapping: kernel.Mapping{Start: 0, End: 8 * size}}, func(one kernel.PageRange) error {
+			for at := one.Start; at < one.End; at += size {
+				pages = append(pages, at/size)
+			}
+			return nil
+		}))
+		if got := fmt.Sprint(pages); got != c.want {
+			t.Errorf("%s after the round the pages %s are read again, want %s", c.after, got, c.want)
+		}
+		if c.after == 2*directWindow+2*time.Millisecond {
+			d.note(page(2), end.Add(c.after))
+		}
+	}
+}
+
+// Of a round of minutes the next reads all again, and those after it what the last seconds brought.
+func TestMuchReportedInALongRound(t *testing.T) {
+	const seconds = 600
+	size, began := uint64(PageSize()), time.Now()
+	d := directIO{used: true}
+	d.begin(began)
+	for i := range uint64(seconds) {
+		d.note([]kernel.PageRange{{Start: i * size, End: (i + 1) * size}}, began.Add(time.Duration(i)*time.Second))
+	}
+	if n := len(d.recent); n > 12 {
+		t.Errorf("%d sets are kept", n)
+	}
+	end := began.Add(seconds * time.Second)
+	for i, most := range []uint64{seconds, 12, 10} {
+		d.begin(end.Add(time.Duration(i) * time.Second))
+		pages := uint64(0)
+		must(t, d.again(area{Mapping: kernel.Mapping{Start: 0, End: seconds * size}}, func(one kernel.PageRange) error {
 			pages += countPages([]kernel.PageRange{one})
 			return nil
 		}))
-		return pages
-	}
-	if pages := again(end.Add(directWindow / 2)); pages != 2 {
-		t.Errorf("right after it %d pages are read again, want 2", pages)
-	}
-	if pages := again(end.Add(2 * directWindow)); pages != 0 {
-		t.Errorf("long after it %d pages are read again, want 0", pages)
+		if i == 0 && pages != seconds || pages > most {
+			t.Errorf("round %d reads %d pages again, want at most %d", i, pages, most)
+		}
 	}
 }

@@ -27,8 +27,8 @@ type SourceConfig struct {
 // Source reads the memory of a container's processes, in rounds. It is for one goroutine, but for Leave and Leaving.
 //
 // Memory: it holds one batch of pages (1 MiB) and one of what a scan has found (24 KiB), whatever the sink takes; for each task
-// nine sets of pages, and up to eleven that remember what was written in the last seconds, each of at most 64 bytes and a
-// map entry for each 2 MiB of the task's memory, together less than 1 MiB for each GiB; and for a process that the kernel
+// eleven sets of pages, and up to twelve that remember what was written in the last seconds, each of at most 64 bytes and a
+// map entry for each 2 MiB of the task's memory, together about 1 MiB for each GiB; and for a process that the kernel
 // cannot track by write-protection, or that lets devices write to its memory, 4 MiB for each GiB.
 type Source struct {
 	config SourceConfig
