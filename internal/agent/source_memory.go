@@ -24,6 +24,7 @@ type memorySource struct {
 	throttle *throttle
 	since    int       // the first round since the container was throttled last
 	ahead    int       // rounds that were done while layers came, on which nothing is decided
+	partly   bool      // the first round is not all the memory: the target has some
 	fits     bool      // the rounds ended because what was left fitted the downtime that is wanted
 	auto     *autoMode // nil: the user has named the mode
 	began    time.Time // the rounds
@@ -156,6 +157,7 @@ func (m *memorySource) catchUp(ctx context.Context) error {
 
 func (s *source) newMemorySource() *memorySource {
 	var pages *memory.Source
+	partly := s.base != nil || s.reservation.GetFootprint()
 	if s.base != nil {
 		pages, s.base = s.base.pages, nil
 	} else {
@@ -167,6 +169,7 @@ func (s *source) newMemorySource() *memorySource {
 	}
 	m := &memorySource{
 		pages:    pages,
+		partly:   partly,
 		sink:     s.pages,
 		settings: &s.settings, tracker: s.move.tracker, sent: s.sent, carries: s.bytesPerSecond, files: s.filesTakeInFreeze, mode: s.move.tracker.spec.Mode,
 		throttle: &throttle{engine: s.agent.engines.Of(s.definition), container: s.definition.ID, tracker: s.move.tracker},
@@ -217,7 +220,7 @@ func (m *memorySource) decide() memory.Decision {
 		policy.Patience = patience
 	}
 	d := memory.Decide(m.history[ahead:], m.carries(), policy)
-	if d.Verdict != memory.Continue || policy.Patience > 0 || len(m.history)-ahead < restlessAfter {
+	if d.Verdict != memory.Continue || policy.Patience > 0 || !m.restless(ahead) {
 		return d
 	}
 	policy.Patience = 1
@@ -228,9 +231,20 @@ func (m *memorySource) decide() memory.Decision {
 }
 
 // restlessAfter is after how many rounds one that has not helped is enough if the memory may follow. Of a container that writes much
-// of its memory all the time one round finds more than another, and the best of ten is no better than the best of three. The second
-// round has not helped if nine tenths of the memory were written while the first was under way: then the third will not help, either.
-const restlessAfter = 2
+// of its memory all the time one round finds more than another, and the best of ten is no better than the best of three.
+const restlessAfter = 3
+
+// restless tells whether there were so many, not counting those ahead. Two are enough if nine tenths of the memory were written while the
+// first was under way, and the second took as long: then the third will not help, either.
+func (m *memorySource) restless(ahead int) bool {
+	const most = 0.9
+	rounds := m.history[ahead:]
+	if len(rounds) != restlessAfter-1 || m.partly || ahead > 0 {
+		return len(rounds) >= restlessAfter
+	}
+	first, second := rounds[0], rounds[1]
+	return float64(second.Pages) >= most*float64(first.Pages) && second.Duration.Seconds() >= most*second.Interval.Seconds()
+}
 
 // mayFollow tells whether the automatic choice would rather have the rest follow than make more rounds.
 func (m *memorySource) mayFollow(d memory.Decision) bool {

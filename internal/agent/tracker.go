@@ -211,7 +211,7 @@ func (t *tracker) round(stats memory.RoundStats, pages pipeline.Stats, expected 
 	}
 	if len(t.facts.Rounds) < maxRoundsKept {
 		t.facts.Rounds = append(t.facts.Rounds, migration.Round{
-			Pages: int64(stats.Pages), RawBytes: int64(stats.Bytes()), SentBytes: int64(stats.SentBytes),
+			Pages: int64(stats.Pages), RawBytes: int64(stats.Bytes()), SentBytes: int64(stats.SentBytes), WrittenBytes: int64(stats.Written()),
 			UnchangedPages: int64(stats.UnchangedPages), ComparedPages: int64(stats.ComparedPages), ZeroPages: int64(pages.ZeroPages),
 			ReferencePages: int64(pages.ReferencePages), DeltaPages: int64(pages.DeltaPages),
 			Seconds: stats.Duration.Seconds(), StoppedSeconds: stats.Stopped.Seconds(),

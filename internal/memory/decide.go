@@ -94,7 +94,7 @@ func rounded(d time.Duration) time.Duration {
 
 // expectedDelta is how long it would take to send what has been written since the last round began, at most.
 //
-// Nobody has looked at it, but the last round found what was written in its interval, before it began. In a shorter time
+// Nobody has looked at it, but the last round found what was written in its interval and had not left before it began. In a shorter time
 // not more pages are written than in a longer one, and in a time n times as long not more than n times as many. So with
 // a container that goes on as it did it is at most what the last round found, times how much longer it took than its
 // interval was, and not more than all there is.

@@ -48,6 +48,8 @@ type waiting struct {
 	queue  []int        // of parts: those that are left, the next one first
 	found  pageSet      // pages to be sent
 	count  uint64       // how many there were at first
+	anew   pageSet      // pages that were written since the round began, before they were sent…
+	early  uint64       // …of which so many were not to be sent at first
 	again  pageSet      // pages that were written after they were sent
 	lately [2]pageSet   // pages that were written in this busyFor and in the one before
 	pages  []float64    // that were written of each area, and not lately; what is longer ago counts less
@@ -68,7 +70,7 @@ type part struct {
 
 func newWaiting(o ordering, areas []area, now time.Time) *waiting {
 	return &waiting{
-		ordering: o, areas: areas, found: pageSet{}, again: pageSet{}, lately: [2]pageSet{{}, {}}, pages: make([]float64, len(areas)),
+		ordering: o, areas: areas, found: pageSet{}, anew: pageSet{}, again: pageSet{}, lately: [2]pageSet{{}, {}}, pages: make([]float64, len(areas)),
 		began: now, turned: now, looks: [2]time.Time{now, now.Add(o.look)},
 	}
 }
@@ -106,7 +108,12 @@ func (w *waiting) wrote(one kernel.PageRange, now time.Time) {
 		})
 		w.lately[0].add(r.Start, r.End)
 	})
+	_ = w.found.in(one.Start, one.End, false, func(r kernel.PageRange) error {
+		w.early += countPages([]kernel.PageRange{r})
+		return nil
+	})
 	w.found.add(one.Start, one.End)
+	w.anew.add(one.Start, one.End)
 }
 
 // wroteAgain notes pages that were written since they were sent: the next round finds them.

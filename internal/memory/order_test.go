@@ -51,7 +51,7 @@ func TestEstimate(t *testing.T) {
 // A program writes one page after the other while a round sends them. What it comes to leaves last, so the next round has less.
 func TestWhatIsWrittenSoonLeavesLast(t *testing.T) {
 	const pages, from, perRun = 2048, 300, 4
-	next := func(o ordering) uint64 {
+	next := func(o ordering) RoundStats {
 		p := start(t, "script", 0, 0)
 		for _, command := range []string{"map 0 %d", "write 0 %d 1"} {
 			if answer := p.obey(fmt.Sprintf(command, pages)); answer != "ok" {
@@ -80,10 +80,13 @@ func TestWhatIsWrittenSoonLeavesLast(t *testing.T) {
 		target.verify(p, maps)
 		p.thaw()
 		must(t, s.Close())
-		return second.Pages
+		if written := second.Written() / uint64(PageSize()); written < uint64(at-from) || written > uint64(at-from)+16 {
+			t.Errorf("%d pages were written in the first round, and the second says %d: %+v", at-from, written, second)
+		}
+		return second
 	}
-	asFound := next(ordering{few: pages * 2})
-	ordered := next(ordering{size: 32 * uint64(PageSize())})
+	asFound := next(ordering{few: pages * 2}).Pages
+	ordered := next(ordering{size: 32 * uint64(PageSize())}).Pages
 	t.Logf("the second round has %d pages, and %d if they leave as they are found", ordered, asFound)
 	if ordered > asFound/2 {
 		t.Errorf("the second round has %d pages, and %d if they leave as they are found", ordered, asFound)

@@ -33,6 +33,9 @@ func (s pageSet) add(start, end uint64) {
 
 // remove takes the pages from start to end out of the set.
 func (s pageSet) remove(start, end uint64) {
+	if len(s) == 0 {
+		return
+	}
 	size := uint64(PageSize())
 	for page := start / size; page < end/size; {
 		i := page % chunkPages
@@ -56,6 +59,16 @@ func (s pageSet) merge(other pageSet) {
 			chunk[i] |= word
 		}
 	}
+}
+
+// count is how many pages there are in the set.
+func (s pageSet) count() (pages uint64) {
+	for _, chunk := range s {
+		for _, word := range chunk {
+			pages += uint64(bits.OnesCount64(word))
+		}
+	}
+	return pages
 }
 
 func (s pageSet) has(address uint64) bool {

@@ -20,10 +20,17 @@ func (s *Source) ordered(t *task, frozen bool) bool {
 func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []area) error {
 	w := newWaiting(s.ordering, areas, time.Now())
 	for _, m := range areas {
-		if err := s.find(ctx, t, r, m, w.add); err != nil {
+		err := s.find(ctx, t, r, m, func(one kernel.PageRange) {
+			w.add(one)
+			t.along.remove(one.Start, one.End)
+		})
+		if err != nil {
 			return err
 		}
 	}
+	r.stats.TakenAlong += t.along.count()
+	t.along = w.anew
+	defer func() { r.stats.Early += w.early }()
 	if w.count <= w.few {
 		return s.sendFound(ctx, t, r, w.found, everywhere)
 	}

@@ -27,7 +27,7 @@ type SourceConfig struct {
 // Source reads the memory of a container's processes, in rounds. It is for one goroutine, but for Leave and Leaving.
 //
 // Memory: it holds one batch of pages (1 MiB) and one of what a scan has found (24 KiB), whatever the sink takes; for each task
-// eleven sets of pages, and up to twelve that remember what was written in the last seconds, each of at most 64 bytes and a
+// thirteen sets of pages, and up to twelve that remember what was written in the last seconds, each of at most 64 bytes and a
 // map entry for each 2 MiB of the task's memory, together about 1 MiB for each GiB; and for a process that the kernel
 // cannot track by write-protection, or that lets devices write to its memory, 4 MiB for each GiB.
 type Source struct {
@@ -177,6 +177,8 @@ func (s *Source) sendInOrder(ctx context.Context, t *task, r *reader, areas []ar
 			return err
 		}
 	}
+	r.stats.TakenAlong += t.along.count()
+	t.along = nil
 	return nil
 }
 
@@ -193,6 +195,9 @@ func (s *Source) sendArea(ctx context.Context, t *task, r *reader, m area) error
 	err := t.tracker.written(t.pagemap, m, func(ranges []kernel.PageRange) error {
 		t.direct.note(ranges, time.Now())
 		t.holdToo(ranges)
+		for _, one := range ranges {
+			t.along.remove(one.Start, one.End)
+		}
 		return r.add(ctx, ranges)
 	})
 	if err == nil {

@@ -27,6 +27,7 @@ type task struct {
 	held     pageSet  // since the freeze: pages that have content; nil while it runs
 	late     pageSet  // of those in sent: pages that were left, and that the target has not got as they are
 	hot      pageSet  // pages that were written not long ago: those among late count
+	along    pageSet  // pages that were written in the last round before they left in it
 	scanned  bool     // there was a scan of all its memory since it is tracked
 	carried  bool     // content of it was sent since it is tracked
 	hectic   bool     // it writes so much that no order of its pages helps
@@ -85,7 +86,7 @@ func (t *task) track(way Tracking, by tracker) error {
 		err = t.tracker.close()
 	}
 	t.tracker, t.tracking, t.sent, t.held, t.stale = by, way, pageSet{}, nil, false
-	t.late, t.hot, t.scanned, t.carried, t.hectic = pageSet{}, pageSet{}, false, false, false
+	t.late, t.hot, t.along, t.scanned, t.carried, t.hectic = pageSet{}, pageSet{}, nil, false, false, false
 	return err
 }
 

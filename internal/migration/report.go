@@ -69,6 +69,7 @@ type Round struct {
 	ComparedPages  int64   `json:"compared_pages"`  // of shared memory: looked at because nobody could say whether they were written
 	RawBytes       int64   `json:"raw_bytes"`       // of the pages
 	SentBytes      int64   `json:"sent_bytes"`      // on the wire
+	WrittenBytes   int64   `json:"written_bytes"`   // of memory, since the round before began; it may have taken some of them along
 	Seconds        float64 `json:"seconds"`
 	// Stopped is the longest that a process was stopped in this round, to attach to it.
 	StoppedSeconds float64 `json:"stopped_seconds"`

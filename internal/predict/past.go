@@ -133,13 +133,14 @@ func PaceOf(report migration.Report, bitsPerSecond float64) (pace Pace, rounds, 
 	return Pace{Rounds: round.Pace(bitsPerSecond), Drain: drain.Pace(bitsPerSecond * drainShare)}, round.Seconds > 0, drain.Seconds > 0
 }
 
-// CurveOf is what the rounds of a migration tell of what its container wrote: each brings what was written in the one before.
+// CurveOf is what the rounds of a migration tell of what its container wrote: each knows what was written in the one before, or brings it
+// if it is of an older version.
 func CurveOf(report migration.Report) Curve {
 	var curve Curve
 	for i := 1; i < len(report.Rounds); i++ {
 		before, round := report.Rounds[i-1], report.Rounds[i]
 		if !round.Final && before.Seconds > leastTransferTime && len(report.Throttles) == 0 && report.Drain == nil {
-			curve = append(curve, Point{before.Seconds, float64(round.RawBytes)})
+			curve = append(curve, Point{before.Seconds, float64(cmp.Or(round.WrittenBytes, round.RawBytes))})
 		}
 	}
 	slices.SortFunc(curve, func(a, b Point) int { return cmp.Compare(a.Seconds, b.Seconds) })

@@ -67,6 +67,11 @@ func TestCurveOf(t *testing.T) {
 	if len(curve) != 1 || curve[0] != (Point{3.02, 5e6}) {
 		t.Errorf("curve of the rounds: %v", curve)
 	}
+	report := moved(migration.PreCopy)
+	report.Rounds[1].WrittenBytes = 7e6
+	if curve := CurveOf(report); len(curve) != 1 || curve[0] != (Point{3.02, 7e6}) {
+		t.Errorf("curve of rounds of which the first took some of it along: %v", curve)
+	}
 	watched := Curve{{0.1, 1e6}, {1, 2e6}}
 	near(t, "with the rounds", watched.With(curve).Within(3.02, 1e9), 5e6)
 	near(t, "with less than was watched", watched.With(Curve{{0.5, 9e6}}).Within(1, 1e9), 2e6)
