@@ -109,7 +109,7 @@ func TestWhatWasFoundLeaves(t *testing.T) {
 	target.round(s, false)
 	process := s.inOrder()[0]
 	if process.tracking != WriteProtect {
-		t.Skip("this kernel does not track by write-protection")
+		t.Fatalf("it is tracked by %s", process.tracking)
 	}
 	p.obey(fmt.Sprintf("write 0 %d 2", pages))
 	areas, err := process.lazyAreas()
