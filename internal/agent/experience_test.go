@@ -109,3 +109,20 @@ func TestHeardReport(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitedLinkIsNotMeasured: what a limit of ours has let through is not taken for what the link was measured to carry.
+func TestLimitedLinkIsNotMeasured(t *testing.T) {
+	known := &peer{}
+	p := &peers{known: map[string]*peer{"b": known}}
+	if way := p.wayTo("b"); way.Seen != 0 {
+		t.Errorf("nothing is known, and that is %.0f s old", way.Seen)
+	}
+	known.noteProbe(stream.Link{BandwidthBitsPerSecond: 5e6, Limited: true}, time.Now())
+	if way := p.wayTo("b"); way.Seen <= probeEvery.Seconds() {
+		t.Errorf("a limit of ours was measured %.0f s ago", way.Seen)
+	}
+	known.noteProbe(stream.Link{BandwidthBitsPerSecond: 50e6}, time.Now())
+	if way := p.wayTo("b"); way.Seen > 1 {
+		t.Errorf("what was just measured is %.0f s old", way.Seen)
+	}
+}

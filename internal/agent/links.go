@@ -74,8 +74,11 @@ func (p *peers) wayTo(name string) predict.Link {
 		RTTSeconds: known.rtt.Seconds(), JitterSeconds: known.jitter.Seconds(), BandwidthBitsPerSecond: known.bandwidth,
 		BackBitsPerSecond: known.back, Loss: known.loss(),
 	}
-	if !known.seen.IsZero() {
+	switch {
+	case !known.seen.IsZero():
 		link.Seen = time.Since(known.seen).Seconds()
+	case known.bandwidth > 0: // only what a limit of ours let through: nobody has measured the link
+		link.Seen = (2 * probeEvery).Seconds()
 	}
 	return link
 }

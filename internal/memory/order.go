@@ -16,7 +16,7 @@ import (
 // round looks now and then at what is written of that which it has not sent, and takes it that writing goes on upwards from where it is,
 // at the pace at which the mapping is written, and begins anew at its start. What is written again and again, by contrast, is lost whenever
 // it leaves, and need not wait. Where all this is wrong a page leaves in another order than it would have, and no more: each leaves once in
-// a round, as it is by then.
+// a round, as it is by then. Only one that has to be read to know whether it was written, or was swapped out, may leave again.
 
 // ordering is how a round is put in order.
 type ordering struct {
@@ -160,8 +160,8 @@ func (w *waiting) each(sent bool, do func(area) error) error {
 	return nil
 }
 
-// looked puts what is left in order, after a look that began at a time and found so many pages.
-func (w *waiting) looked(began, now time.Time, pages uint64) {
+// looked puts what is left in order, after a look that took so long and found so many pages.
+func (w *waiting) looked(now time.Time, took time.Duration, pages uint64) {
 	rest := w.rest(now)
 	for first := 0; first < len(w.parts); {
 		area, end := w.parts[first].area, first+1
@@ -173,7 +173,7 @@ func (w *waiting) looked(began, now time.Time, pages uint64) {
 	}
 	w.order()
 	w.age(now)
-	w.looks = [2]time.Time{now, now.Add(max(w.look, w.pause*max(time.Since(began), time.Duration(pages)*lookFault)))}
+	w.looks = [2]time.Time{now, now.Add(max(w.look, w.pause*max(took, time.Duration(pages)*lookFault)))}
 }
 
 // order puts what is left in order. Of what is not known to be written the largest mapping leaves first, because of that it is least likely
