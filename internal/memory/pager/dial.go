@@ -229,13 +229,21 @@ func (c *lateClient) GiveUp(ctx context.Context, fail bool) error {
 	if err != nil {
 		return fmt.Errorf("give missing pages up: %w", c.broken(err))
 	}
-	select {
-	case text := <-c.answers:
+	told := func(text string) error {
 		if text != "" {
 			return fmt.Errorf("give missing pages up: %s", text)
 		}
 		return nil
+	}
+	select {
+	case text := <-c.answers:
+		return told(text)
 	case <-c.over:
+		select {
+		case text := <-c.answers: // it was told before the end, which may follow at once from what was ordered
+			return told(text)
+		default:
+		}
 		if !fail {
 			return nil // it ends, and with it the container
 		}
