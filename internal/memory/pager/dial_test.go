@@ -1,39 +1,69 @@
 package pager
 
 import (
+	"errors"
+	"io"
 	"net"
 	"os"
+	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // TestGivenUpAtTheEnd: what the pager has answered counts, also if it has nothing more to do then and ends at once.
 func TestGivenUpAtTheEnd(t *testing.T) {
-	for range 50 { // which of both is seen first is up to chance
-		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		other := os.NewFile(uintptr(fds[1]), "pager")
-		file := os.NewFile(uintptr(fds[0]), "client")
-		conn, err := net.FileConn(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &lateClient{conn: conn.(*net.UnixConn), answers: make(chan string, 1), over: make(chan struct{})}
+	for range 20 { // which of both is seen first is up to chance
+		client, pager := connected(t)
+		c := &lateClient{conn: client, answers: make(chan string, 1), over: make(chan struct{})}
+		fill(t, client)
 		answered := make(chan error, 1)
 		go func() { answered <- c.GiveUp(t.Context(), true) }()
-		if _, err := other.Read(make([]byte, 64)); err != nil {
-			t.Fatal(err)
+		for c.writing.TryLock() { // the order is on its way, and waits for room
+			c.writing.Unlock()
+			runtime.Gosched()
 		}
 		c.answers <- ""
 		close(c.over)
+		go func() { _, _ = io.Copy(io.Discard, pager) }()
 		if err := <-answered; err != nil {
 			t.Fatal(err)
 		}
-		_ = other.Close()
-		_ = file.Close()
-		_ = conn.Close()
+	}
+}
+
+// connected are the two ends of a connection.
+func connected(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "end")
+		conn, err := net.FileConn(file)
+		if err := errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		ends[i] = conn.(*net.UnixConn)
+	}
+	return ends[0], ends[1]
+}
+
+// fill writes to a connection as much as it takes.
+func fill(t *testing.T, conn *net.UnixConn) {
+	t.Helper()
+	err := conn.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+	for err == nil {
+		_, err = conn.Write(make([]byte, 1<<16))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if err := conn.SetWriteDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
 	}
 }
