@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 )
@@ -57,8 +58,12 @@ func (a *Agent) startsLate(definition engine.Definition) bool {
 	return is && one.StartsLate(definition)
 }
 
-// startLate has the engine start the container, while no files come, and answers.
-func (t *target) startLate(ctx context.Context) error {
+// errEnginePatience is why a container does not come that an engine has waited for as long as it can.
+var errEnginePatience = errors.New("the engine at the target, which gives up a container that it starts soon after, has waited too long for its state: move less in the freeze")
+
+// startLate has the engine start the container, while no files come, and answers. When the engine is about to give it up, whatever comes
+// then comes in vain: so the move is given up, which lets the container go on at the source.
+func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) error {
 	arrival, is := t.arrival.(engine.LateArrival)
 	if !is || t.startedLate {
 		return fmt.Errorf("%w: the container is started already", errInvalid)
@@ -70,10 +75,18 @@ func (t *target) startLate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	limitWait(arrival.Until(), giveUp)
 	t.telling.Lock()
 	defer t.telling.Unlock()
 	if err := t.data.Begin(kindReady, ""); err != nil {
 		return err
 	}
 	return errors.Join(t.data.End(), t.data.Push())
+}
+
+// limitWait gives up at a time, unless it is none.
+func limitWait(until time.Time, giveUp context.CancelCauseFunc) {
+	if !until.IsZero() {
+		time.AfterFunc(time.Until(until), func() { giveUp(errEnginePatience) }) // nobody listens any more when all has come
+	}
 }

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 )
@@ -34,11 +36,24 @@ type early struct{ engine.Arrival }
 // TestStartLateRefuses: no source has a container started that was started already.
 func TestStartLateRefuses(t *testing.T) {
 	one := &target{arrival: early{}}
-	if err := one.startLate(t.Context()); !errors.Is(err, errInvalid) {
+	if err := one.startLate(t.Context(), nil); !errors.Is(err, errInvalid) {
 		t.Error(err)
 	}
 	one = &target{startedLate: true}
-	if err := one.startLate(t.Context()); !errors.Is(err, errInvalid) {
+	if err := one.startLate(t.Context(), nil); !errors.Is(err, errInvalid) {
+		t.Error(err)
+	}
+}
+
+// TestLimitWait: when the engine has waited for as long as it can what comes is given up, with the reason; an engine that waits for ever
+// ends nothing.
+func TestLimitWait(t *testing.T) {
+	ctx, giveUp := context.WithCancelCause(t.Context())
+	defer giveUp(nil)
+	limitWait(time.Time{}, func(error) { t.Error("an engine that waits for ever has given up") })
+	limitWait(time.Now(), giveUp)
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, errEnginePatience) {
 		t.Error(err)
 	}
 }

@@ -53,11 +53,22 @@ func (t *target) receive(ctx context.Context) error {
 	if err := t.awaitStaged(ctx); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = t.data.Abort(plain(context.Cause(ctx))) })
+	coming, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	stop := context.AfterFunc(coming, func() { _ = t.data.Abort(plain(context.Cause(coming))) })
 	defer stop()
 	if t.restarts() {
 		return t.receiveFiles(ctx)
 	}
+	err := t.receiveState(ctx, giveUp)
+	if cause := context.Cause(coming); errors.Is(cause, errEnginePatience) {
+		return cause // err says that the connection was closed, for this
+	}
+	return err
+}
+
+// receiveState takes the state, the files and the final marker of a container that is restored.
+func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFunc) error {
 	state := newStateReceiver(t.arrival.ImagesDir(), t.stateLimit())
 	mapped := t.pages == nil
 	var frame, known []byte
@@ -68,7 +79,7 @@ func (t *target) receive(ctx context.Context) error {
 		}
 		switch section.Kind {
 		case kindNear:
-			err = t.startLate(ctx)
+			err = t.startLate(ctx, giveUp)
 		case kindKnown:
 			known, err = receiveKnown(section)
 		case kindRefers:

@@ -307,6 +307,8 @@ type Arrival interface {
 type LateArrival interface {
 	Arrival
 	Start(ctx context.Context) error
+	// Until is when Restore can no longer succeed, once Start has returned; zero: there is no such time.
+	Until() time.Time
 }
 
 // LateStarter is an engine that has arrivals which are to be started so.

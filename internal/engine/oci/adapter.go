@@ -107,6 +107,8 @@ type Expected struct {
 	// it as late as possible. ShmBytes is then the size of its /dev/shm, if the engine makes that outside of it.
 	Late     bool
 	ShmBytes int64
+	// Patience is for how long an engine can wait for a container that it starts: it removes it then, whatever it is doing. 0: for ever.
+	Patience time.Duration
 }
 
 // RemoveOptions say how a container is removed.

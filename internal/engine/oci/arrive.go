@@ -43,6 +43,7 @@ type arrival struct {
 
 	mu      sync.Mutex
 	started chan struct{} // closed when the engine's start has ended, with startErr; nil: it was not begun
+	startAt time.Time     // when it was begun
 	closed  bool
 }
 
@@ -211,7 +212,7 @@ func (a *arrival) begin() (started chan struct{}, err error) {
 	if a.closed || a.started != nil {
 		return nil, fmt.Errorf("%w: its arrival is over, or it was started", engine.ErrBusy)
 	}
-	a.started = make(chan struct{})
+	a.started, a.startAt = make(chan struct{}), time.Now()
 	return a.started, nil
 }
 
@@ -220,6 +221,16 @@ func (a *arrival) begun() chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.started
+}
+
+// Until is when the engine's patience ends; zero: never, or it was not told to start the container.
+func (a *arrival) Until() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.started == nil || a.expected.Patience == 0 {
+		return time.Time{}
+	}
+	return a.startAt.Add(a.expected.Patience)
 }
 
 // Netns is the container's network namespace, with all that the engine makes in it.

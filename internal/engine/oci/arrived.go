@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
@@ -80,14 +81,17 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	if errors.Is(err, engine.ErrNotFound) { // it has ended, and was removed, since
 		return errors.Join(e.gone(id), e.forget(id))
 	}
+	var place door.Place
 	if err == nil {
-		err = e.adapter.Restart(ctx, found, was.Restart)
+		place, err = e.place(found.ID)
 	}
 	if err != nil {
 		return err
 	}
-	place, err := e.place(found.ID)
-	if err == nil {
+	if stray, err := e.stray(id, place); stray || err != nil {
+		return err
+	}
+	if err = e.adapter.Restart(ctx, found, was.Restart); err == nil {
 		err = place.Settle()
 	}
 	if err == nil {

@@ -248,7 +248,10 @@ func (e *Engine) departurePath(id string) string {
 	return filepath.Join(e.records(id), "departure.json")
 }
 func (e *Engine) recordPath(id string) string { return filepath.Join(e.records(id), "resumed") }
-func (e *Engine) private(id string) string    { return filepath.Join(e.records(id), "private") }
+
+// strayPath is where it is written down why the engine's start of an arrival failed that had been resumed.
+func (e *Engine) strayPath(id string) string { return filepath.Join(e.records(id), "start-failed") }
+func (e *Engine) private(id string) string   { return filepath.Join(e.records(id), "private") }
 
 // workDir is for CRIU's logs of a container that leaves.
 func (e *Engine) workDir(id string) string {

@@ -1,13 +1,19 @@
 package oci
 
 import (
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // TestAside: what an engine writes while it starts a container is not in what has come, and a directory looks to it as it did.
@@ -91,4 +97,74 @@ func TestUndisturbed(t *testing.T) {
 	if a.undisturbed() == nil {
 		t.Error("its place is gone")
 	}
+}
+
+// TestPatience: nothing is restored for an engine that is about to give the container up.
+func TestPatience(t *testing.T) {
+	for _, c := range []struct {
+		patience, ago time.Duration
+		is            bool
+	}{{0, 24 * time.Hour, true}, {time.Hour, time.Minute, true}, {time.Hour, time.Hour, false}} {
+		a := &arrival{engine: awayEngine(t), expected: Expected{Late: true, Patience: c.patience}}
+		if !a.Until().IsZero() {
+			t.Error("an engine's patience ends that was told nothing")
+		}
+		_, err := a.begin()
+		must(t, err)
+		a.startAt = time.Now().Add(-c.ago)
+		if err := a.waits(); (err == nil) != c.is {
+			t.Errorf("%+v: %v", c, err)
+		}
+		ctx, end := a.patiently(t.Context())
+		if (ctx.Err() == nil) != c.is {
+			t.Errorf("%+v: %v", c, ctx.Err())
+		}
+		end()
+	}
+}
+
+// TestStray: as long as a container runs of which its engine's start has failed after it was resumed, the engine is not told that it may
+// start it.
+func TestStray(t *testing.T) {
+	id := strings.Repeat("a", 64)
+	b := &booted{found: Found{ID: id}}
+	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
+	must(t, err)
+	must(t, save(e.arrivalPath(id), arrivalRecord{Boot: bootID(t)}))
+	must(t, save(e.strayPath(id), "timeout"))
+	place, err := e.place(id)
+	must(t, err)
+	bundle := func(cgroup string) {
+		spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, cgroup)
+		dir := filepath.Join(place.Dir(), "bundle")
+		must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
+	}
+	bundle(cgroupWithProcess(t))
+	must(t, e.settle(t.Context(), id))
+	if len(b.did) > 0 || !records.Exists(e.arrivalPath(id)) {
+		t.Errorf("it runs, and the engine was told %q", b.did)
+	}
+	bundle("/godwit-test-" + strings.ToLower(rand.Text()))
+	must(t, e.settle(t.Context(), id))
+	if len(b.did) != 1 || records.Exists(e.arrivalPath(id)) {
+		t.Errorf("it has ended, and the engine was told %q", b.did)
+	}
+}
+
+// cgroupWithProcess is the name of a cgroup with a process.
+func cgroupWithProcess(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("/bin/sleep", "1000")
+	must(t, cmd.Start())
+	name := "/godwit-test-" + strings.ToLower(rand.Text())
+	for _, root := range []string{"/sys/fs/cgroup/freezer", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
+			continue
+		}
+		must(t, os.Mkdir(root+name, 0o755))
+		t.Cleanup(func() { must(t, os.Remove(root+name)) })
+		must(t, os.WriteFile(filepath.Join(root+name, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0))
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return name
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
@@ -30,25 +31,67 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	if err := a.waits(); err != nil {
 		return fail(err)
 	}
-	resumed, err := a.coming.GoOn(ctx, a.root.Target, func() error {
+	until, giveUp := a.patiently(ctx)
+	defer giveUp()
+	resumed, err := a.coming.GoOn(until, a.root.Target, func() error {
 		if err := beforeResume(); err != nil {
 			return err
 		}
 		return a.waits()
 	})
 	if err != nil {
-		return fail(err)
+		return fail(errors.Join(err, a.inTime()))
 	}
 	go func() { // the engine comes to its end after the container runs; who wants to act on the container waits for that
 		defer unlock()
 		<-a.begun()
+		if a.startErr != nil && a.expected.Late {
+			_ = save(e.strayPath(a.definition.ID), a.startErr.Error()) // its guard stays: see stray
+		}
 		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived does it again
 	}()
 	return resumed.At, nil
 }
 
+// patiently ends a context with the patience of the engine.
+func (a *arrival) patiently(ctx context.Context) (context.Context, context.CancelFunc) {
+	if until := a.Until(); !until.IsZero() {
+		return context.WithDeadline(ctx, until)
+	}
+	return context.WithCancel(ctx)
+}
+
+// inTime wants the engine not to be about to give the container up. What it had not seen yet of one that is resumed then it would end.
+func (a *arrival) inTime() error {
+	if until := a.Until(); !until.IsZero() && !time.Now().Before(until) {
+		return fmt.Errorf("%s gives up a container that it starts soon after %v, and its state has not come in that time", a.title, a.expected.Patience)
+	}
+	return nil
+}
+
+// stray tells whether a container runs whose engine's start has failed after it was resumed: the engine does not know that it runs, and
+// would start a second one.
+func (e *Engine) stray(id string, place door.Place) (bool, error) {
+	if !records.Exists(e.strayPath(id)) {
+		return false, nil
+	}
+	name, err := place.Cgroup()
+	var group *kernel.Cgroup
+	if err == nil {
+		group, err = kernel.OpenCgroup(name)
+	}
+	var pids []int
+	if err == nil {
+		pids, err = group.Procs()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return len(pids) > 0, err
+}
+
 // waits wants the engine's start to wait for the container still: an engine that has ended meanwhile would not know what was
-// restored, and end it.
+// restored, and end it; one that is about to give up, too.
 func (a *arrival) waits() error {
 	started := a.begun()
 	if started == nil {
@@ -58,7 +101,7 @@ func (a *arrival) waits() error {
 	case <-started:
 		return errors.Join(fmt.Errorf("%s no longer waits for it", a.title), a.startErr)
 	default:
-		return nil
+		return a.inTime()
 	}
 }
 

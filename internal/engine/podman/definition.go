@@ -96,7 +96,7 @@ func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	}
 	restart, err := json.Marshal(x.Host.RestartPolicy)
 	return oci.Expected{
-		Late: true, ShmBytes: x.Host.ShmSize, Stdio: x.Stdio, PrivateCgroup: x.Host.CgroupMode == "private", Restart: restart,
+		Late: true, Patience: startPatience, ShmBytes: x.Host.ShmSize, Stdio: x.Stdio, PrivateCgroup: x.Host.CgroupMode == "private", Restart: restart,
 		Log: x.Host.LogConfig.Type == logDriver || x.Host.LogConfig.Type == "json-file",
 	}, err
 }

@@ -40,6 +40,10 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	return nil
 }
 
+// startPatience is for how long a container that is started can wait for its state. After 240 s Podman gives up and removes what its runtime
+// has made (libpod, define.ContainerCreateTimeout); there must be time left for what comes after the last look at the clock.
+const startPatience = 225 * time.Second
+
 // Start has Podman start a container. It goes on if the caller gives up: half a start would have to be mended.
 func (a *adapter) Start(ctx context.Context, own string) error {
 	_, err := podman(context.WithoutCancel(ctx), "start", own)
