@@ -282,3 +282,34 @@ func TestHasController(t *testing.T) {
 		}
 	}
 }
+
+// TestKilledWhileFrozen: a group whose processes somebody else has killed while they were frozen is not left frozen.
+func TestKilledWhileFrozen(t *testing.T) {
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			c := newCounting(t, mount)
+			if _, err := c.Freeze(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, pid := range c.pids {
+				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			for left := 1; left > 0 && version == "version 2"; { // in version 1 they end when they are thawed
+				pids, err := c.Procs()
+				if left = living(pids); err != nil || ctx.Err() != nil {
+					t.Fatal(left, err, ctx.Err())
+				}
+			}
+			if err := c.Kill(ctx); err != nil {
+				t.Error(err)
+			}
+			if frozen, err := c.Frozen(); frozen || err != nil {
+				t.Errorf("frozen: %v, %v", frozen, err)
+			}
+		})
+	}
+}

@@ -56,7 +56,7 @@ func (c *Cgroup) Paused() (bool, error) {
 // Thaw lets the processes go on. It is no error if they were not frozen or the group is gone.
 func (c *Cgroup) Thaw() error {
 	err := c.freeze.order(false)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("thaw cgroup %s: %w", c.freeze.dir, err)
 	}
 	return nil
@@ -265,14 +265,9 @@ func (c *Cgroup) killOnce() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	left := 0
-	for _, pid := range pids {
-		if p, err := ReadProcess(pid); err == nil && p.State != 'Z' && p.State != 'X' {
-			left++
-		}
-	}
+	left := living(pids)
 	if left == 0 {
-		return 0, nil
+		return 0, c.leave()
 	}
 	if c.freeze.unified {
 		err := writeFile(filepath.Join(c.freeze.dir, "cgroup.kill"), "1") // Linux 5.14
@@ -292,6 +287,24 @@ func (c *Cgroup) killOnce() (int, error) {
 		return left, c.letGo()
 	}
 	return left, c.Thaw()
+}
+
+// living counts processes that have not ended.
+func living(pids []int) (count int) {
+	for _, pid := range pids {
+		if p, err := ReadProcess(pid); err == nil && p.State != 'Z' && p.State != 'X' {
+			count++
+		}
+	}
+	return count
+}
+
+// leave has a group without processes not be frozen: somebody else may have killed them, as they can be in version 2 while they are frozen.
+func (c *Cgroup) leave() error {
+	if c.freeze.unified {
+		return c.letGo()
+	}
+	return nil // version 1 ends no process that is frozen
 }
 
 // letGo has a group of version 2 whose processes end be no longer frozen. It may be gone with them.

@@ -18,6 +18,7 @@ import (
 type departureRecord struct {
 	Started time.Time       `json:"started"`
 	First   moving.Identity `json:"first"`
+	Freezer string          `json:"freezer"` // directory of the cgroup by which they are frozen
 	Restart json.RawMessage `json:"restart"` // what the engine is to do when it ends; as long as it leaves: nothing
 	Boot    string          `json:"boot"`    // of the machine, in which the container runs
 }

@@ -16,12 +16,12 @@ import (
 )
 
 // noRestarts has the engine not start a container again, whatever becomes of it, and records what it was to do.
-func (e *Engine) noRestarts(ctx context.Context, id string, found Found, first moving.Identity) error {
+func (e *Engine) noRestarts(ctx context.Context, id string, found Found, first moving.Identity, group *kernel.Cgroup) error {
 	boot, err := kernel.BootID()
 	if err != nil {
 		return err
 	}
-	record := departureRecord{Started: time.Now(), First: first, Restart: found.Restart, Boot: boot}
+	record := departureRecord{Started: time.Now(), First: first, Freezer: group.FreezerDir(), Restart: found.Restart, Boot: boot}
 	var was departureRecord
 	err = records.Load(e.departurePath(id), &was)
 	if err == nil { // of an agent that was killed, before or after the engine had been told
@@ -80,11 +80,8 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		}
 		return e.forget(id) // what was made for a move that did not come that far
 	}
-	if err == nil && was.First.Alive() {
-		var group *kernel.Cgroup
-		if group, err = kernel.CgroupOf(was.First.PID); err == nil {
-			err = moving.Thaw(ctx, group)
-		}
+	if err == nil {
+		err = was.thaw(ctx)
 	}
 	if err == nil {
 		err = e.restartsAgain(ctx, id)
@@ -93,6 +90,33 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		return fmt.Errorf("thaw container %.12s: %w", id, err)
 	}
 	return nil
+}
+
+// thaw lets the processes go on, or the group that they have left: see kernel.Cgroup.Kill.
+func (d departureRecord) thaw(ctx context.Context) error {
+	if !d.First.Alive() {
+		return d.thawEmpty()
+	}
+	group, err := kernel.CgroupOf(d.First.PID)
+	if err != nil {
+		return err
+	}
+	return moving.Thaw(ctx, group)
+}
+
+// thawEmpty lets go of a group whose processes somebody else has ended while they were frozen.
+func (d departureRecord) thawEmpty() error {
+	if d.Freezer == "" { // of an older agent
+		return nil
+	}
+	group, err := kernel.CgroupAt(d.Freezer)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return group.Thaw()
 }
 
 // Destroy kills a frozen container and has the engine remove all of it.
@@ -136,11 +160,14 @@ func (e *Engine) gone(id string) error {
 func (e *Engine) kill(ctx context.Context, id string) error {
 	var was departureRecord
 	err := records.Load(e.departurePath(id), &was)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !was.First.Alive() {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if !was.First.Alive() {
+		return was.thawEmpty()
 	}
 	if err := silence(was.First.PID); err != nil {
 		return err

@@ -2,7 +2,12 @@ package oci
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/godwit/godwit/internal/engine/moving"
 )
 
 func TestGoesOn(t *testing.T) {
@@ -32,4 +37,26 @@ func TestWaits(t *testing.T) {
 	if err := a.waits(); !errors.Is(err, a.startErr) {
 		t.Error(err)
 	}
+}
+
+// TestThawEmpty: a group whose processes have been ended is not left frozen, whether the container stays or goes; one that is gone
+// hinders nothing.
+func TestThawEmpty(t *testing.T) {
+	e, id, group := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
+	frozen := filepath.Join(group, "cgroup.freeze")
+	gone := departureRecord{First: moving.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
+	must(t, save(e.departurePath(id), gone))
+	for what, thaw := range map[string]func() error{
+		"stays": func() error { return gone.thaw(t.Context()) },
+		"goes":  func() error { return e.kill(t.Context(), id) },
+	} {
+		must(t, os.WriteFile(frozen, []byte("1"), 0o600))
+		must(t, thaw())
+		if now, err := os.ReadFile(frozen); err != nil || string(now) != "0" {
+			t.Errorf("%s: %s, %v", what, now, err)
+		}
+	}
+	must(t, os.RemoveAll(group))
+	must(t, gone.thaw(t.Context()))
+	must(t, departureRecord{}.thaw(t.Context()))
 }
