@@ -126,13 +126,14 @@ func (r *blobReader) Close() error {
 	return nil
 }
 
-// small reads content of a namespace that may have so many bytes, and compares its digest. None: nil.
+// small reads content of a namespace that may have so many bytes, and compares its digest. None, or none that is so: nil. Anybody may have
+// put it there, for other purposes, so that is no error.
 func (s *imageStore) small(ctx context.Context, namespace, digest string, most int64) ([]byte, error) {
 	if imagestore.CheckDigest(digest) != nil {
 		return nil, nil
 	}
 	found, err := s.info(ctx, namespace, digest)
-	if err != nil || found == nil {
+	if err != nil || found == nil || found.bytes > most {
 		return nil, err
 	}
 	in, err := s.open(ctx, *found)
@@ -141,8 +142,8 @@ func (s *imageStore) small(ctx context.Context, namespace, digest string, most i
 	}
 	defer in.Close()
 	read, err := io.ReadAll(io.LimitReader(in, most+1))
-	if err == nil && digestOf(read) != digest {
-		err = errors.New("it is damaged, or too large")
+	if missing(err) || err == nil && digestOf(read) != digest { // removed meanwhile, or damaged
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("content %s of containerd: %w", digest, err)

@@ -80,6 +80,9 @@ func (s *imageStore) platformImages(ctx context.Context, namespace string, targe
 	}
 	var all []platformImage
 	for _, one := range index.Manifests {
+		if !one.MediaType.IsIndex() && !one.MediaType.IsImage() { // a checkpoint's memory, for one
+			continue
+		}
 		found, err := s.platformImages(ctx, namespace, &types.Descriptor{MediaType: string(one.MediaType), Digest: one.Digest.String()}, depth+1)
 		if err != nil {
 			return nil, err
@@ -132,6 +135,9 @@ func (s *imageStore) each(ctx context.Context, tell func(name string, one platfo
 	}
 	for _, namespace := range spaces {
 		listed, err := s.images.List(within(ctx, namespace), &images.ListImagesRequest{})
+		if missing(err) { // the namespace was removed meanwhile
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("list the images of containerd: %w", err)
 		}

@@ -37,6 +37,8 @@ type fake struct {
 	shared  string // digest of what another namespace has
 	given   []byte
 	fails   error // of what is given
+
+	understated, removed string // digests of content whose size is not what is told, and that is gone when it is read
 }
 
 type fakeImages struct {
@@ -79,7 +81,11 @@ func (f *fakeContent) Info(ctx context.Context, r *content.InfoRequest) (*conten
 	if !is {
 		return nil, status.Error(codes.NotFound, r.Digest)
 	}
-	return &content.InfoResponse{Info: &content.Info{Digest: r.Digest, Size: int64(len(data))}}, nil
+	size := int64(len(data))
+	if r.Digest == f.understated {
+		size = 1
+	}
+	return &content.InfoResponse{Info: &content.Info{Digest: r.Digest, Size: size}}, nil
 }
 
 func (f *fakeContent) List(r *content.ListContentRequest, stream content.Content_ListServer) error {
@@ -92,6 +98,9 @@ func (f *fakeContent) List(r *content.ListContentRequest, stream content.Content
 }
 
 func (f *fakeContent) Read(r *content.ReadContentRequest, stream content.Content_ReadServer) error {
+	if r.Digest == f.removed {
+		return status.Error(codes.NotFound, r.Digest)
+	}
 	for part := range slices.Chunk(f.blobs[r.Digest], 1000) {
 		if err := stream.Send(&content.ReadContentResponse{Data: part}); err != nil {
 			return err
@@ -213,7 +222,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestImage: an image is found by what it is, also behind an index; what is damaged, endless, or for others is none.
+// TestImage: an image is found by what it is, also behind an index; what is damaged, large, endless, removed
+// meanwhile, or for others is none, and hinders no other.
 func TestImage(t *testing.T) {
 	layer := digestOf([]byte("layer"))
 	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layer}}})
@@ -244,11 +254,24 @@ func TestImage(t *testing.T) {
 	index := v1.IndexManifest{Manifests: []v1.Descriptor{
 		{MediaType: mediatypes.OCIManifestSchema1, Digest: hash(digestOf([]byte("of another platform, not here")))},
 		{MediaType: mediatypes.OCIManifestSchema1, Digest: hash(manifest.Digest)},
+		{MediaType: "application/vnd.containerd.container.criu.checkpoint.criu.tar", Digest: hash(manifest.Digest)},
 	}}
 	add("localhost/web:2", mediatypes.OCIImageIndex, index)
 	add("not/an/image", mediatypes.OCIManifestSchema1, "x")
 	add("none/of/an/image", mediatypes.OCIManifestSchema1, v1.Manifest{})
-	f.targets["endless/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIImageIndex), Digest: digestOf([]byte("endless"))}
+	large := bytes.Repeat([]byte(" "), imagestore.MaxConfig+1)
+	f.blobs[digestOf(large)] = large
+	f.targets["large/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIImageIndex), Digest: digestOf(large)}
+	add("large/config:1", mediatypes.OCIManifestSchema1, v1.Manifest{Config: v1.Descriptor{Digest: hash(digestOf(large))}})
+	endless := digestOf([]byte("endless"))
+	f.blobs[endless], f.understated = large, endless
+	f.targets["endless/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIImageIndex), Digest: endless}
+	damaged := digestOf([]byte("damaged"))
+	f.blobs[damaged] = []byte("{}")
+	f.targets["damaged/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIManifestSchema1), Digest: damaged}
+	removed := digestOf([]byte("removed"))
+	f.blobs[removed], f.removed = []byte("{}"), removed
+	f.targets["removed/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIManifestSchema1), Digest: removed}
 	f.targets["../path"] = &types.Descriptor{Digest: "../x"}
 	s := storeOf(t, f)
 	found, err := s.Image(t.Context(), digestOf(config))
@@ -263,8 +286,8 @@ func TestImage(t *testing.T) {
 		t.Errorf("what is no image: %v", err)
 	}
 	f.blobs[digestOf(config)] = []byte("{}")
-	if _, err := s.Image(t.Context(), digestOf(config)); err == nil {
-		t.Error("a damaged configuration is told")
+	if _, err := s.Image(t.Context(), digestOf(config)); !errors.Is(err, engine.ErrNoImage) {
+		t.Errorf("a damaged configuration: %v", err)
 	}
 }
 
