@@ -43,7 +43,7 @@ type imageStore struct {
 	leases     leases.LeasesClient
 	plugins    introspection.IntrospectionClient
 
-	taking    sync.Mutex // held while containerd takes an image
+	taking    chan struct{} // full while containerd takes an image
 	measuring singleflight.Group
 	measured  sync.Map // bytes of archives of compressed layers, by DiffID
 }
@@ -54,7 +54,7 @@ func newImageStore(containerd *adapter, connection *grpc.ClientConn) *imageStore
 	return &imageStore{
 		containerd: containerd, content: content.NewContentClient(connection), diff: diff.NewDiffClient(connection),
 		images: images.NewImagesClient(connection), leases: leases.NewLeasesClient(connection),
-		plugins: introspection.NewIntrospectionClient(connection),
+		plugins: introspection.NewIntrospectionClient(connection), taking: make(chan struct{}, 1),
 	}
 }
 

@@ -44,8 +44,12 @@ const (
 
 // Take has containerd take an image, by its API: it either has all of it then, under its ID as name, or nothing new.
 func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
-	s.taking.Lock() // two that take one image would need its room twice
-	defer s.taking.Unlock()
+	select { // two that take one image would need its room twice
+	case s.taking <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait until containerd has taken another image: %w", context.Cause(ctx))
+	}
+	defer func() { <-s.taking }()
 	if err := s.take(ctx, image, open); err != nil {
 		return fmt.Errorf("have containerd take image %s: %w", image.ID, err)
 	}

@@ -90,7 +90,7 @@ var _ oci.Adapter = (*adapter)(nil)
 // newAdapter makes the adapter, with a directory for images that are to come.
 func newAdapter(coming string) *adapter {
 	a := &adapter{root: DefaultRoot, hooks: hooksDir}
-	a.images = &imageStore{podman: a, coming: coming}
+	a.images = &imageStore{podman: a, coming: coming, taking: make(chan struct{}, 1)}
 	return a
 }
 

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
@@ -26,8 +25,8 @@ import (
 //	overlay-images/ID/=NAME          what is kept of one, NAME in base64: its configuration under its digest, which is the ID
 type imageStore struct {
 	podman *adapter
-	coming string     // directory of what Podman is to take
-	taking sync.Mutex // held while it takes something
+	coming string        // directory of what Podman is to take
+	taking chan struct{} // full while it takes something
 	index  layerIndex
 }
 

@@ -320,3 +320,49 @@ func TestUndo(t *testing.T) {
 		}
 	}
 }
+
+// TestUndoFails: as long as what has come of an image cannot be removed it is known, without the layers that need room, and it is removed
+// when that is possible again.
+func TestUndoFails(t *testing.T) {
+	for what, refused := range map[string]string{"taking": "pull", "removing": "rmi"} {
+		s := newStorage(t)
+		low, archive := s.layer(t, idOf("a"), "", "low")
+		list, full := filepath.Join(s.root, layersDir, layerList), filepath.Join(t.TempDir(), "full")
+		must(t, errors.Join(os.Rename(list, list+".later"), os.WriteFile(full, nil, 0o600)))
+		fakePodman(t, `[ -e `+list+` ] || { mv `+list+`.later `+list+`; exit 1; }
+			[ "$1" != `+refused+` ] || [ ! -e `+full+` ] || exit 1
+			[ "$1" != rmi ] || echo '[]' >`+list)
+		image := engine.Image{ID: testLayer, Config: []byte("{}"), Layers: []string{low, testLayer}}
+		open := func(string) (io.ReadCloser, int64, error) {
+			return io.NopCloser(bytes.NewReader(archive)), int64(len(archive)), nil
+		}
+		if err := s.Take(t.Context(), image, open); err == nil {
+			t.Error("Podman has failed, and it is taken")
+		}
+		for range 2 {
+			if left, _ := filepath.Glob(s.coming + "/*/*"); len(left) == 0 || slices.Contains(left, low[7:]) || s.sweep(t.Context()) == nil {
+				t.Errorf("%s: left %v", what, left)
+			}
+		}
+		must(t, os.Remove(full))
+		for range 2 { // what failed in between is undone at the latest then
+			_ = s.sweep(t.Context())
+		}
+		table, err := s.index.read(s.root)
+		left, _ := os.ReadDir(s.coming)
+		if err != nil || len(table.byID) > 0 || len(left) > 0 {
+			t.Errorf("%s: left %v, %d layers, %v", what, left, len(table.byID), err)
+		}
+	}
+}
+
+// TestTakeWaits: who waits for another one's image can give up.
+func TestTakeWaits(t *testing.T) {
+	s := newStorage(t)
+	s.taking <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Take(ctx, engine.Image{ID: testLayer, Layers: []string{testLayer}}, nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -50,8 +50,12 @@ func describeBlob(mediaType string, content []byte) descriptor {
 
 // Take has Podman take an image out of a directory (podman pull dir:PATH): it either has all of it then, or nothing new.
 func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
-	s.taking.Lock() // two that take one image would need its room twice
-	defer s.taking.Unlock()
+	select { // two that take one image would need its room twice
+	case s.taking <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait until Podman has taken another image: %w", context.Cause(ctx))
+	}
+	defer func() { <-s.taking }()
 	if err := s.take(ctx, image, open); err != nil {
 		return fmt.Errorf("have Podman take image %s: %w", image.ID, err)
 	}
@@ -68,6 +72,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 		return err
 	}
 	defer coming.Close()
+	_ = s.sweep(ctx) // what could not be undone before: if it cannot be now, it is tried again
 	had, err := s.index.read(s.podman.root)
 	if err != nil {
 		return err
@@ -76,7 +81,12 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 	if err != nil {
 		return err
 	}
-	defer func() { _ = files.RemoveTree(dir) }() // Sweep does it otherwise
+	var left error
+	defer func() {
+		if left == nil {
+			_ = files.RemoveTree(dir) // sweep does it otherwise
+		}
+	}()
 	if err := errors.Join(files.CheckSpace(s.coming, copiesOfPull*coming.Bytes()), files.CheckSpace(s.podman.root, coming.Bytes())); err != nil {
 		return err
 	}
@@ -84,13 +94,29 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 		return err
 	}
 	if err := pull(ctx, dir); err != nil {
-		return errors.Join(err, s.undo(context.WithoutCancel(ctx), image.Layers, had.stacked(image.Layers)))
+		if left = keepManifest(dir); left == nil { // which gives room to undo it
+			left = s.undo(context.WithoutCancel(ctx), image.Layers, had.stacked(image.Layers))
+		}
+		return errors.Join(err, left)
 	}
 	if lack, err = s.Lacks(ctx, image); err == nil && lack.Image {
 		err = errors.New("it has taken something else, or it has been removed since")
 	}
 	return err
 }
+
+// keepManifest leaves of an image that was to come what says which layers may have come.
+func keepManifest(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		if entry.Name() != manifestFile {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+		}
+	}
+	return err
+}
+
+const manifestFile = "manifest.json"
 
 // copiesOfPull is how often a layer is beside Podman's storage while it is taken: as it came, unless it is a file, and as Podman has
 // read it.
@@ -140,7 +166,7 @@ func writeManifest(dir string, m manifest, config []byte) error {
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(dir, strings.TrimPrefix(m.Config.Digest, idPrefix)), config, 0o600),
-		os.WriteFile(filepath.Join(dir, "manifest.json"), described, 0o600),
+		os.WriteFile(filepath.Join(dir, manifestFile), described, 0o600),
 	)
 }
 
@@ -193,15 +219,16 @@ func (s *imageStore) undo(ctx context.Context, layers []string, had int) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = files.RemoveTree(dir) }() // Sweep does it otherwise
 	part := engine.Image{ID: describeBlob(typeConfig, config).Digest, Config: config, Layers: layers[:came]}
-	if err := s.write(dir, part, nil); err != nil {
-		return err
+	if err = s.write(dir, part, nil); err == nil {
+		err = pull(ctx, dir)
 	}
-	if err = pull(ctx, dir); err == nil {
-		err = removeImage(ctx, part.ID)
+	if err == nil {
+		if err = removeImage(ctx, part.ID); err != nil {
+			return fmt.Errorf("remove what has come of it: %w", err) // sweep tries again, by what is in the directory
+		}
 	}
-	if err != nil {
+	if err = errors.Join(err, files.RemoveTree(dir)); err != nil {
 		return fmt.Errorf("remove what has come of it: %w", err)
 	}
 	return nil
@@ -223,15 +250,21 @@ func configOf(layers []string) ([]byte, error) {
 	})
 }
 
-// sweep undoes what an agent did not live to do.
+// sweep undoes what could not be undone, or what an agent did not live to do. Of what cannot be undone now either the directory stays.
 func (s *imageStore) sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, undoPatience) // Podman may wait for a lock of its storage
+	defer cancel()
 	left, err := os.ReadDir(s.coming)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	for _, entry := range left {
 		dir := filepath.Join(s.coming, entry.Name())
-		err = errors.Join(err, s.undoDirectory(ctx, dir), files.RemoveTree(dir))
+		failed := s.undoDirectory(ctx, dir)
+		if failed == nil {
+			failed = files.RemoveTree(dir)
+		}
+		err = errors.Join(err, failed)
 	}
 	if err != nil {
 		return fmt.Errorf("images that were to come to Podman: %w", err)
@@ -242,7 +275,7 @@ func (s *imageStore) sweep(ctx context.Context) error {
 // undoDirectory undoes what was to be taken out of a directory, unless it was.
 func (s *imageStore) undoDirectory(ctx context.Context, dir string) error {
 	var was manifest
-	data, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
+	data, err := os.ReadFile(filepath.Join(dir, manifestFile))
 	if err != nil || json.Unmarshal(data, &was) != nil { // Podman had not begun
 		return nil //nolint:nilerr // said
 	}
