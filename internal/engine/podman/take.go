@@ -170,10 +170,13 @@ func writeManifest(dir string, m manifest, config []byte) error {
 	)
 }
 
-// writeLayer puts a layer's archive at a place: the file that it is, or a copy.
+// writeLayer puts a layer's archive at a place: the file that it is, also if somebody else who has taken it removes its name, or a copy.
 func writeLayer(path string, layer imagestore.Opened) error {
 	if file, is := layer.Archive.(*os.File); is && filepath.IsAbs(file.Name()) {
-		return os.Symlink(file.Name(), path)
+		if os.Link(file.Name(), path) == nil {
+			return nil
+		}
+		return os.Symlink(file.Name(), path) // it lies in another file system
 	}
 	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
