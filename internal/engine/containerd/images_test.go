@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	containers "github.com/containerd/containerd/api/services/containers/v1"
 	content "github.com/containerd/containerd/api/services/content/v1"
 	images "github.com/containerd/containerd/api/services/images/v1"
 	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
@@ -23,6 +25,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/godwit/godwit/internal/engine"
 	imagestore "github.com/godwit/godwit/internal/files/image"
@@ -36,7 +39,8 @@ type fake struct {
 	targets map[string]*types.Descriptor
 	shared  string // digest of what another namespace has
 	given   []byte
-	fails   error // of what is given
+	fails   error  // of what is given
+	runs    string // name of the image of a container
 
 	understated, removed string // digests of content whose size is not what is told, and that is gone when it is read
 }
@@ -50,6 +54,40 @@ func (f *fakeImages) List(context.Context, *images.ListImagesRequest) (*images.L
 	reply := &images.ListImagesResponse{}
 	for name, target := range f.targets {
 		reply.Images = append(reply.Images, &images.Image{Name: name, Target: target})
+	}
+	return reply, nil
+}
+
+func (f *fakeImages) Get(_ context.Context, r *images.GetImageRequest) (*images.GetImageResponse, error) {
+	target, is := f.targets[r.Name]
+	if !is {
+		return nil, status.Error(codes.NotFound, r.Name)
+	}
+	return &images.GetImageResponse{Image: &images.Image{Name: r.Name, Target: target}}, nil
+}
+
+func (f *fakeImages) Create(_ context.Context, r *images.CreateImageRequest) (*images.CreateImageResponse, error) {
+	if _, is := f.targets[r.Image.Name]; is {
+		return nil, status.Error(codes.AlreadyExists, r.Image.Name)
+	}
+	f.targets[r.Image.Name] = r.Image.Target
+	return &images.CreateImageResponse{Image: r.Image}, nil
+}
+
+func (f *fakeImages) Delete(_ context.Context, r *images.DeleteImageRequest) (*emptypb.Empty, error) {
+	delete(f.targets, r.Name)
+	return &emptypb.Empty{}, nil
+}
+
+type fakeContainers struct {
+	containers.UnimplementedContainersServer
+	*fake
+}
+
+func (f *fakeContainers) List(_ context.Context, r *containers.ListContainersRequest) (*containers.ListContainersResponse, error) {
+	reply := &containers.ListContainersResponse{}
+	if f.runs != "" && slices.Contains(r.Filters, `image=="`+f.runs+`"`) {
+		reply.Containers = []*containers.Container{{ID: "web", Image: f.runs}}
 	}
 	return reply, nil
 }
@@ -156,6 +194,7 @@ func storeOf(t *testing.T, f *fake) *imageStore {
 	}
 	server := grpc.NewServer()
 	content.RegisterContentServer(server, &fakeContent{fake: f})
+	containers.RegisterContainersServer(server, &fakeContainers{fake: f})
 	images.RegisterImagesServer(server, &fakeImages{fake: f})
 	namespaces.RegisterNamespacesServer(server, &fakeNamespaces{fake: f})
 	go func() { _ = server.Serve(listener) }()
@@ -326,6 +365,40 @@ func TestTakeRefuses(t *testing.T) {
 		image := engine.Image{ID: digestOf(nil), Layers: []string{digestOf(nil)}, Namespace: namespace}
 		if err := s.Take(t.Context(), image, nil); err == nil || !strings.Contains(err.Error(), "namespace") {
 			t.Errorf("%q: %v", namespace, err)
+		}
+	}
+}
+
+// TestName: an image gets the name of its container if that is free and the image is the container's; its ID stays a name as long as a
+// container has it.
+func TestName(t *testing.T) {
+	const name = "docker.io/library/web:1"
+	layers := []string{digestOf([]byte("layer"))}
+	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers", "diff_ids": layers}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := digestOf(config)
+	raw := []byte(`{"schemaVersion":2,"config":{"digest":"` + id + `"}}`)
+	target := &types.Descriptor{MediaType: string(mediatypes.OCIManifestSchema1), Digest: digestOf(raw)}
+	for what, c := range map[string]struct {
+		layers []string
+		taken  bool
+		runs   string
+		names  []string
+	}{
+		"as it came":         {layers, false, "", []string{name}},
+		"its name is taken":  {layers, true, "", []string{name, id}},
+		"another's layers":   {[]string{id}, false, "", []string{id}},
+		"a container has it": {layers, false, id, []string{name, id}},
+	} {
+		f := &fake{names: []string{"own"}, runs: c.runs, blobs: map[string][]byte{id: config, target.Digest: raw}, targets: map[string]*types.Descriptor{id: target}}
+		if c.taken {
+			f.targets[name] = &types.Descriptor{Digest: id}
+		}
+		storeOf(t, f).name(t.Context(), engine.Definition{Namespace: "own", Image: name, ImageID: id, Layers: c.layers})
+		if names := slices.Sorted(maps.Keys(f.targets)); !slices.Equal(names, c.names) || c.taken && f.targets[name].Digest != id {
+			t.Errorf("%s: it has the names %q, want %q", what, names, c.names)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	containers "github.com/containerd/containerd/api/services/containers/v1"
 	diff "github.com/containerd/containerd/api/services/diff/v1"
 	images "github.com/containerd/containerd/api/services/images/v1"
 	leases "github.com/containerd/containerd/api/services/leases/v1"
@@ -294,20 +295,32 @@ func described(d *types.Descriptor) (v1.Descriptor, error) {
 }
 
 // name gives an image that has come with a container the name by which that was made, in place of its ID, unless an image there has the
-// name: nothing that another node says takes a name away.
+// name: nothing that another node says takes a name away, nor gives it to an image that the container is not of.
 func (s *imageStore) name(ctx context.Context, d engine.Definition) {
 	if !imagestore.IsTagged(d.Image) || d.ImageID == "" {
 		return
 	}
-	ctx = within(ctx, d.Namespace)
-	came, err := s.images.Get(ctx, &images.GetImageRequest{Name: d.ImageID})
+	inside := within(ctx, d.Namespace)
+	came, err := s.images.Get(inside, &images.GetImageRequest{Name: d.ImageID})
 	if err != nil {
 		return
 	}
-	_, err = s.images.Create(ctx, &images.CreateImageRequest{Image: &images.Image{Name: d.Image, Target: came.GetImage().GetTarget()}})
-	if err == nil {
-		_, _ = s.images.Delete(ctx, &images.DeleteImageRequest{Name: d.ImageID}) // it has two names otherwise
+	target := came.GetImage().GetTarget()
+	all, err := s.platformImages(ctx, d.Namespace, target, 0)
+	same := func(one platformImage) bool { return one.id == d.ImageID && slices.Equal(one.layers, d.Layers) }
+	if err != nil || !slices.ContainsFunc(all, same) {
+		return
 	}
+	_, err = s.images.Create(inside, &images.CreateImageRequest{Image: &images.Image{Name: d.Image, Target: target}})
+	if err == nil && !s.runs(inside, d.ImageID) {
+		_, _ = s.images.Delete(inside, &images.DeleteImageRequest{Name: d.ImageID}) // it has two names otherwise
+	}
+}
+
+// runs tells whether a container of a namespace was made from an image of this name, by which it is found when that container leaves.
+func (s *imageStore) runs(ctx context.Context, name string) bool {
+	listed, err := s.containerd.containers.List(ctx, &containers.ListContainersRequest{Filters: []string{fmt.Sprintf("image==%q", name)}})
+	return err != nil || len(listed.GetContainers()) > 0
 }
 
 // sweep ends the leases of images that an agent did not live to take.
