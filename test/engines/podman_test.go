@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -96,6 +97,9 @@ func TestPodmanRuntime(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			name := podman(t, []string{"--volume", "runtime-" + mode + ":/data"}, `echo shared >/dev/shm/x; exec 3</dev/shm/x; `+count)
 			runtime := inPodman.inspected(t, "a", name, ".OCIRuntime")
+			if told := os.Getenv("GODWIT_LAB_RUNTIME"); told != "" && runtime != told {
+				t.Fatalf("Podman takes %s, and was told %s", runtime, told)
+			}
 			last := inPodman.counted(t, "a", name, 1)
 			inPodman.migrate(t, name, "a", "b", mode)
 			inPodman.nothing(t, "a", name)
