@@ -327,16 +327,16 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 }
 
 // settle makes an ordinary container of what arrived. An agent that was killed after the resume may not have come to
-// that. What has become of the container since does not matter here; but if the machine has lost its power, and the container with it, its
-// engine starts it as it starts others then: the copy here is the only one by now.
+// that. What has become of the container since does not matter here, but to its engine: the copy here is the only one by now, so the engine may
+// start it again when it ends, or has ended.
 func (t *target) settle(ctx context.Context) error {
 	here := t.agent.engines.Of(t.definition)
 	_, err := here.Arrived(ctx, t.definition.ID)
-	starter, starts := here.(engine.Starter)
-	if err != nil || !starts {
+	restarter, restarts := here.(engine.Restarter)
+	if err != nil || !restarts {
 		return err
 	}
-	return starter.StartAgain(ctx, t.definition.ID)
+	return restarter.Settled(ctx, t.definition.ID)
 }
 
 // discard removes an arrival that never ran, and turns its address to the source again.

@@ -319,11 +319,11 @@ type LateStarter interface {
 // Networked is an Arrival whose engine has made its network namespace, which is at this path.
 type Networked interface{ Netns() string }
 
-// Starter is an Engine that starts containers by itself when the machine comes up, as their policies say.
-type Starter interface {
-	// StartAgain starts one that has come here and ended with the machine, if its engine would have done so had it known by then that it
-	// was to. What runs, or is no more, stays as it is.
-	StartAgain(ctx context.Context, id string) error
+// Restarter is an Engine that starts containers again by itself, when they end or the machine comes up, as their policies say.
+type Restarter interface {
+	// Settled has it do so with a container that has come here, which it does not before: there may be another copy. One that has ended
+	// since, and that it would have started, it starts.
+	Settled(ctx context.Context, id string) error
 }
 
 // Outcome of an arrival.

@@ -104,8 +104,9 @@ func TestDockerMoves(t *testing.T) {
 			t.Fatalf("after %s: %q", mode, got)
 		}
 	}
+	eventually(t, "it has its policy", func() bool { return inspected(t, from, name, ".HostConfig.RestartPolicy.Name") == "always" })
 	for field, want := range map[string]string{
-		".State.Status": "running", ".HostConfig.Memory": "67108864", ".HostConfig.RestartPolicy.Name": "always",
+		".State.Status": "running", ".HostConfig.Memory": "67108864",
 		`index .Config.Labels "team"`: "red", ".HostConfig.PidsLimit": "50", ".HostConfig.Init": "true",
 	} {
 		if got := inspected(t, from, name, field); got != want {

@@ -216,7 +216,7 @@ func (a *adapter) StartsAtBoot(oci.Found, json.RawMessage) bool { return false }
 func (a *adapter) Restart(ctx context.Context, found oci.Found, policy json.RawMessage) error {
 	t := native(found)
 	ctx = within(ctx, t.namespace)
-	if policy != nil && t.process.GetStatus() == task.Status_CREATED {
+	if t.process.GetStatus() == task.Status_CREATED {
 		if _, err := a.tasks.Start(ctx, &tasks.StartRequest{ContainerID: t.container.GetID()}); err != nil {
 			return fmt.Errorf("start container %s: %w", nameOf(found.ID), err)
 		}

@@ -105,7 +105,7 @@ func (a *arrival) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	record := arrivalRecord{Definition: d, Restart: a.expected.Restart, Boot: boot}
+	record := arrivalRecord{Definition: d, Restart: a.expected.Restart, Boot: boot, Began: time.Now()}
 	for _, v := range Coming(d) {
 		record.Volumes = append(record.Volumes, v.Name)
 	}

@@ -67,7 +67,7 @@ func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, e
 	return engine.NeverRan, nil
 }
 
-// settle makes an ordinary container of an arrival that was resumed: its engine starts it again as it was told at the source.
+// settle makes an ordinary container of an arrival that was resumed. Its engine does not start it again before Settled.
 func (e *Engine) settle(ctx context.Context, id string) error {
 	var was arrivalRecord
 	err := records.Load(e.arrivalPath(id), &was)
@@ -91,11 +91,11 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	if stray, err := e.stray(id, place); stray || err != nil {
 		return err
 	}
-	if err = e.adapter.Restart(ctx, found, was.Restart); err == nil {
+	if err = e.adapter.Restart(ctx, found, nil); err == nil {
 		err = place.Settle()
 	}
 	if err == nil {
-		err = e.noteEnded(id, was.Boot)
+		err = save(e.camePath(id), cameRecord{OwnID: found.ID, withheld: withheld{Restart: was.Restart, Boot: was.Boot, Since: was.Began}})
 	}
 	if err != nil {
 		return err

@@ -7,15 +7,34 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// As long as a container leaves or arrives its engine is told not to start it. If it ends meanwhile, by itself or because the machine loses
-// its power, the engine does not start it again, nor with the others when the machine comes up; so that is done here, as soon as it is
-// certain that there is no other copy: at the source when the move is undone, at the target when the source has given its copy away.
+// As long as there may be two copies of a container the engines of both nodes are told not to start it: at the source from when it is to leave
+// until that is undone, at the target until the source has given its copy away. If it ends meanwhile, by itself or because the machine
+// loses its power, the engine does not start it again, nor with the others when the machine comes up; so that is done here, when the
+// engine is told again what to do with it.
+
+// withheld is what an engine has not been told to do with a container.
+type withheld struct {
+	Restart json.RawMessage `json:"restart"` // when it ends
+	Boot    string          `json:"boot"`    // of the machine, in which it ran
+	Since   time.Time       `json:"since"`
+}
+
+// cameRecord is there from when a container that has come here runs until the source has given its copy away.
+type cameRecord struct {
+	OwnID string `json:"own_id"`
+	withheld
+}
+
+func (e *Engine) camePath(id string) string {
+	return filepath.Join(e.config.StateDir, "engines", e.Name()+"-came", id)
+}
 
 // endedWith tells whether what ran in this boot of the machine has ended with it.
 func endedWith(boot string) (bool, error) {
@@ -23,74 +42,55 @@ func endedWith(boot string) (bool, error) {
 	return boot != "" && boot != now, err
 }
 
-// endedPath is where it is written down that a container which has come here ended with the machine before its engine was told to start it:
-// the boot after that.
-func (e *Engine) endedPath(id string) string {
-	return filepath.Join(e.config.StateDir, "engines", e.Name()+"-ended", id)
-}
-
-// noteEnded notes that, if a container that has arrived in this boot of the machine did so.
-func (e *Engine) noteEnded(id, boot string) error {
-	ended, err := endedWith(boot)
-	if err != nil || !ended {
-		return err
-	}
-	now, err := kernel.BootID()
-	if err != nil {
-		return err
-	}
-	return save(e.endedPath(id), now)
-}
-
-// StartAgain has the engine start a container that has come here and ended with the machine: its engine did not know then that it was to
-// start it. After yet another boot it has done so by itself.
-func (e *Engine) StartAgain(ctx context.Context, id string) error {
+// Settled has the engine do with a container that has come here what it did at the source: there is no other copy any more.
+func (e *Engine) Settled(ctx context.Context, id string) error {
 	defer e.lock(id)()
-	var boot string
-	err := records.Load(e.endedPath(id), &boot)
+	var was cameRecord
+	err := records.Load(e.camePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	later, err := endedWith(boot)
-	if err != nil {
-		return err
-	}
-	if later {
-		return records.Remove(e.endedPath(id))
-	}
-	found, err := e.find(ctx, id)
-	if err == nil {
-		err = e.startAgain(ctx, found, found.Restart)
-	}
-	if errors.Is(err, engine.ErrAway) {
-		return err
-	}
+	failed, err := e.giveBack(ctx, id, was.withheld)
 	if errors.Is(err, engine.ErrNotFound) { // it has been removed
-		err = nil
+		err = e.adapter.Gone(was.OwnID)
 	}
-	return errors.Join(err, records.Remove(e.endedPath(id)))
+	if err == nil {
+		err = records.Remove(e.camePath(id))
+	}
+	return errors.Join(failed, err)
 }
 
-// startAgain has the engine start a container that ended with the machine, if it would have done so by itself.
-func (e *Engine) startAgain(ctx context.Context, found Found, restart json.RawMessage) error {
-	if found.Container.State == engine.Running || !e.adapter.StartsAtBoot(found, restart) {
-		return nil
+// giveBack gives a container back to its engine, which has been told not to start it, and has it start one that has ended meanwhile if it
+// would have done so by itself. That is tried once: if it answers that it cannot, failed is why.
+func (e *Engine) giveBack(ctx context.Context, id string, was withheld) (failed, err error) {
+	found, err := e.find(ctx, id)
+	if err != nil {
+		return nil, err
 	}
-	return e.start(ctx, found)
+	starts, err := e.wouldRun(ctx, found, was)
+	if err == nil {
+		err = e.adapter.Restart(ctx, found, was.Restart)
+	}
+	if _, tells := e.adapter.(Restarter); err == nil && tells && found.Container.State == engine.Running { // it may have ended before that
+		if found, err = e.find(ctx, id); err == nil {
+			starts, err = e.wouldRun(ctx, found, was)
+		}
+	}
+	if err != nil || !starts {
+		return nil, err
+	}
+	if failed = e.adapter.Start(ctx, found.ID); failed != nil {
+		failed = fmt.Errorf("have %s start container %s again, which ended while it moved: %w", e.adapter.Title(), found.name(), failed)
+		_, err = e.find(ctx, id) // who does not answer this either has not answered
+	}
+	return failed, err
 }
 
-func (e *Engine) start(ctx context.Context, found Found) error {
-	if err := e.adapter.Start(ctx, found.ID); err != nil {
-		return fmt.Errorf("have %s start container %s again, which ended while it was to leave: %w", e.adapter.Title(), found.name(), err)
-	}
-	return nil
-}
-
-// wouldRun tells whether a container that has ended since it was to leave would have been started again by its engine, which was told not to.
-func (e *Engine) wouldRun(ctx context.Context, found Found, was departureRecord) (bool, error) {
+// wouldRun tells whether a container that has ended since would have been started again by its engine, which was told not to.
+func (e *Engine) wouldRun(ctx context.Context, found Found, was withheld) (bool, error) {
 	if found.Container.State == engine.Running {
 		return false, nil
 	}
@@ -102,5 +102,5 @@ func (e *Engine) wouldRun(ctx context.Context, found Found, was departureRecord)
 	if !is || found.Container.State != engine.Exited {
 		return false, nil
 	}
-	return restarter.Restarts(ctx, found, was.Restart, was.Started)
+	return restarter.Restarts(ctx, found, was.Restart, was.Since)
 }

@@ -22,15 +22,32 @@ type booted struct {
 	fails  error
 	starts bool
 	did    []string
+	mute   error // once: it does not answer who asks for the container
+	gone   bool
 }
 
-func (b *booted) Away() error                                 { return nil }
-func (b *booted) Find(context.Context, string) (Found, error) { return b.found, nil }
-func (b *booted) Place(own string) string                     { return own }
-func (b *booted) StartsAtBoot(Found, json.RawMessage) bool    { return b.starts }
+func (b *booted) Away() error                              { return nil }
+func (b *booted) Place(own string) string                  { return own }
+func (b *booted) StartsAtBoot(Found, json.RawMessage) bool { return b.starts }
+
+func (b *booted) Find(context.Context, string) (Found, error) {
+	err := b.mute
+	b.mute = nil
+	if err == nil && b.gone {
+		err = engine.ErrNotFound
+	}
+	return b.found, err
+}
+
+func (b *booted) Gone(own string) error {
+	b.did = append(b.did, "gone "+own[:1])
+	return nil
+}
 
 func (b *booted) Restart(_ context.Context, _ Found, policy json.RawMessage) error {
-	b.did = append(b.did, "policy "+string(policy))
+	if policy != nil {
+		b.did = append(b.did, "policy "+string(policy))
+	}
 	return nil
 }
 
@@ -39,9 +56,9 @@ func (b *booted) Start(context.Context, string) error {
 	return b.fails
 }
 
-// TestStartAgain: what ended with the machine while its engine was not to start it is started as the engine would have, once; what ended
+// TestGivenBack: what ended with the machine while its engine was not to start it is started as the engine would have, once; what ended
 // otherwise stays as it is.
-func TestStartAgain(t *testing.T) {
+func TestGivenBack(t *testing.T) {
 	id, boot := strings.Repeat("a", 64), bootID(t)
 	first, policy := moving.Identity{PID: 1 << 22, StartTicks: 1}, json.RawMessage(`"always"`)
 	refused := errors.New("port is taken")
@@ -69,10 +86,14 @@ func TestStartAgain(t *testing.T) {
 					must(t, records.Remove(e.departurePath(id)))
 					must(t, save(e.arrivalPath(id), arrivalRecord{Restart: policy, Boot: c.boot}))
 					must(t, e.settle(t.Context(), id))
-					if slices.Contains(b.did, "start") {
-						t.Error("it was started while there may be another copy")
+					if len(b.did) > 0 {
+						t.Errorf("while there may be another copy its engine was told %q", b.did)
 					}
-					again = func() error { return e.StartAgain(t.Context(), id) }
+					again = func() error { return e.Settled(t.Context(), id) }
+				}
+				b.mute = context.DeadlineExceeded
+				if err := again(); !errors.Is(err, context.DeadlineExceeded) || len(b.did) > 0 {
+					t.Errorf("%v from an engine that does not answer, which was told %q", err, b.did)
 				}
 				if err := again(); !errors.Is(err, c.fails) {
 					t.Errorf("%v, want %v", err, c.fails)
@@ -81,11 +102,51 @@ func TestStartAgain(t *testing.T) {
 				if slices.Contains(b.did, "start") != c.started || !slices.Contains(b.did, `policy "always"`) || len(b.did) > 2 {
 					t.Errorf("it was told %q", b.did)
 				}
-				if records.Exists(e.departurePath(id)) || records.Exists(e.arrivalPath(id)) || records.Exists(e.endedPath(id)) {
+				if records.Exists(e.departurePath(id)) || records.Exists(e.arrivalPath(id)) || records.Exists(e.camePath(id)) {
 					t.Error("the move is still recorded")
 				}
 			})
 		}
+	}
+}
+
+// TestStartNotAnswered: a start that the engine has not answered is tried again.
+func TestStartNotAnswered(t *testing.T) {
+	id := strings.Repeat("a", 64)
+	b := &stopped{booted{found: Found{ID: id, Container: engine.Container{State: engine.Exited}}, fails: context.Canceled, starts: true}}
+	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
+	must(t, err)
+	must(t, save(e.camePath(id), cameRecord{OwnID: id, withheld: withheld{Restart: json.RawMessage(`1`), Boot: "another"}}))
+	for range 2 {
+		if err := e.Settled(t.Context(), id); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want that it is not answered", err)
+		}
+	}
+	b.fails = nil
+	must(t, e.Settled(t.Context(), id))
+	if did := strings.Join(b.did, ", "); did != strings.TrimSuffix(strings.Repeat("policy 1, start, ", 3), ", ") || records.Exists(e.camePath(id)) {
+		t.Errorf("it was told %q", did)
+	}
+}
+
+// stopped does not answer any more after a start that fails.
+type stopped struct{ booted }
+
+func (s *stopped) Start(ctx context.Context, own string) error {
+	s.mute = s.fails
+	return s.booted.Start(ctx, own)
+}
+
+// TestSettledRemoved: of a container that has come and was removed before there was no other copy nothing is left.
+func TestSettledRemoved(t *testing.T) {
+	id, own := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	b := &booted{gone: true}
+	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
+	must(t, err)
+	must(t, save(e.camePath(id), cameRecord{OwnID: own}))
+	must(t, e.Settled(t.Context(), id))
+	if did := strings.Join(b.did, ", "); did != "gone b" || records.Exists(e.camePath(id)) {
+		t.Errorf("it was told %q", did)
 	}
 }
 
@@ -94,6 +155,14 @@ type asked struct {
 	booted
 	restarts bool
 	fails    error
+	ends     bool // when its engine is told what to do then
+}
+
+func (a *asked) Restart(ctx context.Context, found Found, policy json.RawMessage) error {
+	if a.ends {
+		a.found.Container.State = engine.Exited
+	}
+	return a.booted.Restart(ctx, found, policy)
 }
 
 func (a *asked) Restarts(context.Context, Found, json.RawMessage, time.Time) (bool, error) {
@@ -108,15 +177,20 @@ func TestEndedWhileItLeaves(t *testing.T) {
 		state    engine.State
 		restarts bool
 		fails    error
+		ends     bool
 		did      string
 	}{
-		"by itself":     {engine.Exited, true, nil, `policy "always", start`},
-		"by somebody":   {engine.Exited, false, nil, `policy "always"`},
-		"nobody knows":  {engine.Exited, true, away, ""},
-		"it has not":    {engine.Running, true, nil, `policy "always"`},
-		"never started": {engine.Created, true, nil, `policy "always"`},
+		"by itself":     {engine.Exited, true, nil, false, `policy "always", start`},
+		"by somebody":   {engine.Exited, false, nil, false, `policy "always"`},
+		"nobody knows":  {engine.Exited, true, away, false, ""},
+		"it has not":    {engine.Running, true, nil, false, `policy "always"`},
+		"meanwhile":     {engine.Running, true, nil, true, `policy "always", start`},
+		"never started": {engine.Created, true, nil, false, `policy "always"`},
 	} {
-		a := &asked{booted: booted{found: Found{ID: id, Container: engine.Container{State: c.state}}}, restarts: c.restarts, fails: c.fails}
+		a := &asked{
+			booted:   booted{found: Found{ID: id, Container: engine.Container{State: c.state}}},
+			restarts: c.restarts, fails: c.fails, ends: c.ends,
+		}
 		e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, a)
 		must(t, err)
 		must(t, save(e.departurePath(id), departureRecord{First: moving.Identity{PID: 1 << 22}, Restart: json.RawMessage(`"always"`), Boot: bootID(t)}))

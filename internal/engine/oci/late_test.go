@@ -140,12 +140,12 @@ func TestStray(t *testing.T) {
 		must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
 	}
 	bundle(cgroupWithProcess(t))
-	must(t, e.settle(t.Context(), id))
+	must(t, errors.Join(e.settle(t.Context(), id), e.Settled(t.Context(), id)))
 	if len(b.did) > 0 || !records.Exists(e.arrivalPath(id)) {
 		t.Errorf("it runs, and the engine was told %q", b.did)
 	}
 	bundle("/godwit-test-" + strings.ToLower(rand.Text()))
-	must(t, e.settle(t.Context(), id))
+	must(t, errors.Join(e.settle(t.Context(), id), e.Settled(t.Context(), id)))
 	if len(b.did) != 1 || records.Exists(e.arrivalPath(id)) {
 		t.Errorf("it has ended, and the engine was told %q", b.did)
 	}

@@ -33,7 +33,12 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: force}); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
-	return records.Remove(e.remembered(id))
+	if records.Exists(e.camePath(id)) { // its engine was not to start it yet
+		if err := e.adapter.Gone(found.ID); err != nil {
+			return err
+		}
+	}
+	return errors.Join(records.Remove(e.camePath(id)), records.Remove(e.remembered(id)))
 }
 
 // Logs shows what the engine has logged of a container.

@@ -30,6 +30,7 @@ type arrivalRecord struct {
 	Volumes    []string          `json:"volumes"`          // that the arrival makes
 	OwnID      string            `json:"own_id,omitempty"` // once the engine has made it
 	Boot       string            `json:"boot"`             // of the machine, in which it arrives
+	Began      time.Time         `json:"began"`
 }
 
 // save makes the directory of a record, too.

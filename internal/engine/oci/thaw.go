@@ -45,18 +45,7 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	var failed error // a start is tried once
-	starts := false
-	found, err := e.find(ctx, id)
-	if err == nil {
-		starts, err = e.wouldRun(ctx, found, was)
-	}
-	if err == nil {
-		err = e.adapter.Restart(ctx, found, was.Restart)
-	}
-	if err == nil && starts {
-		failed = e.start(ctx, found)
-	}
+	failed, err := e.giveBack(ctx, id, withheld{Restart: was.Restart, Boot: was.Boot, Since: was.Started})
 	if errors.Is(err, engine.ErrNotFound) { // it has been removed
 		err = e.gone(id)
 	}
@@ -144,7 +133,7 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 	e.mu.Lock()
 	e.dropMemories(func(other string, _ memories) bool { return other == id })
 	e.mu.Unlock()
-	return errors.Join(e.gone(id), records.Remove(e.remembered(id)), records.Remove(e.endedPath(id)), e.forget(id))
+	return errors.Join(e.gone(id), records.Remove(e.remembered(id)), records.Remove(e.camePath(id)), e.forget(id))
 }
 
 // gone forgets what the adapter keeps of a container that is no more.
