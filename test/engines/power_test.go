@@ -12,7 +12,7 @@ import (
 )
 
 // TestDockerPowerLost: a container that Docker starts whenever its machine comes up runs again after its node has lost its power while it
-// left, or when it had just come, at one node and not at the other.
+// left, or when it had just come, at one node and not at the other. At the target it does so when the source has given its copy away.
 func TestDockerPowerLost(t *testing.T) {
 	name := docker(t, []string{"--restart", "always"}, count)
 	for _, c := range []struct {
@@ -30,6 +30,9 @@ func TestDockerPowerLost(t *testing.T) {
 		point.reached(t)
 		losesPower(t, c.node)
 		if c.node != "a" {
+			if state := inspected(t, "b", name, ".State.Status"); state != "exited" {
+				t.Errorf("before the source has said that its copy is gone it is %s", state)
+			}
 			point.goOn(t)
 		}
 		<-done
