@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -57,17 +58,34 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
 	defer cancel()
-	err = poll(ctx, func() (bool, error) {
-		connection, err := net.Dial("unix", root+dockerSocket)
+	api := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", root+dockerSocket)
+	}}}
+	err = poll(ctx, func() (bool, error) { // it listens before it answers, and may end in between
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
+		if err != nil {
+			return false, err
+		}
+		answer, err := api.Do(request)
 		if err != nil {
 			return false, nil
 		}
-		return true, connection.Close()
+		return answer.StatusCode == http.StatusOK, answer.Body.Close()
 	})
 	if err != nil {
-		return fmt.Errorf("Docker of node %s does not answer: %w; its log is %s", node, err, log.Name()) //nolint:staticcheck // its name
+		return fmt.Errorf("Docker of node %s does not answer: %w; its log ends with %s", node, err, endOf(log.Name())) //nolint:staticcheck // its name
 	}
 	return nil
+}
+
+// endOf a log: a lab that does not come up is removed with it.
+func endOf(path string) string {
+	const most = 2000
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-most):])
 }
 
 // StopDocker ends the Docker of a node, with its containers. What it has stored stays until RemoveDocker.
