@@ -112,9 +112,15 @@ func (c byCommand) told(t *testing.T, node, container string) map[string]string 
 	}
 	all := byGodwit(t, c, node, container)
 	for name, value := range flat(t, in(t, node, c.name(), "container", "inspect", container)) {
+		if strings.Contains(name, ".Cap") { // it has two notations
+			value = strings.TrimPrefix(value, "CAP_")
+		}
+		if value == "<nil>" { // as Podman 5 says that there is nothing
+			value = ""
+		}
 		all[name] = value
 	}
-	all["errors in its log"] = in(t, node, "sh", "-c", c.name()+" logs "+container+" 2>&1 >/dev/null")
+	all["errors in its log"] = in(t, node, "sh", "-c", "PODMAN_IGNORE_CGROUPSV1_WARNING=1 "+c.name()+" logs "+container+" 2>&1 >/dev/null")
 	return all
 }
 
@@ -135,7 +141,7 @@ func (c byCommand) isHealthy(t *testing.T, node, container string) {
 func (c byCommand) unlike() []string {
 	return append(unlikeByGodwit(), ".Id", ".Created", "Path", ".State.", ".GraphDriver.", ".Sandbox", "Runtime", "StaticDir", "PidFile", ".Image", "Networks.none.",
 		// That there are none Docker says in two ways, mounts have more than one notation, and Podman tells the command by which it was asked.
-		".Devices", "HostConfig.Mounts", ".Mode", "HostConfig.Binds", "CreateCommand")
+		".Devices", "HostConfig.Mounts", ".Mode", "HostConfig.Binds", "CreateCommand", "lockNumber")
 }
 
 func (c byCommand) does(what verb, container string) []string {
@@ -289,8 +295,9 @@ func (inContainerd) does(what verb, container string) []string {
 		return []string{"ctr", "task", "resume", container}
 	case stop: // for good: otherwise it is started again
 		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status=stopped && ctr task kill -s USR1 " + container}
-	case start:
-		return []string{"sh", "-c", "ctr task rm " + container + "; ctr task start --detach --null-io " + container}
+	case start: // containerd, which ends what is to be stopped, must not know that any more
+		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status= && { ctr task rm " + container +
+			"; ctr task start --detach --null-io " + container + "; }"}
 	case remove:
 		return []string{"godwit", "rm", "--force", containerdEngine + ":" + container}
 	}
