@@ -9,11 +9,15 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// leaning says how what is uncertain is taken: each is a factor on what was measured.
-type leaning struct{ bandwidth, dirtying, costs, content float64 }
+// leaning says how what is uncertain is taken: each is a factor on what was measured, but for the last.
+type leaning struct {
+	bandwidth, dirtying, costs, content float64
+	// rewritten is after how many seconds a program writes to the files again that it has written to, or deletes them; 0: never.
+	rewritten float64
+}
 
 // level takes nothing at its better or worse end.
-func level() leaning { return leaning{1, 1, 1, 1} }
+func level() leaning { return leaning{bandwidth: 1, dirtying: 1, costs: 1, content: 1} }
 
 // pace is how the pace of the past is taken: it was measured, not assumed.
 func (l leaning) pace() float64 { return math.Sqrt(l.costs) }
@@ -231,7 +235,7 @@ func (m *model) layers() float64 {
 
 // copyFiles is how long the files take while the container runs, and how many bytes are left for the freeze. Its rounds end as
 // the agent's do. Files that are written again count anew each time: what is overwritten, or deleted before it is sent, nobody
-// counts ahead; so this is the most there can be.
+// counts ahead; so this is the most there can be, but at its better end, where files are used again as a broker or a log does.
 func (m *model) copyFiles(out *outcome) (left float64) {
 	c := m.in.Container
 	bytes, rate := float64(c.FileTreeBytes), c.FilesChangedPerSecond*m.lean.dirtying
@@ -239,7 +243,7 @@ func (m *model) copyFiles(out *outcome) (left float64) {
 	out.filesSeconds, out.bytes = took, out.bytes+bytes
 	target, before, useless := m.in.Demands.Settings.DowntimeTarget.Seconds()/2, 0.0, 0
 	for range mostFileRounds {
-		changed := min(rate*max(took, 0.1), bytes)
+		changed := min(rate*m.lean.anew(max(took, 0.1)), bytes)
 		took = changed/m.bandwidth + m.rtt
 		out.filesSeconds, out.bytes = out.filesSeconds+took, out.bytes+changed
 		if useless++; before == 0 || changed <= FileRoundsShrink*before {
@@ -249,7 +253,15 @@ func (m *model) copyFiles(out *outcome) (left float64) {
 			break
 		}
 	}
-	return min(rate*(took+m.costs.Prepare+m.rtt), bytes)
+	return min(rate*m.lean.anew(took+m.costs.Prepare+m.rtt), bytes)
+}
+
+// anew is how much of a time writing to files makes more to send.
+func (l leaning) anew(seconds float64) float64 {
+	if l.rewritten > 0 {
+		return min(seconds, l.rewritten)
+	}
+	return seconds
 }
 
 // mostFileRounds ends what hardly gets less: with FileRoundsShrink, 400 GB would be 4 KiB by then.
