@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 )
 
@@ -37,7 +38,7 @@ func (l *locations) here() []*api.Location {
 	guests := l.bridgedHere()
 	for _, container := range containers {
 		address := container.Definition.Network.Address
-		if container.PID == 0 || !container.Definition.Network.Pooled() || l.agent.atHome(address) {
+		if container.PID == 0 || !container.Definition.Network.Pooled() || l.agent.atHome(address) || l.left(container.Definition.ID) {
 			continue
 		}
 		guests = append(guests, &api.Location{
@@ -121,6 +122,13 @@ func (l *locations) own() (map[netip.Addr]bool, error) {
 
 // moving tells whether a migration on this node says where a container is.
 func (l *locations) moving(container string) bool { return l.agent.moves.of(container) != nil }
+
+// left tells whether a container that is still on this node runs at another one: its memory follows, or its end here is on its way.
+// Who went on sending here would have its packets take the link that the memory needs.
+func (l *locations) left(container string) bool {
+	moving := l.agent.moves.of(container)
+	return moving != nil && moving.tracker.spec.Side == migration.Source && moving.record().State == migration.Committed
+}
 
 // plausible refuses a guest with an address that this node has not given to it.
 func (l *locations) plausible(address netip.Addr, container string) bool {
