@@ -34,6 +34,10 @@ const (
 	mostGentle = 0.03
 	// leastShare of what the link took lately is used even beside others who fill it.
 	leastShare = 0.25
+	// floorShare of the most that the link ever took is used beside others who fill it for long: what took less and less beside them
+	// would never end. It is forgotten when the link does not take half of it for so long: in a burst of others it may not.
+	floorShare = 0.1
+	floorTime  = time.Second
 	// shortestWait and longestWait are between two looks for a shorter way.
 	shortestWait = 4 * time.Second
 	longestWait  = 60 * time.Second
@@ -66,6 +70,8 @@ type pacer struct {
 	rate     float64       // bytes per second
 	expected float64       // what the link should take, while nothing better is known
 	took     [3]float64    // what arrived when there last was a queue; 0: there was none
+	best     float64       // the most of that
+	failed   time.Duration // since when the link does not take its part of that; 0: it does
 	base     time.Duration // round trip without a queue
 	step     float64       // how much the rate grows where the link seems to be quicker
 	quiet    int           // epochs beyond what the link took lately, without a queue
@@ -102,6 +108,9 @@ func newPacer(expected float64) *pacer {
 
 // ceiling is what the link took lately; 0: not known.
 func (p *pacer) ceiling() float64 { return max(p.took[0], p.took[1], p.took[2]) }
+
+// floor is below what it does not go because of others.
+func (p *pacer) floor() float64 { return p.best * floorShare }
 
 // allowed is how long the queue may be.
 func (p *pacer) allowed() time.Duration {
@@ -208,12 +217,26 @@ func (p *pacer) tooLong(e epoch, excess time.Duration) {
 func (p *pacer) drain(e epoch, share float64) {
 	if !e.dry || p.used(e) {
 		p.took[2], p.took[1], p.took[0] = p.took[1], p.took[0], e.taken
+		p.best = max(p.best, e.taken)
+		p.slower(e)
 		p.expected = 0
 		p.rate = min(p.rate, max(e.taken, p.rate/2))
 	}
 	p.rate *= 1 - share
-	p.rate = max(p.rate, p.ceiling()*leastShare)
+	p.rate = max(p.rate, p.ceiling()*leastShare, p.floor())
 	p.settle, p.step, p.quiet = 1, 0, 0
+}
+
+// slower forgets what the link once took when it takes much less now.
+func (p *pacer) slower(e epoch) {
+	switch {
+	case e.dry || p.rate > p.floor() || e.arrived >= p.rate/2:
+		p.failed = 0
+	case p.failed == 0:
+		p.failed = e.end
+	case e.end-p.failed > floorTime:
+		p.best, p.failed = e.taken, 0
+	}
 }
 
 // grow goes up, beyond what the link took lately only if the present rate was tried out.

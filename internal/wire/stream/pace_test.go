@@ -184,7 +184,11 @@ func TestPaceFollowsTheLink(t *testing.T) {
 			l.way.capacity /= 5
 			settle()
 			l.wants("five times slower", 5*time.Second, 0.95, 3*ms, 9*ms)
-			l.way.capacity *= 5
+			l.way.capacity /= 10
+			settle()
+			l.wants("fifty times slower", 5*time.Second, 0.7, 30*ms, 60*ms)
+			l.way.capacity *= 50
+			settle()
 			settle()
 			l.wants("as fast as before", 5*time.Second, 0.95, 3*ms, 9*ms)
 			l.way.rtt *= 2
@@ -230,6 +234,16 @@ func TestPaceLeavesOthersTheirPart(t *testing.T) {
 	}
 	if share, _, _ := l.way.run(l.pacer, 10*time.Second); share < 0.05 {
 		t.Errorf("beside a greedy flow %.3f of the link is left", share)
+	}
+	// Many who fill it in bursts, for long.
+	l.way.others = func(at, _ time.Duration) float64 {
+		if at%(400*ms) < 300*ms {
+			return 1.25 * l.way.capacity
+		}
+		return 0
+	}
+	if share, _, _ := l.way.run(l.pacer, 2*time.Minute); share < 0.05 {
+		t.Errorf("beside bursts %.3f of the link is left; the pacer is %+v", share, *l.pacer)
 	}
 	l.way.others = nil
 	l.way.run(l.pacer, 5*time.Second)
