@@ -172,8 +172,22 @@ bench-predict: setup ## predictions beside what migrations take, and mode auto b
 	build/godwit bench predict --json build/bench-predict.json
 
 .PHONY: bench-engines
-bench-engines: setup ## containers of Docker and Podman, beside these engines' own ways; leaves build/bench-engines.json
+bench-engines: setup ## containers of Docker, Podman, containerd and LXC, beside these engines' own ways; leaves build/bench-engines.json
 	build/godwit bench engines --json build/bench-engines.json
+
+.PHONY: bench-engines-quick
+bench-engines-quick: setup ## the same, there and back once; leaves build/bench-engines-quick.json
+	build/godwit bench engines --quick --json build/bench-engines-quick.json
+
+.PHONY: meddle
+meddle: setup ## stop, kill, rm, restart, and the end of daemons and shims, at each step of a move, on each side, with each engine: 204 cases (MEDDLE=docker-stop for some)
+	go test -count=1 -timeout 2h -run '^TestMeddled$$/$(MEDDLE)' -v ./test/engines
+
+TRIPS ?= 20
+
+.PHONY: soak-engines
+soak-engines: setup ## one container of each engine TRIPS (default 20) times there and back, with a client; nothing is left in engine, kernel or on disk
+	GODWIT_ENGINES_TRIPS=$(TRIPS) go test -count=1 -timeout 1h -run '^TestThereAndBack$$' -v ./test/engines
 
 .PHONY: bench-journey
 bench-journey: setup ## a user who moves over four nodes: path known, unknown, nothing staged; leaves build/bench-journey.json

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -75,6 +76,23 @@ func (s engineSettings) others(ctx context.Context, name string) bool {
 	return name != containerd.Name && s.containerd.Needs(ctx)
 }
 
+// tell says what an engine knows now. One without a daemon knows it at once, and containerd is told with each container.
+func (s engineSettings) tell(out io.Writer, name, title, link string) error {
+	runs := true
+	if name == docker.Name {
+		var err error
+		if runs, err = s.docker.Runs(); err != nil {
+			return err
+		}
+	}
+	if runs {
+		fmt.Fprintf(out, "%s knows runtime %s: %s\n", title, oci.Runtime, link)
+	} else {
+		fmt.Fprintf(out, "%s does not run here; when it is started it will know runtime %s: %s\n", title, oci.Runtime, link)
+	}
+	return nil
+}
+
 func engineNames() []string { return []string{docker.Name, podman.Name, containerd.Name} }
 
 func newEngineSetupCommand() *cobra.Command {
@@ -102,7 +120,9 @@ func newEngineSetupCommand() *cobra.Command {
 			if err := engine.AddRuntime(link); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s knows runtime %s: %s\n", title, oci.Runtime, link)
+			if err := settings.tell(cmd.OutOrStdout(), args[0], title, link); err != nil {
+				return err
+			}
 			if args[0] != docker.Name {
 				return nil
 			}

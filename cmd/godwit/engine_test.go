@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -39,5 +40,17 @@ func TestEngineRemoveRefused(t *testing.T) {
 	cmd.SetArgs([]string{"docker", "--docker-socket", filepath.Join(dir, "s"), "--config", filepath.Join(dir, "daemon.json"), "--pidfile", filepath.Join(dir, "pid")})
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "crow") || removed.Load() {
 		t.Errorf("%v; removed: %v", err, removed.Load())
+	}
+}
+
+// TestEngineSetupNotRunning: a Docker that does not run knows nothing yet.
+func TestEngineSetupNotRunning(t *testing.T) {
+	dir := t.TempDir()
+	cmd := newEngineSetupCommand()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"docker", "--docker-socket", filepath.Join(dir, "s"), "--config", filepath.Join(dir, "daemon.json"), "--pidfile", filepath.Join(dir, "pid")})
+	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.HasPrefix(out.String(), "Docker does not run here; when it is started it will know runtime godwit: ") {
+		t.Errorf("%v; it says %q", err, out.String())
 	}
 }

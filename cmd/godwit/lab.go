@@ -18,8 +18,9 @@ import (
 const labLong = `Several nodes on this machine, joined by links of a bandwidth, delay and loss of your choice: to try
 Godwit, to reproduce a result, to see what a bad link does.
 
-Nodes are named a, b, c and so on. Each has its own network, processes, /run, /tmp and state, and an agent; they
-share this machine's other files. Everything goes away with "godwit lab down", also after a crash.`
+Nodes are named a, b, c and so on. Each has its own network, processes, /run, /tmp and state, copies of the engines'
+settings (/etc/docker, /etc/containers), and an agent; they share this machine's other files. Everything goes away
+with "godwit lab down", also after a crash.`
 
 const labExample = `  godwit lab up --nodes 2 --bandwidth 100mbit --rtt 20ms
   godwit lab exec a -- godwit nodes

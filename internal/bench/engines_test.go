@@ -17,9 +17,9 @@ func TestEngines(t *testing.T) {
 	for _, way := range EngineWays() {
 		metrics := []string{metricDowntime, metricTotal, metricSent}
 		switch way {
-		case wayByDocker, wayByPodman:
+		case wayByDocker, wayByPodman, wayByContainerd, wayByLXC:
 			metrics = append(metrics, metricCreate)
-		case wayDockerOwn, wayPodmanOwn:
+		case wayDockerOwn, wayPodmanOwn, wayContainerdOwn, wayLXCOwn:
 			metrics = append(metrics, metricCheckpoint, metricCopy, metricRestore)
 		}
 		for _, metric := range metrics {
@@ -28,8 +28,8 @@ func TestEngines(t *testing.T) {
 			}
 		}
 	}
-	if len(result.Asked) != 4 {
-		t.Errorf("%d things are judged, want 4: %+v", len(result.Asked), result.Asked)
+	if len(result.Asked) != 8 {
+		t.Errorf("%d things are judged, want 8: %+v", len(result.Asked), result.Asked)
 	}
 	if found := left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)

@@ -144,7 +144,7 @@ func (s *suite) newSeer(ctx context.Context, f foretold, archive string) (*seer,
 	g := newGodwitWay(s.bed, migration.Auto, f.containerWorkload, archive)
 	one := &seer{g, g.stop, none, none}
 	if f.port != 0 {
-		one.answer = g.count
+		one.answer = func(ctx context.Context) error { return g.users.count(ctx) }
 	}
 	return one, g.start(ctx)
 }

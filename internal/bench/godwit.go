@@ -5,15 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/lab"
-	"github.com/godwit/godwit/internal/lab/workload"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -25,10 +22,8 @@ type godwitWay struct {
 	workload containerWorkload
 	archive  string // the image
 	at       string
-	memory   float64 // that the processes took before the first move
-	client   net.Conn
-	counter  *workload.RedisCounter
-	counting context.CancelFunc
+	memory   float64      // that the processes took before the first move
+	users    *redisClient // of a Redis
 	// hasClient tells that the machine of a program's client was made.
 	hasClient bool
 }
@@ -61,7 +56,8 @@ func (g *godwitWay) start(ctx context.Context) error {
 	if g.workload.port == 0 {
 		return nil
 	}
-	return g.connect(ctx, container)
+	g.users, err = g.bed.newRedisClient(ctx, g.clientMachine(), netip.AddrPortFrom(container.Definition.Network.Address, redisPort).String())
+	return err
 }
 
 // run makes the container.
@@ -94,39 +90,8 @@ func (g *godwitWay) ask(ctx context.Context, answer any, args ...string) error {
 	return nil
 }
 
-// connect gives the container its data, and a client that counts as long as the container is there.
-func (g *godwitWay) connect(ctx context.Context, container engine.Container) error {
-	if err := g.bed.lab.Client(g.clientMachine(), nodes[0], lab.Link{}); err != nil {
-		return err
-	}
-	address := netip.AddrPortFrom(container.Definition.Network.Address, redisPort).String()
-	conn, counter, err := g.bed.fill(ctx, g.clientMachine(), address)
-	if err != nil {
-		return err
-	}
-	g.client, g.counter = conn, counter
-	counting, stop := context.WithCancel(context.WithoutCancel(ctx))
-	g.counting = stop
-	counter.Start(counting, redisRate)
-	return g.count(ctx)
-}
-
-// count waits until the client has had a quarter of a second's worth of further answers.
-func (g *godwitWay) count(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for until := g.counter.Answers() + redisRate/4; g.counter.Answers() < until; {
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
-			return fmt.Errorf("the client gets no answers any more: %w", err)
-		}
-	}
-	return nil
-}
-
 func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
-	if g.counter != nil {
-		g.counter.Gap() // what was before does not count
-	}
+	g.users.forget()
 	if g.memory == 0 {
 		used, err := g.memoryUsed(ctx)
 		if err != nil {
@@ -150,14 +115,8 @@ func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
 	if after > 0 {
 		measured = append(measured, measurement{metricMemory, g.memory}, measurement{metricGrowth, after / g.memory})
 	}
-	if g.counter != nil {
-		if err := g.count(ctx); err != nil {
-			return nil, err
-		}
-		gap := g.counter.Gap().Seconds()
-		measured = append(measured, measurement{metricGap, gap}, measurement{metricBeyond, gap - report.DowntimeSeconds})
-	}
-	return measured, nil
+	waited, err := g.users.waited(ctx, report.DowntimeSeconds)
+	return append(measured, waited...), err
 }
 
 // memoryUsed is what the container's processes take, if that is what the workload is about. Shared memory is in nobody's
@@ -235,16 +194,9 @@ func (g *godwitWay) stop(ctx context.Context) error {
 }
 
 func (g *godwitWay) endClient() error {
-	if g.counter == nil {
-		return nil
-	}
-	g.counting()
-	seen, err := g.counter.Result(10 * time.Second)
-	if err == nil && seen.Errors+seen.Lost+seen.Doubled > 0 {
-		err = fmt.Errorf("the client saw %d errors, %d lost and %d doubled counts", seen.Errors, seen.Lost, seen.Doubled)
-	}
-	g.counter = nil
-	return errors.Join(err, g.client.Close(), g.bed.lab.RemoveClient(g.clientMachine()))
+	users := g.users
+	g.users = nil
+	return users.end()
 }
 
 func (g *godwitWay) removeContainer(ctx context.Context) error {

@@ -75,3 +75,19 @@ func (b *bed) fill(ctx context.Context, machine, address string) (net.Conn, *wor
 		}
 	}
 }
+
+// dialBeside connects to a server that may just be starting, from the network of a process of a node.
+func (b *bed) dialBeside(ctx context.Context, node string, pid, port int) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)).String()
+	for {
+		conn, err := b.lab.DialBeside(ctx, node, pid, "tcp", address)
+		if err == nil {
+			return conn, nil
+		}
+		if pauseErr := pause(ctx, 20*time.Millisecond); pauseErr != nil {
+			return nil, errors.Join(err, pauseErr)
+		}
+	}
+}

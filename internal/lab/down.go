@@ -204,11 +204,8 @@ func removeShared(cgroups []hierarchy) error {
 	if names, err := List(); err != nil || len(names) > 0 {
 		return err
 	}
-	if exists(createdMark) {
-		_ = os.Remove(nodeStateDirectory) // fails if somebody uses it
-		if err := os.Remove(createdMark); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := removeMountPoints(); err != nil {
+		return err
 	}
 	_ = os.Remove(StateDirectory)
 	_ = os.Remove(RunDirectory)

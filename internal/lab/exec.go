@@ -92,6 +92,19 @@ func (l *Lab) Dial(ctx context.Context, machine, network, address string) (conn 
 	return conn, err
 }
 
+// DialBeside connects from the network of a process of a node, such as one of a container, by the process's number in the node.
+func (l *Lab) DialBeside(ctx context.Context, node string, pid int, network, address string) (conn net.Conn, err error) {
+	root, err := l.Root(node)
+	if err != nil {
+		return nil, err
+	}
+	err = inNetworkAt(fmt.Sprintf("%s/proc/%d/ns/net", root, pid), func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
 // Listen listens for connections in a node or client.
 func (l *Lab) Listen(ctx context.Context, machine, network, address string) (listener net.Listener, err error) {
 	err = l.InNetwork(machine, func() error {

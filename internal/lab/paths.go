@@ -22,7 +22,7 @@ const (
 	agentSocket        = "/run/godwit/agent.sock"
 	agentPort          = 7443
 
-	// createdMark says that nodeStateDirectory did not exist on the machine before a lab needed it to mount over it.
+	// createdMark has the directories that did not exist on the machine before a lab needed them to mount over them.
 	createdMark = StateDirectory + "/.made-mount-point"
 )
 

@@ -20,16 +20,12 @@ const (
 // envRuntime names the OCI runtime of another Podman than the system's; runc is the default.
 const envRuntime = "GODWIT_LAB_RUNTIME"
 
-// podmanSettings are directories of which a node gets copies of its own.
-var podmanSettings = []string{"/etc/containers", "/usr/share/containers"}
+// podmanSettings is where a node has settings of its own for Podman, besides the system's.
+const podmanSettings = "/etc/containers/containers.conf.d"
 
-// PreparePodman gives a node a storage and a configuration of its own for Podman, which has no daemon.
+// PreparePodman gives a node a storage of its own for Podman, which has no daemon.
 func (l *Lab) PreparePodman(ctx context.Context, node string) error {
 	script := "set -e; mkdir -p " + podmanData + podmanHome + " " + podmanHome + "; mount --bind " + podmanData + podmanHome + " " + podmanHome
-	for _, dir := range podmanSettings {
-		own := podmanData + dir
-		script += "; mkdir -p " + own + "; cp -a " + dir + "/. " + own + "; mount --bind " + own + " " + dir
-	}
 	_, err := l.Exec(ctx, node, "sh", "-c", script)
 	if err == nil {
 		err = l.nameHelpers(node)
@@ -65,7 +61,7 @@ func (l *Lab) nameHelpers(node string) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(root, podmanSettings[0], "containers.conf.d")
+	dir := filepath.Join(root, podmanSettings)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

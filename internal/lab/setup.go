@@ -24,7 +24,7 @@ func setupMachine(spec initSpec) error {
 	if err := unix.Sethostname([]byte(spec.Machine)); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
-	steps := []func(initSpec) error{mountState, mountRun, mountProc, mountSys, mountCgroups, mountIPC, setupNetwork}
+	steps := []func(initSpec) error{mountState, mountSettings, mountRun, mountProc, mountSys, mountCgroups, mountIPC, setupNetwork}
 	for _, step := range steps {
 		if err := step(spec); err != nil {
 			return err

@@ -60,18 +60,7 @@ func prepareDirectories(spec initSpec) error {
 	if err := os.MkdirAll(nodeStatePath(spec.Lab, spec.Machine), 0o755); err != nil {
 		return fmt.Errorf("%s: %w", spec.Machine, err)
 	}
-	return makeMountPoint()
-}
-
-// makeMountPoint sees to it that there is a directory to mount a node's state over, and remembers if it made it.
-func makeMountPoint() error {
-	if isDirectory(nodeStateDirectory) {
-		return nil
-	}
-	if err := os.WriteFile(createdMark, nil, 0o600); err != nil {
-		return err
-	}
-	return os.MkdirAll(nodeStateDirectory, 0o755)
+	return makeMountPoints()
 }
 
 func (s *state) spawnInit(m *machine, cgroups []hierarchy) error {

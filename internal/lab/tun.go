@@ -60,7 +60,12 @@ func setupTUN(fd int, name string) error {
 
 // inNetworkOf calls f on a thread that is in the network namespace of a process. What f opens stays there.
 func inNetworkOf(pid int, f func() error) error {
-	there, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	return inNetworkAt(fmt.Sprintf("/proc/%d/ns/net", pid), f)
+}
+
+// inNetworkAt calls f on a thread that is in a network namespace, of which this is a file.
+func inNetworkAt(path string, f func() error) error {
+	there, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("network namespace: %w", err)
 	}
@@ -75,12 +80,12 @@ func inNetworkOf(pid int, f func() error) error {
 	defer here.Close()
 	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("enter network namespace of process %d: %w", pid, err)
+		return fmt.Errorf("enter network namespace %s: %w", path, err)
 	}
 	failed := f()
 	if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
 		// The thread cannot come back, so it stays locked and ends with its goroutine.
-		return fmt.Errorf("leave network namespace of process %d: %w", pid, err)
+		return fmt.Errorf("leave network namespace %s: %w", path, err)
 	}
 	runtime.UnlockOSThread()
 	return failed

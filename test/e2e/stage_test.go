@@ -13,6 +13,7 @@ import (
 	"time"
 
 	labimage "github.com/godwit/godwit/internal/lab/image"
+	"github.com/godwit/godwit/internal/lab/labtest"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
@@ -126,7 +127,7 @@ func (c *container) tracked() bool {
 		c.t.Fatal(err)
 	}
 	found := false
-	for pid, arguments := range processes(init) {
+	for pid, arguments := range labtest.Processes(init) {
 		if !strings.HasPrefix(arguments, labimage.ProgramPath+" ") {
 			continue
 		}

@@ -99,8 +99,20 @@ func (c cli) nothing(t *testing.T, node, name string) {
 	eventually(t, "container "+name+" on "+node+" is gone", func() bool { // whose source may have given up before it
 		return in(t, node, string(c), "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == ""
 	})
-	eventually(t, "records of "+name+" on "+node+" are gone", func() bool {
-		places := "/var/lib/godwit/engines/" + string(c) + " /run/godwit/door"
-		return in(t, node, "sh", "-c", "find "+places+" -type f 2>/dev/null || true") == ""
+	noRecords(t, node, string(c))
+}
+
+// noRecords wants that a node has no records of containers of an engine that move, and no places of such that arrive.
+func noRecords(t *testing.T, node, engine string) {
+	t.Helper()
+	records := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("records on %s: %s", node, records)
+		}
+	})
+	eventually(t, "records of "+engine+" on "+node+" are gone", func() bool {
+		records = in(t, node, "sh", "-c", "find /var/lib/godwit/engines/"+engine+" /run/godwit/door -type f 2>/dev/null || true")
+		return records == ""
 	})
 }

@@ -67,16 +67,7 @@ func ctrNothing(t *testing.T, node, namespace string) {
 			t.Errorf("%s of %s on %s: %s", kind, namespace, node, left)
 		}
 	}
-	records := ""
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("records on %s: %s", node, records)
-		}
-	})
-	eventually(t, "records on "+node+" are gone", func() bool {
-		records = in(t, node, "sh", "-c", "find /var/lib/godwit/engines/containerd* /run/godwit/door -type f 2>/dev/null || true")
-		return records == ""
-	})
+	noRecords(t, node, "containerd*")
 }
 
 // TestContainerdMoves moves a container there and back in all modes, in a namespace of its own.

@@ -258,7 +258,11 @@ func (inContainerd) version(t *testing.T) string {
 
 func (inContainerd) run(t *testing.T, node, container string, asked []string, script string) {
 	t.Helper()
-	args := append([]string{"ctr", "run", "--detach", "--log-uri", "file:///run/" + container + ".log"}, asked...)
+	log := "/run/" + container + ".log"
+	for _, each := range nodes() { // one of this name that was there before has left its own, and logs grow
+		in(t, each, "rm", "-f", log)
+	}
+	args := append([]string{"ctr", "run", "--detach", "--log-uri", "file://" + log}, asked...)
 	in(t, node, append(args, ctrImage, container, "/bin/sh", "-c", script)...)
 }
 

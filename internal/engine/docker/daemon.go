@@ -194,22 +194,37 @@ func (c DaemonConfig) file() (string, fs.FileMode, error) {
 	return path, info.Mode().Perm(), nil
 }
 
-// reload has a Docker that runs read its configuration.
+// reload has a Docker that runs read its configuration. One that does not reads it when it starts.
 func (c DaemonConfig) reload() error {
-	data, err := os.ReadFile(c.PIDFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it reads it when it starts
-	}
-	pid, convErr := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err = errors.Join(err, convErr); err != nil || pid <= 1 {
-		return fmt.Errorf("find Docker's process by %s: %w", c.PIDFile, errors.Join(err, fs.ErrInvalid))
-	}
-	process, err := kernel.ReadProcess(pid)
-	if err != nil || process.Name != "dockerd" {
-		return nil // the file is of one that has ended
+	pid, err := c.process()
+	if err != nil || pid == 0 {
+		return err
 	}
 	if err := unix.Kill(pid, unix.SIGHUP); err != nil {
 		return fmt.Errorf("have Docker read its configuration: %w", err)
 	}
 	return nil
+}
+
+// Runs tells whether there is a Docker that has been told of a change.
+func (c DaemonConfig) Runs() (bool, error) {
+	pid, err := c.process()
+	return pid != 0, err
+}
+
+// process is the number of Docker's process; 0 if it does not run.
+func (c DaemonConfig) process() (int, error) {
+	data, err := os.ReadFile(c.PIDFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	pid, convErr := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err = errors.Join(err, convErr); err != nil || pid <= 1 {
+		return 0, fmt.Errorf("find Docker's process by %s: %w", c.PIDFile, errors.Join(err, fs.ErrInvalid))
+	}
+	process, err := kernel.ReadProcess(pid)
+	if err != nil || process.Name != "dockerd" {
+		return 0, nil // the file is of one that has ended
+	}
+	return pid, nil
 }

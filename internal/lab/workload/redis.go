@@ -9,8 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,24 +49,56 @@ func NewRedisCounter(conn net.Conn) *RedisCounter {
 	return &RedisCounter{conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), finished: make(chan struct{})}
 }
 
-// Fill stores the given number of bytes of incompressible data, in values of 64 KiB, before the counting begins.
-func (c *RedisCounter) Fill(bytes int) error {
-	const valueBytes = 64 << 10
+// valueBytes is the size of each value of a filled Redis.
+const valueBytes = 64 << 10
+
+// filled calls do for each key and its value, of which a Redis filled with so many bytes has all. They cannot be compressed.
+func filled(bytes int, do func(key string, value []byte) error) error {
 	source := rand.NewChaCha8([32]byte{1})
 	value := make([]byte, valueBytes)
 	for i := range bytes / valueBytes {
 		if _, err := source.Read(value); err != nil {
 			return err
 		}
-		key := "fill:" + strconv.Itoa(i)
-		if _, err := fmt.Fprintf(c.conn, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, valueBytes, value); err != nil {
+		if err := do("fill:"+strconv.Itoa(i), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fill stores the given number of bytes of incompressible data, in values of 64 KiB, before the counting begins.
+func (c *RedisCounter) Fill(bytes int) error {
+	return filled(bytes, func(key string, value []byte) error {
+		if _, err := fmt.Fprintf(c.conn, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, len(value), value); err != nil {
 			return fmt.Errorf("fill redis: %w", err)
 		}
 		if line, err := c.reader.ReadString('\n'); err != nil || line != "+OK\r\n" {
 			return fmt.Errorf("fill redis: answer %q: %w", line, err)
 		}
-	}
-	return nil
+		return nil
+	})
+}
+
+// Verify reads all that Fill has stored, and fails unless it is what it was. Nothing is counted meanwhile.
+func (c *RedisCounter) Verify(bytes int) error {
+	answer := make([]byte, valueBytes+len("\r\n"))
+	return filled(bytes, func(key string, value []byte) error {
+		if _, err := fmt.Fprintf(c.conn, "*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n", len(key), key); err != nil {
+			return fmt.Errorf("verify redis: %w", err)
+		}
+		line, err := c.reader.ReadString('\n')
+		if err != nil || line != fmt.Sprintf("$%d\r\n", len(value)) {
+			return errors.Join(fmt.Errorf("verify redis: of %s the answer is %q", key, line), err)
+		}
+		if _, err := io.ReadFull(c.reader, answer); err != nil {
+			return fmt.Errorf("verify redis: %w", err)
+		}
+		if !slices.Equal(answer[:len(value)], value) {
+			return fmt.Errorf("verify redis: %s is not what was stored", key)
+		}
+		return nil
+	})
 }
 
 // Start counts at the given rate until ctx ends or the connection fails. Requests are sent by the clock, not by the

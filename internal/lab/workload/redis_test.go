@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -76,5 +77,70 @@ func TestCounterReportsABrokenConnection(t *testing.T) {
 	counted, err := counter.Result(5 * time.Second)
 	if err == nil || counted.SameConnection {
 		t.Fatalf("counted %+v, error %v; want a broken connection", counted, err)
+	}
+}
+
+// keep is a server that stores values and tells them, after spoil has had them.
+func keep(t *testing.T, spoil func(value []byte)) net.Conn {
+	t.Helper()
+	client, server := net.Pipe()
+	t.Cleanup(func() { client.Close(); server.Close() })
+	go func() {
+		stored := map[string][]byte{}
+		reader := bufio.NewReader(server)
+		for {
+			words, err := command(reader)
+			if err != nil {
+				return
+			}
+			if key := string(words[1]); string(words[0]) == "SET" {
+				spoil(words[2])
+				stored[key] = words[2]
+				_, err = fmt.Fprint(server, "+OK\r\n")
+			} else {
+				_, err = fmt.Fprintf(server, "$%d\r\n%s\r\n", len(stored[key]), stored[key])
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return client
+}
+
+// command reads one of Redis's.
+func command(reader *bufio.Reader) (words [][]byte, err error) {
+	var number, size int
+	if _, err := fmt.Fscanf(reader, "*%d\r\n", &number); err != nil {
+		return nil, err
+	}
+	for range number {
+		if _, err := fmt.Fscanf(reader, "$%d\r\n", &size); err != nil {
+			return nil, err
+		}
+		word := make([]byte, size+2)
+		if _, err := io.ReadFull(reader, word); err != nil {
+			return nil, err
+		}
+		words = append(words, word[:size])
+	}
+	return words, nil
+}
+
+func TestCounterVerifiesWhatItHasStored(t *testing.T) {
+	const size = 256 << 10
+	for _, spoils := range []bool{false, true} {
+		values := 0
+		counter := NewRedisCounter(keep(t, func(value []byte) {
+			if values++; spoils && values == 3 {
+				value[len(value)-1]++
+			}
+		}))
+		if err := counter.Fill(size); err != nil {
+			t.Fatal(err)
+		}
+		if err := counter.Verify(size); (err != nil) != spoils {
+			t.Errorf("spoiled: %v; %v", spoils, err)
+		}
 	}
 }

@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// lxc is the node's LXC, by its tools.
+type lxc struct{ bed *bed }
+
+const (
+	lxcPlace   = "/var/lib/lxc"
+	lxcImages  = benchDir + "/lxc" // of lxc-checkpoint
+	lxcAddress = "10.88.1.200"     // of the subnet of the first node
+)
+
+// lxcSettings are those without which no container of LXC can be checkpointed, and the program in the place of an init.
+const lxcSettings = `lxc.console.path = none
+lxc.tty.max = 0
+lxc.mount.auto = proc:mixed sys:mixed
+lxc.uts.name = %s
+lxc.rootfs.path = dir:%s
+lxc.init.cmd = %s
+`
+
+const lxcConnected = `lxc.net.0.type = veth
+lxc.net.0.veth.mode = router
+lxc.net.0.flags = up
+lxc.net.0.ipv4.address = ` + lxcAddress + `/32
+lxc.net.0.ipv4.gateway = 169.254.1.1
+`
+
+func (lxc) name() string { return "lxc" }
+
+func (l lxc) bringUp(ctx context.Context, node string) error { return l.bed.lab.PrepareLXC(ctx, node) }
+
+func (lxc) connects() bool { return true }
+
+// load makes nothing at the target of a container that Godwit brings. For LXC's own way its files are on both nodes.
+func (l lxc) load(ctx context.Context, node, archive string, c outside) (string, error) {
+	if c.connected && node != nodes[0] {
+		return archive, nil
+	}
+	root := filepath.Join(lxcPlace, c.name, "rootfs")
+	command := slices.Clone(c.args)
+	for i, word := range command {
+		if word == "" { // LXC splits at spaces, whatever is quoted (split_init_cmd); what Redis reads so is an empty word
+			command[i] = `""`
+		}
+	}
+	config := fmt.Sprintf(lxcSettings, c.name, root, strings.Join(command, " "))
+	if c.connected {
+		config += lxcConnected
+	} else {
+		config += "lxc.net.0.type = empty\n"
+	}
+	if err := l.bed.write(node, filepath.Join(filepath.Dir(root), "config"), []byte(config)); err != nil {
+		return "", err
+	}
+	return archive, l.unpack(ctx, node, archive, root)
+}
+
+// unpack makes a directory tree of an image.
+func (l lxc) unpack(ctx context.Context, node, archive, root string) error {
+	out, err := l.bed.exec(ctx, node, "tar", "--extract", "--to-stdout", "--file", archive, "manifest.json")
+	if err != nil {
+		return err
+	}
+	var manifest []struct{ Layers []string }
+	if err := json.Unmarshal([]byte(out), &manifest); err != nil || len(manifest) != 1 {
+		return errors.Join(fmt.Errorf("image %s: its manifest is %.200q", archive, out), err)
+	}
+	for _, layer := range manifest[0].Layers {
+		const script = `mkdir --parents "$2" && tar --extract --to-stdout --file "$0" "$1" | tar --extract --directory "$2"`
+		if _, err := l.bed.exec(ctx, node, "sh", "-c", script, archive, layer, root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l lxc) run(ctx context.Context, node string, c outside) error {
+	_, err := l.bed.exec(ctx, node, "lxc-start", "--name", c.name)
+	return err
+}
+
+func (l lxc) pid(ctx context.Context, node string, c outside) (int, error) {
+	out, err := l.bed.exec(ctx, node, "lxc-info", "--name", c.name, "-p", "-H")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(out))
+}
+
+func (lxc) server(_ string, c outside) (string, error) {
+	address, err := netip.ParseAddr(lxcAddress)
+	return netip.AddrPortFrom(address, uint16(c.port)).String(), err
+}
+
+func (l lxc) remove(ctx context.Context, node string, c outside) error {
+	_, err := l.bed.exec(ctx, node, "lxc-destroy", "--force", "--name", c.name)
+	return err
+}
+
+// checkpointed is lxc-checkpoint, a copy of what that has left, and lxc-checkpoint on the other node.
+func (l lxc) checkpointed(ctx context.Context, from string, c outside) ([]measurement, error) {
+	if err := l.bed.empty(from, lxcImages); err != nil {
+		return nil, err
+	}
+	checkpoint, err := l.bed.time(ctx, from, "lxc-checkpoint", "--name", c.name, "--stop", "--checkpoint-dir", lxcImages)
+	if err != nil {
+		return nil, err
+	}
+	copied, size, err := l.bed.send(ctx, from, lxcImages+"/")
+	if err != nil {
+		return nil, err
+	}
+	restore, err := l.bed.time(ctx, other(from), "lxc-checkpoint", "--name", c.name, "--restore", "--checkpoint-dir", incoming)
+	return tookOwn(checkpoint, copied, restore, size), err
+}

@@ -1,0 +1,80 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/lab/workload"
+)
+
+// redisClient counts in a Redis from a machine of its own, over one connection, as long as the Redis's container is there.
+type redisClient struct {
+	bed     *bed
+	machine string
+	conn    net.Conn
+	counter *workload.RedisCounter
+	cancel  context.CancelFunc
+}
+
+// newRedisClient makes the machine, stores the data of the workload, and begins to count.
+func (b *bed) newRedisClient(ctx context.Context, machine, address string) (*redisClient, error) {
+	if err := b.lab.Client(machine, nodes[0], lab.Link{}); err != nil {
+		return nil, err
+	}
+	conn, counter, err := b.fill(ctx, machine, address)
+	if err != nil {
+		return nil, errors.Join(err, b.lab.RemoveClient(machine))
+	}
+	counting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	client := &redisClient{bed: b, machine: machine, conn: conn, counter: counter, cancel: cancel}
+	counter.Start(counting, redisRate)
+	return client, client.count(ctx)
+}
+
+// count waits until the client has had a quarter of a second's worth of further answers.
+func (c *redisClient) count(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for until := c.counter.Answers() + redisRate/4; c.counter.Answers() < until; {
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return fmt.Errorf("the client gets no answers any more: %w", err)
+		}
+	}
+	return nil
+}
+
+// forget has what was seen before not count.
+func (c *redisClient) forget() {
+	if c != nil {
+		c.counter.Gap()
+	}
+}
+
+// waited is how long a client had no answer since forget, also beyond the downtime.
+func (c *redisClient) waited(ctx context.Context, downtime float64) ([]measurement, error) {
+	if c == nil {
+		return nil, nil
+	}
+	if err := c.count(ctx); err != nil {
+		return nil, err
+	}
+	gap := c.counter.Gap().Seconds()
+	return []measurement{{metricGap, gap}, {metricBeyond, gap - downtime}}, nil
+}
+
+// end also makes sure that nothing was lost: a quick switchover that loses requests is none.
+func (c *redisClient) end() error {
+	if c == nil {
+		return nil
+	}
+	c.cancel()
+	seen, err := c.counter.Result(10 * time.Second)
+	if err == nil && seen.Errors+seen.Lost+seen.Doubled > 0 {
+		err = fmt.Errorf("the client saw %d errors, %d lost and %d doubled counts", seen.Errors, seen.Lost, seen.Doubled)
+	}
+	return errors.Join(err, c.conn.Close(), c.bed.lab.RemoveClient(c.machine))
+}

@@ -1,0 +1,82 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownSettings are the machine's directories with settings of container engines. A node has copies of its own: what is set up in a node
+// stays there, and goes with it.
+func ownSettings() []string {
+	return []string{"/etc/docker", "/etc/containers", "/usr/share/containers"}
+}
+
+// settingsDirectory is where a node keeps its copies.
+const settingsDirectory = nodeStateDirectory + "/settings"
+
+// mountSettings gives a node its copies. A node that comes up again has those that it had.
+func mountSettings(spec initSpec) error {
+	if !spec.Node {
+		return nil
+	}
+	for _, dir := range ownSettings() {
+		if !isDirectory(dir) { // it could not be made
+			continue
+		}
+		own := filepath.Join(settingsDirectory, dir)
+		if !isDirectory(own) {
+			if err := os.MkdirAll(own, 0o755); err != nil {
+				return err
+			}
+			if out, err := exec.Command("cp", "-a", dir+"/.", own).CombinedOutput(); err != nil {
+				return fmt.Errorf("copy %s: %w: %s", dir, err, strings.TrimSpace(string(out)))
+			}
+		}
+		if err := mount(own, dir, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeMountPoints sees to it that there are directories to mount over what is a node's own, and remembers those that it made.
+func makeMountPoints() error {
+	for _, dir := range append(ownSettings(), nodeStateDirectory) {
+		if isDirectory(dir) {
+			continue
+		}
+		made, err := os.ReadFile(createdMark)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.WriteFile(createdMark, append(made, dir+"\n"...), 0o600); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil && (dir == nodeStateDirectory || !errors.Is(err, unix.EROFS)) {
+			return err // no node can change settings either where nothing can be made
+		}
+	}
+	return nil
+}
+
+// removeMountPoints removes those that were made.
+func removeMountPoints() error {
+	made, err := os.ReadFile(createdMark)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for dir := range strings.Lines(string(made)) {
+		_ = os.Remove(strings.TrimSpace(dir)) // fails if somebody uses it
+	}
+	return os.Remove(createdMark)
+}
