@@ -34,7 +34,7 @@ func (a *Agent) node(name string) identity.Node {
 }
 
 // migrate begins to move a container away.
-func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move, error) {
+func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *move, err error) {
 	spec, definition, node, err := a.specify(ctx, request)
 	if err != nil {
 		return nil, err
@@ -43,6 +43,12 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move
 	if err != nil {
 		return nil, err
 	}
+	early := a.connectEarly(node)
+	defer func() {
+		if err != nil {
+			early.end()
+		}
+	}()
 	var auto *autoMode
 	if spec.Mode == migration.Auto {
 		if auto, err = a.chooseMode(ctx, definition, node, demands); err != nil {
@@ -50,6 +56,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move
 		}
 		spec.Mode = auto.choice.Mode
 	}
+	early.completeFor(spec.Mode)
 	settings := demands.Settings
 	if auto != nil && spec.Mode == migration.Hybrid {
 		settings.OnNoConvergence = migration.TurnHybrid
@@ -61,9 +68,9 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (*move
 	if err := a.spare.keep(); err != nil {
 		return nil, err
 	}
-	m := newMove(a, a.moves.journal(spec.ID, definition), machine)
+	m = newMove(a, a.moves.journal(spec.ID, definition), machine)
 	work := newSource(a, m, definition, node, settings)
-	work.auto = auto
+	work.auto, work.early = auto, early
 	m.take(work)
 	m.tracker.chose(auto)
 	if err := a.moves.add(m); err != nil {

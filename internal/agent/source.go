@@ -13,7 +13,6 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
-	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -49,13 +48,13 @@ type source struct {
 	volumes     chosenVolumes
 
 	// Of mode restart.
-	stopped bool            // no process of it is left here
-	aiming  sync.Mutex      // held while the hold is aimed; guards aimable
-	aimable *network.Hold   // that the target may have aimed at itself; nil: none
-	early   chan *wire.Conn // to the target, made while it is asked; closed when no more come; nil: none
-	known   *knownPages     // contents that the target has, and that the execution state may refer to; nil: none
-	warming chan error      // data is being measured while the target gets ready; nil: it was
-	layers  *comingLayers   // of the image; nil: the target had all
+	stopped bool          // no process of it is left here
+	aiming  sync.Mutex    // held while the hold is aimed; guards aimable
+	aimable *network.Hold // that the target may have aimed at itself; nil: none
+	early   *earlyConns   // nil: none
+	known   *knownPages   // contents that the target has, and that the execution state may refer to; nil: none
+	warming chan error    // data is being measured while the target gets ready; nil: it was
+	layers  *comingLayers // of the image; nil: the target had all
 	// ready is closed when the target's engine has started the container, which heardReady says; nil: it was not asked.
 	ready      chan struct{}
 	heardReady bool
@@ -143,7 +142,6 @@ func (s *source) examine(ctx context.Context) error {
 	if err := s.agent.awaitFilled(ctx, s.definition); err != nil {
 		return err
 	}
-	s.connectEarly()
 	problems, err := s.agent.engines.Of(s.definition).Examine(ctx, s.definition.ID)
 	if err != nil {
 		return err
@@ -219,6 +217,9 @@ func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error)
 
 func (s *source) ended(result migration.Finish) {
 	s.endLayers()
+	if s.early != nil {
+		s.early.end()
+	}
 	s.mu.Lock()
 	data := s.data
 	s.mu.Unlock()

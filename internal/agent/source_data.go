@@ -131,7 +131,11 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	if unknown && (enough > predict.LittleState || s.move.tracker.spec.Mode != migration.Cold) {
 		enough = 0
 	}
-	link, err := s.data.Warm(ctx, stream.Budget{Enough: enough})
+	budget := stream.Budget{Enough: enough}
+	if !unknown {
+		budget.BitsPerSecond = known.BandwidthBitsPerSecond
+	}
+	link, err := s.data.Warm(ctx, budget)
 	if err != nil {
 		return fmt.Errorf("measure the way to %s: %w", s.target.Name, err)
 	}
@@ -162,7 +166,7 @@ func (s *source) warm(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	link, err := s.data.Warm(ctx, stream.Budget{Enough: s.expectedRest()})
+	link, err := s.data.Warm(ctx, stream.Budget{Enough: s.expectedRest(), BitsPerSecond: s.move.tracker.linkSeen().BandwidthBitsPerSecond})
 	if err == nil {
 		s.move.tracker.clock(link.Clock)
 	}

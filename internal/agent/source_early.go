@@ -5,58 +5,67 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 // earlyLasts is how long a connection that says nothing yet is of use: less than the target waits for what it is for.
 const earlyLasts = 5 * time.Second
 
-// connectEarly begins to connect to the target while the container is examined and the target is asked whether it takes it: on a
-// long way that is two round trips less for each connection.
-func (s *source) connectEarly() {
-	connections := 1
-	if s.move.tracker.spec.Mode.MemoryAhead() {
-		connections = 2 // files have one of their own
+// earlyConns are connections to the target that are made while its mode is chosen, the container is examined and the target is asked
+// whether it takes it: on a long way that is two round trips less for each connection.
+type earlyConns struct {
+	conns chan *wire.Conn // closed when no more come
+	more  func()          // makes another one
+	all   sync.WaitGroup
+	end   func() // nobody wants them any more
+}
+
+// connectEarly begins to make the first one.
+func (a *Agent) connectEarly(node identity.Node) *earlyConns {
+	wanted, end := context.WithCancel(a.ctx)
+	e := &earlyConns{conns: make(chan *wire.Conn), end: end}
+	e.more = func() {
+		e.all.Go(func() {
+			if conn, err := wire.Dial(wanted, a.id, node.Address, node.Name); err == nil { // or the next attempt says why, to somebody who wants to know
+				e.offer(wanted, conn)
+			}
+		})
 	}
-	early := make(chan *wire.Conn)
-	s.mu.Lock()
-	s.early = early
-	s.mu.Unlock()
-	var all sync.WaitGroup
-	for range connections {
-		all.Go(func() { s.offerEarly(early) })
+	e.more()
+	return e
+}
+
+// completeFor makes all that the mode uses.
+func (e *earlyConns) completeFor(mode migration.Mode) {
+	if mode.MemoryAhead() { // files have one of their own
+		e.more()
 	}
 	go func() {
-		all.Wait()
-		close(early)
+		e.all.Wait()
+		close(e.conns)
 	}()
 }
 
-// offerEarly makes one, and keeps it for whoever wants it first.
-func (s *source) offerEarly(early chan<- *wire.Conn) {
-	conn, err := wire.Dial(s.agent.ctx, s.agent.id, s.target.Address, s.target.Name)
-	if err != nil {
-		return // The next attempt says why, to somebody who wants to know.
-	}
+// offer keeps one for whoever wants it first.
+func (e *earlyConns) offer(wanted context.Context, conn *wire.Conn) {
 	timer := time.NewTimer(earlyLasts)
 	defer timer.Stop()
 	select {
-	case early <- conn:
+	case e.conns <- conn:
 		return
 	case <-timer.C:
-	case <-s.move.done:
+	case <-wanted.Done():
 	}
 	_ = conn.Close()
 }
 
 // connect takes one of the connections that were made early, or makes one.
 func (s *source) connect(ctx context.Context) (*wire.Conn, error) {
-	s.mu.Lock()
-	early := s.early
-	s.mu.Unlock()
-	if early != nil { // closed when there is none any more
+	if s.early != nil {
 		select {
-		case conn, ok := <-early:
+		case conn, ok := <-s.early.conns:
 			if ok {
 				return conn, nil
 			}

@@ -201,16 +201,16 @@ func (m *model) state() float64 {
 }
 
 // warm is how long it takes to open the window of a connection for so many bytes, and to measure the link: stream.Session.Warm has
-// 300 ms or eight round trips, and ends sooner on short links, and where the bandwidth is known and little has to fit into the window.
-// That doubles in each round trip.
+// 300 ms or eight round trips, and ends sooner on short links. For little it waits for one round trip, with what leaves at once.
 func (m *model) warm(enough float64) float64 {
+	if enough <= LittleState {
+		return warmWork + m.rtt + firstWindow/m.bandwidth
+	}
 	all := min(max(0.3, 8*m.rtt), 0.015+9*m.rtt)
-	if m.in.Link.BandwidthBitsPerSecond <= 0 && enough > LittleState {
+	if m.in.Link.BandwidthBitsPerSecond <= 0 {
 		return all
 	}
-	if m.in.Link.BandwidthBitsPerSecond > 0 {
-		enough = min(enough, m.bandwidth*m.rtt*openFactor)
-	}
+	enough = min(enough, m.bandwidth*m.rtt*openFactor)
 	return min(all, warmWork+m.rtt*max(1, math.Ceil(math.Log2(enough/firstWindow))))
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // How a container is slowed down that writes faster than it can be sent.
@@ -34,7 +35,7 @@ const (
 	// and each doubling of the window makes what comes before it one longer.
 	StateMargin = 1.5
 	// LittleState leaves within so few round trips that it does not matter what the link would carry, or in which codec.
-	LittleState = 128 << 10
+	LittleState = stream.Little
 )
 
 // SwitchoverTime is kept of a migration's time limit for what comes after the rounds.

@@ -65,9 +65,16 @@ type Budget struct {
 	Bytes    int
 	Duration time.Duration
 	// Enough is a window that holds all that is to be sent: a larger one is of no use, even if the link would hold more.
-	// 0: the link's. A bandwidth that was measured with so little is not exact.
+	// 0: the link's. A bandwidth that was measured with so little is not exact. For no more than Little one round trip is
+	// waited for; what the window still lacks then is opened beside whatever comes next.
 	Enough int64
+	// BitsPerSecond is what the link is known to carry, for no more than Little: a window that holds what is under way at that rate is
+	// enough, too. 0: not known.
+	BitsPerSecond float64
 }
+
+// Little leaves within so few round trips that it does not matter what the link would carry.
+const Little = 128 << 10
 
 // Link is what Warm found.
 type Link struct {
@@ -103,8 +110,12 @@ func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
 	w.look()
 	w.lost = w.resent
 	err := w.begin(ctx)
-	for err == nil && w.goOn() {
-		err = w.step(ctx)
+	if b.Enough > 0 && b.Enough <= Little {
+		err = w.openRest(ctx, err)
+	} else {
+		for err == nil && w.goOn() {
+			err = w.step(ctx)
+		}
 	}
 	limit := s.limiter.bitsPerSecond()
 	w.link.Limited = limit > 0 && w.link.BandwidthBitsPerSecond > nearLimit*limit
@@ -176,9 +187,10 @@ type warming struct {
 	flat    int           // trains since the rate last grew
 	took    time.Duration // the last train
 	resent  int64
-	lost    int64   // resent at the beginning
-	pacing  float64 // the kernel's rate for the next train
-	paced   bool    // the last train seems to have been spread by the sender, not by the link
+	lost    int64         // resent at the beginning
+	beyond  time.Duration // the round trip of the last train, beyond that of the link
+	pacing  float64       // the kernel's rate for the next train
+	paced   bool          // the last train seems to have been spread by the sender, not by the link
 }
 
 // seen is what the receiver saw of a train.
@@ -217,6 +229,39 @@ func (w *warming) goOn() bool {
 	return w.link.SentBytes == 0 || time.Since(w.start)+next <= w.budget.Duration
 }
 
+// openRest sends what the window lacks after the first train, which it has room for, and does not wait for the answer: it takes as
+// long as what is done before the window is used, or not much longer.
+func (w *warming) openRest(ctx context.Context, err error) error {
+	if err != nil || w.resent > w.lost {
+		return err
+	}
+	enough := min(w.budget.Enough, w.underWay())
+	size := int(min(enough-w.link.WindowBytes, int64(w.budget.Bytes-w.link.SentBytes)))
+	if int64(size) <= enough/10 {
+		return nil
+	}
+	number, _ := w.session.waiters.add()
+	w.session.waiters.remove(number)
+	w.link.SentBytes += size
+	return w.session.sendNow(ctx, train(number, size))
+}
+
+// underWay is how much is under way on the link at most: by its bandwidth, or, as long as that is not known, by what the first train
+// took.
+func (w *warming) underWay() int64 {
+	bits := w.budget.BitsPerSecond
+	if bits <= 0 {
+		bits = math.Inf(1)
+		if w.beyond > 0 {
+			bits = float64(w.link.SentBytes) * 8 / w.beyond.Seconds()
+		}
+	}
+	if limit := w.session.limiter.bitsPerSecond(); limit > 0 {
+		bits = min(bits, limit)
+	}
+	return int64(min(bits/8*w.link.RTT.Seconds(), Little))
+}
+
 // step sends a train and takes the receiver's answer.
 func (w *warming) step(ctx context.Context) error { return w.send(ctx)() }
 
@@ -233,9 +278,10 @@ func (w *warming) send(ctx context.Context) (arrived func() error) {
 			return protocolError("a report of %d bytes", len(answer)+8)
 		}
 		w.link.SentBytes += size
+		w.beyond = time.Since(asked) - w.link.RTT
 		bytes, took := binary.BigEndian.Uint64(answer), time.Duration(binary.BigEndian.Uint64(answer[8:]))
 		if bytes <= warmBytes*2 && took > 0 {
-			w.measure(float64(bytes), took, believable(size, time.Since(asked)-w.link.RTT))
+			w.measure(float64(bytes), took, believable(size, w.beyond))
 		}
 		w.look()
 		return nil

@@ -47,6 +47,39 @@ func TestWarmEnough(t *testing.T) {
 	}
 }
 
+// TestWarmOpensTheRest waits for one train, and sends what the window lacks after it without waiting: as much as is to be sent, or as the link
+// holds if that is less.
+func TestWarmOpensTheRest(t *testing.T) {
+	const window, first = 16 << 10, 16<<10*9/10 - ahead
+	for name, c := range map[string]struct {
+		enough int64
+		bits   float64
+		limit  float64
+		want   int
+	}{
+		"all of it":                      {Little, 1e15, 0, first + Little - window},
+		"the window holds nearly all":    {window + window/20, 1e15, 0, first},
+		"the link holds no more":         {Little, 1, 0, first},
+		"no more is allowed to be there": {Little, 1e15, 1e7, first},
+	} {
+		from, to := pipe(t)
+		a, b := pairOver(t, telling{from, window}, to, Options{})
+		go func() { _, _ = b.Next() }()
+		a.SetRate(c.limit)
+		link, err := a.Warm(testContext(t), Budget{Enough: c.enough, BitsPerSecond: c.bits})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if link.SentBytes != c.want || link.RTT <= 0 {
+			t.Errorf("%s: got %+v, want %d bytes sent", name, link, c.want)
+		}
+		// What was not waited for does not end up with who asks next.
+		if next, err := a.Warm(testContext(t), Budget{Enough: window}); err != nil || next.SentBytes != 0 {
+			t.Errorf("%s: then %+v, %v", name, next, err)
+		}
+	}
+}
+
 // TestWarmMeasuresALimitedLink measures what a limiter lets through. A busy machine wakes up late, and what could have left
 // meanwhile leaves at once: that spoils a measurement, but not thirty.
 func TestWarmMeasuresALimitedLink(t *testing.T) {
