@@ -223,7 +223,7 @@ func (m *memorySource) decide() memory.Decision {
 	if d.Verdict != memory.Continue || policy.Patience > 0 || !m.restless(ahead) {
 		return d
 	}
-	policy.Patience = 1
+	policy.Patience, policy.Within = 1, predict.RoundsWithin
 	if sooner := memory.Decide(m.history[ahead:], m.carries(), policy); m.mayFollow(sooner) {
 		return sooner
 	}

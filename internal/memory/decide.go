@@ -38,6 +38,9 @@ type Policy struct {
 	Since int
 	// Patience is for how many rounds the expected downtime may stay as it is; 0: three.
 	Patience int
+	// Within is in how many more rounds, each as much smaller as the best of the last was, what is left must come to fit, or no
+	// more are made: for what can follow when the container was handed over. 0: any number, as long as they get smaller.
+	Within int
 }
 
 // Decision is what Decide says, and why.
@@ -54,6 +57,8 @@ const (
 	// says otherwise. One is not enough: programs work in bursts.
 	shrinkRounds = 3
 	shrinkFactor = 0.9
+	// mostRatios is how many rounds tell by which factor they get smaller, at most.
+	mostRatios = 2
 )
 
 // Decide tells what to do after the rounds so far, of which there is at least one. bandwidth is that of the link in
@@ -69,6 +74,7 @@ func Decide(history []RoundStats, bandwidth float64, policy Policy) Decision {
 	for _, r := range history {
 		total += r.Duration
 	}
+	recent, patience := history[min(policy.Since, len(history)-1):], cmp.Or(policy.Patience, shrinkRounds)
 	switch {
 	case expected <= policy.Budget:
 		d.Verdict, d.Reason = Switch, fmt.Sprintf("what is left takes %s, %s are allowed", rounded(expected), rounded(policy.Budget))
@@ -76,8 +82,10 @@ func Decide(history []RoundStats, bandwidth float64, policy Policy) Decision {
 		d.Verdict, d.Bounded, d.Reason = NotConverging, true, fmt.Sprintf("%d rounds are over, and what is left takes %s", len(history), rounded(expected))
 	case policy.Timeout > 0 && total+last.Duration/2 > policy.Timeout:
 		d.Verdict, d.Bounded, d.Reason = NotConverging, true, fmt.Sprintf("the time of %s is over, and what is left takes %s", policy.Timeout, rounded(expected))
-	case stalled(history[min(policy.Since, len(history)-1):], bandwidth, cmp.Or(policy.Patience, shrinkRounds)):
+	case stalled(recent, bandwidth, patience):
 		d.Verdict, d.Reason = NotConverging, fmt.Sprintf("what is left takes %s and stays so", rounded(expected))
+	case policy.Within > 0 && expectedAfter(policy.Within, recent, bandwidth, min(patience, mostRatios)) > policy.Budget:
+		d.Verdict, d.Reason = NotConverging, fmt.Sprintf("what is left takes %s, and would take more than %s after %d more rounds", rounded(expected), rounded(policy.Budget), policy.Within)
 	default:
 		d.Verdict, d.Reason = Continue, fmt.Sprintf("what is left takes %s", rounded(expected))
 	}
@@ -134,4 +142,22 @@ func stalled(history []RoundStats, bandwidth float64, rounds int) bool {
 		since = min(since, expectedDelta(history[:i], bandwidth))
 	}
 	return float64(since) > shrinkFactor*float64(before)
+}
+
+// expectedAfter is how long what is left would take after so many more rounds, if each is as much smaller as the best of the last
+// ratios ones. As long as there were fewer it is nothing.
+func expectedAfter(more int, history []RoundStats, bandwidth float64, ratios int) time.Duration {
+	n := len(history)
+	if n <= ratios {
+		return 0
+	}
+	best, before := 1.0, expectedDelta(history[:n-ratios], bandwidth)
+	for i := n - ratios + 1; i <= n; i++ {
+		now := expectedDelta(history[:i], bandwidth)
+		if before > 0 {
+			best = min(best, float64(now)/float64(before))
+		}
+		before = now
+	}
+	return time.Duration(float64(before) * math.Pow(best, float64(more)))
 }

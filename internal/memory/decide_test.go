@@ -42,6 +42,18 @@ func TestDecide(t *testing.T) {
 			Policy{Budget: policy.Budget, MaxRounds: 2}, NotConverging, 5 * time.Second},
 		"time is over": {history(bandwidth, 1024*mebibyte, 500*mebibyte), bandwidth,
 			Policy{Budget: policy.Budget, Timeout: 15 * time.Second}, NotConverging, 5 * time.Second},
+		"they would take too many": {history(bandwidth, 1720*mebibyte, 976*mebibyte), bandwidth,
+			Policy{Budget: policy.Budget, Patience: 1, Within: 6}, NotConverging, 9760 * time.Millisecond},
+		"the rest cannot follow": {history(bandwidth, 1720*mebibyte, 976*mebibyte), bandwidth,
+			Policy{Budget: policy.Budget, Patience: 1}, Continue, 9760 * time.Millisecond},
+		"they are few": {history(bandwidth, 1720*mebibyte, 400*mebibyte), bandwidth,
+			Policy{Budget: policy.Budget, Patience: 1, Within: 6}, Continue, 4 * time.Second},
+		"the best of two counts": {history(bandwidth, 1720*mebibyte, 300*mebibyte, 290*mebibyte), bandwidth,
+			Policy{Budget: policy.Budget, Within: 6}, Continue, 2900 * time.Millisecond},
+		"not even the best of two": {history(bandwidth, 1720*mebibyte, 976*mebibyte, 768*mebibyte), bandwidth,
+			Policy{Budget: policy.Budget, Within: 6}, NotConverging, 7680 * time.Millisecond},
+		"one says little": {history(bandwidth, 1720*mebibyte, 976*mebibyte), bandwidth,
+			Policy{Budget: policy.Budget, Within: 6}, Continue, 9760 * time.Millisecond},
 		"no bandwidth known": {history(bandwidth, mebibyte), 0, policy, Continue, math.MaxInt64/2 + 50*time.Millisecond},
 	} {
 		got := Decide(c.history, c.bandwidth, c.policy)

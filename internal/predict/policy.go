@@ -38,6 +38,10 @@ const (
 	LittleState = stream.Little
 )
 
+// RoundsWithin is in how many more rounds what is left must come to fit, if it can follow as well: of rounds that become smaller by a third
+// each there are 18 in which a freeze of a minute comes down to 50 ms, which send two minutes' worth again.
+const RoundsWithin = 6
+
 // SwitchoverTime is kept of a migration's time limit for what comes after the rounds.
 const SwitchoverTime = time.Second
 
@@ -47,7 +51,7 @@ func RoundsPolicy(mode migration.Mode, settings migration.Settings, frozen time.
 		Budget: max(settings.DowntimeTarget-frozen, settings.DowntimeTarget/4), Overhead: frozen, MaxRounds: settings.MaxRounds,
 	}
 	if mode == migration.Hybrid {
-		policy.Patience = 1 // what is left follows; more rounds only send it again
+		policy.Patience, policy.Within = 1, RoundsWithin // what is left follows; more rounds only send it again
 	}
 	if settings.Timeout > 0 {
 		policy.Timeout = max(settings.Timeout-SwitchoverTime, settings.Timeout/2)
