@@ -95,3 +95,38 @@ func TestDecideIsSafe(t *testing.T) {
 		}
 	}
 }
+
+// TestRoundsWithin simulates containers as above whose memory may follow. What comes to fit in a few rounds still does, and what would take
+// many is not sent again and again before it follows.
+func TestRoundsWithin(t *testing.T) {
+	const bandwidth, memory = 100 * mebibyte, 1024 * mebibyte
+	saved := 0.0
+	for _, rate := range []float64{0, 1, 10, 30, 50, 70, 90, 99, 150} { // MiB/s
+		for _, hot := range []float64{1, 8, 20, 200, 1024} { // MiB that are written again and again
+			simulate := func(within int) (verdict Verdict, rounds []RoundStats, sent uint64) {
+				rounds = history(bandwidth, memory)
+				for sent = rounds[0].SentBytes; ; sent += rounds[len(rounds)-1].SentBytes {
+					d := Decide(rounds, bandwidth, Policy{Budget: 100 * time.Millisecond, Patience: 1, Within: within})
+					if d.Verdict != Continue {
+						return d.Verdict, rounds, sent
+					}
+					last := rounds[len(rounds)-1].Duration
+					found := uint64(hot * mebibyte * (1 - math.Exp(-rate*last.Seconds()/hot)))
+					rounds = append(rounds, RoundStats{Number: len(rounds), SentBytes: found, Duration: transfer(float64(found), bandwidth), Interval: last})
+				}
+			}
+			before, many, most := simulate(0)
+			verdict, rounds, sent := simulate(6)
+			if before == Switch && len(many) <= 6 && verdict != Switch {
+				t.Errorf("%v MiB/s on %v MiB fitted after %d rounds, and now %v after %d", rate, hot, len(many), verdict, len(rounds))
+			}
+			if sent > most {
+				t.Errorf("%v MiB/s on %v MiB: %d bytes, were %d", rate, hot, sent, most)
+			}
+			saved = max(saved, 1-float64(sent)/float64(most))
+		}
+	}
+	if saved < 0.3 {
+		t.Errorf("at most %.0f %% of the bytes are saved", 100*saved)
+	}
+}
