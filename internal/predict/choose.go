@@ -132,7 +132,8 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 
 // best has the least downtime, or one that is as good and the least total time. Of those that are as good, one whose downtime may
 // turn out to be a fraction is better: what is copied ahead may be written again or not, and if it is, nothing but time is lost. One
-// that misses the downtime that is wanted is not as good as one that does not and takes not much longer.
+// that misses the downtime that is wanted is not as good as one that does not and takes not much longer. Of those whose total time is
+// as good, too, one whose state is on two nodes for less long is better: a client waits for pages meanwhile.
 func best(all []Prediction, target float64) Prediction {
 	same := asGood(all, sameFactor, func(p Prediction) float64 { return p.Downtime.Expected })
 	same = asGood(same, fraction, func(p Prediction) float64 { return p.Downtime.Low })
@@ -141,13 +142,16 @@ func best(all []Prediction, target float64) Prediction {
 			return other.Downtime.Expected <= target && other.Total.Expected < notMuchLonger*p.Total.Expected
 		})
 	})
-	return slices.MinFunc(same, func(a, b Prediction) int { return cmp.Compare(a.Total.Expected, b.Total.Expected) })
+	same = asGood(same, sameFactor, func(p Prediction) float64 { return p.Total.Expected })
+	return slices.MinFunc(same, func(a, b Prediction) int {
+		return cmp.Or(cmp.Compare(a.Split.Expected, b.Split.Expected), cmp.Compare(a.Total.Expected, b.Total.Expected))
+	})
 }
 
-// asGood leaves those whose downtime is at most the least one's by a factor.
-func asGood(all []Prediction, factor float64, downtime func(Prediction) float64) []Prediction {
-	least := slices.MinFunc(all, func(a, b Prediction) int { return cmp.Compare(downtime(a), downtime(b)) })
-	return slices.DeleteFunc(slices.Clone(all), func(p Prediction) bool { return downtime(p) > factor*downtime(least)+sameSlack })
+// asGood leaves those that take at most as long as the least one, by a factor.
+func asGood(all []Prediction, factor float64, seconds func(Prediction) float64) []Prediction {
+	least := slices.MinFunc(all, func(a, b Prediction) int { return cmp.Compare(seconds(a), seconds(b)) })
+	return slices.DeleteFunc(slices.Clone(all), func(p Prediction) bool { return seconds(p) > factor*seconds(least)+sameSlack })
 }
 
 // explain says what was chosen, and what the others would have cost.

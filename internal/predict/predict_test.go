@@ -217,3 +217,19 @@ func TestFilesUsedAgain(t *testing.T) {
 		t.Errorf("downtime %+v with files that change, %+v with others", written, kept)
 	}
 }
+
+// TestSplitForShort asks that of two modes that take as long the one is chosen that has the state on two nodes for less long.
+func TestSplitForShort(t *testing.T) {
+	takes := func(mode migration.Mode, total, split float64) Prediction {
+		at := func(seconds float64) Interval { return Interval{seconds, seconds, seconds} }
+		return Prediction{Mode: mode, Possible: true, Downtime: at(0.3), Total: at(total), Split: at(split)}
+	}
+	all := []Prediction{takes(migration.PostCopy, 84, 82), takes(migration.Hybrid, 87, 2)}
+	if got := best(all, 0.1).Mode; got != migration.Hybrid {
+		t.Errorf("best is %s", got)
+	}
+	all[1].Total.Expected = 140
+	if got := best(all, 0.1).Mode; got != migration.PostCopy {
+		t.Errorf("best is %s, which takes much longer", got)
+	}
+}
