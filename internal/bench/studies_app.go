@@ -127,7 +127,7 @@ func coapApp(kilobytes int) app {
 				return nil, err
 			}
 			c := coap.New(conn)
-			if err := c.Check(ctx); err != nil {
+			if err := c.Begin(ctx); err != nil {
 				return nil, errors.Join(err, c.Close())
 			}
 			c.Start(context.WithoutCancel(ctx), kilobytes)

@@ -122,22 +122,46 @@ func (c *Client) Post(ctx context.Context, kilobytes int) error {
 	return nil
 }
 
-// Check has the server look at all of its data.
-func (c *Client) Check(ctx context.Context) error {
-	answer, err := c.request(ctx, message{code: codeGET, path: "check"})
+// Begin has the server look at all of its data, and takes the POSTs that it has counted for done: another client may have been there before.
+func (c *Client) Begin(ctx context.Context) error {
+	posts, err := c.look(ctx)
 	if err != nil {
 		return err
 	}
-	var posts, kilobytes, wrong int64
-	if _, err := fmt.Sscanf(string(answer), "%d %d %d", &posts, &kilobytes, &wrong); err != nil {
-		return fmt.Errorf("answer %.40q: %w", answer, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.posts, c.asked = posts, posts
+	return nil
+}
+
+// Check has the server look at all of its data.
+func (c *Client) Check(ctx context.Context) error {
+	posts, err := c.look(ctx)
+	if err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if wrong > 0 || posts < c.posts || posts > c.asked {
-		return fmt.Errorf("of %d kilobytes %d are wrong; %d POSTs, of which %d were answered and %d sent", kilobytes, wrong, posts, c.posts, c.asked)
+	if posts < c.posts || posts > c.asked {
+		return fmt.Errorf("the server has counted %d POSTs, of which %d were answered and %d were sent", posts, c.posts, c.asked)
 	}
 	return nil
+}
+
+// look tells how many POSTs the server has counted. None of its data may be wrong.
+func (c *Client) look(ctx context.Context) (posts int64, err error) {
+	answer, err := c.request(ctx, message{code: codeGET, path: "check"})
+	if err != nil {
+		return 0, err
+	}
+	var kilobytes, wrong int64
+	if _, err := fmt.Sscanf(string(answer), "%d %d %d", &posts, &kilobytes, &wrong); err != nil {
+		return 0, fmt.Errorf("answer %.40q: %w", answer, err)
+	}
+	if wrong > 0 {
+		return 0, fmt.Errorf("of %d kilobytes %d are wrong", kilobytes, wrong)
+	}
+	return posts, nil
 }
 
 // Close ends the client and tells what went wrong.
