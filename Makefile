@@ -86,7 +86,7 @@ test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) mo
 ENGINES ?= $(HOME)/.cache/godwit
 
 define test-engine
-	test -x '$(ENGINES)/$(1)-$(2)/bin/runc' || scripts/install-engine.sh $(1) '$(ENGINES)/$(1)-$(2)' $(3)
+	test -e '$(ENGINES)/$(1)-$(2)/VERSION' || scripts/install-engine.sh $(1) '$(ENGINES)/$(1)-$(2)' $(3)
 	$(call test-version,$(1),$(2),$(4))
 endef
 
@@ -118,6 +118,16 @@ test-containerd-1.7: setup ## containers of containerd 1.7 (Debian 13), which is
 test-containerd-2: setup ## containers of containerd 2.1 (Debian sid), which is fetched, moved in all modes
 	$(call test-engine,containerd,2,sid,^TestContainerd)
 
+LXC_TESTS := ^TestLXC|^TestConformance$$/^lxc$$
+
+.PHONY: test-lxc-6
+test-lxc-6: setup ## containers of LXC 6.0 (Debian 13), which is fetched, moved in all modes
+	$(call test-engine,lxc,6,trixie,$(LXC_TESTS))
+
+.PHONY: test-lxc-7
+test-lxc-7: setup ## containers of LXC 7.0 (Debian sid), which is fetched, moved in all modes
+	$(call test-engine,lxc,7,sid,$(LXC_TESTS))
+
 .PHONY: compatibility
 .IGNORE: compatibility # what fails is in the tables
 compatibility: export GODWIT_COMPATIBILITY := $(CURDIR)/build/compatibility
@@ -130,6 +140,8 @@ compatibility: setup ## the conformance suite with containers of all engines and
 	$(call test-engine,podman,5,trixie,^TestConformance/^podman)
 	$(call test-engine,containerd,1.7,trixie,^TestConformance/^containerd)
 	$(call test-engine,containerd,2,sid,^TestConformance/^containerd)
+	$(call test-engine,lxc,6,trixie,^TestConformance/^lxc)
+	$(call test-engine,lxc,7,sid,^TestConformance/^lxc)
 	go run ./test/engines/compatibility build/compatibility README.md
 
 .PHONY: lint

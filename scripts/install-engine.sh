@@ -2,9 +2,9 @@
 # Installs a container engine of another Debian suite than the system's under a prefix of its own, for tests: the nodes of a lab use it
 # in the place of the system's if GODWIT_LAB_ENGINES names the prefix.
 #
-#   install-engine.sh docker|podman|containerd PREFIX [SUITE]
+#   install-engine.sh docker|podman|containerd|lxc PREFIX [SUITE]
 #
-#   SUITE   default trixie, which has Docker 26.1, Podman 5.4 and containerd 1.7; sid has newer ones
+#   SUITE   default trixie, which has Docker 26.1, Podman 5.4, containerd 1.7 and LXC 6.0; sid has newer ones
 #   GODWIT_DEBIAN_MIRROR, GODWIT_ARCH   as for install-criu.sh
 set -euo pipefail
 engine=${1:-} prefix=${2:-} suite=${3:-trixie}
@@ -29,8 +29,13 @@ name_parts() {
       programs=(containerd containerd-shim-runc-v2 ctr runc)
       packages=(containerd runc)
       ;;
+    lxc)
+      programs=(lxc-attach lxc-autostart lxc-checkpoint lxc-config lxc-create lxc-destroy lxc-freeze lxc-info lxc-ls lxc-start lxc-stop lxc-unfreeze)
+      packages=(lxc liblxc-common liblxc1t64)
+      data=(usr/share/lxc)
+      ;;
     *)
-      fail "usage: install-engine.sh docker|podman|containerd PREFIX [SUITE]"
+      fail "usage: install-engine.sh docker|podman|containerd|lxc PREFIX [SUITE]"
       ;;
   esac
   [[ -n $prefix ]] || fail "say under which prefix $engine is to be installed"

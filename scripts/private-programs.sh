@@ -4,6 +4,7 @@
 #   prefix     where to
 #   packages   names of packages to fetch
 #   programs   names of programs to install from them
+#   data       directories of the packages that they read, to be had below the prefix by the same names; none if it is not set
 # shellcheck disable=SC2154 # these, and keyring, are whose it is that sources it
 fail() {
   echo "${0##*/}: $*" >&2
@@ -26,7 +27,7 @@ fetch() { # WORK: packages unpacked in WORK/root
   apt-get install -qq -y --download-only -o Debug::NoLocking=true "${packages[@]}" >/dev/null
   mkdir "$work/root"
   for archive in "$work"/cache/archives/*.deb; do
-    dpkg-deb --fsys-tarfile "$archive" | tar --extract --directory "$work/root" --exclude './usr/share'
+    dpkg-deb --fsys-tarfile "$archive" | tar --extract --directory "$work/root" --exclude './usr/share/doc' --exclude './usr/share/man' --exclude './usr/share/locale'
   done
   unset APT_CONFIG
 }
@@ -78,6 +79,11 @@ put_in_place() { # WORK
       cp "$file" "$prefix/$directory/.new"
       mv -f "$prefix/$directory/.new" "$prefix/$directory/${file##*/}"
     done
+  done
+  for directory in "${data[@]-}"; do
+    [[ -n $directory ]] || continue
+    mkdir -p "$prefix/$directory"
+    cp --recursive --preserve=mode --no-target-directory "$work/root/$directory" "$prefix/$directory"
   done
   for file in "${packages[@]}"; do
     (cd "$work/cache/archives" && printf '%s\n' "$file"_*.deb)

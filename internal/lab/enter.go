@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -136,13 +137,16 @@ func runChild(args []string) (int, error) {
 // envEngines names the directories under which there are other engines than the system's, as PATH does (scripts/install-engine.sh).
 const envEngines = "GODWIT_LAB_ENGINES"
 
+// enginePrefixes are these directories.
+func enginePrefixes() []string {
+	return slices.DeleteFunc(filepath.SplitList(os.Getenv(envEngines)), func(prefix string) bool { return prefix == "" })
+}
+
 // engineDirectories are those in which nodes look for programs first.
 func engineDirectories() []string {
 	var all []string
-	for _, prefix := range filepath.SplitList(os.Getenv(envEngines)) {
-		if prefix != "" {
-			all = append(all, filepath.Join(prefix, "bin"))
-		}
+	for _, prefix := range enginePrefixes() {
+		all = append(all, filepath.Join(prefix, "bin"))
 	}
 	return all
 }

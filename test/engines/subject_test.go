@@ -359,7 +359,7 @@ func (l inLXC) told(t *testing.T, node, container string) map[string]string {
 	return all
 }
 
-func (inLXC) unlike() []string { return append(unlikeByGodwit(), "network.mtu") } // it is that of the way between the nodes
+func (inLXC) unlike() []string { return unlikeByGodwit() }
 
 func (inLXC) does(what verb, container string) []string {
 	program, is := map[verb]string{pause: "lxc-freeze", unpause: "lxc-unfreeze", start: "lxc-start"}[what]
