@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ func (a *Agent) adoptForEver(ctx context.Context) {
 	told := map[string]string{} // by id, so that a lasting error is told once
 	for {
 		began := time.Now()
+		a.tellOnce(told, "containers that are no more", a.forgetRemoved(ctx))
 		a.adoptAll(ctx, told)
 		a.tellOnce(told, "networks of Docker", errors.Join(a.followSegments(ctx), a.network.KeepPassing()))
 		a.followBridged(ctx)
@@ -86,10 +88,13 @@ func (a *Agent) followEngine(ctx context.Context, one engine.Container) error {
 
 // adopt takes over the connection of a running container of another engine, until it ends.
 func (a *Agent) adopt(ctx context.Context, one engine.Container) error {
-	own := one.Definition.Network
-	err := a.network.Adopt(ctx, one.Definition.ID, fmt.Sprintf("/proc/%d/ns/net", one.PID), network.Address{
-		IP: own.Address, MAC: own.MAC, MTU: min(own.MTU, a.network.MTU()),
-	})
+	err := a.adoptions.note(adoption{Container: one.Definition.ID, Engine: one.Definition.EngineName, Address: one.Definition.Network.Address})
+	if err == nil {
+		err = a.takeOver(ctx, one)
+	}
+	if errors.Is(err, network.ErrAddressTaken) { // by one that is no more, it may be
+		err = cmp.Or(a.forgetRemoved(ctx), a.takeOver(ctx, one))
+	}
 	if err != nil {
 		return err
 	}
@@ -105,6 +110,14 @@ func (a *Agent) adopt(ctx context.Context, one engine.Container) error {
 	a.adopted.first[one.Definition.ID] = one.PID
 	go a.awaitEnd(one, pidfd)
 	return nil
+}
+
+// takeOver makes the connection of a running container of another engine ours.
+func (a *Agent) takeOver(ctx context.Context, one engine.Container) error {
+	own := one.Definition.Network
+	return a.network.Adopt(ctx, one.Definition.ID, fmt.Sprintf("/proc/%d/ns/net", one.PID), network.Address{
+		IP: own.Address, MAC: own.MAC, MTU: min(own.MTU, a.network.MTU()),
+	})
 }
 
 // adopted are the first processes of containers whose end is waited for.

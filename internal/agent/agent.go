@@ -111,6 +111,7 @@ type Agent struct {
 	reservations *reservations
 	locations    *locations
 	releases     *releases
+	adoptions    *adoptions
 	adopted      adopted
 }
 
@@ -186,6 +187,7 @@ func (a *Agent) open() error {
 	a.locations = newLocations(a)
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
+	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 	a.peers.back = func(node string) {
 		a.moves.peerBack(node)
 		go a.repeatReleases(node)
