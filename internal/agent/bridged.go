@@ -69,7 +69,11 @@ func (t *target) arriveOnBridge(ctx context.Context, arrival engine.Arrival) err
 	if !ok {
 		return fmt.Errorf("engine %s has no bridges", own.EngineName)
 	}
-	return t.agent.network.AdoptBridged(ctx, made.Netns(), network.Bridged{
+	netns, err := made.Netns()
+	if err != nil {
+		return fmt.Errorf("network of container %s: %w", own.Name, err)
+	}
+	return t.agent.network.AdoptBridged(ctx, netns, network.Bridged{
 		Container: own.ID, Address: own.Network.Address, From: t.move.tracker.spec.Source,
 	})
 }

@@ -69,9 +69,15 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 		return fmt.Errorf("%w: the container is started already", errInvalid)
 	}
 	t.startedLate = true
+	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
+		return err
+	}
 	t.files.mu.Lock()
 	err := arrival.Start(ctx)
 	t.files.mu.Unlock()
+	if err == nil {
+		err = t.arriveOnBridge(ctx, t.arrival)
+	}
 	if err != nil {
 		return err
 	}

@@ -205,8 +205,11 @@ func (t *target) arrive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
-		return err
+	late := t.agent.startsLate(t.definition) // then its engine has not to do with its network yet: see startLate
+	if !late {
+		if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
+			return err
+		}
 	}
 	arrival, err := t.expect(ctx, netns)
 	if err != nil {
@@ -215,8 +218,10 @@ func (t *target) arrive(ctx context.Context) error {
 	t.mu.Lock()
 	t.arrival = arrival
 	t.mu.Unlock()
-	if err := t.arriveOnBridge(ctx, arrival); err != nil {
-		return err
+	if !late {
+		if err := t.arriveOnBridge(ctx, arrival); err != nil {
+			return err
+		}
 	}
 	close(t.arrived)
 	t.releaseImages()

@@ -316,8 +316,8 @@ type LateStarter interface {
 	StartsLate(definition Definition) bool
 }
 
-// Networked is an Arrival whose engine has made its network namespace, which is at this path.
-type Networked interface{ Netns() string }
+// Networked is an Arrival whose engine has made its network namespace, which is at this path. One that is started late has it then.
+type Networked interface{ Netns() (string, error) }
 
 // Restarter is an Engine that starts containers again by itself, when they end or the machine comes up, as their policies say.
 type Restarter interface {

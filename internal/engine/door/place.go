@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
@@ -73,6 +75,20 @@ func (p Place) Late() string { return filepath.Join(p.dir, "late.sock") }
 
 // Network is the network namespace of the container, if that is its own.
 func (p Place) Network() string { return filepath.Join(p.dir, "network") }
+
+// Netns is the network namespace in which the container is restored: the engine's, or its own. Its runtime has been called by then.
+func (p Place) Netns() (string, error) {
+	spec, err := readBundle(p.bundle())
+	if err != nil {
+		return "", err
+	}
+	for _, n := range spec.Linux.Namespaces {
+		if n.Type == specs.NetworkNamespace && n.Path != "" {
+			return n.Path, nil
+		}
+	}
+	return "", errors.New("the container has no network namespace of its own")
+}
 
 func (p Place) job() string     { return filepath.Join(p.dir, "job.json") }
 func (p Place) runcLog() string { return filepath.Join(p.dir, "runc.log") }

@@ -234,7 +234,7 @@ func (a *arrival) Until() time.Time {
 }
 
 // Netns is the container's network namespace, with all that the engine makes in it.
-func (a *arrival) Netns() string { return a.place.Network() }
+func (a *arrival) Netns() (string, error) { return a.place.Netns() }
 
 // ImagesDir is the directory, in memory, into which the execution state must be written.
 func (a *arrival) ImagesDir() string { return a.place.Images() }

@@ -101,6 +101,9 @@ func createArgs(d engine.Definition, x extra, image string) ([]string, error) {
 		return nil, err
 	}
 	f.host(x)
+	if err := f.network(d, x); err != nil {
+		return nil, err
+	}
 	if err := f.health(x.Config.Healthcheck); err != nil {
 		return nil, err
 	}
@@ -143,7 +146,6 @@ func (f *flags) config(x extra) error {
 
 func (f *flags) host(x extra) {
 	h := x.Host
-	f.text("network", h.NetworkMode)
 	f.text("cgroupns", h.CgroupMode)
 	f.text("ipc", h.IpcMode)
 	f.text("log-driver", h.LogConfig.Type)

@@ -40,8 +40,10 @@ type extra struct {
 	Command int      `json:"command"` // how many of them, the last ones, are not the entry point
 	// Volumes says of the named ones, by name, how they were made.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
-	Arrival string                 `json:"-"`     // for which it is made here
-	Stdio   []string               `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
+	// Endpoint is its place in the one network that it is on; nil: it is on none of Podman's.
+	Endpoint *endpoint `json:"endpoint,omitempty"`
+	Arrival  string    `json:"-"`     // for which it is made here
+	Stdio    []string  `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
 }
 
 // Describe tells what another node needs to make a container that runs.
@@ -62,6 +64,9 @@ func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *
 	}
 	d.Layers = image.Layers
 	if x.Volumes, err = volumeMakers(ctx, f.Container.Definition); err != nil {
+		return err
+	}
+	if x.Endpoint, err = endpointOf(ctx, found, d.Network); err != nil {
 		return err
 	}
 	d.Engine, err = json.Marshal(x)
@@ -173,11 +178,8 @@ func plainPath(name string) bool {
 
 // checkOthers wants what else is told to the agent to be what Podman will do.
 func checkOthers(d engine.Definition, x extra) error {
-	switch {
-	case d.Limits != limitsOf(x.Host):
+	if d.Limits != limitsOf(x.Host) {
 		return errors.New("its limits are not those of its configuration")
-	case d.Network != (engine.Network{}):
-		return errors.New("it has an address of Godwit's")
 	}
-	return nil
+	return checkNetwork(d, x)
 }

@@ -132,7 +132,7 @@ func TestObstacles(t *testing.T) {
 		"--cap-add CAP_SYS_ADMIN":           func(_ *config, h *host) { h.CapAdd = []string{"CAP_SYS_ADMIN"} },
 		"--security-opt seccomp=unconfined": func(_ *config, h *host) { h.SecurityOpt = []string{"seccomp=unconfined"} },
 		"--device":                          func(_ *config, h *host) { h.Devices = []any{"x"} },
-		"--network bridge":                  func(_ *config, h *host) { h.NetworkMode = "bridge" },
+		"--network pasta":                   func(_ *config, h *host) { h.NetworkMode = "pasta" },
 		"--annotation org.criu.config":      func(c *config, _ *host) { c.Annotations = map[string]string{"org.criu.config": "/x"} },
 		"--secret":                          func(c *config, _ *host) { c.Secrets = []any{"x"} },
 		"--tmpfs /x":                        func(_ *config, h *host) { h.Tmpfs = map[string]string{"/x": "rw,upperdir=/etc"} },

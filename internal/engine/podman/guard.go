@@ -118,6 +118,9 @@ func (a *adapter) guard(own string) error {
 	return a.write(a.guarding(own), own, when{Always: true}, script)
 }
 
+// guarded tells whether a container is: it comes, or leaves.
+func (a *adapter) guarded(own string) bool { return records.Exists(a.guarding(own)) }
+
 // guardArrival has it refuse a container that will be made for an arrival, of whatever id.
 func (a *adapter) guardArrival(id string) error {
 	if !idPattern.MatchString(id) {

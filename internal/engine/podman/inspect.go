@@ -155,6 +155,7 @@ func describe(found inspected) engine.Container {
 		Labels: c.Labels, StopSignal: string(c.StopSignal), StopTimeout: float64(c.StopTimeout), Limits: limitsOf(found.Host),
 		Volumes: volumesOf(found.Mounts),
 	}
+	d.Network, d.Ports = networkOf(found)
 	one := engine.Container{
 		Definition: d, State: stateOf(found), ExitCode: found.State.ExitCode, Started: found.State.StartedAt, Finished: found.State.FinishedAt,
 	}

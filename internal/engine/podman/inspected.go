@@ -37,6 +37,19 @@ type inspected struct {
 	Mounts []mount `json:"Mounts"`
 	Config config  `json:"Config"`
 	Host   host    `json:"HostConfig"`
+
+	NetworkSettings struct {
+		Networks map[string]connection `json:"Networks"`
+	} `json:"NetworkSettings"`
+}
+
+// connection is a container's place in a network.
+type connection struct {
+	IPAddress   string   `json:"IPAddress"`
+	IPPrefixLen int      `json:"IPPrefixLen"`
+	GlobalIPv6  string   `json:"GlobalIPv6Address"`
+	MAC         string   `json:"MacAddress"`
+	Aliases     []string `json:"Aliases"`
 }
 
 // mount is a directory of the node in a container.
@@ -88,7 +101,7 @@ type host struct {
 	CgroupMode        string                `json:"CgroupMode"`
 	LogConfig         logConfig             `json:"LogConfig"`
 	NetworkMode       string                `json:"NetworkMode"`
-	PortBindings      map[string][]any      `json:"PortBindings"`
+	PortBindings      map[string][]binding  `json:"PortBindings"`
 	RestartPolicy     restartPolicy         `json:"RestartPolicy"`
 	AutoRemove        bool                  `json:"AutoRemove"`
 	VolumesFrom       []string              `json:"VolumesFrom"`
@@ -134,6 +147,12 @@ type host struct {
 	Ulimits           []ulimit              `json:"Ulimits"`
 	CgroupConf        map[string]string     `json:"CgroupConf"`
 	IDMappings        *struct{ UIDMap any } `json:"IDMappings,omitempty"`
+}
+
+// binding is a port of a node by which one of a container is reached.
+type binding struct {
+	HostIP   string `json:"HostIp"`
+	HostPort string `json:"HostPort"`
 }
 
 type logConfig struct {

@@ -3,7 +3,6 @@ package podman
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -33,6 +32,7 @@ func (a *adapter) Obstacles(f oci.Found) []engine.Problem {
 	root, err := a.Root(f)
 	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman", "files of the writable layer lack their content", "mountopt without metacopy")
 	p = append(p, guardObstacles(context.Background(), a.hooks)...)
+	p = append(p, connectedObstacles(found)...)
 	return append(p, obstacles(found.Config, found.Host, found.Mounts)...)
 }
 
@@ -130,20 +130,4 @@ func mountObstacles(h host, mounts []mount) []engine.Problem {
 		}
 	}
 	return p
-}
-
-func networkObstacles(h host) []engine.Problem {
-	if h.NetworkMode == "none" || h.NetworkMode == "host" {
-		return nil
-	}
-	if other, is := strings.CutPrefix(h.NetworkMode, "container:"); is {
-		return []engine.Problem{{
-			What: "--network " + h.NetworkMode, Why: fmt.Sprintf("it shares the network of container %.12s, which would have to move with it", other),
-			Remedy: "give it a network of its own",
-		}}
-	}
-	return []engine.Problem{{
-		What: "--network " + h.NetworkMode, Why: "the addresses of Podman's networks are not moved",
-		Remedy: "start it with --network host or --network none, or run it with godwit run, which keeps address and connections",
-	}}
 }

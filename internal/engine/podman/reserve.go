@@ -15,8 +15,14 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	problems := obstacles(x.Config, x.Host, x.Mounts)
 	problems = append(problems, a.runtimeObstacles(ctx)...)
-	found, err := a.volumeObstacles(ctx, d, x)
-	return append(problems, found...), err
+	for _, look := range []func(context.Context, engine.Definition, extra) ([]engine.Problem, error){a.volumeObstacles, a.addressObstacles} {
+		found, err := look(ctx, d, x)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, found...)
+	}
+	return problems, nil
 }
 
 // Readiness looks at the Podman of this node. Error: engine.ErrAway.
