@@ -71,7 +71,7 @@ func become(runc string, args, env []string) (int, error) {
 }
 
 // deleted passes a delete on, and removes what is left here of a container whose arrival is over. As long as it is not, its
-// agent does that.
+// agent does that, which is told by a mark.
 func (p Place) deleted(runc string, args []string) (int, error) {
 	cmd := exec.Command(runc, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -82,7 +82,13 @@ func (p Place) deleted(runc string, args []string) (int, error) {
 		return ended.ExitCode(), nil
 	case err != nil:
 		return 0, fmt.Errorf("run %s: %w", runc, err)
-	case p.Waits():
+	}
+	if p.Waits() {
+		if err := os.WriteFile(p.over(), nil, 0o600); err != nil {
+			return 0, fmt.Errorf("tell that a container has ended: %w", err)
+		}
+	}
+	if p.Waits() { // not since the mark is there, or its agent may not have seen that
 		return 0, nil
 	}
 	return 0, p.Remove()

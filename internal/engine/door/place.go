@@ -94,6 +94,7 @@ func (p Place) job() string     { return filepath.Join(p.dir, "job.json") }
 func (p Place) runcLog() string { return filepath.Join(p.dir, "runc.log") }
 func (p Place) bundle() string  { return filepath.Join(p.dir, "bundle") }
 func (p Place) scratch() string { return filepath.Join(p.dir, "scratch") }
+func (p Place) over() string    { return filepath.Join(p.dir, "over") }   // its engine has deleted what has arrived
 func (p Place) masked() string  { return filepath.Join(p.dir, "masked") } // made by the gate
 
 // Job is what godwit-runc does when it is asked to create the container.
@@ -179,7 +180,8 @@ func (p Place) Void() error {
 	return nil
 }
 
-// Settle makes an ordinary container of one that was resumed and that its engine knows to run: it may be created again.
+// Settle makes an ordinary container of one that was resumed and that its engine knows to run: it may be created again. If its engine
+// has deleted it before that nothing is left of it.
 func (p Place) Settle() error {
 	err := errors.Join(mounts.Unmount(p.Images()), p.unmountMemories())
 	if err == nil {
@@ -187,6 +189,9 @@ func (p Place) Settle() error {
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("tidy up after an arrival: %w", err)
+	}
+	if exists(p.over()) {
+		return p.Remove()
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package door
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 // TestCgroupName: names of cgroups as Docker, Podman and containerd tell them to a runtime, with either driver.
 func TestCgroupName(t *testing.T) {
@@ -18,6 +21,40 @@ func TestCgroupName(t *testing.T) {
 	} {
 		if got := cgroupName(path); got != want {
 			t.Errorf("%s is %s, want %s", path, got, want)
+		}
+	}
+}
+
+// TestDeleted: nothing is left of an arrival that its engine has deleted, before its agent is done with it or after that.
+func TestDeleted(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		place, err := At(t.TempDir(), "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(place.Images(), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := place.Admit(Job{}); err != nil {
+			t.Fatal(err)
+		}
+		steps := []func() error{
+			place.Settle,
+			func() error {
+				code, err := place.deleted("/bin/true", nil)
+				if code != 0 {
+					t.Errorf("exit code %d", code)
+				}
+				return err
+			},
+		}
+		if early {
+			steps[0], steps[1] = steps[1], steps[0]
+		}
+		for i, step := range steps {
+			if err := step(); err != nil || exists(place.dir) != (i == 0) {
+				t.Errorf("early: %v, after step %d: %v; it is there: %v", early, i+1, err, exists(place.dir))
+			}
 		}
 	}
 }

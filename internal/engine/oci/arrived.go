@@ -79,7 +79,7 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	}
 	found, err := e.find(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) { // it has ended, and was removed, since
-		return errors.Join(e.gone(id), e.forget(id))
+		return errors.Join(e.vacate(was.OwnID), e.gone(id), e.forget(id))
 	}
 	var place door.Place
 	if err == nil {
@@ -101,6 +101,18 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 		return err
 	}
 	return e.forget(id)
+}
+
+// vacate removes the place of an arrival, by the engine's own id.
+func (e *Engine) vacate(own string) error {
+	if own == "" { // the engine had made none
+		return nil
+	}
+	place, err := e.place(own)
+	if err != nil {
+		return err
+	}
+	return place.Remove()
 }
 
 // Discard removes an arrival that never ran.
@@ -159,11 +171,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 		if err := e.awaitRemoved(ctx, own); err != nil {
 			return err
 		}
-		place, err := e.place(own)
-		if err == nil {
-			err = place.Remove()
-		}
-		if err != nil {
+		if err := e.vacate(own); err != nil {
 			return err
 		}
 	}

@@ -110,6 +110,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the containers of %s: %w", e.adapter.Title(), err)
 	}
+	_ = e.tidy(ctx, listed) // what cannot be forgotten now is at the next look
 	var all []engine.Container
 	for _, found := range listed {
 		if one, is := coming[found.ID]; is {

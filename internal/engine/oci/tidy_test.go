@@ -1,0 +1,48 @@
+package oci
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
+)
+
+// tidied is the adapter of an engine with some containers.
+type tidied struct {
+	booted
+	all []Found
+}
+
+func (a *tidied) List(context.Context, func(string) bool) ([]Found, error) { return a.all, nil }
+
+func (a *tidied) Find(_ context.Context, own string) (Found, error) {
+	for _, found := range a.all {
+		if found.ID == own {
+			return found, nil
+		}
+	}
+	return Found{}, engine.ErrNotFound
+}
+
+// TestTidy: what was removed by the engine is forgotten, unless it is moving; what is there is not.
+func TestTidy(t *testing.T) {
+	e := awayEngine(t)
+	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64), strings.Repeat("4", 64)
+	e.adapter = &tidied{all: []Found{{ID: there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}}
+	for _, id := range []string{there, removed, arriving, came} {
+		must(t, e.remember(id, id))
+		must(t, makePrivate(e.private(id)))
+	}
+	must(t, save(e.arrivalPath(arriving), arrivalRecord{}))
+	must(t, save(e.camePath(came), cameRecord{}))
+	if _, err := e.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]bool{there: true, removed: false, arriving: true, came: true} {
+		if records.Exists(e.remembered(id)) != want || records.Exists(e.private(id)) != want {
+			t.Errorf("%.4s is known: %v; has records: %v; want %v", id, records.Exists(e.remembered(id)), records.Exists(e.private(id)), want)
+		}
+	}
+}
