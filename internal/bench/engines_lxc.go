@@ -16,9 +16,8 @@ import (
 type lxc struct{ bed *bed }
 
 const (
-	lxcPlace   = "/var/lib/lxc"
-	lxcImages  = benchDir + "/lxc" // of lxc-checkpoint
-	lxcAddress = "10.88.1.200"     // of the subnet of the first node
+	lxcPlace  = "/var/lib/lxc"
+	lxcImages = benchDir + "/lxc" // of lxc-checkpoint
 )
 
 // lxcSettings are those without which no container of LXC can be checkpointed, and the program in the place of an init.
@@ -33,9 +32,14 @@ lxc.init.cmd = %s
 const lxcConnected = `lxc.net.0.type = veth
 lxc.net.0.veth.mode = router
 lxc.net.0.flags = up
-lxc.net.0.ipv4.address = ` + lxcAddress + `/32
+lxc.net.0.ipv4.address = %s/32
 lxc.net.0.ipv4.gateway = 169.254.1.1
 `
+
+// address is one of the subnet of the first node, and each workload's own: of a container that is no more it may still be known.
+func (lxc) address(c outside) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 88, 1, byte(200 + c.port%50)})
+}
 
 func (lxc) name() string { return "lxc" }
 
@@ -57,9 +61,9 @@ func (l lxc) load(ctx context.Context, node, archive string, c outside) (string,
 	}
 	config := fmt.Sprintf(lxcSettings, c.name, root, strings.Join(command, " "))
 	if c.connected {
-		config += lxcConnected
+		config += fmt.Sprintf(lxcConnected, l.address(c))
 	} else {
-		config += "lxc.net.0.type = empty\n"
+		config += "lxc.net.0.type = empty\nlxc.net.0.flags = up\n"
 	}
 	if err := l.bed.write(node, filepath.Join(filepath.Dir(root), "config"), []byte(config)); err != nil {
 		return "", err
@@ -99,9 +103,8 @@ func (l lxc) pid(ctx context.Context, node string, c outside) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(out))
 }
 
-func (lxc) server(_ string, c outside) (string, error) {
-	address, err := netip.ParseAddr(lxcAddress)
-	return netip.AddrPortFrom(address, uint16(c.port)).String(), err
+func (l lxc) server(_ string, c outside) (string, error) {
+	return netip.AddrPortFrom(l.address(c), uint16(c.port)).String(), nil
 }
 
 func (l lxc) remove(ctx context.Context, node string, c outside) error {

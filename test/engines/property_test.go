@@ -99,6 +99,7 @@ func properties() []property {
 		},
 		{name: "stop signal", asked: with(alike("--stop-signal", "USR1", "--stop-timeout", "3"), ownEngine, "--stop-signal", "USR1", "--stop-timeout", "3s")},
 		{name: "hosts and resolver", look: `cat /etc/hosts /etc/resolv.conf 2>/dev/null | busybox grep -v host.containers.internal || true`, asked: with(everywhere(), dockerEngine, "--add-host", "nest:10.1.2.3")},
+		{name: "loopback", look: `busybox ip -o link show lo | busybox grep -o '<.*>'`, want: "UP", asked: everywhere()},
 		{name: "mounts", look: mountsOf, asked: everywhere()},
 		{name: "devices", look: `busybox ls /dev | busybox sort`, asked: everywhere()},
 	}...)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/moving"
 )
 
 // restore has runc restore the container in the place of creating it. It waits in the gate until the agent lets it go on.
@@ -130,6 +131,9 @@ func (p Place) makeNetwork(spec *specs.Spec, bundle, id string) error {
 	}
 	defer holder.end()
 	if err := pin(holder.namespace(), p.Network()); err != nil {
+		return err
+	}
+	if err := moving.Loopback(p.Network()); err != nil {
 		return err
 	}
 	spec.Linux.Namespaces[own].Path = p.Network()

@@ -67,10 +67,8 @@ func View(ctx context.Context, of *lab.Lab, node string, directories ...string) 
 	for line := range strings.Lines(string(mounts)) {
 		v = append(v, "mount at "+strings.Fields(line)[4])
 	}
-	// nft 1.0.6 cannot show some rules of iptables (netlink_parse_concat_expr), and aborts: of a table with such ones there are the chains and sets.
-	const rules = `nft list chains; nft list sets; nft list maps; nft list tables | while read -r table; do nft --stateless list "$table" 2>/dev/null || true; done`
 	for _, args := range [][]string{
-		{"ip", "-o", "link"}, {"ip", "route", "show", "table", "all"}, {"ip", "rule"}, {"sh", "-c", rules},
+		{"ip", "-o", "link"}, {"ip", "route", "show", "table", "all"}, {"ip", "rule"}, {"nft", "--stateless", "list", "ruleset"},
 	} {
 		out, err := of.Exec(ctx, node, args...)
 		if err != nil {
