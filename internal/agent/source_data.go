@@ -179,6 +179,7 @@ func (s *source) sendKnown(ctx context.Context) error {
 		return nil // all of it is one freeze
 	}
 	known, err := s.findKnown(ctx)
+	defer known.ahead.close()
 	if err != nil {
 		s.agent.log.Warn("changed pages of files all go in the freeze", "container", s.definition.Name, "error", err)
 		return nil
@@ -187,18 +188,18 @@ func (s *source) sendKnown(ctx context.Context) error {
 		return nil
 	}
 	s.known = known
-	if err := s.section(kindKnown, "", known.content); err != nil {
+	if err := s.section(kindKnown, "", known.ahead.all(known.content)); err != nil {
 		return err
 	}
 	return s.data.Flush()
 }
 
 func (s *source) findKnown(ctx context.Context) (*knownPages, error) {
+	known := newKnownPages(s.agent.layerFiles(s.definition))
 	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
 	if err != nil {
-		return nil, err
+		return known, err
 	}
-	known := newKnownPages()
 	return known, memory.ChangedFilePages(pids, known.add)
 }
 

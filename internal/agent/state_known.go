@@ -23,20 +23,23 @@ type knownPages struct {
 	seed    maphash.Seed
 	numbers map[uint64]uint32 // by hash; of two contents with one hash the second one is left out
 	content []byte
+	ahead   aheadPages // how the content leaves
 }
 
-func newKnownPages() *knownPages {
-	return &knownPages{seed: maphash.MakeSeed(), numbers: map[uint64]uint32{}}
+func newKnownPages(layers layerFiles) *knownPages {
+	return &knownPages{seed: maphash.MakeSeed(), numbers: map[uint64]uint32{}, ahead: aheadPages{layers: layers}}
 }
 
 // add takes a page, and tells whether there is room for more.
-func (k *knownPages) add(page []byte) (more bool) {
-	hash := maphash.Bytes(k.seed, page)
+func (k *knownPages) add(page memory.FilePage) (more bool) {
+	size := len(page.Content)
+	hash := maphash.Bytes(k.seed, page.Content)
 	if _, there := k.numbers[hash]; !there {
-		k.numbers[hash] = uint32(len(k.content) / len(page))
-		k.content = append(k.content, page...)
+		k.numbers[hash] = uint32(len(k.content) / size)
+		k.content = append(k.content, page.Content...)
+		k.ahead.add(page)
 	}
-	return len(k.content)+len(page) <= mostKnown
+	return len(k.content)+size <= mostKnown
 }
 
 func (k *knownPages) find(page []byte) (number uint32, known bool) {
@@ -65,18 +68,6 @@ func (k *knownPages) encode(pages []byte) []byte {
 		table = binary.LittleEndian.AppendUint32(table, number)
 	}
 	return append(table, literals...)
-}
-
-// receiveKnown reads contents that come ahead.
-func receiveKnown(section io.Reader) ([]byte, error) {
-	content, err := io.ReadAll(io.LimitReader(section, mostKnown+1))
-	if err != nil {
-		return nil, fmt.Errorf("pages that come ahead: %w", err)
-	}
-	if len(content) > mostKnown || len(content)%memory.PageSize() != 0 {
-		return nil, fmt.Errorf("pages that come ahead: %d bytes of them", len(content))
-	}
-	return content, nil
 }
 
 var errReferred = errors.New("execution state: a piece refers to pages that did not come, or is cut")

@@ -13,6 +13,8 @@ import (
 
 func pageOf(content byte) []byte { return bytes.Repeat([]byte{content}, memory.PageSize()) }
 
+func filePage(content []byte) memory.FilePage { return memory.FilePage{Content: content} }
+
 // TestStateRefersToWhatIsKnown sends pages of which some went ahead, while the file grows by parts of pages.
 func TestStateRefersToWhatIsKnown(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
@@ -20,9 +22,9 @@ func TestStateRefersToWhatIsKnown(t *testing.T) {
 	whole := bytes.Join([][]byte{pageOf(1), pageOf(2), pageOf(9), pageOf(1), pageOf(3)}, nil)
 	var pieces, refers []*piece
 	sender := newStateSender(from, collect(&pieces))
-	sender.known, sender.refer = newKnownPages(), collect(&refers)
+	sender.known, sender.refer = newKnownPages(layerFiles{}), collect(&refers)
 	for _, content := range []byte{1, 2, 3, 2} {
-		if !sender.known.add(pageOf(content)) {
+		if !sender.known.add(filePage(pageOf(content))) {
 			t.Fatal("there is no room")
 		}
 	}
@@ -38,7 +40,7 @@ func TestStateRefersToWhatIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := receiveKnown(bytes.NewReader(sender.known.content))
+	known, err := receiveKnown(bytes.NewReader(sender.known.ahead.all(sender.known.content)), layerFiles{})
 	if err != nil || len(known) != 3*memory.PageSize() {
 		t.Fatalf("%d bytes went ahead, %v", len(known), err)
 	}
@@ -65,8 +67,8 @@ func TestStateRefersToWhatIsKnown(t *testing.T) {
 
 // FuzzReferred: whatever comes, no more is made of it than a piece, and nothing beyond what is known is read.
 func FuzzReferred(f *testing.F) {
-	known := newKnownPages()
-	known.add(pageOf(1))
+	known := newKnownPages(layerFiles{})
+	known.add(filePage(pageOf(1)))
 	f.Add(known.encode(append(pageOf(1), pageOf(2)...)))
 	f.Add(binary.LittleEndian.AppendUint32(nil, literal))
 	f.Add(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, 1), 7))

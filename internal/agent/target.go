@@ -23,7 +23,7 @@ const (
 	kindKey    = "key"    // content: pipeline.Key
 	kindPages  = "pages"  // content: a frame of pages, on any data connection of the migration
 	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
-	kindKnown  = "known"  // content: pages to which pieces of the state may refer
+	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see knownPages.encode
 	kindLate   = "late"   // which pages come after the restore; before the map

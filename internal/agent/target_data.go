@@ -81,7 +81,7 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 		case kindNear:
 			err = t.startLate(ctx, giveUp)
 		case kindKnown:
-			known, err = receiveKnown(section)
+			known, err = receiveKnown(section, t.agent.layerFiles(t.definition))
 		case kindRefers:
 			err = state.refers(section.Name, section, known)
 		case kindKey:

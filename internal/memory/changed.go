@@ -7,10 +7,17 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
+// FilePage is a page that differs from the file that is mapped there.
+type FilePage struct {
+	Content []byte // until the visit is over
+	File    string // the path of the file, as the process sees it
+	Offset  uint64 // of the page in it
+}
+
 // ChangedFilePages visits the pages of processes that differ from the files that are mapped there privately: what a dynamic linker has
 // written, for the most part, and so what hardly ever changes. CRIU carries them in its images. They are read while the processes
 // run, so a page may be of two minds. A process that is gone has none; visit says when it is enough.
-func ChangedFilePages(pids []int, visit func(page []byte) (more bool)) error {
+func ChangedFilePages(pids []int, visit func(page FilePage) (more bool)) error {
 	for _, pid := range pids {
 		more, err := changedPagesOf(pid, visit)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -23,7 +30,7 @@ func ChangedFilePages(pids []int, visit func(page []byte) (more bool)) error {
 	return nil
 }
 
-func changedPagesOf(pid int, visit func(page []byte) bool) (more bool, err error) {
+func changedPagesOf(pid int, visit func(page FilePage) bool) (more bool, err error) {
 	space, err := kernel.OpenAddressSpace(pid)
 	if err != nil {
 		return true, err
@@ -45,7 +52,9 @@ func changedPagesOf(pid int, visit func(page []byte) bool) (more bool, err error
 			continue
 		}
 		_, err := scan(m.Start, m.End, pagemap.Changed, func(ranges []kernel.PageRange) error {
-			more, err = visitRanges(reader, ranges, visit)
+			more, err = visitRanges(reader, ranges, func(at uint64, page []byte) bool {
+				return visit(FilePage{Content: page, File: m.Name, Offset: m.Offset + at - m.Start})
+			})
 			if err == nil && !more {
 				err = errEnough
 			}
@@ -68,7 +77,7 @@ func noEnough(err error) error {
 }
 
 // visitRanges reads page by page: a copy that processes share stays shared.
-func visitRanges(reader *kernel.MemoryReader, ranges []kernel.PageRange, visit func(page []byte) bool) (more bool, err error) {
+func visitRanges(reader *kernel.MemoryReader, ranges []kernel.PageRange, visit func(at uint64, page []byte) bool) (more bool, err error) {
 	size := uint64(PageSize())
 	page := make([]byte, size)
 	for _, r := range ranges {
@@ -77,7 +86,7 @@ func visitRanges(reader *kernel.MemoryReader, ranges []kernel.PageRange, visit f
 			if err != nil {
 				return true, err
 			}
-			if n == len(page) && !visit(page) {
+			if n == len(page) && !visit(at, page) {
 				return false, nil
 			}
 		}

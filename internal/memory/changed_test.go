@@ -30,8 +30,8 @@ func TestChangedFilePages(t *testing.T) {
 	read := mapped[size]
 	copy(mapped[2*size:], mark)
 	found := 0
-	err = ChangedFilePages([]int{os.Getpid(), 1 << 22}, func(page []byte) bool {
-		if bytes.Equal(page, mark) {
+	err = ChangedFilePages([]int{os.Getpid(), 1 << 22}, func(page FilePage) bool {
+		if bytes.Equal(page.Content, mark) && page.File == file.Name() && page.Offset == uint64(2*size) {
 			found++
 		}
 		return true
@@ -40,7 +40,7 @@ func TestChangedFilePages(t *testing.T) {
 		t.Errorf("it was found %d times, %v (read %d)", found, err, read)
 	}
 	visited := 0
-	if err := ChangedFilePages([]int{os.Getpid()}, func([]byte) bool { visited++; return false }); err != nil || visited != 1 {
+	if err := ChangedFilePages([]int{os.Getpid()}, func(FilePage) bool { visited++; return false }); err != nil || visited != 1 {
 		t.Errorf("%d pages were visited, %v", visited, err)
 	}
 	opened, err := filepath.Glob("/proc/self/fd/*")
