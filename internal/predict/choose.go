@@ -133,7 +133,8 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 // best has the least downtime, or one that is as good and the least total time. Of those that are as good, one whose downtime may
 // turn out to be a fraction is better: what is copied ahead may be written again or not, and if it is, nothing but time is lost. One
 // that misses the downtime that is wanted is not as good as one that does not and takes not much longer. Of those whose total time is
-// as good, too, one whose state is on two nodes for less long is better: a client waits for pages meanwhile.
+// as good, too, one whose state is on two nodes for less long is better: a client waits for pages meanwhile; and then the one with the
+// least downtime, as where most of the time goes to layers of the image, whatever the mode.
 func best(all []Prediction, target float64) Prediction {
 	same := asGood(all, sameFactor, func(p Prediction) float64 { return p.Downtime.Expected })
 	same = asGood(same, fraction, func(p Prediction) float64 { return p.Downtime.Low })
@@ -144,7 +145,8 @@ func best(all []Prediction, target float64) Prediction {
 	})
 	same = asGood(same, sameFactor, func(p Prediction) float64 { return p.Total.Expected })
 	return slices.MinFunc(same, func(a, b Prediction) int {
-		return cmp.Or(cmp.Compare(a.Split.Expected, b.Split.Expected), cmp.Compare(a.Total.Expected, b.Total.Expected))
+		return cmp.Or(cmp.Compare(a.Split.Expected, b.Split.Expected), cmp.Compare(a.Downtime.Expected, b.Downtime.Expected),
+			cmp.Compare(a.Total.Expected, b.Total.Expected))
 	})
 }
 

@@ -116,6 +116,10 @@ func TestChoice(t *testing.T) {
 	}{
 		{"idle", all["idle"], 100e6, 0.02, nil, migration.PreCopy},
 		{"tiny", groups{}, 1e9, 0.0004, func(in *Input) { in.Container.PrivateBytes = 300e3 }, migration.Cold},
+		{"small", groups{}, 1e9, 0.0004, func(in *Input) { in.Container.PrivateBytes = 1e6 }, migration.Cold},
+		{"small, its image is not there", groups{}, 1e9, 0.0004, func(in *Input) {
+			in.Container.PrivateBytes, in.Container.MissingLayerBytes = 1e6, 590e6
+		}, migration.PreCopy},
 		{"writes all faster than the link", all["all"], 20e6, 0.05, nil, migration.PostCopy},
 		{"the same, never split", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.NoPostCopy = true }, migration.Cold},
 		{"the same, a long freeze is allowed", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.Settings.DowntimeTarget = 1000e9 }, migration.Cold},
