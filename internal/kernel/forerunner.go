@@ -1,0 +1,305 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Forerunner is a process that does nothing, and that is there in the place of another one that does not exist yet: whoever has to know
+// the number of that one, or needs a process in its namespaces and cgroups, is given this one. When the other one is made it gets its number.
+//
+// It is a child of this process that nobody has waited for, and ends with this one. So whoever inherits this one's children learns of the
+// end of a process with that number, unless Succeed has made another one of it.
+type Forerunner struct {
+	pid    int
+	yields bool // it was waited for, or is about to be
+}
+
+// StartForerunner forks without exec (see Guard.start), so that it is one thread, and takes next to no memory of its own. network is the
+// network namespace in which it is to be.
+func StartForerunner(network *os.File) (*Forerunner, error) {
+	life, err := PidfdOpen(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	defer life.Close()
+	pid, err := forkQuietly(func() (uintptr, unix.Errno) { return forkForerunner(life.Fd(), network.Fd()) })
+	if err != nil {
+		return nil, err
+	}
+	f := &Forerunner{pid: int(pid)}
+	// It stops when it is in its namespace, and ends if it does not get there.
+	var status unix.WaitStatus
+	for {
+		_, err = unix.Wait4(f.pid, &status, unix.WUNTRACED, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err == nil && !status.Stopped() {
+		err = unix.Errno(status.ExitStatus())
+	}
+	if err == nil {
+		err = unix.Kill(f.pid, unix.SIGCONT)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start a process in network namespace %s: %w", network.Name(), err)
+	}
+	return f, nil
+}
+
+// forkQuietly calls a function that forks with all signals blocked.
+func forkQuietly(fork func() (uintptr, unix.Errno)) (uintptr, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, before unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &before); err != nil {
+		return 0, fmt.Errorf("block signals: %w", err)
+	}
+	pid, errno := fork()
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil); err != nil {
+		return 0, fmt.Errorf("unblock signals: %w", err)
+	}
+	if errno != 0 {
+		return 0, fmt.Errorf("fork: %w", errno)
+	}
+	return pid, nil
+}
+
+// forkForerunner returns in the calling process only.
+//
+//go:nosplit
+//go:norace
+func forkForerunner(life, network uintptr) (uintptr, unix.Errno) {
+	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 || pid != 0 {
+		return pid, errno
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETNS, network, unix.CLONE_NEWNET, 0); errno != 0 {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(errno), 0, 0)
+	}
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, 0, life-1, 0) // what it holds open nobody else could close
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, life+1, ^uintptr(0)>>32, 0)
+	own, _, _ := unix.RawSyscall(unix.SYS_GETPID, 0, 0, 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_KILL, own, uintptr(unix.SIGSTOP), 0)
+	poll := unix.PollFd{Fd: int32(life), Events: unix.POLLIN}
+	for {
+		n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, 0, 0, 0, 0)
+		if errno == 0 && n == 1 {
+			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		}
+	}
+}
+
+// PID is its number.
+func (f *Forerunner) PID() int { return f.pid }
+
+// End kills it, and leaves it to whoever inherits the children of this process to learn of that. If it was to be succeeded, and there is
+// no child with its number, there is one again, which has ended.
+func (f *Forerunner) End() error {
+	if !f.yields || isChild(f.pid) {
+		_ = unix.Kill(f.pid, unix.SIGKILL) // it may have ended
+		return nil
+	}
+	number := [1]int32{int32(f.pid)}
+	args := cloneArgs{exitSignal: uint64(unix.SIGCHLD), setTID: uint64(uintptr(unsafe.Pointer(&number))), setTIDSize: 1}
+	_, err := forkQuietly(func() (uintptr, unix.Errno) { return forkEnded(&args) })
+	runtime.KeepAlive(&number)
+	if err != nil {
+		return fmt.Errorf("have process %d end once more: %w", f.pid, err)
+	}
+	return nil
+}
+
+// isChild tells whether a process is a child of this one, be it one that has ended.
+func isChild(pid int) bool {
+	var info unix.Siginfo
+	return unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil
+}
+
+// forkEnded returns in the calling process only.
+//
+//go:nosplit
+//go:norace
+func forkEnded(args *cloneArgs) (uintptr, unix.Errno) {
+	pid, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0)
+	if errno != 0 || pid != 0 {
+		return pid, errno
+	}
+	for {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 1, 0, 0)
+	}
+}
+
+// cloneArgs is struct clone_args as of Linux 5.5 (clone(2)).
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize uint64
+}
+
+// Succeed has the first process of a pid namespace that another process makes next get the forerunner's number (clone3 with set_tid, in two
+// namespaces; Linux 5.5). That process must be stopped in a system call, or about to be, and is traced from when Succeed returns until it
+// has made the system call: done tells then whether it has. The forerunner is killed at once, but its number is free for the blink of an
+// eye only, in which the kernel would have to have given out all others to give it to somebody else. Then the system call fails, by EEXIST.
+func (f *Forerunner) Succeed(pid int) (done <-chan error, err error) {
+	if err := unix.Kill(f.pid, unix.SIGKILL); err != nil {
+		return nil, fmt.Errorf("end process %d: %w", f.pid, err)
+	}
+	begun, ended := make(chan error, 1), make(chan error, 1)
+	go asTracer(func() bool {
+		t := &tracee{pid: pid, tid: pid}
+		err := t.stop()
+		if err == nil {
+			err = t.ptrace(unix.PTRACE_SYSCALL, 0, 0)
+		}
+		begun <- err
+		if err == nil {
+			ended <- f.follow(t)
+		}
+		return !t.seized
+	})
+	if err := <-begun; err != nil {
+		return nil, fmt.Errorf("trace process %d: %w", pid, err)
+	}
+	return ended, nil
+}
+
+// follow goes from one system call of the other process to the next, until that which makes the successor, or its end.
+func (f *Forerunner) follow(t *tracee) error {
+	for {
+		signal, err := t.nextSyscall()
+		if err != nil {
+			return err
+		}
+		var call syscallInfo
+		if signal == 0 {
+			if call, err = t.syscallInfo(); err != nil {
+				return err
+			}
+		}
+		if call.op == syscallEntry && call.words[0] == unix.SYS_CLONE3 {
+			var args cloneArgs
+			if err := t.readArgs(call.words[1], call.words[2], &args); err != nil {
+				return err
+			}
+			if args.flags&unix.CLONE_NEWPID != 0 && args.setTIDSize == 1 && args.flags&unix.CLONE_SETTLS == 0 {
+				return f.yield(t, call.words[1], args)
+			}
+		}
+		if err := t.ptrace(unix.PTRACE_SYSCALL, 0, uintptr(signal)); err != nil {
+			return err
+		}
+	}
+}
+
+// yield changes the system call at whose entry the other process is, and frees the number. The two numbers have no place in its memory but
+// the one that is for thread-local storage, which it does not ask for.
+func (f *Forerunner) yield(t *tracee, at uint64, args cloneArgs) error {
+	const inTLS, inSetTID = 56, 64
+	var numbers [8]byte
+	if err := t.read(args.setTID, numbers[:4]); err != nil {
+		return err
+	}
+	binary.NativeEndian.PutUint32(numbers[4:], uint32(f.pid))
+	told := binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, at+inTLS), 2)
+	if err := errors.Join(t.write(at+inTLS, numbers[:]), t.write(at+inSetTID, told)); err != nil {
+		return err
+	}
+	f.yields = true
+	for {
+		_, err := unix.Wait4(f.pid, nil, 0, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("wait for process %d: %w", f.pid, err)
+		}
+		break
+	}
+	if err := t.ptrace(unix.PTRACE_SYSCALL, 0, 0); err != nil {
+		return err
+	}
+	if _, err := t.nextSyscall(); err != nil {
+		return err
+	}
+	result, err := t.syscallInfo()
+	if err == nil && int64(result.words[0]) < 0 {
+		err = fmt.Errorf("make a process with the number %d: %w", f.pid, syscall.Errno(-int64(result.words[0])))
+	}
+	return errors.Join(err, t.release())
+}
+
+// nextSyscall waits for the next stop of a process that goes to the next entry or exit of a system call: a signal stops it, too, and is
+// returned. It does not collect a child that has ended.
+func (t *tracee) nextSyscall() (signal int, err error) {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, t.tid, &info, unix.WEXITED|unix.WSTOPPED|unix.WALL|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || info.Code == cldExited || info.Code == cldKilled || info.Code == cldDumped {
+			t.seized = false
+			return 0, errors.Join(err, errors.New("it has ended"))
+		}
+		status, err := t.wait()
+		if err != nil {
+			return 0, err
+		}
+		stop := status >> 8 & 0xff
+		switch {
+		case stop == int(unix.SIGTRAP)|syscallStop:
+			return 0, nil
+		case status>>16 == eventStop:
+			err = t.ptrace(unix.PTRACE_SYSCALL, 0, 0)
+		default:
+			return stop, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Reasons of SIGCHLD (sigaction(2)).
+const (
+	cldExited = 1
+	cldKilled = 2
+	cldDumped = 3
+)
+
+// syscallInfo is what the kernel tells of the system call at which a process has stopped (struct ptrace_syscall_info, Linux 5.3): its number and
+// arguments at the entry, or its result.
+type syscallInfo struct {
+	op    uint8
+	_     [7]byte
+	_     [2]uint64 // where
+	words [8]uint64
+}
+
+const syscallEntry = 1 // PTRACE_SYSCALL_INFO_ENTRY
+
+func (t *tracee) syscallInfo() (syscallInfo, error) {
+	var info syscallInfo
+	if err := t.ptrace(unix.PTRACE_GET_SYSCALL_INFO, unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info))); err != nil {
+		return info, fmt.Errorf("look at a system call: %w", err)
+	}
+	return info, nil
+}
+
+// readArgs reads those of clone3, of which programs know fewer or more than this one.
+func (t *tracee) readArgs(at, size uint64, args *cloneArgs) error {
+	if size < uint64(unsafe.Sizeof(*args)) {
+		return nil
+	}
+	return t.read(at, unsafe.Slice((*byte)(unsafe.Pointer(args)), unsafe.Sizeof(*args)))
+}

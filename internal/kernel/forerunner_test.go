@@ -1,0 +1,164 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// cloner is a process that makes the first process of a pid namespace when it is told to.
+type cloner struct {
+	pid    int
+	tell   *os.File
+	answer *os.File
+	orders clonerOrders
+}
+
+// clonerOrders are made before the fork (see guardOrders).
+type clonerOrders struct {
+	in, out uintptr
+	args    cloneArgs
+	first   [1]int32
+	byte    [1]byte
+	result  [2]uintptr // number, error
+}
+
+func startCloner(t *testing.T, exitSignal uint64) *cloner {
+	t.Helper()
+	in, tell, err := os.Pipe()
+	must(t, err)
+	answer, out, err := os.Pipe()
+	must(t, err)
+	c := &cloner{tell: tell, answer: answer, orders: clonerOrders{in: in.Fd(), out: out.Fd(), first: [1]int32{1}}}
+	c.orders.args = cloneArgs{
+		flags: unix.CLONE_NEWPID, exitSignal: exitSignal, setTID: uint64(uintptr(unsafe.Pointer(&c.orders.first))), setTIDSize: 1,
+	}
+	pid, err := forkQuietly(func() (uintptr, unix.Errno) { return forkCloner(&c.orders) })
+	must(t, err)
+	c.pid = int(pid)
+	t.Cleanup(func() {
+		_ = unix.Kill(c.pid, unix.SIGKILL)
+		collected(t, c.pid)
+		for _, file := range []*os.File{in, tell, answer, out} {
+			_ = file.Close()
+		}
+	})
+	return c
+}
+
+//go:nosplit
+//go:norace
+func forkCloner(o *clonerOrders) (uintptr, unix.Errno) {
+	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 || pid != 0 {
+		return pid, errno
+	}
+	_, _, _ = unix.RawSyscall(unix.SYS_READ, o.in, uintptr(unsafe.Pointer(&o.byte)), 1)
+	first, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&o.args)), unsafe.Sizeof(o.args), 0)
+	if errno == 0 && first == 0 {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	_, _, _ = unix.RawSyscall6(unix.SYS_WAIT4, first, 0, 0, 0, 0, 0)
+	o.result = [2]uintptr{first, uintptr(errno)}
+	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, o.out, uintptr(unsafe.Pointer(&o.result)), unsafe.Sizeof(o.result))
+	for {
+		_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+	}
+}
+
+// clone has it make the process, and returns the number that this had.
+func (c *cloner) clone(t *testing.T) (int, unix.Errno) {
+	t.Helper()
+	_, err := c.tell.Write([]byte{1})
+	must(t, err)
+	var result [16]byte
+	_, err = c.answer.Read(result[:])
+	must(t, err)
+	return int(binary.NativeEndian.Uint64(result[:])), unix.Errno(binary.NativeEndian.Uint64(result[8:]))
+}
+
+func startForerunner(t *testing.T) *Forerunner {
+	t.Helper()
+	own, err := os.Open("/proc/self/ns/net")
+	must(t, err)
+	defer own.Close()
+	f, err := StartForerunner(own)
+	must(t, err)
+	return f
+}
+
+// collected waits for a child that has ended, or ends.
+func collected(t *testing.T, pid int) unix.WaitStatus {
+	t.Helper()
+	var status unix.WaitStatus
+	for {
+		_, err := unix.Wait4(pid, &status, 0, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			t.Errorf("wait for process %d: %v", pid, err)
+		}
+		return status
+	}
+}
+
+// TestForerunner: the first process of a pid namespace gets the number of its forerunner, and the parent of that can learn of its end.
+func TestForerunner(t *testing.T) {
+	f, c := startForerunner(t), startCloner(t, uint64(unix.SIGCHLD))
+	process, err := ReadProcess(f.PID())
+	if err != nil || process.Parent != os.Getpid() {
+		t.Fatalf("it is %+v: %v", process, err)
+	}
+	if threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", f.PID())); err != nil || len(threads) != 1 {
+		t.Errorf("its threads are %v: %v", threads, err)
+	}
+	done, err := f.Succeed(c.pid)
+	must(t, err)
+	first, errno := c.clone(t)
+	if err := <-done; err != nil || errno != 0 || first != f.PID() {
+		t.Fatalf("the process is %d, want %d: %v, %v", first, f.PID(), errno, err)
+	}
+	if isChild(f.PID()) {
+		t.Error("its number is that of a child still")
+	}
+	must(t, f.End())
+	if status := collected(t, f.PID()); status.ExitStatus() != 1 {
+		t.Errorf("it has ended with %v", status)
+	}
+}
+
+// TestForerunnerStays: whoever makes no successor, or none in the end, leaves the number to a child that has ended.
+func TestForerunnerStays(t *testing.T) {
+	f := startForerunner(t)
+	must(t, f.End())
+	if status := collected(t, f.PID()); status.Signal() != unix.SIGKILL {
+		t.Errorf("it has ended with %v", status)
+	}
+
+	f, c := startForerunner(t), startCloner(t, 1<<40) // no signal
+	done, err := f.Succeed(c.pid)
+	must(t, err)
+	_, errno := c.clone(t)
+	if err := <-done; errno != unix.EINVAL || err == nil || !strings.Contains(err.Error(), unix.EINVAL.Error()) {
+		t.Errorf("%v, told as %v", errno, err)
+	}
+	must(t, f.End())
+	collected(t, f.PID())
+
+	f, c = startForerunner(t), startCloner(t, uint64(unix.SIGCHLD))
+	done, err = f.Succeed(c.pid)
+	must(t, err)
+	must(t, unix.Kill(c.pid, unix.SIGKILL))
+	if err := <-done; err == nil {
+		t.Error("who was to make the successor is killed, and nobody says so")
+	}
+	must(t, f.End())
+	collected(t, f.PID())
+}
