@@ -57,6 +57,7 @@ const (
 	envRecord = "GODWIT_GATE_RECORD"
 
 	envCgroupNamespace = "GODWIT_GATE_CGROUP_NAMESPACE"
+	envForerunner      = "GODWIT_GATE_FORERUNNER"
 )
 
 // GateSettings make the criu of one `runc restore` a gate.
@@ -68,6 +69,10 @@ type GateSettings struct {
 	// CgroupNamespace says that the container has a cgroup namespace of its own. CRIU makes one only if it also manages
 	// cgroups, which takes time and is the engine's task, so the gate makes it and starts CRIU in it.
 	CgroupNamespace bool
+
+	// Forerunner is a socket that the gate makes if the engine is to find the container's first process before that is there:
+	// see AwaitForerunner. Empty: it is not.
+	Forerunner string
 }
 
 // GateEnv is the environment for `runc restore`. Its PATH must begin with a directory in which `criu` is a link to
@@ -76,6 +81,9 @@ func GateEnv(s GateSettings) []string {
 	env := []string{envGate + "=" + s.Socket, envRecord + "=" + s.Record, envCRIU + "=" + s.Tool.Path}
 	if s.CgroupNamespace {
 		env = append(env, envCgroupNamespace+"=1")
+	}
+	if s.Forerunner != "" {
+		env = append(env, envForerunner+"="+s.Forerunner)
 	}
 	return env
 }

@@ -21,6 +21,9 @@ func (g *gateProcess) end(err error) error {
 	if g.real != nil {
 		g.endReal(err)
 	}
+	if err != nil {
+		g.endForerunner()
+	}
 	if err == nil || g.agent == nil {
 		return err
 	}
@@ -62,9 +65,23 @@ func (g *gateProcess) endReal(err error) {
 		kill := time.AfterFunc(endPatience, func() { g.real.signalKill() })
 		defer kill.Stop()
 	}
+	if g.succession != nil { // or this process would learn of a stop of CRIU's that is another's to learn of
+		<-g.succession
+	}
 	_ = g.real.wait() // the error given counts
 	if err != nil {
 		g.killRest()
+	}
+}
+
+// endForerunner has the engine learn that the process that it knows has ended, if it never was the container's first one, or that one has
+// ended before it ran.
+func (g *gateProcess) endForerunner() {
+	if g.forerunner == nil {
+		return
+	}
+	if err := g.forerunner.End(); err != nil {
+		g.note(err.Error())
 	}
 }
 

@@ -99,6 +99,9 @@ type gateProcess struct {
 	allowed bool                        // the record was made, or may have been
 	freed   bool                        // CRIU was told so
 	refused bool                        // CRIU answered that it failed: it has killed what it made before any of it ran
+
+	forerunner *kernel.Forerunner // of the first process; nil: there is none
+	succession <-chan error       // when it is succeeded, or that has failed; nil: not begun
 }
 
 // run goes through the whole life of the gate. fd is the connection to runc.
@@ -127,6 +130,11 @@ func (g *gateProcess) run(fd int, socket string) error {
 	// the container's limits, and be frozen and killed with it.
 	if err := kernel.JoinCgroupsOf(os.Getppid()); err != nil {
 		return err
+	}
+	if g.forerunner != nil {
+		if err := g.introduce(os.Getenv(envForerunner)); err != nil {
+			return err
+		}
 	}
 	if err := g.waitForGo(&request); err != nil {
 		return err
@@ -176,6 +184,11 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 		g.workDir = fmt.Sprintf("/proc/self/fd/%d", o.GetWorkDirFd())
 	}
 	g.settle(o)
+	if os.Getenv(envForerunner) != "" {
+		if g.forerunner, err = startForerunner(with.network); err != nil {
+			return err
+		}
+	}
 	return hideDirectories(o)
 }
 
@@ -306,8 +319,16 @@ func (g *gateProcess) notified(m *rpc.CriuResp, rights []byte) error {
 	script := m.GetNotify().GetScript()
 	reply := &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: proto.Bool(true)}
 	switch {
+	case script == "pre-restore" && g.forerunner != nil:
+		var err error
+		if g.succession, err = g.forerunner.Succeed(g.real.pid()); err != nil {
+			return err
+		}
 	case script == "post-restore":
 		g.pid = int(m.GetNotify().GetPid())
+		if err := g.succeeded(); err != nil {
+			return err
+		}
 		if len(g.locks) > 0 {
 			if err := retakeLocks(g.pid, g.locks); err != nil {
 				return fmt.Errorf("take the locks on files anew: %w", err)

@@ -30,7 +30,7 @@ func (c *container) kill() {
 	c.runc("delete", "--force", c.id)
 }
 
-func (c *container) startRestore() *restore {
+func (c *container) startRestore(change ...func(*GateSettings)) *restore {
 	c.t.Helper()
 	bin := filepath.Join(c.dir, "bin")
 	must(c.t, os.MkdirAll(bin, 0o755))
@@ -48,9 +48,11 @@ func (c *container) startRestore() *restore {
 	work := filepath.Join(c.dir, "work")
 	r.runc = exec.Command(runcPath(), "--root", c.root(), "--log", filepath.Join(c.dir, "runc.log"), "restore", "--detach",
 		"--bundle", c.bundle, "--image-path", c.images, "--work-path", work, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
-	r.runc.Env = append(os.Environ(), GateEnv(GateSettings{
-		Socket: filepath.Join(c.dir, "gate.sock"), Record: r.record, Tool: findTool(c.t), CgroupNamespace: true,
-	})...)
+	settings := GateSettings{Socket: filepath.Join(c.dir, "gate.sock"), Record: r.record, Tool: findTool(c.t), CgroupNamespace: true}
+	for _, f := range change {
+		f(&settings)
+	}
+	r.runc.Env = append(os.Environ(), GateEnv(settings)...)
 	r.runc.Env = append(r.runc.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	must(c.t, r.runc.Start())
 	go func() { r.done <- r.runc.Wait() }()

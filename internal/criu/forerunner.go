@@ -1,0 +1,165 @@
+package criu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// An engine may want to do something with the container's first process when it has been created and is not started yet: Docker makes
+// networks then, since 28. At a restore there is no such process before the state is here, and then it runs. So the gate makes a forerunner
+// of it, in the container's cgroup and network namespace, whose number the restored process gets (kernel.Forerunner). The gate says that it
+// is ready when the engine has asked the runtime for the start. The runtime asks the gate, by a socket, twice:
+//
+//	runtime: create      gate: forerunner   with its number
+//	runtime: start       gate: restorer     with the number of runc restore, which ends when the restore is over
+//	runtime: known       the end
+const (
+	kindCreate     = "create"
+	kindForerunner = "forerunner"
+	kindStart      = "start"
+	kindRestorer   = "restorer"
+	kindKnown      = "known"
+)
+
+// callPatience bounds a talk between gate and runtime, which are at the same node and do nothing else.
+const callPatience = 10 * time.Second
+
+// startForerunner makes the first process's forerunner. This process is in the container's cgroup still.
+func startForerunner(network *os.File) (*kernel.Forerunner, error) {
+	if network == nil {
+		return nil, errors.New("the container has no network namespace of its own that the engine could find")
+	}
+	return kernel.StartForerunner(network)
+}
+
+// introduce tells the runtime of the forerunner, and returns when the engine has asked for the start.
+func (g *gateProcess) introduce(socket string) error {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("make the socket for the runtime: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("make the socket for the runtime: %w", err)
+	}
+	defer listener.Close()
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return fmt.Errorf("make the socket for the runtime: %w", err)
+	}
+	defer g.agent.watch(func() { _ = listener.SetDeadline(time.Unix(1, 0)) })()
+	restorer, err := peerOf(g.runc)
+	if err != nil {
+		return err
+	}
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return fmt.Errorf("wait for the engine to start the container: the agent is gone or has given up: %w", err)
+		}
+		asked, err := g.answerRuntime(conn, restorer)
+		_ = conn.Close() // all was said
+		if err == nil && asked == kindStart {
+			return nil
+		}
+		if err != nil {
+			g.note("what the runtime asked: " + err.Error())
+		}
+	}
+}
+
+// answerRuntime answers one question.
+func (g *gateProcess) answerRuntime(conn net.Conn, restorer int) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(callPatience)); err != nil {
+		return "", err
+	}
+	runtime := newGateConn(conn)
+	asked, err := runtime.receive()
+	if err != nil {
+		return "", err
+	}
+	answer := gateMessage{Kind: kindForerunner, PID: g.forerunner.PID()}
+	if asked.Kind == kindStart {
+		answer = gateMessage{Kind: kindRestorer, PID: restorer}
+	}
+	if err := runtime.send(answer); err != nil {
+		return "", err
+	}
+	_, err = runtime.receive()
+	return asked.Kind, err
+}
+
+// succeeded wants the container's first process to be the one that the engine knows.
+func (g *gateProcess) succeeded() error {
+	if g.forerunner == nil {
+		return nil
+	}
+	if g.succession == nil {
+		return errors.New("CRIU has not said when it makes the first process")
+	}
+	if g.pid != g.forerunner.PID() {
+		return fmt.Errorf("the first process has the number %d, and the engine knows it by %d", g.pid, g.forerunner.PID())
+	}
+	return nil
+}
+
+// AwaitForerunner returns the number of the process that an engine can take for the first one of a container that is being restored, when it
+// is there. It fails when runc, which restores, has ended before, as over tells.
+func AwaitForerunner(socket string, over <-chan struct{}) (int, error) {
+	const pause = 5 * time.Millisecond
+	for {
+		pid := 0
+		err := askGate(socket, kindCreate, func(told int) error { pid = told; return nil })
+		if err == nil {
+			return pid, nil
+		}
+		select {
+		case <-over:
+			return 0, errors.New("the restore has ended before it began")
+		case <-time.After(pause):
+		}
+	}
+}
+
+// StartRestored lets the restore of a container that has a forerunner go on, and returns when it is over, whatever has become of it.
+func StartRestored(ctx context.Context, socket string) error {
+	var restorer *os.File
+	err := askGate(socket, kindStart, func(pid int) (err error) {
+		restorer, err = kernel.PidfdOpen(pid)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer restorer.Close()
+	return kernel.PidfdWait(ctx, restorer)
+}
+
+// askGate asks the gate. It goes on when known has returned.
+func askGate(socket, question string, known func(pid int) error) error {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return fmt.Errorf("ask the restore gate: %w", err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(callPatience)); err != nil {
+		return err
+	}
+	gate := newGateConn(conn)
+	if err := gate.send(gateMessage{Kind: question}); err != nil {
+		return fmt.Errorf("ask the restore gate: %w", err)
+	}
+	answer, err := gate.receive()
+	if err != nil {
+		return fmt.Errorf("ask the restore gate: %w", err)
+	}
+	if err := known(answer.PID); err != nil {
+		return err
+	}
+	return gate.send(gateMessage{Kind: kindKnown})
+}

@@ -1,0 +1,130 @@
+package criu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// foreran is a container that was dumped and killed, with a restore of it that has a forerunner.
+func foreran(t *testing.T) (c *container, client *client, r *restore, pid int) {
+	t.Helper()
+	c = newContainer(t)
+	client = c.dial()
+	client.count()
+	c.dump()
+	c.killQuietly()
+	r = c.startRestore(func(s *GateSettings) { s.Forerunner = c.forerunner() })
+	over := make(chan struct{})
+	go func() {
+		err := <-r.done
+		close(over)
+		r.done <- err
+	}()
+	pid, err := AwaitForerunner(c.forerunner(), over)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.logs())
+	}
+	return c, client, r, pid
+}
+
+func (c *container) forerunner() string { return filepath.Join(c.dir, "forerunner.sock") }
+
+// started asks for the start; the channel tells when the restore is over.
+func (r *restore) started() <-chan error {
+	over := make(chan error, 1)
+	go func() { over <- StartRestored(context.Background(), r.c.forerunner()) }()
+	must(r.c.t, r.gate.WaitReady(deadline(r.c.t)))
+	return over
+}
+
+// TestForerunner: the engine finds a process in the place of the first one, and the restored one has its number.
+func TestForerunner(t *testing.T) {
+	c, client, r, pid := foreran(t)
+	group, err := kernel.CgroupOf(pid)
+	must(t, err)
+	if want, err := kernel.OpenCgroup(c.cgroupsPath); err != nil || group.FreezerDir() != want.FreezerDir() {
+		t.Errorf("it is in cgroup %s, want %s (%v)", group.FreezerDir(), want.FreezerDir(), err)
+	}
+	own, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
+	must(t, err)
+	if want, err := os.Stat(c.netns); err != nil || !os.SameFile(own, want) {
+		t.Errorf("its network is not the container's (%v)", err)
+	}
+	over := r.started()
+	resumed, err := r.gate.Go(deadline(t), GateOptions{}, func() error { c.unplug(false); return nil })
+	if err != nil {
+		t.Fatalf("%v\n%s", err, r.logs())
+	}
+	must(t, <-over)
+	must(t, <-r.done)
+	if c.attach(); resumed.PID != pid || c.pid != pid {
+		t.Errorf("the first process is %d, by runc %d, and was to be %d", resumed.PID, c.pid, pid)
+	}
+	client.count()
+	if threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)); err != nil || len(threads) == 0 {
+		t.Errorf("its threads: %v, %v", threads, err)
+	}
+}
+
+// TestForerunnerEnds: whatever ends a restore, who expects the first process to be among its children learns that it has ended.
+func TestForerunnerEnds(t *testing.T) {
+	t.Run("before the start", func(t *testing.T) {
+		_, _, r, pid := foreran(t)
+		must(t, r.gate.Close())
+		r.neverRan()
+		collect(t, pid)
+	})
+	t.Run("before the resume", func(t *testing.T) {
+		_, _, r, pid := foreran(t)
+		over := r.started()
+		if _, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return errors.New("no") }); err == nil {
+			t.Error("it was resumed")
+		}
+		must(t, <-over)
+		r.neverRan()
+		collect(t, pid)
+	})
+	t.Run("without images", func(t *testing.T) {
+		c, _, r, pid := foreran(t)
+		over := r.started()
+		c.emptyImages()
+		if _, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil }); err == nil {
+			t.Error("it was resumed")
+		}
+		must(t, <-over)
+		r.neverRan()
+		collect(t, pid)
+	})
+	t.Run("killed", func(t *testing.T) {
+		_, _, r, pid := foreran(t)
+		gate, err := kernel.ReadProcess(pid)
+		must(t, err)
+		must(t, unix.Kill(gate.Parent, unix.SIGKILL))
+		<-r.done
+		collect(t, pid)
+	})
+}
+
+// collect waits for the end of a process that has come to this one.
+func collect(t *testing.T, pid int) {
+	t.Helper()
+	var status unix.WaitStatus
+	for {
+		_, err := unix.Wait4(pid, &status, 0, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			t.Errorf("process %d: %v", pid, err)
+		}
+		return
+	}
+}
