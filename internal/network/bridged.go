@@ -133,7 +133,7 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 	if err := n.noteBridged(&one, attached); err != nil {
 		return err
 	}
-	return errors.Join(n.applyFirewall(), n.letPass())
+	return errors.Join(n.applyFirewall(), n.letPass(), n.sendElsewhere())
 }
 
 // replaced forgets a container of which another one has the address.
@@ -190,7 +190,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
 	}
 	defer handle.Close()
-	return errors.Join(n.muzzle(path, true), narrow(handle, attached.address))
+	return errors.Join(muzzle(path, true), narrow(handle, attached.address))
 }
 
 // bridgeOf finds the device of this node's bridge on which a container is, and what its interface takes.

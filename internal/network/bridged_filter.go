@@ -2,12 +2,8 @@ package network
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -260,76 +256,3 @@ func (n *Network) ForgetStrangers(member func(number int) bool) error {
 }
 
 func bigEndian(port uint16) []byte { return []byte{byte(port >> 8), byte(port)} }
-
-// letPass has the chain of others' rules that Docker keeps accept what is marked. Where Docker keeps none it drops nothing.
-func (n *Network) letPass() error {
-	if _, err := n.iptables("-C"); err == nil {
-		return nil
-	}
-	if there, err := n.hasPassChain(); err != nil || !there {
-		return err
-	}
-	if out, err := n.iptables("-I"); err != nil {
-		return fmt.Errorf("let packets of containers that have moved pass Docker's filter: %w: %s", err, out)
-	}
-	return nil
-}
-
-// KeepPassing does letPass again while there is something to forward: others make their chains anew, Docker when its node starts. And it
-// does what could not be done when a container had moved.
-func (n *Network) KeepPassing() error {
-	n.mu.Lock()
-	err := n.settleBridged()
-	n.mu.Unlock()
-	if !n.passes() {
-		return err
-	}
-	err = errors.Join(err, n.letPass())
-	if !n.passes() { // it has ended meanwhile
-		err = errors.Join(err, n.endPass())
-	}
-	return err
-}
-
-// passes tells whether there is something to forward for containers on bridges.
-func (n *Network) passes() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.bridged)+len(n.segments) > 0
-}
-
-// endPass undoes letPass. Doing nothing is success.
-func (n *Network) endPass() error {
-	if _, err := n.iptables("-C"); err != nil { // also where there is no such program
-		return nil
-	}
-	if out, err := n.iptables("-D"); err != nil {
-		return fmt.Errorf("remove the rule in chain %s: %w: %s", passChain, err, out)
-	}
-	return nil
-}
-
-// iptables adds, removes or looks for the rule, with the program by which Docker makes its own.
-func (n *Network) iptables(do string) (string, error) {
-	mark := strconv.Itoa(passMark)
-	var out []byte
-	err := within(n.ns, func() (err error) {
-		out, err = exec.Command("iptables", "--wait", "5", do, passChain, "--match", "mark", "--mark", mark+"/"+mark, "--jump", "ACCEPT").CombinedOutput()
-		return err
-	})
-	return strings.TrimSpace(string(out)), err
-}
-
-// hasPassChain tells whether there is the chain of others' rules.
-func (n *Network) hasPassChain() (there bool, err error) {
-	err = within(n.ns, func() error {
-		err := exec.Command("iptables", "--wait", "5", "--list-rules", passChain).Run()
-		there = err == nil
-		var failed *exec.ExitError
-		if errors.As(err, &failed) || errors.Is(err, exec.ErrNotFound) {
-			return nil
-		}
-		return err
-	})
-	return there, err
-}

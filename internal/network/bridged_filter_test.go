@@ -176,6 +176,7 @@ func TestPassSegment(t *testing.T) {
 	s.must("b", "iptables", "-N", passChain)
 	s.must("b", "iptables", "-P", "FORWARD", "DROP")
 	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
+	s.must("b", "iptables", "-t", "raw", "-A", "PREROUTING", "-d", "10.89.2.5", "!", "-i", engineBridge, "-j", "DROP") // as Docker since 28
 	must(t, b.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.serve("guest", "10.89.2.5:80")
 	s.serve("client-b", "203.0.113.2:7000")
@@ -193,6 +194,14 @@ func TestPassSegment(t *testing.T) {
 	}
 	if err := s.dial("a", "10.89.1.7", "203.0.113.2:7000"); err == nil {
 		t.Error("what another node sends from an address of the segment is let through to anybody")
+	}
+	if err := s.dial("client-b", "", "10.89.2.5:80"); err == nil {
+		t.Error("anybody outside reaches it directly")
+	}
+	must(t, b.SetSegments(nil))
+	must(t, b.KeepPassing())
+	if out, err := s.run("b", "iptables", "-t", "raw", "-S", "PREROUTING"); err != nil || strings.Contains(out, "devgroup") {
+		t.Errorf("left: %s (%v)", out, err)
 	}
 }
 

@@ -101,7 +101,7 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 	}
 	_, stands := n.containers[id]
 	if !stands {
-		if err := errors.Join(n.muzzle(path, false), narrow(handle, address)); err != nil {
+		if err := errors.Join(muzzle(path, false), narrow(handle, address)); err != nil {
 			return err
 		}
 	}

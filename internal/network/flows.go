@@ -264,7 +264,9 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) func(parts ...rule) {
 		return ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook, Priority: priority}))
 	}
-	sets.arrive(chain("arrive", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw))
+	// Docker drops at that priority, since 28, what comes from outside and is for a container: a packet must not be yet.
+	afterRaw := nftables.ChainPriorityRef(*nftables.ChainPriorityRaw + 1)
+	sets.arrive(chain("arrive", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, afterRaw))
 	sets.arrive(chain("own", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityRaw))
 	sets.leave(chain("leave", nftables.ChainTypeFilter, nftables.ChainHookPostrouting, nftables.ChainPriorityMangle))
 	sets.leave(chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle))

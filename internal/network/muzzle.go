@@ -22,7 +22,7 @@ import (
 const criuMark = 0xc114
 
 // muzzle makes a network namespace drop what reaches it, and, if nothing else does, what leaves it. What is there already stays.
-func (n *Network) muzzle(path string, leaving bool) error {
+func muzzle(path string, leaving bool) error {
 	drop := nftables.ChainPolicyDrop
 	return inTables(path, leaving, func(conn *nftables.Conn, table *nftables.Table) {
 		if table.Family == nftables.TableFamilyARP {
@@ -53,6 +53,11 @@ const (
 	arpOut = 1
 )
 
+// Muzzle has a container's network namespace get and send nothing, ARP included, before its engine makes anything in it. AdoptBridged and Route
+// follow. An engine that announces a container's address at once would have its neighbours send to it before anybody else could muzzle it, and
+// what has no socket yet is answered by a reset.
+func Muzzle(path string) error { return muzzle(path, true) }
+
 // muzzleAll muzzles whichever containers here have the address.
 func (n *Network) muzzleAll(ip netip.Addr) error {
 	for id, attached := range n.containers {
@@ -60,7 +65,7 @@ func (n *Network) muzzleAll(ip netip.Addr) error {
 			continue
 		}
 		attached.muzzled = true // also if it fails: it may have been done; and if it was: an agent that has just started supposes so
-		if err := n.muzzle(n.NetnsPath(id), attached.bridged); err != nil {
+		if err := muzzle(n.NetnsPath(id), attached.bridged); err != nil {
 			return fmt.Errorf("silence container %s: %w", id, err)
 		}
 	}

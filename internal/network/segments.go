@@ -52,7 +52,11 @@ func (n *Network) SetSegments(segments []Segment) error {
 		}
 	}
 	n.segments = slices.Clone(segments)
-	return errors.Join(n.applyFirewall(), n.routeBridged(), n.letPass())
+	err := errors.Join(n.applyFirewall(), n.routeBridged())
+	if len(n.bridged)+len(n.segments) == 0 {
+		return errors.Join(err, n.endPass())
+	}
+	return errors.Join(err, n.letPass())
 }
 
 // routeSegments makes the routes to the parts of other nodes.
@@ -106,12 +110,32 @@ func (n *Network) isGuest(ip netip.Addr) bool {
 	})
 }
 
+// sendElsewhere has the containers of bridges to which others come go on to send to these by way of this node, as long as they run
+// elsewhere: Docker tells them otherwise, since 28, for some seconds from when it has made a network, and by a socket on which nothing is
+// filtered.
+func (n *Network) sendElsewhere() error {
+	var failed error
+	for ip, one := range n.bridged {
+		attached := n.containers[one.Container]
+		if !one.Arriving || attached == nil || !one.Returning && !n.isGuest(ip) {
+			continue
+		}
+		failed = errors.Join(failed, n.announceOn(attached.device, ip))
+	}
+	return failed
+}
+
 // sendHome has a bridge's containers send by way of this node to a guest that is not here any more, or has never run here: they would go on
 // to send to where it has announced itself, for most of a minute.
 func (n *Network) sendHome(device string, ip netip.Addr) error {
 	if !n.isGuest(ip) {
 		return nil
 	}
+	return n.announceOn(device, ip)
+}
+
+// announceOn has a bridge's containers send by way of this node to an address.
+func (n *Network) announceOn(device string, ip netip.Addr) error {
 	link, err := n.links.LinkByName(device)
 	if isLinkNotFound(err) {
 		return nil
