@@ -9,28 +9,38 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
 
 // lateNetworks is the first version of Docker that makes a container's networks when its process is there, and no longer by a hook
-// before: a container that is restored in the place of being created would have none (moby, daemon/start_linux.go).
+// before (moby, daemon/start_linux.go).
 const lateNetworks = 28
 
-// lateNetworkObstacles refuses networks of a Docker that would make them too late.
-func (a *adapter) lateNetworkObstacles(ctx context.Context, d engine.Definition, _ extra) ([]engine.Problem, error) {
+var _ oci.Networker = (*adapter)(nil)
+
+// NetworksLate tells whether this Docker makes the container's network when its process is there.
+func (a *adapter) NetworksLate(ctx context.Context, d engine.Definition) (bool, error) {
 	if !d.Network.OnBridge() {
-		return nil, nil
+		return false, nil
 	}
 	told, err := a.api.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("ask Docker for its version: %w", err)
+		return false, fmt.Errorf("ask Docker for its version: %w", err)
 	}
-	if !makesNetworksLate(told.Version) {
-		return nil, nil
+	return makesNetworksLate(told.Version), nil
+}
+
+// terminalObstacles refuses a terminal where the network would be made before it is there: Docker wants to have it first, and it is made
+// when the container is restored.
+func (a *adapter) terminalObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
+	late, err := a.NetworksLate(ctx, d)
+	if err != nil || !late || !x.Config.Tty {
+		return nil, err
 	}
 	return []engine.Problem{{
-		What:   "network " + d.Network.Bridge + " of Docker " + told.Version,
-		Why:    fmt.Sprintf("Docker %d and later make a container's networks when its process is there, too late for one that arrives", lateNetworks),
-		Remedy: "start it with --network none or --network host, or move it to a node with Docker 26 or earlier",
+		What:   "network " + d.Network.Bridge + " and a terminal (--tty)",
+		Why:    fmt.Sprintf("Docker %d and later make a container's networks when they have its terminal, too late for one that arrives", lateNetworks),
+		Remedy: "start it without --tty, or with --network none or host, or move it to a node with Docker 26 or earlier",
 	}}, nil
 }
 

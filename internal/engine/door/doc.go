@@ -7,6 +7,9 @@
 // network, standard output, cgroup) it has prepared by then, and what it learns from a runtime (a process, its exit) it
 // learns as of any other container. The start that follows finds a container that runs, which is what it asks for.
 //
+// An engine that makes the network between create and start is given the number of a process that is there before the container's first one, by
+// create, which returns then; start waits for the container (criu.AwaitForerunner).
+//
 // The agent and godwit-runc meet in a directory, by the engine's own id of the container: nothing is asked of an agent for
 // containers that are only started, so an agent that does not run is in nobody's way. A place with a job is never created
 // from scratch: it is restored, once, or the create fails.

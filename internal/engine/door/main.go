@@ -47,8 +47,12 @@ func serve(c call, args []string, runc string) (int, error) {
 		}
 		return place.restore(c, job)
 	case "start":
-		if job, err := place.load(); err == nil && exists(job.Record) {
+		job, err := place.load()
+		switch {
+		case err == nil && exists(job.Record):
 			return 0, nil // it runs since it was restored
+		case err == nil && job.Early:
+			return 0, place.startEarly(job)
 		}
 	case "delete":
 		if exists(place.dir) {

@@ -90,6 +90,9 @@ func (p Place) Netns() (string, error) {
 	return "", errors.New("the container has no network namespace of its own")
 }
 
+// Forerunner is the socket of the gate for the runtime, if the engine makes the network when the container has been created.
+func (p Place) Forerunner() string { return filepath.Join(p.dir, "forerunner.sock") }
+
 func (p Place) job() string     { return filepath.Join(p.dir, "job.json") }
 func (p Place) runcLog() string { return filepath.Join(p.dir, "runc.log") }
 func (p Place) bundle() string  { return filepath.Join(p.dir, "bundle") }
@@ -102,6 +105,7 @@ type Job struct {
 	Runc   string   `json:"runc"`        // path of the runtime that restores
 	Record string   `json:"record"`      // of the gate: it is there when the container was allowed to run
 	Env    []string `json:"environment"` // of the gate: criu.GateEnv, and PATH
+	Early  bool     `json:"early"`       // the create is over when there is a forerunner, and the start when the container runs
 }
 
 // Open makes the place, with its directory in memory for the execution state.

@@ -36,14 +36,18 @@ func (p Place) restore(c call, job Job) (int, error) {
 	args = append(args, "restore", "--detach", "--bundle", p.bundle(), "--image-path", p.Images(), "--work-path", p.CRIU(),
 		"--tcp-established", "--file-locks", "--manage-cgroups-mode", "ignore")
 	for _, name := range []string{"--pid-file", "--console-socket"} {
-		if value := c.flag(name); value != "" {
+		if value := c.flag(name); value != "" && !(job.Early && name == "--pid-file") {
 			args = append(args, name, value)
 		}
 	}
 	if c.has("--no-pivot") {
 		args = append(args, "--no-pivot")
 	}
-	return become(job.Runc, append(args, c.id()), job.Env)
+	args = append(args, c.id())
+	if job.Early {
+		return 0, p.createEarly(job, args, c.flag("--pid-file"))
+	}
+	return become(job.Runc, args, job.Env)
 }
 
 // makeBundle makes the bundle with which runc restores from the engine's.

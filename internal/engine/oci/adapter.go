@@ -77,6 +77,12 @@ type Restarter interface {
 	Restarts(ctx context.Context, found Found, policy json.RawMessage, since time.Time) (bool, error)
 }
 
+// Networker is an Adapter whose engine may make the network of a container when that has been created, and not before.
+type Networker interface {
+	// NetworksLate tells whether it makes that of this one then.
+	NetworksLate(ctx context.Context, d engine.Definition) (bool, error)
+}
+
 // Found is a container as its engine tells of it.
 type Found struct {
 	ID        string           // the engine's own

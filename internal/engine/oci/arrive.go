@@ -76,7 +76,7 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := a.create(ctx); err != nil {
 		return err
 	}
-	if err := a.openPlace(); err != nil {
+	if err := a.openPlace(ctx); err != nil {
 		return err
 	}
 	var err error
@@ -149,7 +149,7 @@ func (a *arrival) check(ctx context.Context) error {
 }
 
 // openPlace makes the place in which godwit-runc restores.
-func (a *arrival) openPlace() error {
+func (a *arrival) openPlace(ctx context.Context) error {
 	e := a.engine
 	tool, err := e.criu.Tool()
 	if err != nil {
@@ -169,11 +169,27 @@ func (a *arrival) openPlace() error {
 	settings := criu.GateSettings{
 		Socket: a.place.Gate(), Record: e.recordPath(a.definition.ID), Tool: tool, CgroupNamespace: a.expected.PrivateCgroup,
 	}
-	a.job = door.Job{Runc: runc, Record: settings.Record, Env: append(criu.GateEnv(settings), "PATH="+path)}
+	early, err := e.networksLate(ctx, a.definition)
+	if err != nil {
+		return err
+	}
+	if early {
+		settings.Forerunner = a.place.Forerunner()
+	}
+	a.job = door.Job{Runc: runc, Record: settings.Record, Env: append(criu.GateEnv(settings), "PATH="+path), Early: early}
 	if err := a.place.Open(); err != nil {
 		return err
 	}
 	return criu.WriteDescriptors(a.place.Images(), a.expected.Stdio)
+}
+
+// networksLate tells whether the engine makes the container's network when that has been created.
+func (e *Engine) networksLate(ctx context.Context, d engine.Definition) (bool, error) {
+	networker, is := e.adapter.(Networker)
+	if !is {
+		return false, nil
+	}
+	return networker.NetworksLate(ctx, d)
 }
 
 // start has the engine start the container, and waits until that waits in the gate.

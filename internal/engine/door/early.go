@@ -1,0 +1,50 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/network"
+)
+
+// createEarly has runc restore the container when its engine starts it, and tells the engine the number of the forerunner of its first
+// process. The restore goes on when this process has ended: then it is a child of whoever the restored processes will be children of.
+func (p Place) createEarly(job Job, args []string, pidFile string) error {
+	if err := network.Muzzle(p.Network()); err != nil {
+		return fmt.Errorf("silence the container that arrives: %w", err)
+	}
+	restorer := exec.Command(job.Runc, args...)
+	restorer.Env = append(os.Environ(), job.Env...)
+	restorer.Stdin, restorer.Stdout, restorer.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := restorer.Start(); err != nil {
+		return fmt.Errorf("run %s: %w", job.Runc, err)
+	}
+	over := make(chan struct{})
+	go func() {
+		_ = restorer.Wait() // it has written why it failed
+		close(over)
+	}()
+	pid, err := criu.AwaitForerunner(p.Forerunner(), over)
+	if err != nil || pidFile == "" {
+		return err
+	}
+	return kernel.WriteFileAtomic(pidFile, []byte(strconv.Itoa(pid)), 0o644)
+}
+
+// startEarly lets the restore go on, and returns when the container runs.
+func (p Place) startEarly(job Job) error {
+	err := criu.StartRestored(context.Background(), p.Forerunner())
+	if err == nil && !exists(job.Record) {
+		err = errors.New("it was not restored")
+	}
+	if err != nil {
+		return fmt.Errorf("start the container that arrives: %w", err)
+	}
+	return nil
+}
