@@ -232,6 +232,7 @@ func TestDockerNetworkStays(t *testing.T) {
 			forgotten(t, node)
 		}
 		nothing(t, "b", name)
+		eventually(t, "no shim is left", func() bool { return tried(t, "b", "pgrep", "-f", "[c]ontainerd-shim-runc-v2") != nil })
 	}
 	own := talk(t, "a", "127.0.0.1:8080") // by docker-proxy, from the bridge
 	if err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b"); err == nil || !strings.Contains(err.Error(), "connection with 172.30.0.1:") {
@@ -374,4 +375,30 @@ func TestDockerNetworkKilled(t *testing.T) {
 			counted(t, at, name, counted(t, at, name, 1))
 		})
 	}
+}
+
+// TestDockerNetworkDaemon: a Docker that is killed while it starts a container that comes has nothing of it when it is back, nor has the kernel;
+// and the container can come then.
+func TestDockerNetworkDaemon(t *testing.T) {
+	if testing.Short() { // as what is done to other containers
+		return
+	}
+	makeNetworks(t)
+	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
+	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
+	point := fault(t, "b", agent.Fault{Side: "target", Step: "arrive", When: "after"}, agent.FaultPause)
+	whileTalking(t, busy, func() {
+		done := begin(name, "pre-copy")
+		point.reached(t)
+		in(t, "b", "sh", "-c", "kill -KILL $(cat /run/docker.pid)")
+		restartDaemon(t, byDocker{byCommand{inDocker}}, "b")
+		point.goOn(t)
+		if err := <-done; err == nil {
+			t.Error("it moved")
+		}
+		nothing(t, "b", name)
+		eventually(t, "no shim is left", func() bool { return tried(t, "b", "pgrep", "-f", "[c]ontainerd-shim-runc-v2") != nil })
+		migrate(t, name, "a", "b", "pre-copy")
+	})
+	counted(t, "b", name, 1)
 }

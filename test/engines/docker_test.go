@@ -285,8 +285,8 @@ func TestDockerNotThere(t *testing.T) {
 	counted(t, "b", name, 1)
 }
 
-// TestDockerLateNetworks: a container on the node's own network moves with any Docker; one on a bridge is refused by name where Docker
-// would make its network too late.
+// TestDockerLateNetworks: a container on the node's own network moves with any Docker, and one on a bridge; but where Docker makes networks
+// late not one that has a terminal beside.
 func TestDockerLateNetworks(t *testing.T) {
 	name := docker(t, []string{"--network", "host"}, count)
 	migrate(t, name, "a", "b", "pre-copy")
@@ -302,9 +302,13 @@ func TestDockerLateNetworks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	docker(t, []string{"--network", "late"}, count)
-	said, err := world.lab.Exec(t.Context(), "a", "godwit", "migrate", "--dry-run", "docker:"+name, "b")
-	if refused := err != nil && strings.Contains(said, "network late of Docker "+version); refused != (major >= 28) {
-		t.Errorf("Docker %s: %v: %s", version, err, said)
+	for _, flags := range [][]string{nil, {"--tty"}} {
+		docker(t, append([]string{"--network", "late"}, flags...), count)
+		said, err := world.lab.Exec(t.Context(), "a", "godwit", "migrate", "--dry-run", "docker:"+name, "b")
+		refused := err != nil && strings.Contains(said, "network late and a terminal")
+		if refused != (major >= 28 && flags != nil) {
+			t.Errorf("Docker %s, flags %v: %v: %s", version, flags, err, said)
+		}
+		in(t, "a", "docker", "rm", "--force", name)
 	}
 }
