@@ -20,12 +20,15 @@ import (
 //	runtime: create      gate: forerunner   with its number
 //	runtime: start       gate: restorer     with the number of runc restore, which ends when the restore is over
 //	runtime: known       the end
+//
+// Or it has the gate end before the start (end, and the same answer as to create): who ends the forerunner means the container.
 const (
 	kindCreate     = "create"
 	kindForerunner = "forerunner"
 	kindStart      = "start"
 	kindRestorer   = "restorer"
 	kindKnown      = "known"
+	kindEnd        = "end"
 )
 
 // callPatience bounds a talk between gate and runtime, which are at the same node and do nothing else.
@@ -64,8 +67,11 @@ func (g *gateProcess) introduce(socket string) error {
 		}
 		asked, err := g.answerRuntime(conn, restorer)
 		_ = conn.Close() // all was said
-		if err == nil && asked == kindStart {
+		switch {
+		case err == nil && asked == kindStart:
 			return nil
+		case err == nil && asked == kindEnd:
+			return errors.New("the engine has ended the container before it has started it")
 		}
 		if err != nil {
 			g.note("what the runtime asked: " + err.Error())
@@ -124,6 +130,11 @@ func AwaitForerunner(socket string, over <-chan struct{}) (int, error) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// EndRestore ends a restore that has not been started yet.
+func EndRestore(socket string) error {
+	return askGate(socket, kindEnd, func(int) error { return nil })
 }
 
 // StartRestored lets the restore of a container that has a forerunner go on, and returns when it is over, whatever has become of it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -79,6 +80,15 @@ func TestForerunnerEnds(t *testing.T) {
 	t.Run("before the start", func(t *testing.T) {
 		_, _, r, pid := foreran(t)
 		must(t, r.gate.Close())
+		r.neverRan()
+		collect(t, pid)
+	})
+	t.Run("by the engine", func(t *testing.T) {
+		c, _, r, pid := foreran(t)
+		must(t, EndRestore(c.forerunner()))
+		if err := r.gate.WaitReady(deadline(t)); err == nil || !strings.Contains(err.Error(), "the engine has ended") {
+			t.Errorf("the agent is told %v", err)
+		}
 		r.neverRan()
 		collect(t, pid)
 	})

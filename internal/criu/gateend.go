@@ -66,7 +66,9 @@ func (g *gateProcess) endReal(err error) {
 		defer kill.Stop()
 	}
 	if g.succession != nil { // or this process would learn of a stop of CRIU's that is another's to learn of
-		<-g.succession
+		if failed := <-g.succession; failed != nil {
+			g.note(failed.Error())
+		}
 	}
 	_ = g.real.wait() // the error given counts
 	if err != nil {

@@ -3,6 +3,7 @@ package engines
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -234,6 +235,17 @@ func TestDockerNetworkStays(t *testing.T) {
 		nothing(t, "b", name)
 		eventually(t, "no shim is left", func() bool { return tried(t, "b", "pgrep", "-f", "[c]ontainerd-shim-runc-v2") != nil })
 	}
+	other, err := world.lab.Listen(t.Context(), "b", "tcp", ":8080") // of which Docker learns when it makes the container's network
+	if err != nil {
+		t.Fatal(err)
+	}
+	whileTalking(t, busy, func() {
+		if err := <-begin(name, "pre-copy"); err == nil || !strings.Contains(err.Error(), "address already in use") {
+			t.Errorf("%v, want that the port is another's", err)
+		}
+	})
+	_ = other.Close()
+	nothing(t, "b", name)
 	own := talk(t, "a", "127.0.0.1:8080") // by docker-proxy, from the bridge
 	if err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b"); err == nil || !strings.Contains(err.Error(), "connection with 172.30.0.1:") {
 		t.Errorf("%v, want a refusal because of a connection with the node itself", err)
@@ -243,7 +255,7 @@ func TestDockerNetworkStays(t *testing.T) {
 	address := inspected(t, "a", name, ".NetworkSettings.Networks."+networkName+".IPAddress")
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "b", "docker", "rm", "--force", taker) })
 	in(t, "b", "docker", "run", "--detach", "--name", taker, "--network", networkName, "--ip", address, "--publish", "8080:80", image, "/bin/sh", "-c", count)
-	err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b")
+	err = tried(t, "a", "godwit", "migrate", "docker:"+name, "b")
 	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), taker) {
 		t.Errorf("%v, want a refusal because of %s", err, taker)
 	}
@@ -377,13 +389,16 @@ func TestDockerNetworkKilled(t *testing.T) {
 	}
 }
 
-// TestDockerNetworkDaemon: a Docker that is killed while it starts a container that comes has nothing of it when it is back, nor has the kernel;
+// TestDockerNetworkDaemon: a Docker that is killed while it starts a container that comes has nothing of it when it is back,
 // and the container can come then.
 func TestDockerNetworkDaemon(t *testing.T) {
 	if testing.Short() { // as what is done to other containers
 		return
 	}
 	makeNetworks(t)
+	if err := errors.Join(world.lab.StopDocker(t.Context(), "b"), world.lab.StartDocker(t.Context(), "b")); err != nil {
+		t.Fatal(err) // from now on it uses the containerd of the node, which is there when it is killed
+	}
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
 	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
 	point := fault(t, "b", agent.Fault{Side: "target", Step: "arrive", When: "after"}, agent.FaultPause)
@@ -397,7 +412,6 @@ func TestDockerNetworkDaemon(t *testing.T) {
 			t.Error("it moved")
 		}
 		nothing(t, "b", name)
-		eventually(t, "no shim is left", func() bool { return tried(t, "b", "pgrep", "-f", "[c]ontainerd-shim-runc-v2") != nil })
 		migrate(t, name, "a", "b", "pre-copy")
 	})
 	counted(t, "b", name, 1)

@@ -29,8 +29,11 @@ func parseCall(args []string) call {
 	return call{before: args}
 }
 
-// id of the container; "" for commands without one. It is the last argument of those that matter here.
+// id of the container; "" for commands without one. It is the last argument of those that matter here, but for a signal.
 func (c call) id() string {
+	if last := len(c.after) - 1; c.command == "kill" && last > 0 && !strings.HasPrefix(c.after[last-1], "-") {
+		return c.after[last-1]
+	}
 	if len(c.after) == 0 || strings.HasPrefix(c.after[len(c.after)-1], "-") {
 		return ""
 	}

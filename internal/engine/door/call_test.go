@@ -27,8 +27,10 @@ func TestParseCall(t *testing.T) {
 	if c.id() != "5f3a" || c.flag("--bundle") != "/b" || c.flag("--pid-file") != "/p" || c.flag("--console-socket") != "" || !c.has("--no-pivot") {
 		t.Errorf("%+v", c)
 	}
-	if id := parseCall(strings.Fields("list -q")).id(); id != "" {
-		t.Errorf("list is of %q", id)
+	for line, want := range map[string]string{"list -q": "", "kill --all 5f3a 9": "5f3a", "kill 5f3a KILL": "5f3a", "kill --all 5f3a": "5f3a", "kill 5f3a": "5f3a", "kill": ""} {
+		if id := parseCall(strings.Fields(line)).id(); id != want {
+			t.Errorf("%s is of %q, want %q", line, id, want)
+		}
 	}
 }
 

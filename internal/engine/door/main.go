@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine/moving"
 )
 
@@ -53,6 +54,10 @@ func serve(c call, args []string, runc string) (int, error) {
 			return 0, nil // it runs since it was restored
 		case err == nil && job.Early:
 			return 0, place.startEarly(job)
+		}
+	case "kill":
+		if job, err := place.load(); err == nil && job.Early && !exists(job.Record) && criu.EndRestore(place.Forerunner()) == nil {
+			return 0, nil // what there is is the forerunner
 		}
 	case "delete":
 		if exists(place.dir) {

@@ -23,6 +23,9 @@ import (
 // arrivalPatience bounds how long an engine and its runtime may take to come to the gate.
 const arrivalPatience = time.Minute
 
+// reasonPatience is how long it may take to say why it did not.
+const reasonPatience = 5 * time.Second
+
 // arrival is a container that its engine is starting, and that waits in the gate for its state.
 type arrival struct {
 	engine     *Engine
@@ -216,7 +219,8 @@ func (a *arrival) start(ctx context.Context) error {
 		if a.startErr != nil {
 			return fmt.Errorf("have %s start it: %w", a.title, a.startErr)
 		}
-	default:
+	case <-time.After(reasonPatience):
+	case <-ctx.Done():
 	}
 	return err
 }
