@@ -140,6 +140,7 @@ func (c byCommand) isHealthy(t *testing.T, node, container string) {
 
 func (c byCommand) unlike() []string {
 	return append(unlikeByGodwit(), ".Id", ".Created", "Path", ".State.", ".GraphDriver.", ".Sandbox", "Runtime", "StaticDir", "PidFile", ".Image", "Networks.none.",
+		".ExecIDs", // of those that looked a moment ago
 		// That there are none Docker says in two ways, mounts have more than one notation, and Podman tells the command by which it was asked.
 		".Devices", "HostConfig.Mounts", ".Mode", "HostConfig.Binds", "CreateCommand", "lockNumber")
 }
@@ -251,6 +252,9 @@ type inContainerd struct{}
 
 func (inContainerd) name() string { return containerdEngine }
 
+// ctrLog is where a container of containerd writes, on its node.
+func ctrLog(container string) string { return "/run/" + container + ".log" }
+
 func (inContainerd) version(t *testing.T) string {
 	t.Helper()
 	return in(t, "a", "sh", "-c", "ctr version | awk '/Server:/ { server = 1 } server && /Version:/ { print $2 }'")
@@ -258,11 +262,7 @@ func (inContainerd) version(t *testing.T) string {
 
 func (inContainerd) run(t *testing.T, node, container string, asked []string, script string) {
 	t.Helper()
-	log := "/run/" + container + ".log"
-	for _, each := range nodes() { // one of this name that was there before has left its own, and logs grow
-		in(t, each, "rm", "-f", log)
-	}
-	args := append([]string{"ctr", "run", "--detach", "--log-uri", "file://" + log}, asked...)
+	args := append([]string{"ctr", "run", "--detach", "--log-uri", "file://" + ctrLog(container)}, asked...)
 	in(t, node, append(args, ctrImage, container, "/bin/sh", "-c", script)...)
 }
 
@@ -302,8 +302,8 @@ func (inContainerd) does(what verb, container string) []string {
 	case start: // containerd, which ends what is to be stopped, must not know that any more
 		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status= && { ctr task rm " + container +
 			"; ctr task start --detach --null-io " + container + "; }"}
-	case remove:
-		return []string{"godwit", "rm", "--force", containerdEngine + ":" + container}
+	case remove: // with its log, to which another one of this name would add
+		return []string{"sh", "-c", "godwit rm --force " + containerdEngine + ":" + container + "; code=$?; rm -f " + ctrLog(container) + "; exit $code"}
 	}
 	return nil
 }
