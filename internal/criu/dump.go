@@ -225,7 +225,7 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 	}
 	if r.Auto {
 		o.AutoExtMnt, o.ExtSharing, o.ExtMasters = proto.Bool(true), proto.Bool(true), proto.Bool(true)
-		o.EnableFs = []string{"hugetlbfs", "tracefs"}
+		o.EnableFs = []string{"hugetlbfs", "tracefs", "ramfs"} // the caller has seen that nothing is in them
 	}
 	if r.FreezeCgroup != "" {
 		o.FreezeCgroup = proto.String(r.FreezeCgroup)

@@ -36,6 +36,7 @@ func (p Problem) String() string {
 type Subject struct {
 	PIDs   []int    // all processes of the container (kernel.Cgroup.Procs)
 	Stdio  []string // what descriptors.json names: pipes that the restore gets from outside
+	Groups bool     // the caller makes control groups within the container's again
 	Mounts []Mount  // external mounts (ExternalFor), whose file systems do not matter; nil: mounts are not examined
 }
 

@@ -89,6 +89,9 @@ func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
 		return checkEventfd(info), nil
 	case "pidfd":
 		return x.checkPidfd(t, d)
+	case "bpf-prog", "bpf-map":
+		return finding{what: kind, why: "CRIU does not carry programs of the kernel",
+			remedy: "turn the feature off in the application; systemd makes them for IPAddressDeny= and IPAddressAllow= of services"}, nil
 	case "io_uring":
 		return finding{what: kind, why: "CRIU cannot dump io_uring instances",
 			remedy: "turn io_uring off in the application, for example by a seccomp profile"}, nil

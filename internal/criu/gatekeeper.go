@@ -223,7 +223,7 @@ func restoreOptions(args []string) (*rpc.CriuOpts, error) {
 		AutoExtMnt:        proto.Bool(true),
 		ExtSharing:        proto.Bool(true),
 		ExtMasters:        proto.Bool(true),
-		EnableFs:          argumentsOf(args, "--enable-fs"),
+		EnableFs:          append(argumentsOf(args, "--enable-fs"), "ramfs"),
 	}
 	for _, mount := range argumentsOf(args, "--ext-mount-map") {
 		key, value, found := strings.Cut(mount, ":")

@@ -19,6 +19,7 @@ import (
 // both). Its methods act on the processes of the group and of all groups below it.
 type Cgroup struct {
 	dirs           []string // the group's directory in each hierarchy
+	hierarchies    []string // the controllers of each of them, "" for version 2
 	freeze         freezer  // the one that stops processes
 	freezeOfOthers freezer  // one of version 1 beside it, which engines may use
 }
@@ -26,7 +27,11 @@ type Cgroup struct {
 // CgroupOf finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling process. Hierarchies in
 // which the process shares its group with the caller are left out: they are not the container's. It fails if none is
 // left that can freeze.
-func CgroupOf(pid int) (*Cgroup, error) {
+func CgroupOf(pid int) (*Cgroup, error) { return CgroupAround(pid, "") }
+
+// CgroupAround is CgroupOf for a process that may be in a group within its container's: the name of the container's begins so. "": the
+// process's own.
+func CgroupAround(pid int, prefix string) (*Cgroup, error) {
 	groups, err := groupsOf(pid)
 	if err != nil {
 		return nil, err
@@ -36,13 +41,26 @@ func CgroupOf(pid int) (*Cgroup, error) {
 		return nil, err
 	}
 	c, err := findCgroup(func(h hierarchy) (string, bool) {
-		group := groups[h.controllers]
+		group := around(groups[h.controllers], prefix)
 		return group, group != "" && !contains(group, own[h.controllers])
 	})
 	if err != nil {
 		return nil, fmt.Errorf("find the cgroup of process %d: %w", pid, err)
 	}
 	return c, nil
+}
+
+// around is the innermost group, of a group and those in which it is, whose name begins with a prefix; the group itself if none does.
+func around(group, prefix string) string {
+	if prefix == "" {
+		return group
+	}
+	for at := group; at != "/" && at != "."; at = filepath.Dir(at) {
+		if at != "" && strings.HasPrefix(filepath.Base(at), prefix) {
+			return at
+		}
+	}
+	return group
 }
 
 // OpenCgroup finds a cgroup by its name below the mount points of the hierarchies, as in an OCI cgroupsPath, for
@@ -139,7 +157,7 @@ func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
 		if !ok || !exists(dir) {
 			continue
 		}
-		c.dirs = append(c.dirs, dir)
+		c.dirs, c.hierarchies = append(c.dirs, dir), append(c.hierarchies, h.controllers)
 		switch {
 		case h.unified && exists(filepath.Join(dir, "cgroup.freeze")):
 			c.freeze = freezer{dir: dir, unified: true}

@@ -295,13 +295,20 @@ func (a *arrival) restore(ctx context.Context, beforeResume func() error) (time.
 	if err := a.waiting(); err != nil {
 		return time.Time{}, err
 	}
+	groups, err := a.makeGroups()
+	if err != nil {
+		return time.Time{}, err
+	}
 	resumed, err := a.coming.GoOn(ctx, "", func() error {
-		group, err := kernel.OpenCgroup(a.place.payload())
+		group, err := a.payload()
 		if err == nil {
 			err = limit(a.settings, group)
 		}
 		if err == nil {
 			err = seal(a.settings, group)
+		}
+		if err == nil {
+			err = group.FillInner(groups)
 		}
 		if err != nil {
 			return err

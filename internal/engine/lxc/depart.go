@@ -77,40 +77,44 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, err
 	}
 	problems = append(problems, examineGroups(group)...)
+	problems = append(problems, examineMounts(one.PID)...)
 	filling, err := moving.ExamineMemory(e.place(id, one.Definition.Name).memory())
 	if err != nil {
 		return nil, err
 	}
 	problems = append(problems, filling...)
-	found, err := moving.Examine(ctx, one.PID, criu.Subject{PIDs: pids})
+	found, err := moving.Examine(ctx, one.PID, criu.Subject{PIDs: pids, Groups: true})
 	return append(problems, found...), err
 }
 
-// examineGroups finds processes in control groups within the container: they would all be in the outermost one. Groups without
-// processes are left alone: lxc-attach leaves one.
+// examineGroups finds groups within the container's that could not be made again at the target.
 func examineGroups(group *kernel.Cgroup) []engine.Problem {
-	for _, dir := range group.Dirs() {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue // it has just ended
+	_, err := group.Inner()
+	if !errors.Is(err, kernel.ErrUnsupported) {
+		return nil // one that has just ended is none
+	}
+	return []engine.Problem{{
+		What: "control groups within the container", Why: "they would not be the same at the target: " + err.Error(),
+		Remedy: "use an init that makes none, such as that of busybox, or have the container run on a node with controllers of cgroup version 1",
+	}}
+}
+
+// examineMounts finds what is in file systems that CRIU mounts anew without what is in them: systemd has one for the credentials of each
+// service, which most have none.
+func examineMounts(pid int) (problems []engine.Problem) {
+	found, _ := kernel.ReadMounts(pid) // of one that has just ended nothing is to be seen
+	for _, one := range found {
+		if one.Type != "ramfs" && one.Type != "hugetlbfs" {
+			continue
 		}
-		for _, entry := range entries {
-			if !entry.IsDir() {
-				continue
-			}
-			inner, err := kernel.CgroupAt(filepath.Join(dir, entry.Name()))
-			if err != nil {
-				continue
-			}
-			if pids, err := inner.Procs(); err == nil && len(pids) > 0 {
-				return []engine.Problem{{
-					What: "control group " + entry.Name() + " within the container", Why: "it would not be made again at the target",
-					Remedy: "use an init that makes none, such as that of busybox",
-				}}
-			}
+		entries, err := os.ReadDir(filepath.Join(fmt.Sprintf("/proc/%d/root", pid), one.Point))
+		if err == nil && len(entries) > 0 {
+			problems = append(problems, engine.Problem{
+				What: fmt.Sprintf("mount of %.200s (%s)", one.Point, one.Type), Why: "what is in it would not move", Remedy: "remove what is in it, or unmount it",
+			})
 		}
 	}
-	return nil
+	return problems
 }
 
 // departureRecord is there from Depart until the container is thawed or destroyed.
@@ -123,6 +127,7 @@ type departureRecord struct {
 type departure struct {
 	*moving.Departure
 	place  place
+	group  *kernel.Cgroup
 	frozen bool // Freeze has succeeded: from then on Thaw or Destroy decides
 }
 
@@ -177,7 +182,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err != nil {
 		return nil, errors.Join(err, p.unguard())
 	}
-	return &departure{Departure: inner, place: p}, nil
+	return &departure{Departure: inner, place: p, group: group}, nil
 }
 
 // Freeze stops the container's processes.
@@ -185,6 +190,18 @@ func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 	at, err := d.Departure.Freeze(ctx)
 	d.frozen = d.frozen || err == nil
 	return at, err
+}
+
+// Dump writes the execution state to a directory in memory, with the control groups that CRIU is not told of.
+func (d *departure) Dump(ctx context.Context, directory string) error {
+	groups, err := d.group.Inner()
+	if err == nil {
+		err = writeGroups(directory, groups)
+	}
+	if err != nil {
+		return fmt.Errorf("control groups of LXC container %s: %w", d.place.name, err)
+	}
+	return d.Departure.Dump(ctx, directory)
 }
 
 // Close ends what Depart started.
@@ -246,7 +263,7 @@ func (e *Engine) thaw(ctx context.Context, id string) error {
 		return err
 	}
 	if was.First.Alive() {
-		group, err := kernel.CgroupOf(was.First.PID)
+		group, err := containerGroup(was.First.PID)
 		if err == nil {
 			err = moving.Thaw(ctx, group)
 		}
@@ -329,7 +346,7 @@ func (e *Engine) endHere(ctx context.Context, p place) error {
 
 // killQuietly kills all processes of the container to which this one belongs.
 func killQuietly(ctx context.Context, pid int) error {
-	group, err := kernel.CgroupOf(pid)
+	group, err := containerGroup(pid)
 	if err != nil {
 		return err
 	}

@@ -260,7 +260,7 @@ func (e *Engine) addProcesses(ctx context.Context, one *engine.Container, watche
 		return err
 	}
 	one.State, one.PID = engine.Running, first.PID
-	if group, err := kernel.CgroupOf(first.PID); err == nil && records.Exists(p.departure()) {
+	if group, err := containerGroup(first.PID); err == nil && records.Exists(p.departure()) {
 		if frozen, err := group.Frozen(); err == nil && frozen {
 			one.State = engine.Frozen
 		}
@@ -314,7 +314,7 @@ func (e *Engine) running(ctx context.Context, id string) (engine.Container, erro
 
 // groupOf is the cgroup of a container that runs.
 func groupOf(one engine.Container) (*kernel.Cgroup, error) {
-	group, err := kernel.CgroupOf(one.PID)
+	group, err := containerGroup(one.PID)
 	if err != nil {
 		return nil, fmt.Errorf("LXC container %s: %w", one.Definition.Name, err)
 	}

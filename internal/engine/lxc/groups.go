@@ -1,0 +1,94 @@
+package lxc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// payloadPrefix is how LXC calls the control groups of containers. An init such as systemd makes more within, and is in one of them.
+const payloadPrefix = "lxc.payload."
+
+// containerGroup is the control group of the container to which a process belongs.
+func containerGroup(pid int) (*kernel.Cgroup, error) { return kernel.CgroupAround(pid, payloadPrefix) }
+
+// groupsName is a file beside CRIU's images: the groups within the container's.
+const groupsName = "godwit-groups.json"
+
+// maxGroups bounds that file.
+const maxGroups = 4 << 20
+
+func writeGroups(directory string, groups []kernel.InnerGroups) error {
+	data, err := json.Marshal(groups)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(directory, groupsName), data, 0o600)
+}
+
+// readGroups reads what another node has sent.
+func readGroups(directory string) ([]kernel.InnerGroups, error) {
+	text, err := readBounded(filepath.Join(directory, groupsName), maxGroups)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("the control groups of the container have not come")
+	}
+	if err == nil && len(text) > maxGroups {
+		err = fmt.Errorf("they take more than %d bytes", maxGroups)
+	}
+	var groups []kernel.InnerGroups
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &groups)
+	}
+	if err == nil {
+		err = kernel.CheckInner(groups)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("control groups of the container: %w", err)
+	}
+	return groups, nil
+}
+
+// makeGroups makes the groups within the container's, in which nobody is yet: what is restored may watch them.
+func (a *arrival) makeGroups() ([]kernel.InnerGroups, error) {
+	groups, err := readGroups(a.place.images())
+	if err != nil || len(groups) == 0 {
+		return nil, err
+	}
+	group, err := a.payload()
+	if err != nil {
+		return nil, err
+	}
+	if err := limit(slices.DeleteFunc(slices.Clone(a.settings), isNotOfDevices), group); err != nil {
+		return nil, err
+	}
+	a.settings = slices.DeleteFunc(slices.Clone(a.settings), func(one setting) bool { return !isNotOfDevices(one) })
+	return groups, group.MakeInner(groups)
+}
+
+// isNotOfDevices tells limits of devices from all other settings: they cannot be set any more when there are groups within.
+func isNotOfDevices(one setting) bool {
+	return !strings.HasPrefix(one.key, "lxc.cgroup.devices.") && !strings.HasPrefix(one.key, "lxc.cgroup2.devices.")
+}
+
+// payload is the container's control group: in all hierarchies that of what restores it, which LXC has put there.
+func (a *arrival) payload() (*kernel.Cgroup, error) {
+	group, err := kernel.OpenCgroup(a.place.payload())
+	if err != nil {
+		return nil, err
+	}
+	pids, err := group.Procs()
+	if err == nil && len(pids) == 0 {
+		err = errors.New("nothing is in the container's control group")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return containerGroup(pids[0])
+}

@@ -1,0 +1,270 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// InnerGroups are the groups that a container has made within its own in one hierarchy, parents before their children.
+type InnerGroups struct {
+	Hierarchy string       `json:"hierarchy"` // controllers, as in /proc/PID/cgroup; "" for version 2
+	Groups    []InnerGroup `json:"groups"`
+}
+
+// InnerGroup is one of them.
+type InnerGroup struct {
+	Path      string            `json:"path"`                // from the container's own group
+	Processes []int             `json:"processes,omitempty"` // as the container sees them
+	Values    map[string]string `json:"values,omitempty"`    // of files, by their names
+}
+
+// Bounds of inner groups: they may come from another node.
+const (
+	maxInnerGroups = 4096
+	maxInnerPath   = 1024
+	maxInnerValue  = 4096
+)
+
+// innerFiles are those of a group that limit it, by the hierarchy's controllers. All others do not limit, or are for who made the group.
+var innerFiles = map[string][]string{
+	"memory": {"memory.limit_in_bytes"}, "pids": {"pids.max"}, "cpu": {"cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"},
+	"devices": {devicesList},
+}
+
+// devicesList is read from one file and written to two others.
+const devicesList = "devices.list"
+
+// filesOf are the files of a hierarchy's groups that InnerGroup.Values may have.
+func filesOf(hierarchy string) (files []string) {
+	for controller := range strings.SplitSeq(hierarchy, ",") {
+		files = append(files, innerFiles[controller]...)
+	}
+	return files
+}
+
+// Inner lists the groups within this one, of a container whose processes are frozen. Hierarchies in which none of them has a process are
+// left out. Error: ErrUnsupported if they cannot be made again.
+func (c *Cgroup) Inner() ([]InnerGroups, error) {
+	var all []InnerGroups
+	for i, dir := range c.dirs {
+		found, err := innerOf(dir, c.hierarchies[i])
+		if err != nil {
+			return nil, fmt.Errorf("groups within cgroup %s: %w", dir, err)
+		}
+		if slices.ContainsFunc(found, func(one InnerGroup) bool { return len(one.Processes) > 0 }) {
+			all = append(all, InnerGroups{Hierarchy: c.hierarchies[i], Groups: found})
+		}
+	}
+	return all, nil
+}
+
+// innerOf lists the groups below a directory of a hierarchy.
+func innerOf(base, hierarchy string) ([]InnerGroup, error) {
+	var found []InnerGroup
+	var used bool
+	var unable error
+	err := filepath.WalkDir(base, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		if unable == nil {
+			unable = delegates(path)
+		}
+		if path == base {
+			return nil
+		}
+		one, err := innerGroup(base, path, hierarchy)
+		found, used = append(found, one), used || len(one.Processes) > 0
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case used && unable != nil:
+		return nil, unable
+	case len(found) > maxInnerGroups:
+		return nil, fmt.Errorf("%d groups: %w", len(found), ErrUnsupported)
+	}
+	return found, nil
+}
+
+// delegates refuses groups of version 2 that give controllers to those within, and threads of one process in more than one group.
+func delegates(dir string) error {
+	given, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	if err == nil && len(strings.TrimSpace(string(given))) > 0 {
+		return fmt.Errorf("it gives those within %s: %w", strings.TrimSpace(string(given)), ErrUnsupported)
+	}
+	kind, err := os.ReadFile(filepath.Join(dir, "cgroup.type"))
+	if err == nil && strings.TrimSpace(string(kind)) != "domain" {
+		return fmt.Errorf("it is %s: %w", strings.TrimSpace(string(kind)), ErrUnsupported)
+	}
+	return nil
+}
+
+func innerGroup(base, path, hierarchy string) (InnerGroup, error) {
+	relative, err := filepath.Rel(base, path)
+	if err != nil {
+		return InnerGroup{}, err
+	}
+	one := InnerGroup{Path: relative}
+	pids, err := procsIn(path)
+	if err != nil {
+		return one, err
+	}
+	for _, pid := range pids {
+		process, err := ReadProcess(pid)
+		if err != nil {
+			return one, err
+		}
+		one.Processes = append(one.Processes, process.NamespaceID)
+	}
+	for _, file := range filesOf(hierarchy) {
+		value, err := os.ReadFile(filepath.Join(path, file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return one, err
+		}
+		if one.Values == nil {
+			one.Values = map[string]string{}
+		}
+		one.Values[file] = strings.TrimSpace(string(value))
+	}
+	return one, nil
+}
+
+// CheckInner refuses what another node may not ask for.
+func CheckInner(all []InnerGroups) error {
+	count := 0
+	for _, one := range all {
+		allowed := filesOf(one.Hierarchy)
+		for _, group := range one.Groups {
+			if count++; count > maxInnerGroups {
+				return fmt.Errorf("more than %d groups", maxInnerGroups)
+			}
+			if !filepath.IsLocal(group.Path) || filepath.Clean(group.Path) != group.Path || group.Path == "." || len(group.Path) > maxInnerPath {
+				return fmt.Errorf("group %.80q: its name leads elsewhere", group.Path)
+			}
+			for name, value := range group.Values {
+				if !slices.Contains(allowed, name) || len(value) > maxInnerValue {
+					return fmt.Errorf("group %.80q of %.40q: it has %.40q", group.Path, one.Hierarchy, name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// dirOf is the group's directory in a hierarchy.
+func (c *Cgroup) dirOf(hierarchy string) (string, error) {
+	if i := slices.Index(c.hierarchies, hierarchy); i >= 0 {
+		return c.dirs[i], nil
+	}
+	return "", fmt.Errorf("there is no hierarchy of cgroups %.40q here: %w", hierarchy, ErrUnsupported)
+}
+
+// MakeInner makes groups within this one, without processes, and limits their devices: the kernel lets nobody do that when there are
+// groups within. CheckInner has passed them.
+func (c *Cgroup) MakeInner(all []InnerGroups) error {
+	for _, one := range all {
+		base, err := c.dirOf(one.Hierarchy)
+		if err != nil {
+			return err
+		}
+		for _, group := range one.Groups {
+			if err := group.make(filepath.Join(base, group.Path)); err != nil {
+				return fmt.Errorf("make a group within cgroup %s: %w", base, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (g InnerGroup) make(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	value, limited := g.Values[devicesList]
+	if !limited {
+		return nil
+	}
+	return setInner(dir, devicesList, value)
+}
+
+// FillInner moves processes of this group to where they belong within, and sets all other limits.
+func (c *Cgroup) FillInner(all []InnerGroups) error {
+	pids, err := c.Procs()
+	if err != nil {
+		return err
+	}
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return err
+	}
+	processes := map[int]int{}
+	for _, pid := range pids {
+		space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+		if process, failed := ReadProcess(pid); err == nil && failed == nil && space != own { // who restores them is no process of the container
+			processes[process.NamespaceID] = pid
+		}
+	}
+	for _, one := range all {
+		base, err := c.dirOf(one.Hierarchy)
+		if err != nil {
+			return err
+		}
+		for _, group := range one.Groups {
+			if err := group.fill(filepath.Join(base, group.Path), processes); err != nil {
+				return fmt.Errorf("fill the groups within cgroup %s: %w", base, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (g InnerGroup) fill(dir string, processes map[int]int) error {
+	for _, name := range g.Processes {
+		pid, is := processes[name]
+		if !is {
+			return fmt.Errorf("process %d of the container is not there", name)
+		}
+		if err := writeFile(filepath.Join(dir, "cgroup.procs"), fmt.Sprint(pid)); err != nil {
+			return err
+		}
+	}
+	for name, value := range g.Values {
+		if name == devicesList {
+			continue
+		}
+		if err := setInner(dir, name, value); err != nil {
+			return fmt.Errorf("%s = %.80q: %w", name, value, err)
+		}
+	}
+	return nil
+}
+
+// setInner sets one value. A list of devices is what is allowed of what the group above may; what has its value keeps it.
+func setInner(dir, name, value string) error {
+	have, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil || strings.TrimSpace(string(have)) == value {
+		return err
+	}
+	if name != devicesList {
+		return writeFile(filepath.Join(dir, name), value)
+	}
+	if err := writeFile(filepath.Join(dir, "devices.deny"), "a"); err != nil {
+		return err
+	}
+	for line := range strings.Lines(value) {
+		if err := writeFile(filepath.Join(dir, "devices.allow"), strings.TrimSpace(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
