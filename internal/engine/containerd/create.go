@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/contentstore"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
@@ -37,10 +38,10 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if err != nil {
 		return "", err
 	}
-	if _, err := a.makeNamespace(ctx, x.Namespace); err != nil {
+	if _, err := contentstore.MakeNamespace(ctx, a.namespaces, x.Namespace); err != nil {
 		return "", err
 	}
-	a.images.name(ctx, d)
+	a.images.Name(ctx, d)
 	ctx = within(ctx, x.Namespace)
 	if _, err := a.containers.Create(ctx, &containers.CreateContainerRequest{Container: made}); err != nil {
 		return "", err

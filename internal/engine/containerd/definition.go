@@ -59,12 +59,12 @@ func (a *adapter) Describe(ctx context.Context, found oci.Found, stdio []string,
 		return fmt.Errorf("ask containerd for the files of container %s: %w", nameOf(found.ID), err)
 	}
 	chain := reply.GetInfo().GetParent()
-	image, err := a.images.of(ctx, t.namespace, t.container.GetImage(), chain)
+	image, err := a.images.Of(ctx, t.namespace, t.container.GetImage(), chain)
 	if err != nil {
 		return fmt.Errorf("image of container %s: %w", nameOf(found.ID), err)
 	}
 	if image != nil { // otherwise its name is another one's by now, or nobody's
-		d.ImageID, d.Layers = image.id, image.layers
+		d.ImageID, d.Layers = image.ID, image.Layers
 	}
 	d.Engine, err = json.Marshal(extra{
 		Namespace: t.namespace, ID: t.container.GetID(), Spec: t.spec, Chain: chain, Systemd: settings.GetSystemdCgroup(),

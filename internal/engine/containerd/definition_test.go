@@ -111,7 +111,9 @@ func TestDecode(t *testing.T) {
 	layer := "sha256:" + strings.Repeat("2b", 32)
 	for what, change := range map[string]func(*engine.Definition, *extra){
 		"an image without a name": func(*engine.Definition, *extra) {},
-		"an image":                func(d *engine.Definition, _ *extra) { d.ImageID, d.Layers = digestOf(nil), []string{layer} },
+		"an image": func(d *engine.Definition, _ *extra) {
+			d.ImageID, d.Layers = "sha256:"+strings.Repeat("5c", 32), []string{layer}
+		},
 	} {
 		if err := take(change); err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -122,10 +124,12 @@ func TestDecode(t *testing.T) {
 		"other name": func(d *engine.Definition, _ *extra) { d.Name = "web" },
 		"namespace":  func(d *engine.Definition, x *extra) { d.Namespace, x.Namespace, d.Name = "moby", "moby", "moby.web" },
 		"namespaces": func(d *engine.Definition, _ *extra) { d.Namespace = "default" },
-		"no layers":  func(d *engine.Definition, _ *extra) { d.ImageID = digestOf(nil) },
+		"no layers":  func(d *engine.Definition, _ *extra) { d.ImageID = "sha256:" + strings.Repeat("5c", 32) },
 		"no image":   func(d *engine.Definition, _ *extra) { d.Layers = []string{layer} },
 		"image":      func(d *engine.Definition, _ *extra) { d.ImageID, d.Layers = "../x", []string{layer} },
-		"layers":     func(d *engine.Definition, _ *extra) { d.ImageID, d.Layers = digestOf(nil), []string{layer, layer} },
+		"layers": func(d *engine.Definition, _ *extra) {
+			d.ImageID, d.Layers = "sha256:"+strings.Repeat("5c", 32), []string{layer, layer}
+		},
 		"chain":      func(_ *engine.Definition, x *extra) { x.Chain = "../x" },
 		"no process": func(_ *engine.Definition, x *extra) { x.Spec.Process = nil },
 		"hidden volume": func(_ *engine.Definition, x *extra) {

@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/contentstore"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
@@ -55,7 +55,7 @@ type Config struct {
 // Engine moves containers of containerd. It implements engine.Engine.
 type Engine struct {
 	*oci.Engine
-	images *imageStore
+	images *contentstore.Store
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -90,7 +90,7 @@ func (e *Engine) Images() engine.Images { return e.images }
 func (e *Engine) Sweep() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return errors.Join(e.Engine.Sweep(), e.images.sweep(ctx))
+	return errors.Join(e.Engine.Sweep(), e.images.Sweep(ctx))
 }
 
 // adapter asks containerd by its API.
@@ -104,7 +104,7 @@ type adapter struct {
 	tasks      tasks.TasksClient
 	snapshots  snapshots.SnapshotsClient
 	version    version.VersionClient
-	images     *imageStore
+	images     *contentstore.Store
 
 	mu       sync.Mutex
 	starting map[string]bool // own ids of containers whose processes are being made
@@ -125,7 +125,10 @@ func newAdapter(socket string) (*adapter, error) {
 		tasks: tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection), version: version.NewVersionClient(connection),
 		starting: map[string]bool{},
 	}
-	a.images = newImageStore(a, connection)
+	a.images = contentstore.New(contentstore.Config{
+		Connection: connection, Away: a.Away, Check: checkNamespace,
+		Name: func(id, _ string) string { return id }, // as those of Kubernetes' have: names are the operator's
+	})
 	return a, nil
 }
 
@@ -143,14 +146,6 @@ func (a *adapter) Away() error {
 	return nil
 }
 
-// within says in which namespace a question is meant, whatever was said before.
-func within(ctx context.Context, namespace string) context.Context {
-	told, _ := metadata.FromOutgoingContext(ctx) // none yet
-	told = told.Copy()
-	told.Set("containerd-namespace", namespace)
-	return metadata.NewOutgoingContext(ctx, told)
-}
-
 // ownID is a container's own id, and splitOwn takes it apart.
 func ownID(namespace, id string) string { return namespace + "/" + id }
 
@@ -161,6 +156,11 @@ func splitOwn(own string) (namespace, id string) {
 
 // Place is where a container arrives: runc is told the namespace by the directory of its state.
 func (a *adapter) Place(own string) string { return door.InRoot(splitOwn(own)) }
+
+// within says in which namespace a question is meant.
+func within(ctx context.Context, namespace string) context.Context {
+	return contentstore.Within(ctx, namespace)
+}
 
 func missing(err error) bool { return status.Code(err) == codes.NotFound }
 

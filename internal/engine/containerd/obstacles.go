@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/contentstore"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
@@ -185,7 +186,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	if _, err := a.Find(ctx, ownID(x.Namespace, x.ID)); err == nil {
 		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd", "a container on this node has it", "remove that container")
 	}
-	taken, err := a.hasSnapshot(ctx, x.Namespace, x.ID)
+	taken, err := contentstore.HasSnapshot(ctx, a.snapshots, x.Namespace, x.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +196,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 			p = append(p, problem)
 		}
 	}
-	here, err := a.hasSnapshot(ctx, x.Namespace, x.Chain)
+	here, err := contentstore.HasSnapshot(ctx, a.snapshots, x.Namespace, x.Chain)
 	p.add(err == nil && !here && len(d.Layers) == 0, "image "+d.Image, "it is not on this node, and where the container is no image of that name has its layers any more",
 		"ctr -n "+x.Namespace+" images pull it here, or export and import it")
 	return p, err

@@ -107,6 +107,15 @@ func (s *Spool) Await(ctx context.Context, diffID string) (bool, error) {
 // most so many bytes when it is not compressed (0: any number). It is refused if its content does not have the given DiffID. Of
 // one that does not end what has come is kept, see Begun.
 func (s *Spool) BringLayer(ctx context.Context, diffID string, r io.Reader, most int64) error {
+	return s.bring(ctx, diffID, r, most, spoolLayer)
+}
+
+// BringBlob is BringLayer for what an engine keeps as a layer, which stays as it comes: the digest is its own.
+func (s *Spool) BringBlob(ctx context.Context, digest string, r io.Reader, most int64) error {
+	return s.bring(ctx, digest, r, most, spoolBlob)
+}
+
+func (s *Spool) bring(ctx context.Context, diffID string, r io.Reader, most int64, spool func(io.Writer, io.Reader, string, int64) error) error {
 	if err := CheckDigest(diffID); err != nil {
 		return err
 	}
@@ -119,7 +128,7 @@ func (s *Spool) BringLayer(ctx context.Context, diffID string, r io.Reader, most
 	}
 	defer file.Close()
 	in := &broken{in: contextReader{ctx, r}}
-	if err := spoolLayer(file, in, diffID, most); err != nil {
+	if err := spool(file, in, diffID, most); err != nil {
 		return errors.Join(fmt.Errorf("layer %s: %w", diffID, err), s.giveUp(file.Name(), diffID, in.failed != nil))
 	}
 	if err := os.Rename(file.Name(), s.path(diffID, wholeSuffix)); err != nil {
@@ -144,6 +153,31 @@ func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) error {
 	}
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != diffID {
 		return fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
+	}
+	return nil
+}
+
+// spoolBlob copies what may be a compressed archive, refuses what no honest layer has, and compares its digest.
+func spoolBlob(to io.Writer, from io.Reader, name string, most int64) error {
+	digest, count := sha256.New(), &counter{most: most}
+	raw := io.TeeReader(from, io.MultiWriter(count, digest, to))
+	plain, err := plainArchive(raw)
+	if err != nil {
+		return truncated(err)
+	}
+	check := startCheck()
+	_, err = io.CopyBuffer(io.MultiWriter(&counter{most: MostOf(most)}, check), onlyReader{plain}, make([]byte, unpackBuffer))
+	if _, refused := check.result(err); refused != nil {
+		err = refused
+	}
+	if err == nil { // what follows the compressed archive is of it, too
+		_, err = io.Copy(io.Discard, raw)
+	}
+	if err != nil {
+		return truncated(err)
+	}
+	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != name {
+		return fmt.Errorf("%w: it has digest %s: it is another one or damaged", ErrInvalid, got)
 	}
 	return nil
 }

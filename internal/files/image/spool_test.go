@@ -139,6 +139,36 @@ func TestEndlessCompressed(t *testing.T) {
 	}
 }
 
+// TestSpoolBlob: what an engine keeps as a layer stays as it is; a damaged one, or one that no honest layer is packed in, is refused.
+func TestSpoolBlob(t *testing.T) {
+	s, err := OpenSpool(t.TempDir())
+	check(t, err)
+	raw := zstandard(t, base(t))
+	check(t, s.BringBlob(t.Context(), digestOf(raw), bytes.NewReader(raw), int64(len(raw))))
+	archive, err := s.OpenArchive(digestOf(raw))
+	check(t, err)
+	defer archive.Close()
+	if kept, err := io.ReadAll(archive); err != nil || !bytes.Equal(kept, raw) {
+		t.Errorf("%d bytes of %d, %v", len(kept), len(raw), err)
+	}
+	text := []byte("no archive")
+	for what, c := range map[string]struct {
+		content []byte
+		digest  string
+		most    int
+	}{
+		"another":     {raw, digestOf(text), len(raw)},
+		"larger":      {raw, digestOf(raw[1:]), len(raw) - 1},
+		"cut":         {raw[:len(raw)-1], digestOf(raw[:len(raw)-1]), len(raw)},
+		"no archive":  {bytes.Repeat(text, 100), digestOf(bytes.Repeat(text, 100)), 1000},
+		"its archive": {raw, digestOf(base(t)), len(raw)},
+	} {
+		if err := s.BringBlob(t.Context(), c.digest, bytes.NewReader(c.content), int64(c.most)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // TestSpoolHostileNames: nothing outside of the spool can be named.
 func TestSpoolHostileNames(t *testing.T) {
 	outer := t.TempDir()

@@ -78,6 +78,16 @@ func bounded(from io.Reader, most int64) io.Reader {
 	return io.TeeReader(from, &counter{most: most + most/8 + 1<<20})
 }
 
+// A compressed archive may become so much larger, and in any case so large. Programs and texts become ten times as large; what becomes
+// more than this is made to keep its readers busy, or to fill their disks.
+const (
+	mostExpansion = 200
+	alwaysAllowed = 1 << 30
+)
+
+// MostOf is how large an archive of so many bytes may be when it is not compressed any more.
+func MostOf(compressed int64) int64 { return max(alwaysAllowed, compressed*mostExpansion) }
+
 // truncated says what an early end means.
 func truncated(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {

@@ -1,4 +1,4 @@
-package containerd
+package contentstore
 
 import (
 	"bytes"
@@ -23,6 +23,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -185,7 +186,7 @@ func (f *fakeContent) Write(stream content.Content_WriteServer) error {
 }
 
 // storeOf are the images of such a containerd.
-func storeOf(t *testing.T, f *fake) *imageStore {
+func storeOf(t *testing.T, f *fake) *Store {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
 	listener, err := net.Listen("unix", socket)
@@ -199,11 +200,20 @@ func storeOf(t *testing.T, f *fake) *imageStore {
 	namespaces.RegisterNamespacesServer(server, &fakeNamespaces{fake: f})
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	a, err := newAdapter(socket)
+	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.images
+	t.Cleanup(func() { _ = connection.Close() })
+	return New(Config{
+		Connection: connection, Away: func() error { return nil }, Name: func(id, _ string) string { return id },
+		Check: func(namespace string) error {
+			if namespace != "own" {
+				return errors.New("it is another's namespace")
+			}
+			return nil
+		},
+	})
 }
 
 func zipped(t *testing.T, data []byte) []byte {
@@ -351,7 +361,7 @@ func TestPut(t *testing.T) {
 		if c.fake.blobs == nil {
 			c.fake.blobs = map[string][]byte{}
 		}
-		err := storeOf(t, c.fake).put(within(t.Context(), "own"), d, nil, c.open)
+		err := storeOf(t, c.fake).put(Within(t.Context(), "own"), d, nil, c.open)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
@@ -361,7 +371,7 @@ func TestPut(t *testing.T) {
 // TestTakeRefuses: nothing is asked of a namespace of others, or of none.
 func TestTakeRefuses(t *testing.T) {
 	s := storeOf(t, &fake{})
-	for _, namespace := range []string{"moby", "k8s.io", "", "../x", strings.Repeat("x", 41)} {
+	for _, namespace := range []string{"moby", ""} {
 		image := engine.Image{ID: digestOf(nil), Layers: []string{digestOf(nil)}, Namespace: namespace}
 		if err := s.Take(t.Context(), image, nil); err == nil || !strings.Contains(err.Error(), "namespace") {
 			t.Errorf("%q: %v", namespace, err)
@@ -396,7 +406,7 @@ func TestName(t *testing.T) {
 		if c.taken {
 			f.targets[name] = &types.Descriptor{Digest: id}
 		}
-		storeOf(t, f).name(t.Context(), engine.Definition{Namespace: "own", Image: name, ImageID: id, Layers: c.layers})
+		storeOf(t, f).Name(t.Context(), engine.Definition{Namespace: "own", Image: name, ImageID: id, Layers: c.layers})
 		if names := slices.Sorted(maps.Keys(f.targets)); !slices.Equal(names, c.names) || c.taken && f.targets[name].Digest != id {
 			t.Errorf("%s: it has the names %q, want %q", what, names, c.names)
 		}

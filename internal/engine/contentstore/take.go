@@ -1,4 +1,4 @@
-package containerd
+package contentstore
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ const (
 )
 
 // Take has containerd take an image, by its API: it either has all of it then, under its ID as name, or nothing new.
-func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+func (s *Store) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
 	select { // two that take one image would need its room twice
 	case s.taking <- struct{}{}:
 	case <-ctx.Done():
@@ -57,12 +57,12 @@ func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(str
 	return nil
 }
 
-func (s *imageStore) take(ctx context.Context, image engine.Image, open imagestore.Opener) error {
+func (s *Store) take(ctx context.Context, image engine.Image, open imagestore.Opener) error {
 	lack, err := s.Lacks(ctx, image)
 	if err != nil || !lack.Image {
 		return err
 	}
-	made, err := s.containerd.makeNamespace(ctx, image.Namespace)
+	made, err := MakeNamespace(ctx, s.namespaces, image.Namespace)
 	if err != nil {
 		return err
 	}
@@ -70,14 +70,14 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 	if err != nil && made {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
-		_, _ = s.containerd.namespaces.Delete(within(cleanup, image.Namespace), &namespaces.DeleteNamespaceRequest{Name: image.Namespace}) // unless somebody has something there by now
+		_, _ = s.namespaces.Delete(Within(cleanup, image.Namespace), &namespaces.DeleteNamespaceRequest{Name: image.Namespace}) // unless somebody has something there by now
 	}
 	return err
 }
 
-// makeNamespace tells whether it has made a namespace. containerd 1.6 wants to be asked within it.
-func (a *adapter) makeNamespace(ctx context.Context, name string) (made bool, err error) {
-	_, err = a.namespaces.Create(within(ctx, name), &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: name}})
+// MakeNamespace tells whether it has made a namespace. containerd 1.6 wants to be asked within it.
+func MakeNamespace(ctx context.Context, client namespaces.NamespacesClient, name string) (made bool, err error) {
+	_, err = client.Create(Within(ctx, name), &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: name}})
 	if status.Code(err) == codes.AlreadyExists {
 		return false, nil
 	}
@@ -88,9 +88,9 @@ func (a *adapter) makeNamespace(ctx context.Context, name string) (made bool, er
 }
 
 // takeLeased brings an image with a lease, by which containerd keeps what nothing leads to yet, and without which it removes that.
-func (s *imageStore) takeLeased(ctx context.Context, image engine.Image, lack engine.Lack, open imagestore.Opener) (err error) {
+func (s *Store) takeLeased(ctx context.Context, image engine.Image, lack engine.Lack, open imagestore.Opener) (err error) {
 	lease := leasePrefix + strings.ToLower(rand.Text())
-	ctx = within(ctx, image.Namespace)
+	ctx = Within(ctx, image.Namespace)
 	_, err = s.leases.Create(ctx, &leases.CreateRequest{ID: lease, Labels: map[string]string{expires: time.Now().Add(leaseFor).Format(time.RFC3339)}})
 	if err != nil {
 		return fmt.Errorf("lease: %w", err)
@@ -102,7 +102,7 @@ func (s *imageStore) takeLeased(ctx context.Context, image engine.Image, lack en
 			err = errors.Join(err, fmt.Errorf("end the lease: %w", failed))
 		}
 	}()
-	t := &taken{s, metadata.AppendToOutgoingContext(ctx, "containerd-lease", lease), image}
+	t := &taken{Store: s, ctx: metadata.AppendToOutgoingContext(ctx, "containerd-lease", lease), image: image}
 	return t.take(lack, open)
 }
 
@@ -111,12 +111,20 @@ const leasePatience = time.Minute
 
 // taken is an image that containerd takes.
 type taken struct {
-	*imageStore
+	*Store
 	ctx   context.Context //nolint:containedctx // it says in which namespace, and with which lease
 	image engine.Image
+	// documents are those by which the image is known where it comes from; nil: it is made anew here.
+	documents *documents
 }
 
 func (t *taken) take(lack engine.Lack, open imagestore.Opener) error {
+	if len(t.image.Manifests) > 0 && t.config.Whole {
+		var err error
+		if t.documents, err = parseDocuments(t.image); err != nil {
+			return err
+		}
+	}
 	wanted, err := t.unknown(lack.Layers)
 	if err != nil {
 		return err
@@ -140,7 +148,11 @@ func (t *taken) take(lack engine.Lack, open imagestore.Opener) error {
 		return err
 	}
 	chains := imagestore.Chains(t.image.Layers)
-	for i := len(t.image.Layers) - len(lack.Layers); i < len(chains); i++ {
+	here, err := t.stacked(t.ctx, t.image)
+	if err != nil {
+		return err
+	}
+	for i := here; i < len(chains); i++ {
 		if err := t.unpack(blobs[i], t.image.Layers[i], chains[i], chains[:i]); err != nil {
 			return fmt.Errorf("layer %s: %w", t.image.Layers[i], err)
 		}
@@ -166,10 +178,17 @@ func (t *taken) unknown(diffIDs []string) (wanted []string, err error) {
 }
 
 // keep has the namespace have the archives of all layers. Of one that is unpacked, and whose archive containerd has removed, it says what
-// it would be.
+// it would be, unless there is no image without.
 func (t *taken) keep(coming imagestore.OpenedLayers) (blobs []*types.Descriptor, err error) {
-	for _, diffID := range t.image.Layers {
-		d, open, err := t.find(diffID, coming)
+	for i, diffID := range t.image.Layers {
+		find := t.find
+		if t.documents != nil {
+			find = t.findBlob
+		}
+		d, open, err := find(i, coming)
+		if err == nil && open == nil && t.config.Whole {
+			err = fmt.Errorf("%s: %w", d.GetDigest(), engine.ErrNoLayer)
+		}
 		if err == nil && open != nil {
 			err = t.put(t.ctx, d, map[string]string{uncompressedLabel: diffID}, open)
 		}
@@ -181,12 +200,35 @@ func (t *taken) keep(coming imagestore.OpenedLayers) (blobs []*types.Descriptor,
 	return blobs, nil
 }
 
+// opened opens what has just come.
+func opened(coming imagestore.OpenedLayers, digest string) (open func() (io.ReadCloser, error), bytes int64) {
+	i := slices.IndexFunc(coming, func(one imagestore.Opened) bool { return one.DiffID == digest })
+	if i < 0 {
+		return nil, 0
+	}
+	return func() (io.ReadCloser, error) { return io.NopCloser(coming[i].Archive), nil }, coming[i].Bytes
+}
+
+// findBlob finds what is kept as a layer where the image comes from: it has just come, or is here in whatever namespace.
+func (t *taken) findBlob(i int, coming imagestore.OpenedLayers) (*types.Descriptor, func() (io.ReadCloser, error), error) {
+	layer := t.documents.manifest.Layers[i]
+	d := &types.Descriptor{MediaType: string(layer.MediaType), Digest: layer.Digest.String(), Size: layer.Size}
+	if open, _ := opened(coming, d.Digest); open != nil {
+		return d, open, nil
+	}
+	kept, err := t.layer(t.ctx, d.Digest)
+	if err != nil || kept == nil || kept.digest != d.Digest {
+		return d, nil, err
+	}
+	return d, func() (io.ReadCloser, error) { return t.open(t.ctx, *kept) }, nil
+}
+
 // find finds the archive of a layer: it has just come, or is here in whatever namespace. open is nil if it is nowhere.
-func (t *taken) find(diffID string, coming imagestore.OpenedLayers) (d *types.Descriptor, open func() (io.ReadCloser, error), err error) {
+func (t *taken) find(i int, coming imagestore.OpenedLayers) (d *types.Descriptor, open func() (io.ReadCloser, error), err error) {
+	diffID := t.image.Layers[i]
 	d = &types.Descriptor{MediaType: string(mediatypes.OCIUncompressedLayer), Digest: diffID}
-	if i := slices.IndexFunc(coming, func(one imagestore.Opened) bool { return one.DiffID == diffID }); i >= 0 {
-		d.Size = coming[i].Bytes
-		return d, func() (io.ReadCloser, error) { return io.NopCloser(coming[i].Archive), nil }, nil
+	if open, d.Size = opened(coming, diffID); open != nil {
+		return d, open, nil
 	}
 	kept, err := t.layer(t.ctx, diffID)
 	if err != nil || kept == nil {
@@ -225,7 +267,7 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 		parent = below[len(below)-1]
 	}
 	key := leasePrefix + strings.ToLower(rand.Text())
-	prepared, err := t.containerd.snapshots.Prepare(t.ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: key, Parent: parent})
+	prepared, err := t.snapshots.Prepare(t.ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: key, Parent: parent})
 	if err != nil {
 		return err
 	}
@@ -234,7 +276,7 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 		err = fmt.Errorf("its content has digest %.80q", got)
 	}
 	if err == nil {
-		_, err = t.containerd.snapshots.Commit(t.ctx, &snapshots.CommitSnapshotRequest{Snapshotter: snapshotter, Name: chain, Key: key})
+		_, err = t.snapshots.Commit(t.ctx, &snapshots.CommitSnapshotRequest{Snapshotter: snapshotter, Name: chain, Key: key})
 	}
 	if err == nil {
 		return nil
@@ -242,47 +284,63 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 	there := status.Code(err) == codes.AlreadyExists // somebody else has unpacked it meanwhile
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), patience)
 	defer cancel()
-	_, _ = t.containerd.snapshots.Remove(cleanup, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: key}) // or it goes with the lease
+	_, _ = t.snapshots.Remove(cleanup, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: key}) // or it goes with the lease
 	if there {
 		return nil
 	}
 	return err
 }
 
-// record makes an image of what is there. It has its ID as name, as those of Kubernetes' have: names are the operator's.
+// record makes an image of what is there. It gets no name of the operator's.
 func (t *taken) record(blobs []*types.Descriptor, chain string) error {
 	config := &types.Descriptor{MediaType: string(mediatypes.OCIConfigJSON), Digest: t.image.ID, Size: int64(len(t.image.Config))}
-	labels := map[string]string{refContent + "config": config.GetDigest()}
-	manifest := v1.Manifest{SchemaVersion: 2, MediaType: mediatypes.OCIManifestSchema1}
-	var err error
-	if manifest.Config, err = described(config); err != nil {
-		return err
-	}
-	for i, d := range blobs {
-		one, err := described(d)
+	d := t.documents
+	if d == nil {
+		raw, err := manifestOf(config, blobs)
 		if err != nil {
 			return err
 		}
-		manifest.Layers = append(manifest.Layers, one)
-		labels[fmt.Sprintf("%sl.%d", refContent, i)] = d.GetDigest()
+		d = &documents{raw: [][]byte{raw}, kinds: []mediatypes.MediaType{mediatypes.OCIManifestSchema1}}
 	}
-	raw, err := json.Marshal(manifest)
-	if err != nil {
-		return err
-	}
-	target := &types.Descriptor{MediaType: string(manifest.MediaType), Digest: digestOf(raw), Size: int64(len(raw))}
 	if err := t.put(t.ctx, config, map[string]string{refSnapshot: chain}, opener(t.image.Config)); err != nil {
 		return err
 	}
-	if err := t.put(t.ctx, target, labels, opener(raw)); err != nil {
-		return err
+	labels := map[string]string{refContent + "config": config.GetDigest()}
+	for i, blob := range blobs {
+		labels[fmt.Sprintf("%sl.%d", refContent, i)] = blob.GetDigest()
 	}
-	named := &images.Image{Name: t.image.ID, Target: target}
-	_, err = t.images.Create(t.ctx, &images.CreateImageRequest{Image: named})
+	for i := len(d.raw) - 1; i >= 0; i-- {
+		if err := t.put(t.ctx, d.descriptor(i), labels, opener(d.raw[i])); err != nil {
+			return err
+		}
+		if i > 0 { // as containerd does, which counts them
+			labels = map[string]string{fmt.Sprintf("%sm.%d", refContent, d.places[i-1]): digestOf(d.raw[i])}
+		}
+	}
+	target := d.descriptor(0)
+	named := &images.Image{Name: t.config.Name(t.image.ID, target.GetDigest()), Target: target}
+	_, err := t.images.Create(t.ctx, &images.CreateImageRequest{Image: named})
 	if status.Code(err) == codes.AlreadyExists {
 		_, err = t.images.Update(t.ctx, &images.UpdateImageRequest{Image: named})
 	}
 	return err
+}
+
+// manifestOf is a manifest of layers as they are kept here.
+func manifestOf(config *types.Descriptor, blobs []*types.Descriptor) ([]byte, error) {
+	manifest := v1.Manifest{SchemaVersion: 2, MediaType: mediatypes.OCIManifestSchema1}
+	var err error
+	if manifest.Config, err = described(config); err != nil {
+		return nil, err
+	}
+	for _, d := range blobs {
+		one, err := described(d)
+		if err != nil {
+			return nil, err
+		}
+		manifest.Layers = append(manifest.Layers, one)
+	}
+	return json.Marshal(manifest)
 }
 
 func opener(data []byte) func() (io.ReadCloser, error) {
@@ -294,20 +352,20 @@ func described(d *types.Descriptor) (v1.Descriptor, error) {
 	return v1.Descriptor{MediaType: mediatypes.MediaType(d.GetMediaType()), Size: d.GetSize(), Digest: digest}, err
 }
 
-// name gives an image that has come with a container the name by which that was made, in place of its ID, unless an image there has the
+// Name gives an image that has come with a container the name by which that was made, in place of its ID, unless an image there has the
 // name: nothing that another node says takes a name away, nor gives it to an image that the container is not of.
-func (s *imageStore) name(ctx context.Context, d engine.Definition) {
+func (s *Store) Name(ctx context.Context, d engine.Definition) {
 	if !imagestore.IsTagged(d.Image) || d.ImageID == "" {
 		return
 	}
-	inside := within(ctx, d.Namespace)
+	inside := Within(ctx, d.Namespace)
 	came, err := s.images.Get(inside, &images.GetImageRequest{Name: d.ImageID})
 	if err != nil {
 		return
 	}
 	target := came.GetImage().GetTarget()
-	all, err := s.platformImages(ctx, d.Namespace, target, 0)
-	same := func(one platformImage) bool { return one.id == d.ImageID && slices.Equal(one.layers, d.Layers) }
+	all, err := s.platformImages(ctx, d.Namespace, target, nil)
+	same := func(one engine.Image) bool { return one.ID == d.ImageID && slices.Equal(one.Layers, d.Layers) }
 	if err != nil || !slices.ContainsFunc(all, same) {
 		return
 	}
@@ -318,14 +376,14 @@ func (s *imageStore) name(ctx context.Context, d engine.Definition) {
 }
 
 // runs tells whether a container of a namespace was made from an image of this name, by which it is found when that container leaves.
-func (s *imageStore) runs(ctx context.Context, name string) bool {
-	listed, err := s.containerd.containers.List(ctx, &containers.ListContainersRequest{Filters: []string{fmt.Sprintf("image==%q", name)}})
+func (s *Store) runs(ctx context.Context, name string) bool {
+	listed, err := s.containers.List(ctx, &containers.ListContainersRequest{Filters: []string{fmt.Sprintf("image==%q", name)}})
 	return err != nil || len(listed.GetContainers()) > 0
 }
 
-// sweep ends the leases of images that an agent did not live to take.
-func (s *imageStore) sweep(ctx context.Context) error {
-	if s.containerd.Away() != nil {
+// Sweep ends the leases of images that an agent did not live to take.
+func (s *Store) Sweep(ctx context.Context) error {
+	if s.config.Away() != nil {
 		return nil
 	}
 	spaces, err := s.spaces(ctx)
@@ -333,10 +391,10 @@ func (s *imageStore) sweep(ctx context.Context) error {
 		return nil
 	}
 	for _, namespace := range spaces {
-		if slices.Contains(others, namespace) {
+		if s.config.Check(namespace) != nil {
 			continue
 		}
-		inside := within(ctx, namespace)
+		inside := Within(ctx, namespace)
 		listed, failed := s.leases.List(inside, &leases.ListRequest{})
 		err = errors.Join(err, failed)
 		for _, lease := range listed.GetLeases() {

@@ -1,4 +1,4 @@
-package containerd
+package contentstore
 
 import (
 	"context"
@@ -30,8 +30,8 @@ type blob struct {
 }
 
 // spaces are all namespaces. Content is the same in each of them.
-func (s *imageStore) spaces(ctx context.Context) (names []string, err error) {
-	listed, err := s.containerd.namespaces.List(ctx, &namespaces.ListNamespacesRequest{})
+func (s *Store) spaces(ctx context.Context) (names []string, err error) {
+	listed, err := s.namespaces.List(ctx, &namespaces.ListNamespacesRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("ask containerd for its namespaces: %w", err)
 	}
@@ -42,8 +42,8 @@ func (s *imageStore) spaces(ctx context.Context) (names []string, err error) {
 }
 
 // info finds content by its digest. None: nil.
-func (s *imageStore) info(ctx context.Context, namespace, digest string) (*blob, error) {
-	reply, err := s.content.Info(within(ctx, namespace), &content.InfoRequest{Digest: digest})
+func (s *Store) info(ctx context.Context, namespace, digest string) (*blob, error) {
+	reply, err := s.content.Info(Within(ctx, namespace), &content.InfoRequest{Digest: digest})
 	if missing(err) {
 		return nil, nil //nolint:nilnil // said
 	}
@@ -54,7 +54,7 @@ func (s *imageStore) info(ctx context.Context, namespace, digest string) (*blob,
 }
 
 // layer finds the archive of a layer, not compressed if there is such a one: it need not be what its label says. None: nil.
-func (s *imageStore) layer(ctx context.Context, diffID string) (*blob, error) {
+func (s *Store) layer(ctx context.Context, diffID string) (*blob, error) {
 	spaces, err := s.spaces(ctx)
 	if err != nil {
 		return nil, err
@@ -73,10 +73,10 @@ func (s *imageStore) layer(ctx context.Context, diffID string) (*blob, error) {
 }
 
 // labelled finds a compressed layer in a namespace. None: nil.
-func (s *imageStore) labelled(ctx context.Context, namespace, diffID string) (*blob, error) {
+func (s *Store) labelled(ctx context.Context, namespace, diffID string) (*blob, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	list, err := s.content.List(within(ctx, namespace), &content.ListContentRequest{Filters: []string{fmt.Sprintf("labels.%q==%q", uncompressedLabel, diffID)}})
+	list, err := s.content.List(Within(ctx, namespace), &content.ListContentRequest{Filters: []string{fmt.Sprintf("labels.%q==%q", uncompressedLabel, diffID)}})
 	for err == nil {
 		var reply *content.ListContentResponse
 		reply, err = list.Recv()
@@ -91,9 +91,9 @@ func (s *imageStore) labelled(ctx context.Context, namespace, diffID string) (*b
 }
 
 // open reads content from its begin.
-func (s *imageStore) open(ctx context.Context, b blob) (io.ReadCloser, error) {
+func (s *Store) open(ctx context.Context, b blob) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	stream, err := s.content.Read(within(ctx, b.namespace), &content.ReadContentRequest{Digest: b.digest})
+	stream, err := s.content.Read(Within(ctx, b.namespace), &content.ReadContentRequest{Digest: b.digest})
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("read content %s of containerd: %w", b.digest, err)
@@ -128,7 +128,7 @@ func (r *blobReader) Close() error {
 
 // small reads content of a namespace that may have so many bytes, and compares its digest. None, or none that is so: nil. Anybody may have
 // put it there, for other purposes, so that is no error.
-func (s *imageStore) small(ctx context.Context, namespace, digest string, most int64) ([]byte, error) {
+func (s *Store) small(ctx context.Context, namespace, digest string, most int64) ([]byte, error) {
 	if imagestore.CheckDigest(digest) != nil {
 		return nil, nil
 	}
@@ -160,7 +160,7 @@ func digestOf(data []byte) string {
 const sendAtOnce = 1 << 20
 
 // put has containerd keep content, in the namespace of ctx, with labels. What it has already, in whatever namespace, it is not sent.
-func (s *imageStore) put(ctx context.Context, d *types.Descriptor, labels map[string]string, open func() (io.ReadCloser, error)) error {
+func (s *Store) put(ctx context.Context, d *types.Descriptor, labels map[string]string, open func() (io.ReadCloser, error)) error {
 	err := s.write(ctx, d, labels, open)
 	if status.Code(err) == codes.AlreadyExists {
 		err = s.label(ctx, d.GetDigest(), labels)
@@ -171,7 +171,7 @@ func (s *imageStore) put(ctx context.Context, d *types.Descriptor, labels map[st
 	return nil
 }
 
-func (s *imageStore) label(ctx context.Context, digest string, labels map[string]string) error {
+func (s *Store) label(ctx context.Context, digest string, labels map[string]string) error {
 	var paths []string
 	for name := range labels {
 		paths = append(paths, "labels."+name)
@@ -186,7 +186,7 @@ func (s *imageStore) label(ctx context.Context, digest string, labels map[string
 	return err
 }
 
-func (s *imageStore) write(ctx context.Context, d *types.Descriptor, labels map[string]string, open func() (io.ReadCloser, error)) error {
+func (s *Store) write(ctx context.Context, d *types.Descriptor, labels map[string]string, open func() (io.ReadCloser, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := s.content.Write(ctx)
