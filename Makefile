@@ -101,7 +101,7 @@ test-docker-26: setup ## containers of Docker 26.1 (Debian 13), which is fetched
 .PHONY: test-docker-28
 test-docker-28: setup ## containers of Docker 28.5 (Debian sid), which is fetched, moved in all modes, with both image stores
 	$(call test-engine,docker,28,sid,$(DOCKER_TESTS)|^TestDocker(Network|Bridge))
-	GODWIT_LAB_DOCKER_STORE=containerd $(call test-version,docker,28,^TestDocker(Moves|Anonymous|Starts|RolledBack|Removed|LateNetworks|Network(Stays|Restarts|Routed|Killed)?$$|Bridge))
+	GODWIT_LAB_DOCKER_STORE=containerd $(call test-version,docker,28,^TestDocker(Moves|Anonymous|Starts|RolledBack|Removed|LateNetworks|Image|Network(Stays|Restarts|Routed|Killed)?$$|Bridge))
 	GODWIT_LAB_CGROUPS=2 $(call test-version,docker,28,^TestDocker(Anonymous|Starts|RolledBack|NetworkRestarts))
 
 .PHONY: test-podman-5

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
@@ -66,9 +67,12 @@ func (a *Agent) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest
 	if len(found.Config) > maxImageConfig {
 		return nil, fmt.Errorf("image %s: its configuration has %d bytes, and more than %d are not sent", found.ID, len(found.Config), maxImageConfig)
 	}
+	if err := checkManifests(found.Manifests); err != nil {
+		return nil, fmt.Errorf("image %s: %w", found.ID, err)
+	}
 	request := &api.FetchRequest{
 		Transfer: b.transfer.id, Engine: b.container.EngineName, Namespace: b.container.Namespace, Image: found.ID, ConfigJson: found.Config,
-		Names: found.Names[:min(len(found.Names), maxImageNames)], Layers: a.layersHere(b.container.Layers), BandwidthBitsPerSecond: b.bandwidth,
+		Names: found.Names[:min(len(found.Names), maxImageNames)], Layers: a.layersHere(slices.Concat(b.container.Layers, found.Blobs)), Manifests: found.Manifests, BandwidthBitsPerSecond: b.bandwidth,
 	}
 	origin, err := a.images.Origin(found.ID)
 	if request.Engine != "" || errors.Is(err, image.ErrNotFound) {

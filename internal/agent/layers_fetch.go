@@ -34,6 +34,7 @@ const (
 	// maxImageConfig and maxImageNames bound what a peer says of an image. A gRPC message has at most 4 MiB.
 	maxImageConfig = 3 << 20
 	maxImageNames  = 32
+	maxManifests   = 512 << 10
 )
 
 // Fetch brings what is missing of an image that the caller has.
@@ -141,14 +142,26 @@ func checkFetch(request *api.FetchRequest) error {
 	if len(request.ConfigJson) > maxImageConfig || len(request.Names) > maxImageNames {
 		return fmt.Errorf("%w: an image with a configuration of %d bytes and %d names", errInvalid, len(request.ConfigJson), len(request.Names))
 	}
-	return checkLayers(request.Layers)
+	return errors.Join(checkManifests(request.Manifests), checkLayers(request.Layers))
+}
+
+// checkManifests refuses what is more than is sent.
+func checkManifests(manifests [][]byte) error {
+	bytes := 0
+	for _, one := range manifests {
+		bytes += len(one)
+	}
+	if bytes > maxManifests {
+		return fmt.Errorf("%w: its manifests have %d bytes, and more than %d are not sent", errInvalid, bytes, maxManifests)
+	}
+	return nil
 }
 
 // checkLayers refuses what no image has.
 func checkLayers(layers []*api.Layer) error {
 	const most = 1 << 50
-	if len(layers) > maxLayers {
-		return fmt.Errorf("%w: %d layers, at most %d are possible", errInvalid, len(layers), maxLayers)
+	if len(layers) > 2*maxLayers { // each may be kept as something else, too
+		return fmt.Errorf("%w: %d layers, at most %d are possible", errInvalid, len(layers), 2*maxLayers)
 	}
 	for _, layer := range layers {
 		if layer.ArchiveBytes < 0 || layer.StoredBytes < 0 || layer.ArchiveBytes > most || layer.StoredBytes > most {

@@ -47,7 +47,7 @@ func (a *Agent) fetchForEngine(ctx context.Context, from identity.Node, request 
 	}
 	t := &taking{
 		agent: a, images: images, request: request,
-		image: engine.Image{ID: parsed.ID, Names: request.Names, Config: request.ConfigJson, Layers: parsed.Layers, Namespace: request.Namespace},
+		image: engine.Image{ID: parsed.ID, Names: request.Names, Config: request.ConfigJson, Layers: parsed.Layers, Namespace: request.Namespace, Manifests: request.Manifests},
 	}
 	for try := 1; ; try++ {
 		lack, err := images.Lacks(ctx, t.image)
@@ -63,7 +63,7 @@ func (a *Agent) fetchForEngine(ctx context.Context, from identity.Node, request 
 		}
 		if err = images.Take(ctx, t.image, t.open); err == nil {
 			a.letWrite(ctx, func() error { return images.Sync(context.WithoutCancel(ctx)) })
-			return errors.Join(a.spool.Remove(t.image.Layers), tell(t.told))
+			return errors.Join(a.spool.Remove(slices.Concat(t.image.Layers, lack.Layers)), tell(t.told))
 		}
 		if try == takeTries || !t.changed(ctx, lack) {
 			return errors.Join(err, tell(t.told)) // what has come is there the next time
@@ -91,7 +91,7 @@ func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string
 		return err
 	}
 	running := fetch.New(fetch.Config{
-		Store: incoming{a.spool, a}, Layers: t.wanted(ctx, missing), Holders: a.holders(ctx, from, t.request, missing),
+		Store: incoming{a.spool, a, t.image.Layers}, Layers: t.wanted(ctx, missing), Holders: a.holders(ctx, from, t.request, missing),
 		Patience: a.config.peerTimeout(),
 	})
 	before := t.told.Taken
@@ -188,10 +188,19 @@ func (t *taking) open(diffID string) (io.ReadCloser, int64, error) {
 // incoming is where layers come to, and what they may be put together of.
 type incoming struct {
 	*image.Spool
-	agent *Agent
+	agent  *Agent
+	layers []string // of the image
 }
 
 var _ fetch.Store = incoming{}
+
+// BringLayer takes a layer as its archive, whatever it comes as, and what is kept as a layer as it comes.
+func (i incoming) BringLayer(ctx context.Context, digest string, r io.Reader, most int64) error {
+	if slices.Contains(i.layers, digest) {
+		return i.Spool.BringLayer(ctx, digest, r, most)
+	}
+	return i.BringBlob(ctx, digest, r, most)
+}
 
 // Parts tells of the parts of what has come of a layer, or of a layer that somebody keeps here.
 func (i incoming) Parts(ctx context.Context, name string, emit func([]parts.Part) error) error {

@@ -4594,13 +4594,14 @@ type FetchRequest struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Transfer               string                 `protobuf:"bytes,1,opt,name=transfer,proto3" json:"transfer,omitempty"` // what data connections to the caller say that they are for
 	Image                  string                 `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
-	Layers                 []*Layer               `protobuf:"bytes,3,rep,name=layers,proto3" json:"layers,omitempty"`                                                                     // of the image, all of them
+	Layers                 []*Layer               `protobuf:"bytes,3,rep,name=layers,proto3" json:"layers,omitempty"`                                                                     // of the image, all that the caller has, and what it keeps as layers (engine.Image.Blobs)
 	OriginJson             []byte                 `protobuf:"bytes,4,opt,name=origin_json,json=originJson,proto3" json:"origin_json,omitempty"`                                           // image.Origin; empty: it was not pulled from a registry
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,5,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller; 0: not known
 	ConfigJson             []byte                 `protobuf:"bytes,6,opt,name=config_json,json=configJson,proto3" json:"config_json,omitempty"`                                           // of the image, as it came
 	Names                  []string               `protobuf:"bytes,7,rep,name=names,proto3" json:"names,omitempty"`                                                                       // that the image has at the caller
 	Engine                 string                 `protobuf:"bytes,8,opt,name=engine,proto3" json:"engine,omitempty"`                                                                     // that keeps the image itself; empty: the agent's store does
 	Namespace              string                 `protobuf:"bytes,9,opt,name=namespace,proto3" json:"namespace,omitempty"`                                                               // of that engine, if it has several
+	Manifests              [][]byte               `protobuf:"bytes,10,rep,name=manifests,proto3" json:"manifests,omitempty"`                                                              // engine.Image.Manifests
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -4696,6 +4697,13 @@ func (x *FetchRequest) GetNamespace() string {
 		return x.Namespace
 	}
 	return ""
+}
+
+func (x *FetchRequest) GetManifests() [][]byte {
+	if x != nil {
+		return x.Manifests
+	}
+	return nil
 }
 
 type FetchReply struct {
@@ -5444,7 +5452,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x05Layer\x12\x17\n" +
 	"\adiff_id\x18\x01 \x01(\tR\x06diffId\x12#\n" +
 	"\rarchive_bytes\x18\x02 \x01(\x03R\farchiveBytes\x12!\n" +
-	"\fstored_bytes\x18\x03 \x01(\x03R\vstoredBytes\"\xb3\x02\n" +
+	"\fstored_bytes\x18\x03 \x01(\x03R\vstoredBytes\"\xd1\x02\n" +
 	"\fFetchRequest\x12\x1a\n" +
 	"\btransfer\x18\x01 \x01(\tR\btransfer\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\tR\x05image\x12(\n" +
@@ -5456,7 +5464,9 @@ const file_godwit_proto_rawDesc = "" +
 	"configJson\x12\x14\n" +
 	"\x05names\x18\a \x03(\tR\x05names\x12\x16\n" +
 	"\x06engine\x18\b \x01(\tR\x06engine\x12\x1c\n" +
-	"\tnamespace\x18\t \x01(\tR\tnamespace\"-\n" +
+	"\tnamespace\x18\t \x01(\tR\tnamespace\x12\x1c\n" +
+	"\tmanifests\x18\n" +
+	" \x03(\fR\tmanifests\"-\n" +
 	"\n" +
 	"FetchReply\x12\x1f\n" +
 	"\vlayers_json\x18\x01 \x01(\fR\n" +

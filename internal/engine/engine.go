@@ -58,7 +58,7 @@ type Definition struct {
 	ID       string            `json:"id"`   // 64 lower-case hexadecimal digits, the same on every node
 	Name     string            `json:"name"` // unique on a node: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
 	Image    string            `json:"image"`
-	ImageID  string            `json:"image_id"` // digest of the image's configuration
+	ImageID  string            `json:"image_id"` // digest of the image's configuration, or what its engine calls it
 	Layers   []string          `json:"layers"`   // DiffIDs, lowest first; empty: the engine cares for images itself
 	Args     []string          `json:"args"`
 	Env      []string          `json:"env"`

@@ -43,7 +43,7 @@ func (c cli) makeOnA(t *testing.T, name string, seed uint64) (made string) {
 // onlyOnA makes such an image, and starts a container from it.
 func (c cli) onlyOnA(t *testing.T, seed uint64) (name, made string) {
 	t.Helper()
-	name = strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
+	name = strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
 	made = c.makeOnA(t, name, seed)
 	t.Cleanup(func() {
 		for _, node := range nodes() {
@@ -121,6 +121,57 @@ func TestDockerImage(t *testing.T) {
 		t.Errorf("staged image is %s", got)
 	}
 	in(t, "b", "docker", "rmi", id)
+	if byContainerd(t, "b") {
+		t.Run("other-store", testOtherStore)
+	}
+}
+
+// byContainerd tells of a Docker that has its containerd keep images.
+func byContainerd(t *testing.T, node string) bool {
+	t.Helper()
+	return strings.Contains(in(t, node, "docker", "info", "--format", "{{.DriverStatus}}"), "io.containerd.snapshotter")
+}
+
+// testOtherStore: an image comes from a Docker that keeps its images itself to one that has its containerd keep them, and goes back. The
+// one has for its ID what it is made from, the other what leads to that.
+func testOtherStore(t *testing.T) {
+	// Docker would take the node's containerd for its own, which it has not had so far.
+	const socket = "/run/containerd/containerd.sock"
+	restart := func() {
+		t.Helper()
+		ctx := context.Background()
+		err := world.lab.StopDocker(ctx, "a")
+		if err == nil {
+			_, err = world.lab.Exec(ctx, "a", "mv", socket, socket+".hidden")
+		}
+		if err == nil {
+			err = world.lab.StartDocker(ctx, "a")
+			_, _ = world.lab.Exec(ctx, "a", "mv", socket+".hidden", socket) // who misses it fails
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(restart) // when it is told what it was told before
+	t.Setenv("GODWIT_LAB_DOCKER_STORE", "")
+	restart()
+	if err := inDocker.importImage(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	name, made := inDocker.onlyOnA(t, 7)
+	id := in(t, "a", "docker", "inspect", "--format", "{{.Id}}", made)
+	movedLayers(t, "docker:"+name)
+	counted(t, "b", name, counted(t, "b", name, 1))
+	there := in(t, "b", "docker", "inspect", "--format", "{{.Id}}", made)
+	if got := inspected(t, "b", name, ".Image"); got != there || there == id {
+		t.Errorf("its image is %s; it came as %s and is called %s", got, id, there)
+	}
+	in(t, "a", "docker", "rmi", made)
+	migrate(t, name, "b", "a", "cold")
+	counted(t, "a", name, 1)
+	if got := in(t, "a", "docker", "inspect", "--format", "{{.Id}}", made); got != id || inspected(t, "a", name, ".Image") != id {
+		t.Errorf("back, its image is %s, and was %s", got, id)
+	}
 }
 
 // linkLost begins to move a container to b whose image comes along, loses the link when most of that has come, and moves it then: what
@@ -278,6 +329,15 @@ func TestDockerImageFails(t *testing.T) {
 	before := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc")
 	root := in(t, "b", "docker", "info", "--format", "{{.DockerRootDir}}")
 	layersOf := func() string { return in(t, "b", "sh", "-c", "ls "+root+"/image/overlay2/layerdb/sha256 | sort") }
+	coming, places := root+"/tmp", root+"/tmp "+root+"/image/overlay2/layerdb/tmp" // where Docker puts what it is to load
+	if byContainerd(t, "b") {
+		ctr := "ctr -a " + in(t, "b", "docker", "info", "--format", "{{.Containerd.Address}}") + " -n moby "
+		layersOf = func() string {
+			return in(t, "b", "sh", "-c", "for what in leases images content; do "+ctr+"$what ls -q; done | sort; "+ctr+"snapshots ls | sort")
+		}
+		coming = root + "/containerd/daemon/io.containerd.content.v1.content/ingest"
+		places = coming
+	}
 	had := layersOf()
 	stays := func(what string) {
 		t.Helper()
@@ -286,14 +346,14 @@ func TestDockerImageFails(t *testing.T) {
 		if now := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc"); now != before || layersOf() != had {
 			t.Errorf("%s: images %s, were %s", what, now, before)
 		}
-		if left := in(t, "b", "sh", "-c", "ls -A "+root+"/tmp "+root+"/image/overlay2/layerdb/tmp"); strings.Contains(left, "import") || strings.Contains(left, "write-set") {
+		if left := in(t, "b", "sh", "-c", "ls -A "+places); strings.Contains(left, "import") || strings.Contains(left, "write-set") {
 			t.Errorf("%s: left: %s", what, left)
 		}
 	}
 
-	in(t, "b", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", root+"/tmp") // where Docker puts what it is to load
+	in(t, "b", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", coming)
 	err := <-begin(name, "cold")
-	in(t, "b", "umount", root+"/tmp")
+	in(t, "b", "umount", coming)
 	if err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("disk full: %v", err)
 	}

@@ -33,8 +33,9 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 		config.Labels = map[string]string{}
 	}
 	config.Labels[label] = value
-	a.nameImage(ctx, d)
-	config.Image = a.imageHere(ctx, d)
+	if config.Image, err = a.imageHere(ctx, d, x); err != nil {
+		return "", err
+	}
 	binds, mounts, err := takeMounts(d, x.Host)
 	if err != nil {
 		return "", err

@@ -29,6 +29,8 @@ var (
 type extra struct {
 	Config *container.Config     `json:"config"`
 	Host   *container.HostConfig `json:"host_config"`
+	// Configuration is that of its image, by its digest, if Docker calls the image by something else.
+	Configuration string `json:"configuration,omitempty"`
 	// Volumes says of the named ones, by name, how they were made.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
 	// Endpoint is its place in the one network that it is on; nil: it is on none of Docker's.
@@ -72,6 +74,11 @@ func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *
 	}
 	d.Layers = image.RootFS.Layers
 	x := extra{Config: found.Config, Host: found.HostConfig, Stdio: stdio}
+	if keeperOf(found) == oci.Snapshotter {
+		if x.Configuration, err = a.configurationOf(ctx, found.Image, d.Layers); err != nil {
+			return err
+		}
+	}
 	if x.Volumes, err = a.volumeMakers(ctx, *d); err != nil {
 		return err
 	}
@@ -178,6 +185,8 @@ func checkOthers(d engine.Definition, x extra) error {
 		return errors.New("its limits are not those of its configuration")
 	case !diffIDPattern.MatchString(d.ImageID):
 		return fmt.Errorf("image %.80q: must be sha256: and 64 hexadecimal digits", d.ImageID)
+	case x.Configuration != "" && !diffIDPattern.MatchString(x.Configuration):
+		return fmt.Errorf("configuration %.80q of its image: must be sha256: and 64 hexadecimal digits", x.Configuration)
 	}
 	return checkNetwork(d, x)
 }

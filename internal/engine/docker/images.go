@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -35,8 +34,15 @@ var _ engine.Images = (*imageStore)(nil)
 // Images are those of Docker's own store.
 func (e *Engine) Images() engine.Images { return e.images }
 
-// Image finds an image by its ID.
+// Image finds an image by its ID, or by its configuration.
 func (s *imageStore) Image(ctx context.Context, id string) (engine.Image, error) {
+	if c, err := s.docker.contents(ctx); c != nil || err != nil {
+		if err != nil {
+			return engine.Image{}, err
+		}
+		_, image, err := s.docker.imageIn(ctx, c, id)
+		return image, err
+	}
 	found, err := s.docker.api.ImageInspect(ctx, id)
 	if errdefs.IsNotFound(err) {
 		return engine.Image{}, fmt.Errorf("image %.80q of Docker: %w", id, engine.ErrNoImage)
@@ -59,9 +65,6 @@ func (s *imageStore) imageConfig(ctx context.Context, id string) ([]byte, error)
 	root, err := s.docker.directory(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if by, err := s.docker.asksContainerd(ctx); by || err != nil {
-		return nil, orElse(err, "Docker has containerd keep it, and such images do not come along: have it at the target first")
 	}
 	name := strings.TrimPrefix(id, "sha256:")
 	f, err := os.Open(filepath.Join(root, imageDB, name))
@@ -107,8 +110,12 @@ func (s *imageStore) Lacks(ctx context.Context, image engine.Image) (engine.Lack
 	if here, err := s.docker.hasImage(ctx, image); here || err != nil {
 		return engine.Lack{}, err
 	}
-	if by, err := s.docker.asksContainerd(ctx); by || err != nil {
-		return engine.Lack{}, orElse(err, "image %.80q is not here, and does not come along to a Docker that has containerd keep images", image.Names)
+	if c, err := s.docker.contents(ctx); c != nil || err != nil {
+		if err != nil {
+			return engine.Lack{}, err
+		}
+		image.Namespace = c.namespace
+		return c.images.Lacks(ctx, image)
 	}
 	root, err := s.docker.directory(ctx)
 	if err != nil {
@@ -117,26 +124,19 @@ func (s *imageStore) Lacks(ctx context.Context, image engine.Image) (engine.Lack
 	return engine.Lack{Image: true, Layers: image.Layers[stacked(root, image.Layers):]}, nil
 }
 
-// orElse is an error, or another one if there is none.
-func orElse(err error, format string, args ...any) error {
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf(format, args...)
-}
-
 // hasImage tells whether there is an image with these layers, whatever it is called.
 func (a *adapter) hasImage(ctx context.Context, image engine.Image) (bool, error) {
-	for _, ref := range append([]string{image.ID}, imagestore.FitNames(image.Names)...) {
-		found, err := a.api.ImageInspect(ctx, ref)
-		if err == nil && slices.Equal(found.RootFS.Layers, image.Layers) {
-			return true, nil
-		}
-		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsInvalidArgument(err) {
-			return false, fmt.Errorf("ask Docker about image %.80q: %w", ref, err)
-		}
+	refs := []string{image.ID}
+	if len(image.Manifests) > 0 {
+		refs = append(refs, digestOf(image.Manifests[0]))
 	}
-	return false, nil
+	name, err := a.called(ctx, image.Layers, append(refs, imagestore.FitNames(image.Names)...)...)
+	return name != "", err
+}
+
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // stacked counts the layers, from the lowest on, that Docker has upon each other.
@@ -164,6 +164,26 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open func(str
 	if err != nil || !lack.Image {
 		return err
 	}
+	if err := s.takeOr(ctx, image, lack, open); err != nil {
+		return err
+	}
+	image.Names = nil // what is called so is another one
+	if lack, err = s.Lacks(ctx, image); err == nil && lack.Image {
+		err = errors.New("it has taken something else, or it has been removed since")
+	}
+	return err
+}
+
+// takeOr has Docker's containerd take an image, if that keeps them, or Docker load it.
+func (s *imageStore) takeOr(ctx context.Context, image engine.Image, lack engine.Lack, open func(string) (io.ReadCloser, int64, error)) error {
+	c, err := s.docker.contents(ctx)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		image.Namespace = c.namespace
+		return c.images.Take(ctx, image, open)
+	}
 	coming, err := imagestore.OpenLayers(lack.Layers, open)
 	if err != nil {
 		return err
@@ -176,13 +196,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open func(str
 	if err := files.CheckSpace(root, copiesOfLoad*coming.Bytes()); err != nil {
 		return err
 	}
-	if err := s.load(ctx, func(w io.Writer) error { return writeImage(w, image, coming) }); err != nil {
-		return err
-	}
-	if lack, err = s.Lacks(ctx, engine.Image{ID: image.ID, Layers: image.Layers}); err == nil && lack.Image {
-		err = errors.New("it has loaded something else, or it has been removed since")
-	}
-	return err
+	return s.load(ctx, func(w io.Writer) error { return writeImage(w, image, coming) })
 }
 
 // Sync brings Docker's directory to the disk.
@@ -191,7 +205,27 @@ func (s *imageStore) Sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return files.Sync(root)
+	err = files.Sync(root)
+	if c, failed := s.docker.contents(ctx); failed != nil {
+		err = errors.Join(err, failed)
+	} else if c != nil {
+		err = errors.Join(err, c.images.Sync(ctx))
+	}
+	return err
+}
+
+// Sweep removes what was made for moves that have not come to anything.
+func (e *Engine) Sweep() error { return errors.Join(e.Engine.Sweep(), e.images.sweep()) }
+
+// sweep ends what an agent did not live to take. A Docker that does not answer has taken nothing since.
+func (s *imageStore) sweep() error {
+	c, err := s.kept()
+	if err != nil || c == nil {
+		return nil //nolint:nilerr // said
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return c.images.Sweep(ctx)
 }
 
 // copiesOfLoad is how often a layer is in Docker's directory while it is loaded: as it came, and unpacked.
@@ -200,17 +234,13 @@ const copiesOfLoad = 2
 // nameImage gives the image of a container that comes the name by which the container was made, as docker run would have, unless an image
 // here has the name. It comes without: nothing that another node says takes a name away, however long it takes to load. Whether it
 // gets one or not, it is known by its ID.
-func (a *adapter) nameImage(ctx context.Context, d engine.Definition) {
+func (a *adapter) nameImage(ctx context.Context, d engine.Definition, id string) {
 	isID := strings.HasPrefix(strings.TrimPrefix(d.ImageID, "sha256:"), strings.TrimPrefix(d.Image, "sha256:"))
-	if isID || !diffIDPattern.MatchString(d.ImageID) || strings.Contains(d.Image, "@") || imagestore.CheckName(d.Image) != nil {
-		return
-	}
-	found, err := a.api.ImageInspect(ctx, d.ImageID)
-	if err != nil || found.ID != d.ImageID || !slices.Equal(found.RootFS.Layers, d.Layers) {
+	if id == "" || isID || strings.Contains(d.Image, "@") || imagestore.CheckName(d.Image) != nil {
 		return
 	}
 	if _, err := a.api.ImageInspect(ctx, d.Image); errdefs.IsNotFound(err) {
-		_, _ = a.api.ImageTag(ctx, client.ImageTagOptions{Source: d.ImageID, Target: d.Image})
+		_, _ = a.api.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: d.Image})
 	}
 }
 

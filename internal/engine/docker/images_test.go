@@ -95,6 +95,10 @@ func testDocker(t *testing.T, images map[string]string) (a *adapter, tagged func
 	var tags []string
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/info") {
+			_, _ = io.WriteString(w, `{"Driver": "overlay2"}`)
+			return
+		}
 		_, ref, _ := strings.Cut(r.URL.Path, "/images/")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/_ping"):
@@ -141,7 +145,8 @@ func TestNameImage(t *testing.T) {
 			images[c.taken] = `{"Id": "` + layer + `"}`
 		}
 		a, tagged := testDocker(t, images)
-		a.nameImage(t.Context(), engine.Definition{Image: c.name, ImageID: id, Layers: []string{layer}})
+		_, err := a.imageHere(t.Context(), engine.Definition{Image: c.name, ImageID: id, Layers: []string{layer}}, extra{})
+		must(t, err)
 		if got := tagged(); got != c.want {
 			t.Errorf("%s: tagged %q, want %q", what, got, c.want)
 		}

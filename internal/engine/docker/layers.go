@@ -107,6 +107,9 @@ func (s *imageStore) LayerBytes(diffID string) (int64, error) {
 		return 0, err
 	}
 	chain, err := s.chainOf(root, diffID)
+	if c := s.keptElsewhere(err); c != nil {
+		return c.images.LayerBytes(diffID)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -125,6 +128,9 @@ func (s *imageStore) OpenLayer(diffID string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	chain, err := s.chainOf(root, diffID)
+	if c := s.keptElsewhere(err); c != nil {
+		return c.images.OpenLayer(diffID)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	problems := obstacles(x.Host)
 	for _, look := range []func(context.Context, engine.Definition, extra) ([]engine.Problem, error){
-		a.runtimeObstacles, a.terminalObstacles, a.imageObstacles, a.volumeObstacles, a.addressObstacles,
+		a.runtimeObstacles, a.terminalObstacles, a.volumeObstacles, a.addressObstacles,
 	} {
 		found, err := look(ctx, d, x)
 		if err != nil {
@@ -33,22 +33,6 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 func (a *adapter) runtimeObstacles(ctx context.Context, _ engine.Definition, _ extra) ([]engine.Problem, error) {
 	ready, err := a.readiness(ctx)
 	return ready.Problems, err
-}
-
-// imageObstacles wants the image to be here, where it does not come along.
-func (a *adapter) imageObstacles(ctx context.Context, d engine.Definition, _ extra) ([]engine.Problem, error) {
-	by, err := a.asksContainerd(ctx)
-	if !by || err != nil {
-		return nil, err
-	}
-	here, err := a.hasImage(ctx, engine.Image{ID: d.ImageID, Names: []string{d.Image}, Layers: d.Layers})
-	if here || err != nil {
-		return nil, err
-	}
-	return []engine.Problem{{
-		What: "image " + d.Image, Why: "this node has none with these layers, and its Docker has containerd keep images, to which they do not come along",
-		Remedy: "docker pull it here, or docker save and docker load it",
-	}}, nil
 }
 
 // Readiness looks at the Docker of this node. Error: engine.ErrAway.
@@ -85,11 +69,24 @@ func (a *adapter) readiness(ctx context.Context) (engine.Readiness, error) {
 	return ready, nil
 }
 
-// imageHere is the name of the image at which a container can be made here.
-func (a *adapter) imageHere(ctx context.Context, d engine.Definition) string {
+// imageHere is the name of the image at which a container can be made here, which gets the container's if that is free.
+func (a *adapter) imageHere(ctx context.Context, d engine.Definition, x extra) (string, error) {
 	image, err := a.api.ImageInspect(ctx, d.Image)
 	if err == nil && slices.Equal(image.RootFS.Layers, d.Layers) {
-		return d.Image // as it was started
+		return d.Image, nil // as it was started
 	}
-	return d.ImageID
+	refs := []string{d.ImageID}
+	if x.Configuration != "" {
+		refs = append(refs, x.Configuration)
+	}
+	id, err := a.called(ctx, d.Layers, refs...)
+	if err != nil || id == "" {
+		return d.ImageID, err
+	}
+	a.nameImage(ctx, d, id)
+	image, err = a.api.ImageInspect(ctx, d.Image)
+	if err == nil && image.ID == id {
+		return d.Image, nil
+	}
+	return id, nil
 }

@@ -12,9 +12,11 @@ import (
 	"github.com/moby/moby/api/types/system"
 	"github.com/moby/moby/client"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	"github.com/godwit/godwit/internal/engine/contentstore"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
@@ -69,6 +71,7 @@ func storageObstacle(info system.Info) string {
 // containerd is where Docker's containerd keeps the root file systems of containers.
 type containerd struct {
 	snapshots  snapshots.SnapshotsClient
+	images     *contentstore.Store
 	connection *grpc.ClientConn
 	namespace  string
 	home       string // directory in which Docker mounts them
@@ -91,9 +94,11 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of Docker's containerd: %w", err)
 	}
+	namespace := told.Info.Containerd.Namespaces.Containers
 	return &containerd{
-		snapshots: snapshots.NewSnapshotsClient(connection), connection: connection, namespace: told.Info.Containerd.Namespaces.Containers,
-		home: filepath.Join(told.Info.DockerRootDir, "rootfs", oci.Snapshotter),
+		snapshots: snapshots.NewSnapshotsClient(connection), connection: connection, namespace: namespace,
+		images: contentstore.New(contentstore.Config{Connection: connection, Away: a.Away, Check: only(namespace), Name: dangling, Whole: true}),
+		home:   filepath.Join(told.Info.DockerRootDir, "rootfs", oci.Snapshotter),
 	}, nil
 }
 
@@ -105,9 +110,8 @@ func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
 	if err != nil {
 		return mounts.Overlay{}, err
 	}
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", of.namespace)
-	root, err := oci.SnapshotRoot(ctx, of.snapshots, id, filepath.Join(of.home, id))
-	if err != nil {
+	root, err := oci.SnapshotRoot(contentstore.Within(ctx, of.namespace), of.snapshots, id, filepath.Join(of.home, id))
+	if status.Code(err) == codes.Unavailable {
 		a.giveUp(of)
 	}
 	return root, err
