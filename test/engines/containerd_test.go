@@ -166,6 +166,16 @@ func TestContainerdKilled(t *testing.T) {
 
 // TestContainerdRefused: what cannot move is refused by name, and runs on.
 func TestContainerdRefused(t *testing.T) {
+	t.Run("interface", func(t *testing.T) { // as CNI makes it
+		name := ctr(t, "default", nil, count)
+		pid := in(t, "a", "sh", "-c", "ctr tasks ls | while read id pid rest; do test $id != "+name+" || echo $pid; done")
+		in(t, "a", "sh", "-c", "ip link add made type veth peer name eth0 netns "+pid+"; nsenter --net=/proc/"+pid+"/ns/net sh -c 'ip address add 10.4.0.2/24 dev eth0; ip link set eth0 up'")
+		err := tried(t, "a", "godwit", "migrate", "containerd:"+name, "b")
+		if err == nil || !strings.Contains(err.Error(), "network interface eth0") {
+			t.Errorf("%v, want a refusal of its interface", err)
+		}
+		ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
+	})
 	for what, flags := range map[string][]string{"capability CAP_SYS_ADMIN": {"--cap-add", "CAP_SYS_ADMIN"}, "host directory /tmp": {"--mount", "type=bind,src=/tmp,dst=/data,options=rbind:rw"}} {
 		t.Run(strings.ToLower(strings.NewReplacer(" ", "-", "/", "", "_", "-").Replace(what)), func(t *testing.T) {
 			name := ctr(t, "default", flags, count)

@@ -18,7 +18,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-const without = "start it without that"
+const (
+	without          = "start it without that"
+	connectOtherwise = "start it with ctr run, with --net-host or without a network; or run it with Docker or godwit run, whose networks move"
+	// nerdctlNetworks is the label in which nerdctl notes the networks of a container.
+	nerdctlNetworks = "nerdctl/networks"
+)
 
 // problems collects what stands against a move.
 type problems []engine.Problem
@@ -43,6 +48,13 @@ func (a *adapter) Obstacles(found oci.Found) []engine.Problem {
 	}
 	p.add(t.container.GetSnapshotter() != snapshotter, "snapshotter "+t.container.GetSnapshotter(), "only overlayfs is supported", without)
 	p.add(len(t.container.GetExtensions()) > 0, "extensions of the container", "what others make of them is not known", without)
+	if networks := t.container.GetLabels()[nerdctlNetworks]; networks != "" {
+		p.add(true, "networks "+networks+" of nerdctl", "its hooks make them on this node, and are not moved", connectOtherwise)
+	} else if t.process.GetPid() > 0 && hasNamespace(t.spec, specs.NetworkNamespace) {
+		for _, name := range connectedInterfaces(int(t.process.GetPid())) {
+			p.add(true, "network interface "+name, "CNI, or somebody else, has made it and gave it its address, which containerd does not know: it is not moved", connectOtherwise)
+		}
+	}
 	p = append(p, restartObstacles(t.container.GetLabels())...)
 	return append(p, obstacles(t.spec, t.namespace, t.container.GetID())...)
 }
@@ -52,7 +64,7 @@ func (a *adapter) Obstacles(found oci.Found) []engine.Problem {
 func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	p := problems{}
 	p.add(spec.Process.Terminal, "--tty", "nobody at the target would have its terminal", without)
-	p.add(spec.Hooks != nil, "hooks of the container", "what they do on this node, as for CNI networks, is not moved", "start it with --net-host, or without a network")
+	p.add(spec.Hooks != nil, "hooks of the container", "what they do on this node, as for CNI networks, is not moved", connectOtherwise)
 	p.add(spec.Linux.CgroupsPath != "" && spec.Linux.CgroupsPath != filepath.Join("/", namespace, id), "control group "+spec.Linux.CgroupsPath,
 		"it is not one of the container's own", without)
 	p.add(spec.Root.Path != "rootfs", "root file system "+spec.Root.Path, "only containers of images move", without)
