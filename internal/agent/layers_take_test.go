@@ -3,6 +3,7 @@ package agent
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -181,5 +182,40 @@ func TestLayersWithoutSize(t *testing.T) {
 		if _, err := fetched(t, a, request); !errors.Is(err, errInvalid) {
 			t.Errorf("for %q: %v", name, err)
 		}
+	}
+}
+
+// TestIncoming: a layer is its archive, whatever it comes as; what is kept as a layer stays as it comes.
+func TestIncoming(t *testing.T) {
+	a, _ := asked(t, &keeping{})
+	layer := layerOf(t, "another")
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, err := w.Write(layer)
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	in := incoming{a.spool, a, []string{digest(layer)}}
+	for _, want := range [][]byte{layer, packed.Bytes()} {
+		if err := in.BringLayer(t.Context(), digest(want), bytes.NewReader(packed.Bytes()), int64(len(layer))); err != nil {
+			t.Fatal(err)
+		}
+		archive, err := in.OpenArchive(digest(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(archive); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes, want %d; %v", len(got), len(want), err)
+		}
+		archive.Close()
+	}
+}
+
+// TestManifestsTooLarge: what a request says of an image has bounds.
+func TestManifestsTooLarge(t *testing.T) {
+	a, request := asked(t, &keeping{})
+	request.Manifests = [][]byte{make([]byte, maxManifests), {0}}
+	if _, err := fetched(t, a, request); !errors.Is(err, errInvalid) {
+		t.Error(err)
 	}
 }

@@ -50,10 +50,10 @@ func (s *source) beginLayers() {
 
 // lackedBytes is what the target lacks of the image, as it is sent.
 func (s *source) lackedBytes() (bytes int64) {
-	for _, layer := range s.agent.layersHere(s.definition.Layers) {
-		if slices.Contains(s.reservation.GetMissingLayers(), layer.DiffId) {
-			bytes += layer.StoredBytes
-		}
+	missing := func(diffID string) bool { return slices.Contains(s.reservation.GetMissingLayers(), diffID) }
+	lacked := slices.DeleteFunc(slices.Clone(s.definition.Layers), func(diffID string) bool { return !missing(diffID) })
+	for _, layer := range s.agent.layersHere(lacked) { // of others nobody need find out how large they are
+		bytes += layer.StoredBytes
 	}
 	return bytes
 }

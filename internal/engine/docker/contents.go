@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/image"
@@ -46,16 +48,32 @@ func (s *imageStore) kept() (*containerd, error) {
 	return s.docker.contents(ctx)
 }
 
+// keeperFor is how long it is believed who keeps Docker's images when many layers are asked for: to learn it Docker has to be restarted.
+const keeperFor = 5 * time.Second
+
+// keeper is who was found to keep Docker's images last, and when.
+type keeper struct {
+	mu    sync.Mutex
+	asked time.Time
+	found *containerd
+}
+
 // keptElsewhere is Docker's containerd if Docker itself has not a layer, which containerd may have; nil: nobody knows of it.
 func (s *imageStore) keptElsewhere(err error) *containerd {
 	if !errors.Is(err, engine.ErrNoLayer) {
 		return nil
 	}
-	c, err := s.kept()
-	if err != nil {
-		return nil
+	k := &s.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.asked.IsZero() || time.Since(k.asked) > keeperFor {
+		found, err := s.kept()
+		if err != nil {
+			return nil
+		}
+		k.found, k.asked = found, time.Now()
 	}
-	return c
+	return k.found
 }
 
 // imageIn finds an image that containerd keeps by what Docker calls it, or by its configuration, and tells what Docker calls it. Error:

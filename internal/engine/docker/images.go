@@ -27,6 +27,7 @@ type imageStore struct {
 	docker *adapter
 	taking sync.Mutex // held while Docker loads an image
 	index  layerIndex
+	keeper keeper
 }
 
 var _ engine.Images = (*imageStore)(nil)
