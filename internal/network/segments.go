@@ -74,9 +74,13 @@ func (n *Network) routeSegments() error {
 	return errors.Join(errs...)
 }
 
-// claim tells a bridge's containers that this node answers for an address from now on: they would go on to send to where it was.
+// claim tells a bridge's containers that this node answers for an address from now on: they would go on to send to where it was. A bridge
+// that its engine has removed with the last of them (Podman) has none.
 func (n *Network) claim(device string, ip netip.Addr) error {
 	link, err := n.links.LinkByName(device)
+	if isLinkNotFound(err) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("find bridge %s: %w", device, err)
 	}

@@ -48,7 +48,7 @@ const (
 
 // subjects of the suite.
 func subjects() []subject {
-	return []subject{embedded{}, byDocker{byCommand{inDocker}}, byCommand{inPodman}, inContainerd{}, inLXC{}}
+	return []subject{embedded{}, byDocker{byCommand{inDocker}}, byPodman{byCommand{inPodman}}, inContainerd{}, inLXC{}}
 }
 
 // TestConformance moves containers of each engine that have everything which containers of it can have, and wants them to be the same

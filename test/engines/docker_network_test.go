@@ -164,56 +164,64 @@ func forgotten(t *testing.T, node string) {
 // node, and its published ports, there and back.
 func TestDockerNetwork(t *testing.T) {
 	makeNetworks(t)
+	inDocker.keepsConnections(t, []string{"pre-copy", "cold", "post-copy"}, "--network", networkName)
+}
+
+// keepsConnections moves a container on a network of an engine between a and b, in these modes.
+func (c cli) keepsConnections(t *testing.T, modes []string, flags ...string) {
+	t.Helper()
 	inbound, err := world.lab.Listen(t.Context(), clientMachine, "tcp", ":9000")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = inbound.Close() })
-	name := docker(t, []string{"--network", networkName, "--publish", "8080:80", "--network-alias", "wader", "--env", "CALLS=" + addressOf(t, clientMachine)}, echo)
+	flags = append(flags, "--publish", "8080:80", "--network-alias", "wader", "--env", "CALLS="+addressOf(t, clientMachine))
+	name := c.run(t, flags, echo)
 	conn, err := inbound.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	called := &conversation{name: "called", conn: conn, answers: bufio.NewReader(conn)}
 	called.ask(t)
-	address := inspected(t, "a", name, ".NetworkSettings.Networks."+networkName+".IPAddress")
+	address, mac := ".NetworkSettings.Networks."+networkName+".IPAddress", ".NetworkSettings.Networks."+networkName+".MacAddress"
+	had := c.inspected(t, "a", name, address) + c.inspected(t, "a", name, mac)
 	portA, portB := net.JoinHostPort(addressOf(t, "a"), "8080"), net.JoinHostPort(addressOf(t, "b"), "8080")
 	busy, idle := talk(t, clientMachine, portA), talk(t, clientMachine, portA)
 	all := []*conversation{busy, idle, called}
 	from, to := "a", "b"
-	for _, mode := range []string{"pre-copy", "cold", "post-copy"} {
-		pause := whileTalking(t, busy, func() { migrate(t, name, from, to, mode) })
+	for i, mode := range modes {
+		pause := whileTalking(t, busy, func() { c.migrate(t, name, from, to, mode) })
 		t.Logf("%s from %s to %s: the client waited %s", mode, from, to, pause)
-		nothing(t, from, name)
+		c.nothing(t, from, name)
 		from, to = to, from
-		counted(t, from, name, 1)
-		if now := inspected(t, from, name, ".NetworkSettings.Networks."+networkName+".IPAddress"); now != address {
-			t.Errorf("its address is %s, was %s", now, address)
+		c.counted(t, from, name, 1)
+		if has := c.inspected(t, from, name, address) + c.inspected(t, from, name, mac); has != had {
+			t.Errorf("it has %s, had %s", has, had)
 		}
 		all = append(all, talk(t, clientMachine, portA), talk(t, otherMachine, portB))
-		if mode == "pre-copy" {
-			failsToReturn(t, name)
+		if i == 0 {
+			c.failsToReturn(t, name)
 			all = append(all, talk(t, clientMachine, portA))
 		}
-		for _, c := range all {
-			c.ask(t)
+		for _, one := range all {
+			one.ask(t)
 		}
 	}
-	in(t, from, "docker", "rm", "--force", name)
+	in(t, from, c.remove(name)...)
 	for _, node := range nodes() {
 		forgotten(t, node)
 	}
 }
 
 // failsToReturn has a move from b back to a fail when the container's copy stands ready there: what comes by a goes on to b.
-func failsToReturn(t *testing.T, name string) {
+func (c cli) failsToReturn(t *testing.T, name string) {
 	t.Helper()
 	fault(t, "a", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultFail)
-	if err := tried(t, "b", "godwit", "migrate", "--mode", "cold", "docker:"+name, "a"); err == nil {
+	if err := tried(t, "b", "godwit", "migrate", "--mode", "cold", string(c)+":"+name, "a"); err == nil {
 		t.Error("it moved")
 	}
 	eventually(t, "its copy is removed", func() bool {
-		return in(t, "a", "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == ""
+		return in(t, "a", string(c), "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == ""
 	})
 }
 

@@ -179,9 +179,18 @@ func (d byDocker) serves(t *testing.T) []string {
 	return []string{"--network", networkName, "--publish", "8080:80"}
 }
 
-func (d byDocker) address(t *testing.T, _ string) string {
+func (c byCommand) address(t *testing.T, _ string) string {
 	t.Helper()
 	return net.JoinHostPort(addressOf(t, "a"), "8080")
+}
+
+// byPodman is Podman, which has bridges, too.
+type byPodman struct{ byCommand }
+
+func (p byPodman) serves(t *testing.T) []string {
+	t.Helper()
+	makePodmanBridges(t)
+	return []string{"--network", networkName, "--publish", "8080:80"}
 }
 
 // embedded is Godwit's own engine.
