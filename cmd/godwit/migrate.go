@@ -35,9 +35,10 @@ Modes:
 Mode auto predicts what each mode would cost (godwit plan shows that) and takes the one with the least downtime, and among those that are
 as good the one with the least total time, so that --deadline, --max-bytes and --bandwidth-limit are kept. It takes post-copy or hybrid
 only if that is clearly better: without them the freeze would be longer than --downtime-target, and by a fifth and 20 ms longer
-than with them; of the two, where both take about as long, the one that has its state on two nodes for less long; --no-post-copy
-rules them out. It never restarts a container. While rounds go on it decides anew: if they
-do not bring the freeze down to the target, if the time or the bytes run out. Each decision is in the report, with its numbers.
+than with them; of the two the one that is over first, or, of a container that was watched for ten seconds (godwit top), the one that has
+its state on two nodes for less long where both take about as long; --no-post-copy rules them out. It never restarts a container.
+While rounds go on it decides anew: if they do not bring the freeze down to the target, if the time or the bytes run out. Each
+decision is in the report, with its numbers.
 
 Volumes, by --volumes, for all or for single ones (by name, or by path in the container):
   move    it comes with the container and goes from here, host directories too (but those that the container can only read

@@ -29,6 +29,8 @@ const (
 	clearlySlack  = 0.020 // seconds
 	// notMuchLonger is what a downtime as it is wanted may cost, of the total time.
 	notMuchLonger = 2
+	// longEnough is for how many seconds a program must have been watched to tell what it writes in a long round.
+	longEnough = 10
 )
 
 // Choose takes the mode with the least downtime, and among those that are as good the one with the least total time, of those
@@ -133,8 +135,9 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 // best has the least downtime, or one that is as good and the least total time. Of those that are as good, one whose downtime may
 // turn out to be a fraction is better: what is copied ahead may be written again or not, and if it is, nothing but time is lost. One
 // that misses the downtime that is wanted is not as good as one that does not and takes not much longer. Of those whose total time is
-// as good, too, one whose state is on two nodes for less long is better: a client waits for pages meanwhile; and then the one with the
-// least downtime, as where most of the time goes to layers of the image, whatever the mode.
+// as good, too, one whose state is on two nodes for less long is better, if it is known what is written in such a time: a client waits for
+// pages meanwhile, but what is written more often than was seen makes rounds longer. Then it is the one with the least downtime, as
+// where most of the time goes to layers of the image, whatever the mode.
 func best(all []Prediction, target float64) Prediction {
 	same := asGood(all, sameFactor, func(p Prediction) float64 { return p.Downtime.Expected })
 	same = asGood(same, fraction, func(p Prediction) float64 { return p.Downtime.Low })
@@ -145,8 +148,14 @@ func best(all []Prediction, target float64) Prediction {
 	})
 	same = asGood(same, sameFactor, func(p Prediction) float64 { return p.Total.Expected })
 	return slices.MinFunc(same, func(a, b Prediction) int {
-		return cmp.Or(cmp.Compare(a.Split.Expected, b.Split.Expected), cmp.Compare(a.Downtime.Expected, b.Downtime.Expected),
-			cmp.Compare(a.Total.Expected, b.Total.Expected))
+		sooner := cmp.Compare(a.Total.Expected, b.Total.Expected)
+		switch {
+		case !splits(a.Mode) || !splits(b.Mode):
+			return cmp.Or(cmp.Compare(a.Downtime.Expected, b.Downtime.Expected), sooner)
+		case min(a.watched, b.watched) < longEnough:
+			return sooner
+		}
+		return cmp.Or(cmp.Compare(a.Split.Expected, b.Split.Expected), sooner)
 	})
 }
 

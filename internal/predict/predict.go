@@ -39,6 +39,8 @@ type Prediction struct {
 	Converges bool   `json:"converges"`
 	Risk      string `json:"risk"`
 	Use       Use    `json:"use"`
+
+	watched float64 // for how many seconds it is known what the container writes
 }
 
 // Use are the settings that it would use.
@@ -76,7 +78,7 @@ func Of(in Input, mode migration.Mode) Prediction {
 	p.Waiting.Low, p.Waiting.High = max(0, p.Waiting.Low/3-firstFaults*in.Link.RTTSeconds), min(p.Waiting.High*4, p.Split.High*float64(max(1, in.Container.Threads)))
 	p.Waiting.High = max(p.Waiting.High, p.Waiting.Expected)
 	p.Use = Use{Rounds: middle.rounds, Codec: expected.codec.String(), Streams: streams(in), CPUs: middle.cpus}
-	p.Risk = risk(p)
+	p.Risk, p.watched = risk(p), expected.in.Container.Curve.Longest()
 	if why := impossible(in, mode); why != "" {
 		p.Possible, p.Why = false, why
 	}

@@ -222,18 +222,20 @@ func TestFilesUsedAgain(t *testing.T) {
 	}
 }
 
-// TestSplitForShort asks that of two modes that take as long the one is chosen that has the state on two nodes for less long.
+// TestSplitForShort asks that of two modes that take as long the one is chosen that has the state on two nodes for less long, where it is
+// known how long they take.
 func TestSplitForShort(t *testing.T) {
-	takes := func(mode migration.Mode, total, split float64) Prediction {
-		at := func(seconds float64) Interval { return Interval{seconds, seconds, seconds} }
-		return Prediction{Mode: mode, Possible: true, Downtime: at(0.3), Total: at(total), Split: at(split)}
-	}
-	all := []Prediction{takes(migration.PostCopy, 84, 82), takes(migration.Hybrid, 87, 2)}
-	if got := best(all, 0.1).Mode; got != migration.Hybrid {
-		t.Errorf("best is %s", got)
-	}
-	all[1].Total.Expected = 140
-	if got := best(all, 0.1).Mode; got != migration.PostCopy {
-		t.Errorf("best is %s, which takes much longer", got)
+	for _, c := range []struct{ hybrid, watched float64 }{{87, 10}, {140, 10}, {87, 1}} {
+		takes := func(mode migration.Mode, total, split float64) Prediction {
+			at := func(seconds float64) Interval { return Interval{seconds, seconds, seconds} }
+			return Prediction{Mode: mode, Possible: true, Downtime: at(0.3), Total: at(total), Split: at(split), watched: c.watched}
+		}
+		want := migration.PostCopy
+		if c.hybrid < 90 && c.watched >= 10 {
+			want = migration.Hybrid
+		}
+		if got := best([]Prediction{takes(migration.PostCopy, 84, 82), takes(migration.Hybrid, c.hybrid, 2)}, 0.1).Mode; got != want {
+			t.Errorf("hybrid takes %.0f s as it was watched for %.0f s: best is %s, not %s", c.hybrid, c.watched, got, want)
+		}
 	}
 }
