@@ -35,7 +35,7 @@ const (
 	// leastShare of what the link took lately is used even beside others who fill it.
 	leastShare = 0.25
 	// floorShare of the most that the link ever took is used beside others who fill it for long: what took less and less beside them
-	// would never end. It is forgotten when the link does not take half of it for so long: in a burst of others it may not.
+	// would never end. It is forgotten when the link does not take it for so long: in a burst of others it may not.
 	floorShare = 0.1
 	floorTime  = time.Second
 	// shortestWait and longestWait are between two looks for a shorter way.
@@ -217,7 +217,7 @@ func (p *pacer) tooLong(e epoch, excess time.Duration) {
 func (p *pacer) drain(e epoch, share float64) {
 	if !e.dry || p.used(e) {
 		p.took[2], p.took[1], p.took[0] = p.took[1], p.took[0], e.taken
-		p.best = max(p.best, e.taken)
+		p.best = max(p.best, min(e.taken, p.rate)) // acknowledgements that come in a heap look like more
 		p.slower(e)
 		p.expected = 0
 		p.rate = min(p.rate, max(e.taken, p.rate/2))
@@ -230,7 +230,7 @@ func (p *pacer) drain(e epoch, share float64) {
 // slower forgets what the link once took when it takes much less now.
 func (p *pacer) slower(e epoch) {
 	switch {
-	case e.dry || p.rate > p.floor() || e.arrived >= p.rate/2:
+	case e.dry || p.rate > p.floor() || p.used(e):
 		p.failed = 0
 	case p.failed == 0:
 		p.failed = e.end

@@ -17,7 +17,8 @@ type way struct {
 	loss     float64
 	jitter   time.Duration // of a sample
 	others   func(at time.Duration, queue time.Duration) float64
-	limit    float64 // what the sender has to send, bytes per second; 0: any amount
+	limit    float64       // what the sender has to send, bytes per second; 0: any amount
+	held     time.Duration // no acknowledgement comes before
 
 	now     time.Duration
 	queue   float64 // bytes
@@ -59,7 +60,7 @@ func (w *way) step(rate float64) {
 	}
 	w.queue = max(0, w.queue-w.capacity*seconds)
 	w.queues = append(w.queues, w.waits())
-	for len(w.flight) > 0 && w.flight[0].back <= w.now {
+	for len(w.flight) > 0 && w.flight[0].back <= w.now && w.held <= w.now {
 		w.acknowledge(w.flight[0])
 		w.flight = w.flight[1:]
 	}
@@ -201,6 +202,31 @@ func TestPaceFollowsTheLink(t *testing.T) {
 			l.wants("as near as before", 5*time.Second, 0.95, 4*ms, 15*ms)
 		})
 	}
+}
+
+// What the link once took is forgotten, however much slower it became.
+func TestPaceForgetsAFasterLink(t *testing.T) {
+	for _, slower := range []float64{8, 12, 15, 19, 30} {
+		for _, rtt := range []time.Duration{400 * time.Microsecond, 20 * ms, 100 * ms} {
+			l := newLaw(t, 100, rtt, 1)
+			l.way.run(l.pacer, 5*time.Second)
+			l.way.capacity /= slower
+			l.way.run(l.pacer, 60*time.Second)
+			l.wants(fmt.Sprintf("%g times slower, %s", slower, rtt), 20*time.Second, 0.7, 30*ms, 60*ms)
+		}
+	}
+}
+
+// Acknowledgements that come in heaps are not taken for a faster link.
+func TestPaceBearsAcknowledgementsInHeaps(t *testing.T) {
+	l := newLaw(t, 100, 5*ms, 1)
+	l.way.run(l.pacer, 3*time.Second)
+	for range 20 {
+		l.way.held = l.way.now + 300*ms
+		l.way.run(l.pacer, 2*time.Second)
+	}
+	l.way.run(l.pacer, 5*time.Second)
+	l.wants("after it", 10*time.Second, 0.9, 3*ms, 10*ms)
 }
 
 func TestPaceBearsHavingLittleToSend(t *testing.T) {
