@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 )
@@ -36,6 +38,8 @@ func (s *source) copyFiles(ctx context.Context) error {
 		switch {
 		case !guessed && left <= settings.DowntimeTarget/2:
 			return nil
+		case s.auto != nil && ahead == 0 && outrun(s.files.history):
+			return s.filesOutrun()
 		case useless >= predict.FileRoundsPatience:
 			why = "more rounds do not make it less"
 		case settings.MaxRounds > 0 && rounds-ahead >= settings.MaxRounds:
@@ -65,6 +69,30 @@ func (s *source) filesDoNotConverge(left time.Duration, why string) error {
 	s.move.tracker.decided(what)
 	return nil
 }
+
+// outrunTime is how long a round takes that shows what a program writes, and not what it happened to write.
+const outrunTime = 5 * time.Second
+
+// outrun tells whether nearly as much was written while all files were copied as there is of them: what comes after that is more each
+// time. Programs that use their files again, as a broker does, leave much less.
+func outrun(history []files.RoundStats) bool {
+	if len(history) < 2 {
+		return false
+	}
+	first, last := history[0], history[len(history)-1]
+	return last.Duration > outrunTime && float64(last.SentBytes) > predict.FileRoundsShrink*float64(first.SentBytes)
+}
+
+// filesOutrun ends a migration whose freeze would be longer than if nothing had been copied ahead, in a mode that nobody has named.
+func (s *source) filesOutrun() error {
+	history := s.files.history
+	first, last := history[0], history[len(history)-1]
+	return fmt.Errorf("%w: %d MB of files were copied in %.0f s, and then %d MB were new; it goes on here, as before: choose --mode cold for a freeze"+
+		" of about %.0f s, --mode restart, a faster link, or a time at which it writes less",
+		errFilesOutrun, first.SentBytes/1e6, first.Duration.Seconds(), last.SentBytes/1e6, (first.Duration + last.Duration).Seconds())
+}
+
+var errFilesOutrun = errors.New("the container writes its files faster than they can be sent")
 
 // filesTakeInFreeze is how long a freeze is longer for the files: what changed lately changes again, what may have changed
 // unseen is read again, and all is looked at.
