@@ -114,7 +114,7 @@ func (c *conversation) try() error {
 }
 
 // whileTalking does something during which a conversation goes on all the time, and tells its longest pause.
-func whileTalking(t *testing.T, c *conversation, do func()) time.Duration {
+func whileTalking(t *testing.T, c interface{ try() error }, do func()) time.Duration {
 	t.Helper()
 	var longest time.Duration
 	stop, done := make(chan struct{}), make(chan error, 1)

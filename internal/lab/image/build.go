@@ -103,10 +103,15 @@ func (b *builder) image(ctx context.Context, recipe recipe, name, path string) e
 	return replace(path, func(file *os.File) error { return writeArchive(file, name, recipe.Config, layers) })
 }
 
+// layerBase is where the last of these layers is in a cache.
+func layerBase(cache string, recipes []layerRecipe) string {
+	return filepath.Join(cache, fmt.Sprintf("layer-%s-%s", recipes[len(recipes)-1].Name, key(recipes, nil)))
+}
+
 // layer makes the last of these layers unless it is cached.
 func (b *builder) layer(ctx context.Context, recipes []layerRecipe, installed []installedPackage) (layer, error) {
 	recipe := recipes[len(recipes)-1]
-	base := filepath.Join(b.cache, fmt.Sprintf("layer-%s-%s", recipe.Name, key(recipes, nil)))
+	base := layerBase(b.cache, recipes)
 	made, err := readLayer(base)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return made, err

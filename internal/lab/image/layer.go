@@ -75,13 +75,14 @@ func hashLayer(path string, write func(io.Writer) error) (layer, error) {
 type layerWriter struct {
 	*tar.Writer
 	seen map[string]bool
+	init bool // with what an init system uses
 }
 
 // madeAt is the time of what no package contains. It is fixed, so that the same recipe gives the same layer.
 func madeAt() time.Time { return time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 func writeLayer(ctx context.Context, out io.Writer, recipe layerRecipe, debs []deb, more prepared) error {
-	w := &layerWriter{Writer: tar.NewWriter(out), seen: make(map[string]bool)}
+	w := &layerWriter{Writer: tar.NewWriter(out), seen: make(map[string]bool), init: recipe.Init}
 	if err := w.own(recipe); err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ func (w *layerWriter) entry(header *tar.Header, content io.Reader) error {
 // deb copies a package's files. dpkg-deb gives them as a tar archive, whatever they are compressed by.
 func (w *layerWriter) deb(ctx context.Context, d deb) error {
 	return readDeb(ctx, d, func(header *tar.Header, content io.Reader) error {
-		if header.Name == "." || unwanted(header.Name) {
+		if header.Name == "." || unwanted(header.Name) || !w.init && forInit(header.Name) {
 			return nil
 		}
 		return w.entry(header, content)
@@ -235,10 +236,15 @@ func merged(name string) string {
 	return name
 }
 
-// unwanted leaves out documentation, and what only an init system uses.
+// forInit tells what only an init system uses.
+func forInit(name string) bool {
+	return strings.HasPrefix(name, "usr/lib/systemd") || strings.HasPrefix(name, "usr/lib/tmpfiles.d")
+}
+
+// unwanted leaves out documentation, and what nobody uses in a container.
 func unwanted(name string) bool {
 	for _, prefix := range []string{
-		"etc/cron.", "etc/default", "etc/init.d", "etc/logrotate.d", "etc/ufw", "usr/lib/init", "usr/lib/systemd", "usr/lib/tmpfiles.d",
+		"etc/cron.", "etc/default", "etc/init.d", "etc/logrotate.d", "etc/ufw", "usr/lib/init",
 		"usr/share/apport", "usr/share/bash-completion", "usr/share/bug", "usr/share/doc", "usr/share/info", "usr/share/initramfs-tools",
 		"usr/share/lintian", "usr/share/locale", "usr/share/man", "usr/share/vim",
 	} {

@@ -163,7 +163,7 @@ func (b *builder) ownFiles(ctx context.Context, m making, root string) error {
 
 // unpackTar unpacks a layer's archive.
 func unpackTar(ctx context.Context, path, root string) error {
-	return output(exec.CommandContext(ctx, "tar", "--extract", "--file", path, "--directory", root))
+	return output(exec.CommandContext(ctx, "tar", "--extract", "--keep-directory-symlink", "--file", path, "--directory", root))
 }
 
 // unpackDeb unpacks a package with names as they are in a system with merged /usr.

@@ -27,6 +27,8 @@ type layerRecipe struct {
 	Dirs     map[string]int64 // with their modes
 	Files    map[string]string
 
+	Init bool `json:",omitempty"` // packages with what an init system uses of them
+
 	Downloads map[string]download `json:",omitempty"` // files from elsewhere, by their paths
 	Made      []making            `json:",omitempty"` // files that programs make
 	Bulk      int64               `json:",omitempty"` // bytes of files that cannot be compressed
@@ -58,6 +60,7 @@ func find(name string) (recipe, error) {
 func recipes() map[string]recipe {
 	all := small()
 	maps.Copy(all, studies())
+	all["debian"] = debian()
 	return all
 }
 
