@@ -260,9 +260,7 @@ func (s *session) alive() bool {
 	if s.other != nil {
 		return s.other.alive()
 	}
-	var info unix.Siginfo
-	err := unix.Waitid(unix.P_PID, s.process.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return err == nil && info.Signo == 0
+	return kernel.ChildRuns(s.process.Process.Pid)
 }
 
 // killPatience is how long a CRIU that was killed may take to end. It takes longer only if the kernel does not let go of

@@ -30,29 +30,37 @@ func StartForerunner(network *os.File) (*Forerunner, error) {
 		return nil, err
 	}
 	defer life.Close()
-	pid, err := forkQuietly(func() (uintptr, unix.Errno) { return forkForerunner(life.Fd(), network.Fd()) })
+	told, tell, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	defer told.Close()
+	keep := [2]uintptr{min(life.Fd(), tell.Fd()), max(life.Fd(), tell.Fd())}
+	pid, err := forkQuietly(func() (uintptr, unix.Errno) { return forkForerunner(life.Fd(), tell.Fd(), network.Fd(), keep) })
+	_ = tell.Close() // so that the end of the forerunner is that of the pipe
 	if err != nil {
 		return nil, err
 	}
 	f := &Forerunner{pid: int(pid)}
-	// It stops when it is in its namespace, and ends if it does not get there.
-	var status unix.WaitStatus
-	for {
-		_, err = unix.Wait4(f.pid, &status, unix.WUNTRACED, nil)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err == nil && !status.Stopped() {
-		err = unix.Errno(status.ExitStatus())
-	}
-	if err == nil {
-		err = unix.Kill(f.pid, unix.SIGCONT)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("start a process in network namespace %s: %w", network.Name(), err)
+	if _, err := told.Read(make([]byte, 1)); err != nil {
+		return nil, fmt.Errorf("start a process in network namespace %s: %w", network.Name(), f.whyEnded())
 	}
 	return f, nil
+}
+
+// whyEnded collects one that has not got to its namespace.
+func (f *Forerunner) whyEnded() error {
+	var status unix.WaitStatus
+	for {
+		_, err := unix.Wait4(f.pid, &status, 0, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || status.Signaled() {
+			return errors.Join(err, errors.New("it was killed"))
+		}
+		return unix.Errno(status.ExitStatus())
+	}
 }
 
 // forkQuietly calls a function that forks with all signals blocked.
@@ -76,11 +84,12 @@ func forkQuietly(fork func() (uintptr, unix.Errno)) (uintptr, error) {
 	return pid, nil
 }
 
-// forkForerunner returns in the calling process only.
+// forkForerunner returns in the calling process only. The forerunner tells when it is where it is to be, and does not wait for anybody:
+// nobody would come if the calling process were killed meanwhile.
 //
 //go:nosplit
 //go:norace
-func forkForerunner(life, network uintptr) (uintptr, unix.Errno) {
+func forkForerunner(life, tell, network uintptr, keep [2]uintptr) (uintptr, unix.Errno) {
 	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno != 0 || pid != 0 {
 		return pid, errno
@@ -88,10 +97,12 @@ func forkForerunner(life, network uintptr) (uintptr, unix.Errno) {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETNS, network, unix.CLONE_NEWNET, 0); errno != 0 {
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(errno), 0, 0)
 	}
-	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, 0, life-1, 0) // what it holds open nobody else could close
-	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, life+1, ^uintptr(0)>>32, 0)
-	own, _, _ := unix.RawSyscall(unix.SYS_GETPID, 0, 0, 0)
-	_, _, _ = unix.RawSyscall(unix.SYS_KILL, own, uintptr(unix.SIGSTOP), 0)
+	// What it holds open nobody else could close. A range that ends before it begins is refused, and there is nothing in it.
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, 0, keep[0]-1, 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, keep[0]+1, keep[1]-1, 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, keep[1]+1, ^uintptr(0)>>32, 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, tell, uintptr(unsafe.Pointer(&keep)), 1)
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, tell, 0, 0)
 	poll := unix.PollFd{Fd: int32(life), Events: unix.POLLIN}
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, 0, 0, 0, 0)
@@ -149,7 +160,8 @@ type cloneArgs struct {
 // Succeed has the first process of a pid namespace that another process makes next get the forerunner's number (clone3 with set_tid, in two
 // namespaces; Linux 5.5). That process must be stopped in a system call, or about to be, and is traced from when Succeed returns until it
 // has made the system call: done tells then whether it has. The forerunner is killed at once, but its number is free for the blink of an
-// eye only, in which the kernel would have to have given out all others to give it to somebody else. Then the system call fails, by EEXIST.
+// eye only. The kernel gives numbers out in turn, so somebody else gets it if he forks in that time and it is its turn. Then the system call
+// fails, by EEXIST.
 func (f *Forerunner) Succeed(pid int) (done <-chan error, err error) {
 	if err := unix.Kill(f.pid, unix.SIGKILL); err != nil {
 		return nil, fmt.Errorf("end process %d: %w", f.pid, err)
@@ -247,7 +259,7 @@ func (t *tracee) nextSyscall() (signal int, err error) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil || info.Code == cldExited || info.Code == cldKilled || info.Code == cldDumped {
+		if err != nil || isEnd(&info) {
 			t.seized = false
 			return 0, errors.Join(err, errors.New("it has ended"))
 		}
@@ -276,6 +288,19 @@ const (
 	cldKilled = 2
 	cldDumped = 3
 )
+
+// isEnd tells whether what a wait for a child has told is the end of it. Whatever is asked for, the kernel tells of stops, too, where a
+// thread of the asking process traces the child.
+func isEnd(info *unix.Siginfo) bool {
+	return info.Code == cldExited || info.Code == cldKilled || info.Code == cldDumped
+}
+
+// ChildRuns tells whether a child of this process has not ended. It does not collect one that has.
+func ChildRuns(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && !isEnd(&info) // nothing was told, or a stop
+}
 
 // syscallInfo is what the kernel tells of the system call at which a process has stopped (struct ptrace_syscall_info, Linux 5.3): its number and
 // arguments at the entry, or its result.

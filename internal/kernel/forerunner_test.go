@@ -162,3 +162,50 @@ func TestForerunnerStays(t *testing.T) {
 	must(t, f.End())
 	collected(t, f.PID())
 }
+
+// TestForerunnerWaitsForNobody: it is not stopped until somebody lets it on, who may be killed before.
+func TestForerunnerWaitsForNobody(t *testing.T) {
+	f := startForerunner(t)
+	var status unix.WaitStatus
+	if pid, err := unix.Wait4(f.PID(), &status, unix.WNOHANG|unix.WUNTRACED|unix.WCONTINUED, nil); pid != 0 || err != nil {
+		t.Errorf("it was stopped: %v, %v", status, err)
+	}
+	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", f.PID())); err != nil || len(open) > 2 { // that to tell is closed, or about to be
+		t.Errorf("it has %d files open: %v", len(open), err)
+	}
+	must(t, f.End())
+	collected(t, f.PID())
+	other, err := os.Open(os.DevNull)
+	must(t, err)
+	defer other.Close()
+	if _, err := StartForerunner(other); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("in what is no network namespace: %v", err)
+	}
+}
+
+// TestChildRuns: a child that this process traces, and that is stopped for it, has not ended.
+func TestChildRuns(t *testing.T) {
+	f := startForerunner(t)
+	asTracer(func() bool {
+		traced := &tracee{pid: f.PID(), tid: f.PID()}
+		must(t, traced.stop())
+		if !ChildRuns(f.PID()) {
+			t.Error("it is stopped, and said to have ended")
+		}
+		must(t, traced.release())
+		return !traced.seized
+	})
+	if !ChildRuns(f.PID()) {
+		t.Error("it is let on, and said to have ended")
+	}
+	must(t, f.End())
+	var info unix.Siginfo
+	must(t, unix.Waitid(unix.P_PID, f.PID(), &info, unix.WEXITED|unix.WNOWAIT, nil))
+	if ChildRuns(f.PID()) {
+		t.Error("it was killed, and said to run")
+	}
+	collected(t, f.PID())
+	if ChildRuns(f.PID()) {
+		t.Error("there is no such child, and it is said to run")
+	}
+}
