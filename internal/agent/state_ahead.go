@@ -69,17 +69,30 @@ func (l layerFiles) open(layer uint64, path string) (*os.File, error) {
 	}
 	defer unix.Close(root)
 	fd, err := unix.Openat2(root, path, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOATIME,
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
+	if err == nil {
+		defer unix.Close(fd)
+		fd, err = reopenRegular(fd)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%.200q in layer %s: %w", path, l.layers[layer], err)
 	}
-	file := os.NewFile(uintptr(fd), path)
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(fmt.Errorf("%.200q in layer %s: %w", path, l.layers[layer], errNoFile), err, file.Close())
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// reopenRegular opens for reading what is only named so far, if it is a regular file: an image may have devices in it, and to open one
+// may do what it is for.
+func reopenRegular(named int) (int, error) {
+	var about unix.Stat_t
+	if err := unix.Fstat(named, &about); err != nil {
+		return -1, err
 	}
-	return file, nil
+	if about.Mode&unix.S_IFMT != unix.S_IFREG {
+		return -1, errNoFile
+	}
+	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", named), unix.O_RDONLY|unix.O_NOATIME|unix.O_CLOEXEC, 0)
 }
 
 // find looks for a file from the highest layer on.

@@ -140,6 +140,22 @@ func TestPagesOfOtherFiles(t *testing.T) {
 	}
 }
 
+// TestDevicesStayClosed: a device that an image has is not opened, which may do what it is for.
+func TestDevicesStayClosed(t *testing.T) {
+	layers := layersIn(t, make([]byte, memory.PageSize()))
+	dir, err := layers.store.LayerPath("upper")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const nobodys = 4095 // no driver has this number: to open it is ENXIO
+	if err := unix.Mknod(filepath.Join(dir, "lib/watchdog"), unix.S_IFCHR|0o600, int(unix.Mkdev(nobodys, 130))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := layers.open(1, "lib/watchdog"); !errors.Is(err, errNoFile) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // FuzzAhead: whatever comes, no more is made of it than is kept.
 func FuzzAhead(f *testing.F) {
 	content := make([]byte, 2*memory.PageSize())
