@@ -189,9 +189,14 @@ func TestChildRuns(t *testing.T) {
 	asTracer(func() bool {
 		traced := &tracee{pid: f.PID(), tid: f.PID()}
 		must(t, traced.stop())
+		must(t, traced.ptrace(unix.PTRACE_SYSCALL, 0, 0)) // its own begins again
+		var stop unix.Siginfo
+		must(t, unix.Waitid(unix.P_PID, f.PID(), &stop, unix.WSTOPPED|unix.WALL|unix.WNOWAIT, nil))
 		if !ChildRuns(f.PID()) {
 			t.Error("it is stopped, and said to have ended")
 		}
+		_, err := traced.wait()
+		must(t, err)
 		must(t, traced.release())
 		return !traced.seized
 	})

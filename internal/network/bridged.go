@@ -133,7 +133,8 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 	if err := n.noteBridged(&one, attached); err != nil {
 		return err
 	}
-	return errors.Join(n.applyFirewall(), n.letPass(), n.sendElsewhere())
+	n.contradict()
+	return errors.Join(n.applyFirewall(), n.letPass())
 }
 
 // replaced forgets a container of which another one has the address.

@@ -56,7 +56,8 @@ func (n *Network) makePassRule(rule passRule) error {
 // does what could not be done when a container had moved.
 func (n *Network) KeepPassing() error {
 	n.mu.Lock()
-	err := errors.Join(n.settleBridged(), n.sendElsewhere())
+	err := n.settleBridged()
+	n.sendElsewhere()
 	n.mu.Unlock()
 	if !n.passes() {
 		return err

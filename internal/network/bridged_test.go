@@ -424,6 +424,28 @@ func TestBridgedArrivalUndoneOnSegment(t *testing.T) {
 	must(t, say())
 }
 
+// TestBridgedArrivingContradicted: neighbours that hear of a container from its engine while it only comes go on to send by way of this node.
+// That one of another network cannot be told of is no failure of it.
+func TestBridgedArrivingContradicted(t *testing.T) {
+	s := newSite(t)
+	b, ip, broken := s.nodes["b"], netip.MustParseAddr("10.89.1.2"), netip.MustParseAddr("10.89.1.3")
+	s.onBridge("b", "asker", "10.89.2.2/16")
+	s.must("b", "ip", "address", "add", "10.89.2.1/16", "dev", engineBridge)
+	must(t, b.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	s.must("b", "ip", "link", "add", "down", "type", "veth", "peer", "name", "down-peer")
+	b.mu.Lock()
+	b.bridged[broken] = &bridged{Container: "broken", Address: broken, Arriving: true}
+	b.containers["broken"] = &attachment{device: "down", bridged: true}
+	b.mu.Unlock()
+	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"), Bridged{Container: "one", Address: ip, From: "a"}))
+	const lie = "02:00:00:00:00:99"
+	s.must("asker", "ip", "neigh", "replace", ip.String(), "lladdr", lie, "dev", "eth0", "nud", "stale")
+	eventually(t, "the neighbour is told where it is", func() bool {
+		out, err := s.run("asker", "ip", "neigh", "show", ip.String())
+		return err == nil && !strings.Contains(string(out), lie)
+	})
+}
+
 // TestBridgedBothMoved: two containers of a segment talk with each other wherever both of them have gone, and with one of the pool,
 // whatever nodes remember of their connections.
 func TestBridgedBothMoved(t *testing.T) {

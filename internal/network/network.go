@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -34,6 +35,10 @@ type Network struct {
 	tables     map[int]bool                 // routing tables of both
 	totals     Totals
 	background sync.WaitGroup
+	closed     chan struct{} // when Close has begun
+
+	contradicting bool      // somebody does: see contradict
+	contradicted  time.Time // until when
 }
 
 // attachment is a container's connection to this node.
@@ -76,6 +81,7 @@ func open(config Config) (*Network, error) {
 		config: config, ns: ns, links: handle,
 		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
 		holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
+		closed: make(chan struct{}),
 	}, nil
 }
 
@@ -160,6 +166,11 @@ func (n *Network) Close() error {
 	n.mu.Lock()
 	for _, hold := range n.holds {
 		hold.abandon()
+	}
+	select {
+	case <-n.closed: // it has been called before
+	default:
+		close(n.closed)
 	}
 	n.mu.Unlock()
 	n.background.Wait()

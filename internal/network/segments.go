@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -116,17 +117,56 @@ func (n *Network) isGuest(ip netip.Addr) bool {
 
 // sendElsewhere has the containers of bridges to which others come go on to send to these by way of this node, as long as they run
 // elsewhere: Docker tells them otherwise, since 28, for some seconds from when it has made a network, and by a socket on which nothing is
-// filtered.
-func (n *Network) sendElsewhere() error {
-	var failed error
+// filtered. That it fails for one is said, and is no failure of what is done for another. any: there is one that arrives.
+func (n *Network) sendElsewhere() (any bool) {
 	for ip, one := range n.bridged {
 		attached := n.containers[one.Container]
 		if !one.Arriving || attached == nil || !one.Returning && !n.isGuest(ip) {
 			continue
 		}
-		failed = errors.Join(failed, n.announceOn(attached.device, ip))
+		any = true
+		if err := n.announceOn(attached.device, ip); err != nil {
+			n.config.Log.Warn("neighbours are not told where a container is that comes", "container", one.Container, "error", err)
+		}
 	}
-	return failed
+	return any
+}
+
+// An engine announces a container that comes for so long, and this node contradicts it so often: a neighbour loses what it sends meanwhile.
+const (
+	contradictEvery = 250 * time.Millisecond
+	contradictFor   = 5 * time.Second
+)
+
+// contradict does sendElsewhere while an engine announces what has come now, or until nothing comes any more.
+func (n *Network) contradict() {
+	if !n.sendElsewhere() {
+		return
+	}
+	n.contradicted = time.Now().Add(contradictFor)
+	if n.contradicting {
+		return
+	}
+	n.contradicting = true
+	n.background.Add(1)
+	go func() {
+		defer n.background.Done()
+		for n.contradictLater() {
+		}
+	}()
+}
+
+// contradictLater does sendElsewhere once more, and tells whether it is to be done again.
+func (n *Network) contradictLater() bool {
+	select {
+	case <-n.closed:
+		return false
+	case <-time.After(contradictEvery):
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.contradicting = n.sendElsewhere() && time.Now().Before(n.contradicted)
+	return n.contradicting
 }
 
 // sendHome has a bridge's containers send by way of this node to a guest that is not here any more, or has never run here: they would go on

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"github.com/godwit/godwit/internal/engine"
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
@@ -59,10 +60,8 @@ func (s *Store) layer(ctx context.Context, diffID string) (*blob, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, namespace := range spaces {
-		if found, err := s.info(ctx, namespace, diffID); found != nil || err != nil {
-			return found, err
-		}
+	if found, err := s.exact(ctx, spaces, diffID); found != nil || err != nil {
+		return found, err
 	}
 	for _, namespace := range spaces {
 		if found, err := s.labelled(ctx, namespace, diffID); found != nil || err != nil {
@@ -70,6 +69,28 @@ func (s *Store) layer(ctx context.Context, diffID string) (*blob, error) {
 		}
 	}
 	return nil, nil //nolint:nilnil // said
+}
+
+// exact finds content by its digest in one of some namespaces. None: nil.
+func (s *Store) exact(ctx context.Context, spaces []string, digest string) (*blob, error) {
+	for _, namespace := range spaces {
+		if found, err := s.info(ctx, namespace, digest); found != nil || err != nil {
+			return found, err
+		}
+	}
+	return nil, nil //nolint:nilnil // said
+}
+
+// kept finds what is kept as a layer: of one that has documents just what these name, or else the archive of a layer, however it is.
+func (s *Store) kept(ctx context.Context, image engine.Image, digest string) (*blob, error) {
+	if len(image.Manifests) == 0 || !s.config.Whole {
+		return s.layer(ctx, digest)
+	}
+	spaces, err := s.spaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.exact(ctx, spaces, digest)
 }
 
 // labelled finds a compressed layer in a namespace. None: nil.

@@ -84,6 +84,8 @@ func TestDocuments(t *testing.T) {
 // comes from, or as archives where that is not told.
 func TestWhole(t *testing.T) {
 	image, blob := packedImage(t)
+	plain := strings.NewReplacer(digestOf(blob), image.Layers[0], string(mediatypes.OCILayer), string(mediatypes.OCIUncompressedLayer))
+	plainDocuments := [][]byte{[]byte(plain.Replace(string(image.Manifests[1])))}
 	for what, c := range map[string]struct {
 		here      map[string][]byte
 		labels    map[string]string
@@ -95,6 +97,7 @@ func TestWhole(t *testing.T) {
 		"compressed in another way":   {nil, map[string]string{digestOf([]byte("other")): image.Layers[0]}, image.Manifests, digestOf(blob)},
 		"nobody says how it is kept":  {nil, nil, nil, image.Layers[0]},
 		"it is here, however it is":   {nil, map[string]string{digestOf(blob): image.Layers[0]}, nil, ""},
+		"kept as an archive there":    {map[string][]byte{digestOf(blob): blob}, map[string]string{digestOf(blob): image.Layers[0]}, plainDocuments, image.Layers[0]},
 		"what it is called leads off": {nil, nil, [][]byte{[]byte("{}")}, "invalid"},
 	} {
 		s := storeOf(t, &fake{names: []string{"own"}, blobs: c.here, labels: c.labels})

@@ -266,7 +266,7 @@ func (s *Store) lacksOf(ctx context.Context, image engine.Image) (lack engine.La
 	}
 	lack.Image = true
 	for _, digest := range archives {
-		found, err := s.layer(ctx, digest)
+		found, err := s.kept(ctx, image, digest)
 		if err != nil {
 			return lack, err
 		}

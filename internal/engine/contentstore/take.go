@@ -166,7 +166,7 @@ const copiesOfTake = 2
 // unknown are those of some layers that no namespace has.
 func (t *taken) unknown(diffIDs []string) (wanted []string, err error) {
 	for _, diffID := range diffIDs {
-		found, err := t.layer(t.ctx, diffID)
+		found, err := t.kept(t.ctx, t.image, diffID)
 		if err != nil {
 			return nil, err
 		}
@@ -216,8 +216,8 @@ func (t *taken) findBlob(i int, coming imagestore.OpenedLayers) (*types.Descript
 	if open, _ := opened(coming, d.Digest); open != nil {
 		return d, open, nil
 	}
-	kept, err := t.layer(t.ctx, d.Digest)
-	if err != nil || kept == nil || kept.digest != d.Digest {
+	kept, err := t.kept(t.ctx, t.image, d.Digest)
+	if err != nil || kept == nil {
 		return d, nil, err
 	}
 	return d, func() (io.ReadCloser, error) { return t.open(t.ctx, *kept) }, nil
