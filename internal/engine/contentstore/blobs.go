@@ -192,16 +192,23 @@ func (s *Store) put(ctx context.Context, d *types.Descriptor, labels map[string]
 	return nil
 }
 
+// label adds labels to content that is there. Those that it has stay as they are.
 func (s *Store) label(ctx context.Context, digest string, labels map[string]string) error {
+	found, err := s.content.Info(ctx, &content.InfoRequest{Digest: digest})
+	if err != nil {
+		return err
+	}
 	var paths []string
 	for name := range labels {
-		paths = append(paths, "labels."+name)
+		if _, has := found.GetInfo().GetLabels()[name]; !has {
+			paths = append(paths, "labels."+name)
+		}
 	}
 	if len(paths) == 0 {
 		return nil
 	}
 	slices.Sort(paths)
-	_, err := s.content.Update(ctx, &content.UpdateRequest{
+	_, err = s.content.Update(ctx, &content.UpdateRequest{
 		Info: &content.Info{Digest: digest, Labels: labels}, UpdateMask: &fieldmaskpb.FieldMask{Paths: paths},
 	})
 	return err

@@ -124,7 +124,18 @@ func (f *fakeContent) Info(ctx context.Context, r *content.InfoRequest) (*conten
 	if r.Digest == f.understated {
 		size = 1
 	}
-	return &content.InfoResponse{Info: &content.Info{Digest: r.Digest, Size: size}}, nil
+	info := &content.Info{Digest: r.Digest, Size: size}
+	if diffID, is := f.labels[r.Digest]; is {
+		info.Labels = map[string]string{uncompressedLabel: diffID}
+	}
+	return &content.InfoResponse{Info: info}, nil
+}
+
+func (f *fakeContent) Update(_ context.Context, r *content.UpdateRequest) (*content.UpdateResponse, error) {
+	if slices.Contains(r.UpdateMask.Paths, "labels."+uncompressedLabel) {
+		f.labels[r.Info.Digest] = r.Info.Labels[uncompressedLabel]
+	}
+	return &content.UpdateResponse{Info: r.Info}, nil
 }
 
 func (f *fakeContent) List(r *content.ListContentRequest, stream content.Content_ListServer) error {
@@ -365,6 +376,25 @@ func TestPut(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
+	}
+}
+
+// TestLabel: content that is there gets labels that it has not, and keeps those that it has.
+func TestLabel(t *testing.T) {
+	labelled, plain := []byte("labelled"), []byte("plain")
+	f := &fake{
+		blobs:  map[string][]byte{digestOf(labelled): labelled, digestOf(plain): plain},
+		labels: map[string]string{digestOf(labelled): "its own"},
+	}
+	s := storeOf(t, f)
+	for _, data := range [][]byte{labelled, plain} {
+		d := &types.Descriptor{Digest: digestOf(data), Size: int64(len(data))}
+		if err := s.put(Within(t.Context(), "own"), d, map[string]string{uncompressedLabel: "another's"}, opener(data)); err != nil {
+			t.Error(err)
+		}
+	}
+	if f.labels[digestOf(labelled)] != "its own" || f.labels[digestOf(plain)] != "another's" {
+		t.Errorf("%q", f.labels)
 	}
 }
 

@@ -180,7 +180,7 @@ func (t *taken) unknown(diffIDs []string) (wanted []string, err error) {
 // keep has the namespace have the archives of all layers. Of one that is unpacked, and whose archive containerd has removed, it says what
 // it would be, unless there is no image without.
 func (t *taken) keep(coming imagestore.OpenedLayers) (blobs []*types.Descriptor, err error) {
-	for i, diffID := range t.image.Layers {
+	for i := range t.image.Layers {
 		find := t.find
 		if t.documents != nil {
 			find = t.findBlob
@@ -190,7 +190,7 @@ func (t *taken) keep(coming imagestore.OpenedLayers) (blobs []*types.Descriptor,
 			err = fmt.Errorf("%s: %w", d.GetDigest(), engine.ErrNoLayer)
 		}
 		if err == nil && open != nil {
-			err = t.put(t.ctx, d, map[string]string{uncompressedLabel: diffID}, open)
+			err = t.put(t.ctx, d, nil, open) // whether it is that layer is not known yet
 		}
 		if err != nil {
 			return nil, err
@@ -274,6 +274,9 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 	applied, err := t.diff.Apply(t.ctx, &diff.ApplyRequest{Diff: d, Mounts: prepared.GetMounts()})
 	if got := applied.GetApplied().GetDigest(); err == nil && got != diffID {
 		err = fmt.Errorf("its content has digest %.80q", got)
+	}
+	if err == nil {
+		err = t.label(t.ctx, d.GetDigest(), map[string]string{uncompressedLabel: diffID})
 	}
 	if err == nil {
 		_, err = t.snapshots.Commit(t.ctx, &snapshots.CommitSnapshotRequest{Snapshotter: snapshotter, Name: chain, Key: key})
