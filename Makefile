@@ -153,7 +153,7 @@ demo: setup ## two nodes, a link, a Redis that moves while a client counts; leav
 	build/godwit demo --json build/demo.json
 
 .PHONY: bench
-bench: bench-rounds bench-switchover bench-postcopy bench-files bench-predict bench-journey ## all benchmarks but bench-studies
+bench: bench-rounds bench-switchover bench-postcopy bench-files bench-predict bench-journey ## all benchmarks but bench-studies and bench-engines
 
 .PHONY: bench-rounds
 bench-rounds: setup ## what the parts of a pre-copy cost; leaves build/bench-rounds.json
@@ -192,13 +192,13 @@ bench-engines-quick: setup ## the same, there and back once; leaves build/bench-
 	build/godwit bench engines --quick --json build/bench-engines-quick.json
 
 .PHONY: meddle
-meddle: setup ## stop, kill, rm, restart, and the end of daemons and shims, at each step of a move, on each side, with each engine: 204 cases (MEDDLE=docker-stop for some)
+meddle: setup ## stop, kill, rm, restart, and the end of daemons and shims, at each step of a move, on each side, with Docker, Podman and containerd: 204 cases (MEDDLE=docker-stop for some)
 	go test -count=1 -timeout 2h -run '^TestMeddled$$/$(MEDDLE)' -v ./test/engines
 
 TRIPS ?= 20
 
 .PHONY: soak-engines
-soak-engines: setup ## one container of each engine TRIPS (default 20) times there and back, with a client; nothing is left in engine, kernel or on disk
+soak-engines: setup ## one container of each engine TRIPS (default 20) times there and back, with a client where connections are kept; nothing is left in engine, kernel or on disk
 	GODWIT_ENGINES_TRIPS=$(TRIPS) go test -count=1 -timeout 1h -run '^TestThereAndBack$$' -v ./test/engines
 
 .PHONY: bench-journey
