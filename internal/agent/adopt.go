@@ -1,16 +1,17 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
 )
@@ -88,16 +89,10 @@ func (a *Agent) followEngine(ctx context.Context, one engine.Container) error {
 
 // adopt takes over the connection of a running container of another engine, until it ends.
 func (a *Agent) adopt(ctx context.Context, one engine.Container) error {
-	err := a.adoptions.note(adoption{Container: one.Definition.ID, Engine: one.Definition.EngineName, Address: one.Definition.Network.Address})
-	if err == nil {
-		err = a.takeOver(ctx, one)
-	}
-	if errors.Is(err, network.ErrAddressTaken) { // by one that is no more, it may be
-		err = cmp.Or(a.forgetRemoved(ctx), a.takeOver(ctx, one))
-	}
-	if err != nil {
+	if err := a.takeOver(ctx, one); err != nil {
 		return err
 	}
+	a.noteAdopted(ctx, one)
 	a.adopted.mu.Lock()
 	defer a.adopted.mu.Unlock()
 	if a.adopted.first[one.Definition.ID] == one.PID {
@@ -110,6 +105,25 @@ func (a *Agent) adopt(ctx context.Context, one engine.Container) error {
 	a.adopted.first[one.Definition.ID] = one.PID
 	go a.awaitEnd(one, pidfd)
 	return nil
+}
+
+// noteAdopted notes a container whose connection was taken over, if it runs here now: it may have left since its engine was asked.
+func (a *Agent) noteAdopted(ctx context.Context, one engine.Container) {
+	id, address := one.Definition.ID, one.Definition.Network.Address
+	first, err := moving.Identify(one.PID)
+	if err != nil {
+		return
+	}
+	note := adoption{Container: id, Engine: one.Definition.EngineName, Address: address, First: first}
+	if slices.Contains(a.adoptions.list(), note) {
+		return
+	}
+	now, err := a.engines.Inspect(ctx, id)
+	if err != nil || now.State != engine.Running || now.PID != one.PID || a.moves.of(id) != nil {
+		return
+	}
+	a.locations.released(address) // where it was before
+	a.adoptions.note(note)
 }
 
 // takeOver makes the connection of a running container of another engine ours.

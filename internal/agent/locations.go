@@ -143,6 +143,13 @@ func (l *locations) mayRelease(node string, address netip.Addr) bool {
 	return !known || at.node == node
 }
 
+// elsewhere tells whether another node is known to have a container.
+func (l *locations) elsewhere(address netip.Addr, container string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.away[address].container == container
+}
+
 // released forgets a container that is no more.
 func (l *locations) released(address netip.Addr) {
 	l.mu.Lock()

@@ -226,6 +226,9 @@ func (a *Agent) addressed(ctx context.Context) ([]engine.Container, error) {
 	containers, err := a.embedded.List(ctx)
 	for _, one := range a.routed {
 		found, failed := one.List(ctx)
+		if errors.Is(failed, engine.ErrAway) {
+			failed = nil // what is not there gives no addresses
+		}
 		containers, err = append(containers, found...), errors.Join(err, failed)
 	}
 	return containers, err

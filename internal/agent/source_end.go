@@ -29,12 +29,10 @@ func (s *source) destroy(ctx context.Context) error {
 	if err := s.agent.network.KeepFlows(s.definition.Network.Address); err != nil {
 		return err
 	}
-	if err := s.agent.adoptions.drop(s.definition.ID); err != nil { // its address is not given back
-		return err
-	}
 	if err := s.agent.engines.Of(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
 		return err
 	}
+	s.agent.adoptions.drop(s.definition.ID) // its address is not given back
 	s.forgetShared(ctx)
 	s.agent.ahead.left(s.definition.ID, gone{s.target.Name, s.id()}, s.agent.footprints.copyOf(s.definition.ID, s.agent.self.Name))
 	return nil

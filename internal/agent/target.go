@@ -394,10 +394,9 @@ func (t *target) fence(ctx context.Context) error {
 	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
-	if err := t.agent.adoptions.drop(t.definition.ID); err != nil { // it runs at the source, with its address
-		return err
-	}
-	return errors.Join(t.agent.engines.Of(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition)), t.leaveAddress(ctx))
+	err := t.agent.engines.Of(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))
+	t.agent.adoptions.drop(t.definition.ID) // it runs at the source, with its address
+	return errors.Join(err, t.leaveAddress(ctx))
 }
 
 // send hands a message to the session, with what belongs to it.

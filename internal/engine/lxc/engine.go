@@ -143,8 +143,8 @@ func lastLine(text string) string {
 // List tells of every container, in order of name. With an error it tells of those that it knows nevertheless.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	entries, err := os.ReadDir(e.config.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	if errors.Is(err, fs.ErrNotExist) { // its file system may not be mounted
+		return nil, fmt.Errorf("list LXC containers: %w: there is no %s", engine.ErrAway, e.config.Path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list LXC containers: %w", err)

@@ -91,6 +91,15 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// TestPathGone wants an error, and not that there are no containers, if the directory of all of them is not there.
+func TestPathGone(t *testing.T) {
+	e := newEngine(t)
+	e.config.Path = filepath.Join(t.TempDir(), "unmounted")
+	if all, err := e.List(t.Context()); !errors.Is(err, engine.ErrAway) {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 // TestDamagedConfig wants an error for a container whose configuration cannot be read: nothing is known of its processes.
 func TestDamagedConfig(t *testing.T) {
 	e := newEngine(t)
