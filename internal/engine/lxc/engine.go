@@ -173,7 +173,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b engine.Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
-	return all, errors.Join(unknown, ctx.Err())
+	return all, errors.Join(unknown, e.tidy(), ctx.Err())
 }
 
 // Inspect finds a container by name, id, or unique prefix of an id.

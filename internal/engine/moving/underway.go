@@ -22,7 +22,20 @@ type Locks struct {
 
 // Lock keeps other changes of a container away until the returned function is called.
 func (l *Locks) Lock(id string) (unlock func()) {
+	one := l.of(id)
+	one.Lock()
+	return one.Unlock
+}
+
+// TryLock is Lock if no other change of a container is under way.
+func (l *Locks) TryLock(id string) (unlock func(), free bool) {
+	one := l.of(id)
+	return one.Unlock, one.TryLock()
+}
+
+func (l *Locks) of(id string) *sync.Mutex {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	one := l.all[id]
 	if one == nil {
 		if l.all == nil {
@@ -31,9 +44,7 @@ func (l *Locks) Lock(id string) (unlock func()) {
 		one = &sync.Mutex{}
 		l.all[id] = one
 	}
-	l.mu.Unlock()
-	one.Lock()
-	return one.Unlock
+	return one
 }
 
 // Arrivals are those that this process has begun and that are not over, by the id of the container.
