@@ -195,7 +195,7 @@ func newPsCommand() *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:     "ps",
-		Short:   "List the containers of this node",
+		Short:   "List the containers of this node, also those of Docker, Podman, containerd and LXC",
 		Example: "  godwit ps\n  godwit ps --all --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -102,13 +102,17 @@ func newEngineSetupCommand() *cobra.Command {
 		Use:   "setup docker|podman|containerd",
 		Short: "Make godwit-runc known to an engine",
 		Long: "Setup makes a link godwit-runc beside this program, and adds it to the runtimes in the engine's configuration: Docker's own file, which it\n" +
-			"has Docker read, or a file of its own beside Podman's. containerd needs the link only. The default runtime stays, and so do all containers.\n\n" +
-			"With --network, Docker gets a bridge network. Give it the same name and subnet on all nodes: each node's Docker gives addresses of a part\n" +
+			"has Docker read, or a file of its own beside Podman's. containerd needs the link only. The default runtime stays, and so do all containers.\n" +
+			"LXC needs no setup.\n\n" +
+			"With --network, Docker gets a bridge network; the agent has to run. Give it the same name and subnet on all nodes: each node's Docker gives addresses of a part\n" +
 			"of its own, and the agents route to all of them. So no two containers have the same address, and any of them can move anywhere.",
 		Example:   "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: engineNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] != docker.Name && segment.name != "" { // before anything is made
+				return &codedError{exitUsage, fmt.Errorf("--network %s: only Docker can have such a network", segment.name)}
+			}
 			program, link, err := runtimeLink()
 			if err != nil {
 				return err

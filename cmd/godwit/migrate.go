@@ -33,7 +33,7 @@ Modes:
              containers of godwit run that cannot be checkpointed. See below.
 
 Mode auto predicts what each mode would cost (godwit plan shows that) and takes the one with the least downtime, and among those that are
-as good the one with the least total time, so that --deadline, --max-bytes and --bandwidth-limit are kept. It takes post-copy or hybrid
+as good (within 10 % plus 10 ms) the one that is over first, so that --deadline, --max-bytes and --bandwidth-limit are kept. It takes post-copy or hybrid
 only if that is clearly better: without them the freeze would be longer than --downtime-target, and by a fifth and 20 ms longer
 than with them; of the two the one that is over first, or, of a container that was watched for ten seconds (godwit top), the one that has
 its state on two nodes for less long where both take about as long; --no-post-copy rules them out. It never restarts a container.
