@@ -21,6 +21,7 @@ type InnerGroup struct {
 	Path      string            `json:"path"`                // from the container's own group
 	Processes []int             `json:"processes,omitempty"` // as the container sees them
 	Values    map[string]string `json:"values,omitempty"`    // of files, by their names
+	Owners    map[string]Owner  `json:"owners,omitempty"`    // of the directory (".") and files, where the kernel would give others
 }
 
 // Bounds of inner groups: they may come from another node.
@@ -30,7 +31,8 @@ const (
 	maxInnerValue  = 4096
 )
 
-// innerFiles are those of a group that limit it, by the hierarchy's controllers. All others do not limit, or are for who made the group.
+// innerFiles are those of a group that are carried, by the hierarchy's controllers, in the order in which they can be set. notCarried has
+// the others that limit.
 var innerFiles = map[string][]string{
 	"memory": {"memory.limit_in_bytes"}, "pids": {"pids.max"}, "cpu": {"cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"},
 	"devices": {devicesList},
@@ -60,6 +62,9 @@ func (c *Cgroup) Inner() ([]InnerGroups, error) {
 			all = append(all, InnerGroups{Hierarchy: c.hierarchies[i], Groups: found})
 		}
 	}
+	if err := CheckInner(all); err != nil { // the target would refuse them
+		return nil, fmt.Errorf("%w: %w", err, ErrUnsupported)
+	}
 	return all, nil
 }
 
@@ -68,6 +73,7 @@ func innerOf(base, hierarchy string) ([]InnerGroup, error) {
 	var found []InnerGroup
 	var used bool
 	var unable error
+	seen := map[int]bool{}
 	err := filepath.WalkDir(base, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return err
@@ -75,10 +81,23 @@ func innerOf(base, hierarchy string) ([]InnerGroup, error) {
 		if unable == nil {
 			unable = delegates(path)
 		}
+		pids, err := procsIn(path)
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			if seen[pid] && unable == nil {
+				unable = fmt.Errorf("threads of process %d are in several groups: %w", pid, ErrUnsupported)
+			}
+			seen[pid] = true
+		}
 		if path == base {
 			return nil
 		}
-		one, err := innerGroup(base, path, hierarchy)
+		if unable == nil {
+			unable = refuseSettings(base, path)
+		}
+		one, err := innerGroup(base, path, hierarchy, pids)
 		found, used = append(found, one), used || len(one.Processes) > 0
 		return err
 	})
@@ -106,14 +125,13 @@ func delegates(dir string) error {
 	return nil
 }
 
-func innerGroup(base, path, hierarchy string) (InnerGroup, error) {
+func innerGroup(base, path, hierarchy string, pids []int) (InnerGroup, error) {
 	relative, err := filepath.Rel(base, path)
 	if err != nil {
 		return InnerGroup{}, err
 	}
 	one := InnerGroup{Path: relative}
-	pids, err := procsIn(path)
-	if err != nil {
+	if one.Owners, err = ownersOf(path); err != nil {
 		return one, err
 	}
 	for _, pid := range pids {
@@ -150,6 +168,9 @@ func CheckInner(all []InnerGroups) error {
 			}
 			if !filepath.IsLocal(group.Path) || filepath.Clean(group.Path) != group.Path || group.Path == "." || len(group.Path) > maxInnerPath {
 				return fmt.Errorf("group %.80q: its name leads elsewhere", group.Path)
+			}
+			if err := checkOwners(group.Owners); err != nil {
+				return fmt.Errorf("group %.80q of %.40q: %w", group.Path, one.Hierarchy, err)
 			}
 			for name, value := range group.Values {
 				if !slices.Contains(allowed, name) || len(value) > maxInnerValue {
@@ -190,6 +211,9 @@ func (g InnerGroup) make(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+	if err := setOwners(dir, g.Owners); err != nil {
+		return err
+	}
 	value, limited := g.Values[devicesList]
 	if !limited {
 		return nil
@@ -220,7 +244,7 @@ func (c *Cgroup) FillInner(all []InnerGroups) error {
 			return err
 		}
 		for _, group := range one.Groups {
-			if err := group.fill(filepath.Join(base, group.Path), processes); err != nil {
+			if err := group.fill(filepath.Join(base, group.Path), one.Hierarchy, processes); err != nil {
 				return fmt.Errorf("fill the groups within cgroup %s: %w", base, err)
 			}
 		}
@@ -228,7 +252,7 @@ func (c *Cgroup) FillInner(all []InnerGroups) error {
 	return nil
 }
 
-func (g InnerGroup) fill(dir string, processes map[int]int) error {
+func (g InnerGroup) fill(dir, hierarchy string, processes map[int]int) error {
 	for _, name := range g.Processes {
 		pid, is := processes[name]
 		if !is {
@@ -238,8 +262,9 @@ func (g InnerGroup) fill(dir string, processes map[int]int) error {
 			return err
 		}
 	}
-	for name, value := range g.Values {
-		if name == devicesList {
+	for _, name := range filesOf(hierarchy) { // a quota is refused that is more than that above it, by another period
+		value, is := g.Values[name]
+		if name == devicesList || !is {
 			continue
 		}
 		if err := setInner(dir, name, value); err != nil {

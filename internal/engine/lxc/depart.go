@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
@@ -77,7 +79,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, err
 	}
 	problems = append(problems, examineGroups(group)...)
-	problems = append(problems, examineMounts(one.PID)...)
+	problems = append(problems, examineMounts(pids)...)
 	filling, err := moving.ExamineMemory(e.place(id, one.Definition.Name).memory())
 	if err != nil {
 		return nil, err
@@ -100,22 +102,48 @@ func examineGroups(group *kernel.Cgroup) []engine.Problem {
 }
 
 // examineMounts finds what is in file systems that CRIU mounts anew without what is in them: systemd has one for the credentials of each
-// service, which most have none.
-func examineMounts(pid int) (problems []engine.Problem) {
-	found, _ := kernel.ReadMounts(pid) // of one that has just ended nothing is to be seen
-	for _, one := range found {
-		if one.Type != "ramfs" && one.Type != "hugetlbfs" {
+// service, which most have none. Each process may have mounts of its own.
+func examineMounts(pids []int) (problems []engine.Problem) {
+	seen := map[string]bool{}
+	for _, pid := range pids {
+		space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+		if err == nil && seen[space] {
 			continue
 		}
-		entries, err := os.ReadDir(filepath.Join(fmt.Sprintf("/proc/%d/root", pid), one.Point))
-		if err == nil && len(entries) > 0 {
-			problems = append(problems, engine.Problem{
-				What: fmt.Sprintf("mount of %.200s (%s)", one.Point, one.Type), Why: "what is in it would not move", Remedy: "remove what is in it, or unmount it",
-			})
+		seen[space] = true
+		found, err := kernel.ReadMounts(pid)
+		if err != nil && !isGone(err) {
+			problems = append(problems, engine.Problem{What: fmt.Sprintf("mounts of process %d", pid), Why: err.Error(), Remedy: "look at the node's log"})
+		}
+		for _, one := range found {
+			if one.Type == "ramfs" || one.Type == "hugetlbfs" {
+				problems = append(problems, examineMount(pid, one)...)
+			}
 		}
 	}
 	return problems
 }
+
+func examineMount(pid int, one kernel.Mount) []engine.Problem {
+	why := "what is in it would not move"
+	directory, err := os.Open(filepath.Join(fmt.Sprintf("/proc/%d/root", pid), one.Point))
+	if err == nil {
+		_, err = directory.Readdirnames(1)
+		err = errors.Join(err, directory.Close())
+	}
+	switch {
+	case errors.Is(err, io.EOF), isGone(err):
+		return nil
+	case err != nil:
+		why = "it cannot be told what is in it: " + err.Error()
+	}
+	return []engine.Problem{{
+		What: fmt.Sprintf("mount of %.200s (%s)", one.Point, one.Type), Why: why, Remedy: "remove what is in it, or unmount it",
+	}}
+}
+
+// isGone says that a process, or what it had, has just ended.
+func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
 
 // departureRecord is there from Depart until the container is thawed or destroyed.
 type departureRecord struct {
@@ -194,6 +222,13 @@ func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 
 // Dump writes the execution state to a directory in memory, with the control groups that CRIU is not told of.
 func (d *departure) Dump(ctx context.Context, directory string) error {
+	pids, err := d.group.Procs()
+	if err != nil {
+		return err
+	}
+	if found := examineMounts(pids); len(found) > 0 { // since it was examined
+		return fmt.Errorf("%s: %s", found[0].What, found[0].Why)
+	}
 	groups, err := d.group.Inner()
 	if err == nil {
 		err = writeGroups(directory, groups)

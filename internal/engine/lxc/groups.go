@@ -65,16 +65,18 @@ func (a *arrival) makeGroups() ([]kernel.InnerGroups, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := limit(slices.DeleteFunc(slices.Clone(a.settings), isNotOfDevices), group); err != nil {
+	if err := limit(slices.DeleteFunc(slices.Clone(a.settings), isLate), group); err != nil {
 		return nil, err
 	}
-	a.settings = slices.DeleteFunc(slices.Clone(a.settings), func(one setting) bool { return !isNotOfDevices(one) })
+	a.settings = slices.DeleteFunc(slices.Clone(a.settings), func(one setting) bool { return !isLate(one) })
 	return groups, group.MakeInner(groups)
 }
 
-// isNotOfDevices tells limits of devices from all other settings: they cannot be set any more when there are groups within.
-func isNotOfDevices(one setting) bool {
-	return !strings.HasPrefix(one.key, "lxc.cgroup.devices.") && !strings.HasPrefix(one.key, "lxc.cgroup2.devices.")
+// isLate tells all other settings from limits of devices and of a set of CPUs: those cannot be set any more when there are groups within.
+func isLate(one setting) bool {
+	return !slices.ContainsFunc([]string{"lxc.cgroup.devices.", "lxc.cgroup2.devices.", "lxc.cgroup.cpuset."}, func(early string) bool {
+		return strings.HasPrefix(one.key, early)
+	})
 }
 
 // payload is the container's control group: in all hierarchies that of what restores it, which LXC has put there.
