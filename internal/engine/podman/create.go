@@ -228,7 +228,7 @@ func (f *flags) health(h *healthcheck) error {
 func (f *flags) mounts(x extra) {
 	if x.Host.ReadonlyRootfs {
 		f.truth("read-only", true)
-		f.add("read-only-tmpfs", "false") // those that there are are in the list
+		f.add("read-only-tmpfs", strconv.FormatBool(x.Scratch))
 	}
 	for _, path := range slices.Sorted(maps.Keys(x.Host.Tmpfs)) {
 		f.add("tmpfs", strings.TrimSuffix(path+":"+x.Host.Tmpfs[path], ":"))

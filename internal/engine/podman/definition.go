@@ -38,6 +38,8 @@ type extra struct {
 	Mounts  []mount  `json:"mounts"`
 	Args    []string `json:"args"`    // of the first process, without Podman's init
 	Command int      `json:"command"` // how many of them, the last ones, are not the entry point
+	// Scratch says that Podman makes some tmpfs by itself that it does not list, as it does for a root that is read-only.
+	Scratch bool `json:"scratch,omitempty"`
 	// Volumes says of the named ones, by name, how they were made.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
 	// Endpoint is its place in the one network that it is on; nil: it is on none of Podman's.
@@ -50,11 +52,12 @@ type extra struct {
 func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *engine.Definition) error {
 	found := native(f)
 	x := extra{Config: found.Config, Host: found.Host, Mounts: found.Mounts, Stdio: stdio}
-	args, err := firstArgs(found)
+	bundle, err := bundleOf(found)
 	if err != nil {
 		return err
 	}
-	x.Args = args
+	args := firstArgs(found, bundle)
+	x.Args, x.Scratch = args, hasScratch(found, bundle)
 	if command := found.Config.Cmd; len(command) <= len(args) && slices.Equal(command, args[len(args)-len(command):]) {
 		x.Command = len(command)
 	}
@@ -73,8 +76,8 @@ func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *
 	return err
 }
 
-// firstArgs is the command line of a container's first process, or of the one that Podman's init starts: `INIT -- ARGUMENTS`.
-func firstArgs(found inspected) ([]string, error) {
+// bundleOf is what Podman has told the runtime.
+func bundleOf(found inspected) (specs.Spec, error) {
 	data, err := os.ReadFile(found.OCIConfigPath)
 	var spec specs.Spec
 	if err == nil {
@@ -84,13 +87,30 @@ func firstArgs(found inspected) ([]string, error) {
 		err = errors.New("it has no process")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bundle of container %s: %w", found.Name, err)
+		return spec, fmt.Errorf("bundle of container %s: %w", found.Name, err)
 	}
-	args := spec.Process.Args
+	return spec, nil
+}
+
+// firstArgs is the command line of a container's first process, or of the one that Podman's init starts: `INIT -- ARGUMENTS`.
+func firstArgs(found inspected, bundle specs.Spec) []string {
+	args := bundle.Process.Args
 	if found.Host.Init && len(args) > 2 && args[1] == "--" {
-		args = args[2:]
+		return args[2:]
 	}
-	return args, nil
+	return args
+}
+
+// scratchPlaces are where Podman mounts a tmpfs if the root is read-only, unless there is something else. 4.3 lists these as those that were
+// asked for, 5.4 does not.
+var scratchPlaces = []string{"/run", "/tmp", "/var/tmp"}
+
+// hasScratch tells whether a container has such a tmpfs that is not listed.
+func hasScratch(found inspected, bundle specs.Spec) bool {
+	return found.Host.ReadonlyRootfs && slices.ContainsFunc(bundle.Mounts, func(m specs.Mount) bool {
+		_, listed := found.Host.Tmpfs[m.Destination]
+		return m.Type == "tmpfs" && !listed && slices.Contains(scratchPlaces, m.Destination)
+	})
 }
 
 // Expect reads what another node has described.

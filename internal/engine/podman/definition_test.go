@@ -2,9 +2,12 @@ package podman
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/engine"
 )
@@ -155,4 +158,30 @@ func FuzzDecode(f *testing.F) {
 			obstacles(x.Config, x.Host, x.Mounts)
 		}
 	})
+}
+
+// TestScratch: the tmpfs that Podman makes by itself for a root that is read-only it makes at the target, too, unless it lists them.
+func TestScratch(t *testing.T) {
+	own := specs.Spec{Mounts: []specs.Mount{{Destination: "/dev", Type: "tmpfs"}, {Destination: "/run", Type: "tmpfs"}}}
+	for name, c := range map[string]struct {
+		host   host
+		bundle specs.Spec
+		want   bool
+	}{
+		"not listed":       {host{ReadonlyRootfs: true}, own, true},
+		"listed":           {host{ReadonlyRootfs: true, Tmpfs: map[string]string{"/run": "rw"}}, own, false},
+		"without it":       {host{ReadonlyRootfs: true}, specs.Spec{Mounts: own.Mounts[:1]}, false},
+		"a root to change": {host{}, own, false},
+	} {
+		if got := hasScratch(inspected{Host: c.host}, c.bundle); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	for _, scratch := range []bool{true, false} {
+		var f flags
+		f.mounts(extra{Host: host{ReadonlyRootfs: true}, Scratch: scratch})
+		if wanted := fmt.Sprintf("--read-only-tmpfs=%t", scratch); !slices.Contains(f, wanted) {
+			t.Errorf("%q, want %s", f, wanted)
+		}
+	}
 }
