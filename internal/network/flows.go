@@ -93,6 +93,9 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 	if err := n.addFlows(kept); err != nil {
 		return fmt.Errorf("keep the connections of %s: %w", ip, err)
 	}
+	if _, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, kept.packets()); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return fmt.Errorf("track the connections of %s no more: %w", ip, err)
+	}
 	return nil
 }
 
@@ -120,6 +123,24 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowEleme
 		}
 	}
 	return kept
+}
+
+// writtenDown are the packets, by their keys, of flows that are written down. As long as such a flow were tracked, too, a packet of it that has
+// been translated already, and comes out of the tunnel, would be taken for one of another flow with the same answers, and get another port.
+type writtenDown map[string]bool
+
+func (f flowElements) packets() writtenDown {
+	all := writtenDown{}
+	for _, e := range f.to {
+		all[string(e.Key)] = true
+	}
+	return all
+}
+
+// MatchConntrackFlow tells of a flow whether it is one of these.
+func (w writtenDown) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	forward, ok := packetOf(flow.Forward)
+	return ok && w[string(forward.key())]
 }
 
 // add what translates packets of one direction.

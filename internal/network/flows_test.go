@@ -41,6 +41,11 @@ func TestFlowElements(t *testing.T) {
 		tracked = append(tracked, tcpFlow(state, tuple(6, "172.30.0.2", 4002, "192.0.2.99", 53), tuple(6, "192.0.2.99", 53, "192.0.2.10", 4003)))
 	}
 	kept := elementsOf(tracked, ip)
+	for i, flow := range tracked {
+		if is, want := kept.packets().MatchConntrackFlow(flow), i < 2; is != want {
+			t.Errorf("flow %d is written down: %t", i, is)
+		}
+	}
 	to, from := kept.to, kept.from
 	maps := [2]map[string]string{{}, {}}
 	for _, e := range to {

@@ -66,7 +66,7 @@ func TestConformance(t *testing.T) {
 			if restarting, can := s.(restarter); can && !testing.Short() {
 				t.Run("restarting", func(t *testing.T) { c.restarting(t, restarting) })
 			}
-			if served := serverOf(t, s); served != nil && !testing.Short() {
+			if served, can := s.(server); can && !testing.Short() {
 				t.Run("connections", func(t *testing.T) { c.connections(t, served) })
 			}
 			c.found.write(t)

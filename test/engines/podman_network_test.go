@@ -33,29 +33,10 @@ func makePodmanBridges(t *testing.T) {
 	})
 }
 
-// refusesBridges tells whether the Podman of the nodes is one to which networks do not move.
-func refusesBridges(t *testing.T) bool {
-	t.Helper()
-	return !strings.HasPrefix(byCommand{inPodman}.version(t), "4.")
-}
-
-// isRefused wants a container on a network to be refused by such a Podman, by name.
-func isRefused(t *testing.T) {
-	t.Helper()
-	name := inPodman.run(t, []string{"--network", networkName}, count)
-	if said := in(t, "a", "sh", "-c", "! godwit migrate --dry-run podman:"+name+" b 2>&1"); !strings.Contains(said, "network "+networkName+" of Podman ") {
-		t.Errorf("%s, want a refusal of its network", said)
-	}
-}
-
 // TestPodmanNetwork: a container on a network of Podman's keeps its addresses, all its connections, whoever opened them and by whatever
 // node, and its published ports, there and back.
 func TestPodmanNetwork(t *testing.T) {
 	makePodmanNetworks(t)
-	if refusesBridges(t) {
-		isRefused(t)
-		return
-	}
 	modes := []string{"pre-copy", "cold"}
 	if !testing.Short() {
 		modes = append(modes, "post-copy", "hybrid")
@@ -67,10 +48,6 @@ func TestPodmanNetwork(t *testing.T) {
 // and nothing is left at the target.
 func TestPodmanNetworkStays(t *testing.T) {
 	makePodmanNetworks(t)
-	if refusesBridges(t) {
-		isRefused(t)
-		return
-	}
 	name := inPodman.run(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
 	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
 	for _, f := range []agent.Fault{{Side: "target", Step: "arrive", When: "after"}, {Side: "target", Step: "restore", When: "before"}} {
@@ -112,10 +89,6 @@ func TestPodmanNetworkStays(t *testing.T) {
 // started again at the target.
 func TestPodmanNetworkKilled(t *testing.T) {
 	makePodmanNetworks(t)
-	if refusesBridges(t) {
-		isRefused(t)
-		return
-	}
 	name := inPodman.run(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
 	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
 	for _, f := range []agent.Fault{

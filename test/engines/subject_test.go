@@ -184,16 +184,6 @@ func (c byCommand) address(t *testing.T, _ string) string {
 	return net.JoinHostPort(addressOf(t, "a"), "8080")
 }
 
-// serverOf is an engine as one whose containers keep their connections; nil: it is none.
-func serverOf(t *testing.T, s subject) server {
-	t.Helper()
-	if _, is := s.(byPodman); is && refusesBridges(t) {
-		return nil
-	}
-	served, _ := s.(server)
-	return served
-}
-
 // byPodman is Podman, which has bridges, too.
 type byPodman struct{ byCommand }
 

@@ -261,16 +261,6 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 		return nil, nil
 	}
 	what := "network " + own.Bridge + " of Podman"
-	about, err := a.about(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if resetsOnReturn(about.Version.Version) {
-		return []engine.Problem{{
-			What: what + " " + about.Version.Version, Why: "with Podman 5 and later connections were reset when a container came back to a node by which they had come in",
-			Remedy: "start it with --network none or --network host, or move it to a node with Podman 4",
-		}}, nil
-	}
 	told, err := inspectNetwork(ctx, own.Bridge)
 	if errors.Is(err, errNoNetwork) {
 		return []engine.Problem{{What: what, Why: "there is none of this name on this node", Remedy: makeNetwork(own, x.Endpoint, false)}}, nil
@@ -298,14 +288,6 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 		return ""
 	}
 	return append(p, oci.TakenPorts(ctx, d.Ports, publisher)...), nil
-}
-
-// resetsOnReturn tells of a Podman whose netavark has its rules in nftables by itself. With it containers could leave, and come to nodes where
-// they had not been, but what came in for one that returned reached its network before that was silent.
-func resetsOnReturn(version string) bool {
-	major, _, _ := strings.Cut(version, ".")
-	number, err := strconv.Atoi(major)
-	return err == nil && number >= 5
 }
 
 // defaultNetwork is the one on which containers are for which nobody has named one.

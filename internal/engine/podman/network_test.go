@@ -101,15 +101,6 @@ func TestNetworkObstacles(t *testing.T) {
 	}
 }
 
-// TestResetsOnReturn: networks of Podman 5 and later do not move.
-func TestResetsOnReturn(t *testing.T) {
-	for version, want := range map[string]bool{"4.3.1": false, "4.9.4-rhel": false, "5.4.2": true, "10.0.0-dev": true} {
-		if got := resetsOnReturn(version); got != want {
-			t.Errorf("%s: %t", version, got)
-		}
-	}
-}
-
 // TestAddressTaken: an address that the bridge or another container has is refused by who has it.
 func TestAddressTaken(t *testing.T) {
 	own := engine.Network{Address: netip.MustParseAddr("172.31.0.7"), Bridge: "birds"}
