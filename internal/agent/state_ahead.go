@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files/regular"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
 )
@@ -68,31 +69,12 @@ func (l layerFiles) open(layer uint64, path string) (*os.File, error) {
 		return nil, fmt.Errorf("layer %s: %w", l.layers[layer], err)
 	}
 	defer unix.Close(root)
-	fd, err := unix.Openat2(root, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err == nil {
-		defer unix.Close(fd)
-		fd, err = reopenRegular(fd)
-	}
+	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	file, err := regular.Openat(root, path, resolve, unix.O_NOATIME)
 	if err != nil {
-		return nil, fmt.Errorf("%.200q in layer %s: %w", path, l.layers[layer], err)
+		return nil, fmt.Errorf("layer %s: %w", l.layers[layer], err)
 	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// reopenRegular opens for reading what is only named so far, if it is a regular file: an image may have devices in it, and to open one
-// may do what it is for.
-func reopenRegular(named int) (int, error) {
-	var about unix.Stat_t
-	if err := unix.Fstat(named, &about); err != nil {
-		return -1, err
-	}
-	if about.Mode&unix.S_IFMT != unix.S_IFREG {
-		return -1, errNoFile
-	}
-	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", named), unix.O_RDONLY|unix.O_NOATIME|unix.O_CLOEXEC, 0)
+	return file, nil
 }
 
 // find looks for a file from the highest layer on.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/regular"
 )
 
 const (
@@ -152,28 +154,12 @@ func eachLine(rootfs, name string, visit func(fields []string) bool) error {
 }
 
 // openInside opens a regular file in a container's root file system. Links are followed as the container would see
-// them and never lead out of it (openat2(2), RESOLVE_IN_ROOT, Linux 5.6); a fifo or a device is refused, not waited on.
+// them and never lead out of it (openat2(2), RESOLVE_IN_ROOT, Linux 5.6); a fifo or a device is refused, and not opened.
 func openInside(rootfs, name string) (*os.File, error) {
 	root, err := unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: rootfs, Err: err}
 	}
 	defer unix.Close(root)
-	fd, err := unix.Openat2(root, name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	file := os.NewFile(uintptr(fd), name)
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", name)
-	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
+	return regular.Openat(root, name, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS, 0)
 }

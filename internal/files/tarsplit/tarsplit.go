@@ -7,7 +7,6 @@ package tarsplit
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -18,6 +17,8 @@ import (
 	"github.com/vbatts/tar-split/tar/asm"
 	"github.com/vbatts/tar-split/tar/storage"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/regular"
 )
 
 // Sizes are those of archives whose size somebody has asked for. The name of what was kept of one is never another one's: it comes from
@@ -108,16 +109,14 @@ type files struct{ tree *os.Root }
 // Get opens a file of an archive by the name that it has there.
 func (l files) Get(name string) (io.ReadCloser, error) {
 	inside := strings.TrimPrefix(path.Clean("/"+name), "/")
-	f, err := l.tree.OpenFile(inside, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0) // nobody writes to a fifo
+	held, err := l.tree.OpenFile(inside, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%.200q is no file any more", name)
-	}
+	defer held.Close()
+	f, err := regular.Reopen(int(held.Fd()), inside, 0)
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, err // not a file in an interface
 	}
 	return f, nil
 }
