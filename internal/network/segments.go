@@ -117,19 +117,19 @@ func (n *Network) isGuest(ip netip.Addr) bool {
 
 // sendElsewhere has the containers of bridges to which others come go on to send to these by way of this node, as long as they run
 // elsewhere: Docker tells them otherwise, since 28, for some seconds from when it has made a network, and by a socket on which nothing is
-// filtered. That it fails for one is said, and is no failure of what is done for another. any: there is one that arrives.
-func (n *Network) sendElsewhere() (any bool) {
+// filtered. That it fails for one is said, and is no failure of what is done for another. some: there is one that arrives.
+func (n *Network) sendElsewhere() (some bool) {
 	for ip, one := range n.bridged {
 		attached := n.containers[one.Container]
 		if !one.Arriving || attached == nil || !one.Returning && !n.isGuest(ip) {
 			continue
 		}
-		any = true
+		some = true
 		if err := n.announceOn(attached.device, ip); err != nil {
 			n.config.Log.Warn("neighbours are not told where a container is that comes", "container", one.Container, "error", err)
 		}
 	}
-	return any
+	return some
 }
 
 // An engine announces a container that comes for so long, and this node contradicts it so often: a neighbour loses what it sends meanwhile.
