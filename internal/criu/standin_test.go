@@ -20,7 +20,7 @@ func TestRestoreOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.GetRoot() != "/usr/lib/lxc/rootfs" || !o.GetRstSibling() || o.GetLsmProfile() != "apparmor:unconfined" ||
-		!slices.Equal(o.EnableFs, []string{"hugetlbfs", "tracefs"}) {
+		!slices.Equal(o.EnableFs, []string{"hugetlbfs", "tracefs", "ramfs"}) {
 		t.Errorf("options: %v", o)
 	}
 	if len(o.ExtMnt) != 1 || o.ExtMnt[0].GetKey() != "lib" || o.ExtMnt[0].GetVal() != "/usr/lib" {

@@ -12,7 +12,7 @@ import (
 
 func TestUnknownName(t *testing.T) {
 	_, err := Build(context.Background(), "../redis", t.TempDir())
-	if err == nil || !strings.Contains(err.Error(), "blank, broker, busybox, coap, nginx, recogniser, redis, sqlite, system, video") {
+	if err == nil || !strings.Contains(err.Error(), "blank, broker, busybox, coap, debian, nginx, recogniser, redis, sqlite, system, video") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -67,8 +67,8 @@ func TestBuild(t *testing.T) {
 	}
 	group.Wait()
 	layers, err := filepath.Glob(filepath.Join(dir, "layer-*.json"))
-	if err != nil || len(layers) != 6 {
-		t.Errorf("%d layers, want 6: two shared ones and one each of redis, nginx, sqlite and system (%v)", len(layers), err)
+	if err != nil || len(layers) != 7 {
+		t.Errorf("%d layers, want 7: two shared ones and one each of redis, nginx, sqlite, system and debian (%v)", len(layers), err)
 	}
 	path, err := Build(context.Background(), "busybox", dir)
 	if err != nil {
