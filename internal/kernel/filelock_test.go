@@ -1,12 +1,17 @@
 package kernel
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,6 +51,7 @@ func TestTakeRecordLocks(t *testing.T) {
 		return cmd.Process.Pid
 	}
 	one, other, busy := start("sleep", "1h"), start("sleep", "1h"), start("sh", "-c", "while :; do :; done")
+	awaitComputing(t, busy)
 	locks := []RecordLock{{FD: 3, Start: 7, Length: 5}, {FD: 3, Write: true, Start: 100}}
 	must(t, TakeRecordLocks(one, locks))
 	got, err := RecordLocks(one, 3)
@@ -68,5 +74,20 @@ func TestTakeRecordLocks(t *testing.T) {
 		if p.Tracer != 0 || p.State != 'S' && pid != busy {
 			t.Errorf("process %d is in state %c, traced by %d", pid, p.State, p.Tracer)
 		}
+	}
+}
+
+// awaitComputing waits until a process has computed for a while: a shell that is still being loaded waits in calls.
+func awaitComputing(t *testing.T, pid int) {
+	t.Helper()
+	for {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		must(t, err)
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if ticks, err := strconv.Atoi(fields[11]); err != nil || ticks >= 5 { // utime, the 14th field of proc_pid_stat(5)
+			must(t, err)
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

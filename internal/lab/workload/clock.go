@@ -23,6 +23,8 @@ type Clock struct {
 	end     context.CancelFunc
 	work    sync.WaitGroup
 
+	asking sync.Mutex // one at a time: answers to two come in any order
+
 	mu     sync.Mutex
 	last   int64
 	failed error
@@ -59,6 +61,8 @@ func (c *Clock) Start(ctx context.Context, every time.Duration) {
 }
 
 func (c *Clock) ask(ctx context.Context) error {
+	c.asking.Lock()
+	defer c.asking.Unlock()
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return err

@@ -32,8 +32,10 @@ func ask(t *testing.T, tell func(n int64) int64) *Clock {
 func TestClock(t *testing.T) {
 	began := time.Now()
 	c := ask(t, func(n int64) int64 { return n / 2 })
-	if err := c.Check(t.Context()); err != nil {
-		t.Error(err)
+	for range 20 { // beside its own asking
+		if err := c.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 	if gap := c.Answers().Gap(began); gap <= 0 || gap > time.Since(began) {
 		t.Errorf("the longest gap was %v", gap)
