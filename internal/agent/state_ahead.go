@@ -32,8 +32,8 @@ import (
 
 const (
 	noMore = 1 << 32
-	// mostBases bounds the files, mostPath their paths.
-	mostBases = 1 << 12
+	// mostBases bounds the files, each of which is open at both nodes meanwhile, mostPath their paths.
+	mostBases = 1 << 8
 	mostPath  = unix.PathMax
 )
 
