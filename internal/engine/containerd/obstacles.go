@@ -35,7 +35,7 @@ func (p *problems) add(bad bool, what, why, remedy string) {
 }
 
 // Obstacles lists what of a container's configuration cannot move.
-func (a *adapter) Obstacles(found oci.Found) []engine.Problem {
+func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem {
 	t, p := native(found), problems{}
 	p.add(t.container.GetRuntime().GetName() != runtimeName, "runtime "+t.container.GetRuntime().GetName(), "only "+runtimeName+" is supported", without)
 	settings, err := runtimeOptions(t)

@@ -38,7 +38,7 @@ type Adapter interface {
 	MadeFor(ctx context.Context, name, label, value string) (bool, error)
 
 	// Obstacles lists what of a container's configuration cannot move.
-	Obstacles(found Found) []engine.Problem
+	Obstacles(ctx context.Context, found Found) []engine.Problem
 	// Process tells where what is known of the processes of a container that runs is.
 	Process(found Found) (Process, error)
 	// Root is a container's root file system, as the engine mounts it while the container runs.

@@ -115,7 +115,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	problems := e.adapter.Obstacles(a.found)
+	problems := e.adapter.Obstacles(ctx, a.found)
 	if a.found.Paused {
 		problems = append(problems, engine.Problem{
 			What: "container " + a.found.name(), Why: "it is paused", Remedy: e.Name() + " unpause " + a.found.name(),

@@ -96,7 +96,7 @@ func TestNetworkObstacles(t *testing.T) {
 	}
 	two := inspected{Host: host{NetworkMode: bridged}}
 	two.NetworkSettings.Networks = map[string]connection{"a": {}, "b": {}}
-	if got := said(connectedObstacles(two)); !strings.Contains(got, "networks a, b") {
+	if got := said(connectedObstacles(t.Context(), two)); !strings.Contains(got, "networks a, b") {
 		t.Errorf("two networks: %q", got)
 	}
 }

@@ -23,7 +23,7 @@ func (p *problems) add(bad bool, what, why, remedy string) {
 }
 
 // Obstacles lists what of a container's configuration cannot move.
-func (a *adapter) Obstacles(f oci.Found) []engine.Problem {
+func (a *adapter) Obstacles(ctx context.Context, f oci.Found) []engine.Problem {
 	found, p := native(f), problems{}
 	p.add(found.Pod != "" || found.IsInfra || found.IsService, "pod of container "+found.Name, "the containers of a pod would have to move together",
 		"start it without a pod")
@@ -31,8 +31,8 @@ func (a *adapter) Obstacles(f oci.Found) []engine.Problem {
 	p.add(found.Rootfs != "", "--rootfs", "only containers of images move", without)
 	root, err := a.Root(f)
 	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman", "files of the writable layer lack their content", "mountopt without metacopy")
-	p = append(p, guardObstacles(context.Background(), a.hooks)...)
-	p = append(p, connectedObstacles(found)...)
+	p = append(p, guardObstacles(ctx, a.hooks)...)
+	p = append(p, connectedObstacles(ctx, found)...)
 	return append(p, obstacles(found.Config, found.Host, found.Mounts)...)
 }
 
