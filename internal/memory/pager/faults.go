@@ -57,9 +57,28 @@ func (f *filler) attend(one fault) (again bool) {
 		f.latencies.add(now - one.began)
 		if one.fetched {
 			f.fetched.add(now - one.began)
+			break // the rest comes as it is sent, and who brings it has no time
 		}
+		f.around(one.space, one.address)
 	}
 	return again
+}
+
+// around fills what is here of the pages about one that was touched. Processes touch them next, and a fault takes two changes of
+// threads: many times what a page takes that is copied beside another.
+func (f *filler) around(s *space, address uint64) {
+	s.mu.RLock()
+	page, ok := s.at(address)
+	s.mu.RUnlock()
+	if !ok {
+		return
+	}
+	first := page - page%aroundPages
+	if step, err := f.fillPages(s, first, first+aroundPages); err != nil && !errors.Is(err, unix.ENOMEM) {
+		f.fail(err)
+	} else if step != worked {
+		f.look() // the background tries again
+	}
 }
 
 // serveFault fills one page, with zeros if it is not missing.
@@ -75,11 +94,6 @@ func (f *filler) serveFault(one fault) (waits, again bool, err error) {
 			return true, false, nil
 		}
 		err = f.copy(s, stretch{address: address, page: page, pages: 1, kind: s.kind(page)})
-		select {
-		case f.hints <- hint{s, address + uint64(f.pageSize)}:
-			f.work.ring()
-		default: // workers have enough of them
-		}
 	} else if _, err = s.faults.Zero(address, uint64(f.pageSize)); err == nil {
 		f.counts.zeros.Add(1)
 		return false, false, nil

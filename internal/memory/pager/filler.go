@@ -26,7 +26,6 @@ type filler struct {
 	pageSize int
 	failed   chan error // the first that makes it impossible to go on
 	freed    chan *slot
-	hints    chan hint
 	work     bell // rings when there may be something to do for workers
 	order    []*family
 	families map[memory.Task]*family
@@ -37,6 +36,7 @@ type filler struct {
 	mu     sync.Mutex
 	spaces []*space // that are not complete
 
+	rested  atomic.Bool   // the background may take the processor
 	changes atomic.Uint64 // that make a look through all spaces worth while
 	turn    atomic.Uint32
 	scanned atomic.Uint64 // how many of them there were when one found nothing
@@ -57,12 +57,6 @@ type counts struct {
 	died, completed, ignored, lost                               atomic.Int64
 }
 
-// hint is a place that a process is working at.
-type hint struct {
-	space   *space
-	address uint64
-}
-
 // wanted is a page that somebody waits for, as the source knows it.
 type wanted struct {
 	task    memory.Task
@@ -73,7 +67,7 @@ type wanted struct {
 func newFiller(image []memory.ImageSlot, data []byte, pages *os.File) *filler {
 	f := &filler{
 		image: image, data: data, pages: pages, pageSize: memory.PageSize(), failed: make(chan error, 1),
-		freed: make(chan *slot, len(image)), hints: make(chan hint, 64), families: map[memory.Task]*family{},
+		freed: make(chan *slot, len(image)), families: map[memory.Task]*family{},
 		noLate: func() {}, want: func(wanted, *slot) {}, start: time.Now(),
 		chunks: [2]int{smallChunk / memory.PageSize(), largeChunk / memory.PageSize()},
 	}

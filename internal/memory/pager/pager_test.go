@@ -53,7 +53,7 @@ func fillHere(t testing.TB, megabytes int, arguments ...string) (*filler, *victi
 // TestChaos fills the memory of a process that does everything to it: at first only what it touches, then all.
 func TestChaos(t *testing.T) {
 	for range 3 {
-		f, v := fillHere(t, 64, "-chaos", "-threads", "2", "-pause", "3ms")
+		f, v := fillHere(t, 128, "-chaos", "-threads", "2", "-pause", "3ms")
 		c := &f.counts
 		t.Cleanup(func() {
 			if t.Failed() {
@@ -63,7 +63,7 @@ func TestChaos(t *testing.T) {
 			}
 		})
 		eventually(t, "some chaos", func() bool {
-			return c.forks.Load() > 50 && c.remaps.Load() > 20 && c.removes.Load() > 20 && c.unmaps.Load() > 20 || len(f.failed) > 0
+			return c.forks.Load() > 25 && c.remaps.Load() > 20 && c.removes.Load() > 20 && c.unmaps.Load() > 20 || len(f.failed) > 0
 		})
 		missing := f.left()
 		must(t, f.run())
@@ -80,6 +80,38 @@ func TestChaos(t *testing.T) {
 			t.Error("all was filled before the background began")
 		}
 	}
+}
+
+// TestAround wants that what is about a touched page comes with it, and nothing else before the background may begin.
+func TestAround(t *testing.T) {
+	f, _ := fillHere(t, 64, "-threads", "1", "-pause", "20ms")
+	s := f.living()[0]
+	whole := func() bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		for page := 0; page < len(s.pending)*wordBits; page += aroundPages {
+			missing := 0
+			for at := page; at < page+aroundPages; at++ {
+				if s.missing(at) {
+					missing++
+				}
+			}
+			if missing != 0 && missing != aroundPages*15/16 {
+				return false
+			}
+		}
+		return true
+	}
+	eventually(t, "neighbours of touched pages", func() bool { return f.counts.faults.Load() > 0 && whole() })
+	missing := f.left()
+	if step, err := f.step(); step != nothing || err != nil || missing == 0 {
+		t.Errorf("a step before the processes have what they need: %v, %v, with %d pages missing", step, err, missing)
+	}
+	f.rested.Store(true)
+	if step, err := f.step(); step != worked || err != nil {
+		t.Errorf("a step of the background: %v, %v", step, err)
+	}
+	must(t, f.run())
 }
 
 // TestMemoryOnce wants that the image shrinks as it is used.

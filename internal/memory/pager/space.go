@@ -85,14 +85,19 @@ func (s *space) from(address uint64) int {
 	return sort.Search(len(s.regions), func(i int) bool { return s.regions[i].end > address })
 }
 
-// find is the number of the page at an address; false if none is missing there.
-func (s *space) find(address uint64) (page int, missing bool) {
+// at is the number of the page at an address; false if there is none of the image.
+func (s *space) at(address uint64) (page int, ok bool) {
 	i := s.from(address)
 	if i == len(s.regions) || s.regions[i].start > address {
 		return 0, false
 	}
-	page = s.regions[i].page + int((address-s.regions[i].start)/s.pageSize)
-	return page, s.missing(page)
+	return s.regions[i].page + int((address-s.regions[i].start)/s.pageSize), true
+}
+
+// find is the number of the page at an address; false if none is missing there.
+func (s *space) find(address uint64) (page int, missing bool) {
+	page, ok := s.at(address)
+	return page, ok && s.missing(page)
 }
 
 func (s *space) missing(page int) bool {

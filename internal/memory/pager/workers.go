@@ -14,10 +14,13 @@ import (
 )
 
 const (
-	pressure    = 5 * time.Millisecond
-	nearby      = 15 // pages after one that a process touched: it probably goes on
-	hintsInARow = 4  // less one: then the rest is filled for once
-	maxWorkers  = 4
+	pressure   = 5 * time.Millisecond
+	maxWorkers = 4
+	// aroundPages are filled with one that was touched: those of the part of a slot, of this size, in which it is.
+	aroundPages = 32
+	// The background waits for so long when the processes run, and then as long as they touch missing pages all the time, up to
+	// so long: first they have to answer those who have waited for them, for which they need what they touch, and the processor.
+	firstRest, longestRest = 20 * time.Millisecond, 100 * time.Millisecond
 	// workerNiceness lets the processes and the serving of their faults go before the background.
 	workerNiceness = 5
 )
@@ -94,6 +97,7 @@ func (a *arrivals) take() (arrival, bool) {
 // run fills in the background until nothing is missing. It is called when all memory is registered.
 func (f *filler) run() error {
 	f.settle()
+	go f.rest()
 	var workers sync.WaitGroup
 	for range min(runtime.NumCPU(), maxWorkers) {
 		workers.Go(f.worker)
@@ -112,6 +116,21 @@ func (f *filler) run() error {
 			return f.clear()
 		}
 	}
+}
+
+// rest lets the background begin when the processes have what they touch first.
+func (f *filler) rest() {
+	began := f.since()
+	for time.Sleep(firstRest); f.pressed() && f.since()-began < longestRest; {
+		time.Sleep(pressure)
+	}
+	f.rested.Store(true)
+	f.look()
+}
+
+// pressed tells whether processes have waited for pages just now.
+func (f *filler) pressed() bool {
+	return f.counts.faults.Load() > 0 && f.since()-time.Duration(f.lastFault.Load()) < pressure
 }
 
 // clear is when all workers have ended.
@@ -156,9 +175,9 @@ func (f *filler) worker() {
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), workerNiceness)
 	var hungry time.Time
 	pause := retryPause
-	for hinted := 0; len(f.failed) == 0; hinted++ {
+	for len(f.failed) == 0 {
 		heard := f.work.heard()
-		step, err := f.step(hinted%hintsInARow != 0)
+		step, err := f.step()
 		switch {
 		case errors.Is(err, unix.ENOMEM):
 			if hungry.IsZero() {
@@ -186,26 +205,19 @@ func (f *filler) worker() {
 	}
 }
 
-// step fills one chunk: where a process is working, what has come, or of the next process in turn.
-func (f *filler) step(hinted bool) (did, error) {
-	if hinted {
-		select {
-		case h := <-f.hints:
-			return f.unless(f.fillAt(h))
-		default:
-		}
-	}
+// step fills one chunk: what has come, or of the next process in turn.
+func (f *filler) step() (did, error) {
 	if one, ok := f.came.take(); ok {
 		return f.unless(f.fillArrival(one))
+	}
+	if !f.rested.Load() {
+		return nothing, nil
 	}
 	if changes := f.changes.Load(); changes != f.scanned.Load() {
 		if step, err := f.scan(); step != nothing || err != nil {
 			return step, err
 		}
 		f.scanned.Store(changes)
-	}
-	if len(f.hints) > 0 {
-		return worked, nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,7 +253,7 @@ func (f *filler) scan() (did, error) {
 }
 
 func (f *filler) chunkPages() int {
-	if f.since()-time.Duration(f.lastFault.Load()) < pressure && f.counts.faults.Load() > 0 {
+	if f.pressed() {
 		return f.chunks[0]
 	}
 	return f.chunks[1]
@@ -258,21 +270,6 @@ func (f *filler) fillNext(s *space) (did, error) {
 		return nothing, nil
 	}
 	return f.background(s, found)
-}
-
-// fillAt fills the pages after one that was touched.
-func (f *filler) fillAt(h hint) (did, error) {
-	h.space.mu.RLock()
-	defer h.space.mu.RUnlock()
-	page, missing := h.space.find(h.address)
-	if h.space.closed || !missing {
-		return worked, nil
-	}
-	found, ok := h.space.next(h.address, nearby)
-	if !ok || found.page != page {
-		return worked, nil
-	}
-	return f.background(h.space, found)
 }
 
 // fillArrival fills pages that have come wherever they are missing.
