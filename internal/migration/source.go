@@ -258,15 +258,16 @@ func (m *Machine) hearsRunning(msg Message) error {
 	return nil
 }
 
-// commit goes on to give the container away.
+// commit goes on to give the container away. The next step begins before it is in the journal, because packets wait for it: it
+// only lets them go to where the container runs. A source that knows no more of it is in doubt, asks, and begins it again.
 func (m *Machine) commit() {
 	m.forgive()
 	m.rec.State = Committed
 	m.rec.Decision = Ran
 	m.at = m.commitIndex()
 	m.mark(m.at + 1)
-	m.journal()
 	m.carryOn()
+	m.journal()
 }
 
 // hearsNeverRan: the container does not run at the target and never will.
