@@ -72,13 +72,7 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
-	t.files.mu.Lock()
-	err := arrival.Start(ctx)
-	t.files.mu.Unlock()
-	if err == nil {
-		err = t.arriveOnBridge(ctx, t.arrival)
-	}
-	if err != nil {
+	if err := t.startAbsent(ctx, arrival); err != nil {
 		return err
 	}
 	limitWait(arrival.Until(), giveUp)
@@ -88,6 +82,27 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 		return err
 	}
 	return errors.Join(t.data.End(), t.data.Push())
+}
+
+// startAbsent has the engine start the container while no files come, and nobody on a bridge of this node hears of it before it is muzzled. If it
+// fails that lasts until it is discarded.
+func (t *target) startAbsent(ctx context.Context, arrival engine.LateArrival) error {
+	own := t.definition.Network
+	if own.OnBridge() {
+		if err := t.agent.network.Absent(own.Address); err != nil {
+			return err
+		}
+	}
+	t.files.mu.Lock()
+	err := arrival.Start(ctx)
+	t.files.mu.Unlock()
+	if err == nil {
+		err = t.arriveOnBridge(ctx, t.arrival)
+	}
+	if err != nil {
+		return err
+	}
+	return t.agent.network.Present(own.Address)
 }
 
 // limitWait gives up at a time, unless it is none.

@@ -270,6 +270,9 @@ func (n *Network) routeHome(one *bridged) error {
 		return n.removeRoutes(isHostRoute(one.Address))
 	}
 	bridge, err := n.links.LinkByName(attached.device)
+	if isLinkNotFound(err) { // it has ended, and Podman has removed the bridge
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("find bridge %s: %w", attached.device, err)
 	}

@@ -30,12 +30,15 @@ type Network struct {
 	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
 	unsettled  bool                    // where they are is not written down, or not followed by the packet filter
 	segments   []Segment
+	lasting    map[int]bool                 // bridges, by index, that have their hardware address for good
+	absent     map[netip.Addr]bool          // addresses of which bridges take nothing
 	holds      map[netip.Addr]*Hold         // not yet switched
 	lingering  map[netip.Addr]chan struct{} // switched; closed when their devices are gone
 	tables     map[int]bool                 // routing tables of both
 	totals     Totals
 	background sync.WaitGroup
-	closed     chan struct{} // when Close has begun
+	watching   sync.WaitGroup // see watchBridges
+	closed     chan struct{}  // when Close has begun
 
 	contradicting bool      // somebody does: see contradict
 	contradicted  time.Time // until when
@@ -80,7 +83,7 @@ func open(config Config) (*Network, error) {
 	return &Network{
 		config: config, ns: ns, links: handle,
 		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
+		lasting: map[int]bool{}, absent: map[netip.Addr]bool{}, holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
 		closed: make(chan struct{}),
 	}, nil
 }
@@ -115,9 +118,10 @@ func (n *Network) setUp() error {
 	if err := n.baseRoutes(); err != nil {
 		return err
 	}
-	if err := n.applyFirewall(); err != nil {
+	if err := errors.Join(n.applyFirewall(), n.removeAbsent()); err != nil {
 		return err
 	}
+	n.watching.Go(n.watchBridges)
 	return n.trackLoosely()
 }
 
@@ -174,6 +178,7 @@ func (n *Network) Close() error {
 	}
 	n.mu.Unlock()
 	n.background.Wait()
+	n.watching.Wait()
 	n.links.Close()
 	if err := n.ns.Close(); err != nil {
 		return fmt.Errorf("close the network namespace: %w", err)

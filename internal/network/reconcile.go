@@ -126,7 +126,7 @@ func (n *Network) cleanup() error {
 	errs = append(errs, n.removeDevices(),
 		n.removeRules(func(netlink.Rule) bool { return true }),
 		n.removeRoutes(func(netlink.Route) bool { return true }),
-		n.removeFirewall(), n.cleanupBridged())
+		n.removeFirewall(), n.removeAbsent(), n.cleanupBridged())
 	return errors.Join(errs...)
 }
 

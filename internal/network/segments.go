@@ -46,14 +46,9 @@ func (n *Network) SetSegments(segments []Segment) error {
 		if segment.Subnet.Overlaps(n.config.Pool) {
 			return fmt.Errorf("network on %s: subnet %s is %w: it overlaps %s", segment.Device, segment.Subnet, ErrInvalid, n.config.Pool)
 		}
-		// What containers ask for that is at other nodes this one answers for, and forwards (ip-sysctl.rst, proxy_arp).
-		err := within(n.ns, func() error { return sysctl("ipv4/conf/"+segment.Device+"/proxy_arp", "1") })
-		if err != nil {
-			return fmt.Errorf("network on %s: %w", segment.Device, err)
-		}
 	}
 	n.segments = slices.Clone(segments)
-	err := errors.Join(n.applyFirewall(), n.routeBridged())
+	err := errors.Join(n.applyFirewall(), n.remakeBridges())
 	if len(n.bridged)+len(n.segments) == 0 {
 		return errors.Join(err, n.endPass())
 	}
@@ -76,18 +71,11 @@ func (n *Network) routeSegments() error {
 }
 
 // claim tells a bridge's containers that this node answers for an address from now on: they would go on to send to where it was. A bridge
-// that its engine has removed with the last of them (Podman) has none.
+// that its engine has removed with the last of them (Podman) has none, until it makes it anew: see remakeBridges.
 func (n *Network) claim(device string, ip netip.Addr) error {
-	link, err := n.links.LinkByName(device)
-	if isLinkNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("find bridge %s: %w", device, err)
-	}
-	proxy := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET, Flags: netlink.NTF_PROXY, IP: ip.AsSlice()}
-	if err := n.links.NeighSet(proxy); err != nil {
-		return fmt.Errorf("answer for %s on %s: %w", ip, device, err)
+	link, err := n.proxy(device, ip)
+	if link == nil || err != nil {
+		return err
 	}
 	return within(n.ns, func() error { return announce(link, ip) })
 }

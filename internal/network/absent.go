@@ -1,0 +1,95 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Podman makes a container's network, and netavark announces its address (since 1.5), before anybody could muzzle it (see muzzle): its
+// neighbours would send to it while it still runs at another node, and what has no socket here yet is answered by a reset. So for as long
+// as that is made, bridges take nothing that says to be from the address: who has it is not on any of them.
+
+// setAbsent are the addresses of which bridges take nothing.
+const setAbsent = "absent"
+
+// absentFor ends that by itself, if the agent ends: an engine has given up a container before.
+const absentFor = 5 * time.Minute
+
+// Absent has the node's bridges take nothing that comes from an address, until Present, or a new agent. A kernel that cannot filter on bridges
+// does not, which is said.
+func (n *Network) Absent(ip netip.Addr) error { return n.setAbsent(ip, true) }
+
+// Present undoes Absent. Doing nothing is success.
+func (n *Network) Present(ip netip.Addr) error { return n.setAbsent(ip, false) }
+
+func (n *Network) setAbsent(ip netip.Addr, is bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !ip.Is4() || n.absent[ip] == is {
+		return nil
+	}
+	delete(n.absent, ip)
+	if is {
+		n.absent[ip] = true
+	}
+	err := n.applyAbsent()
+	if unsupported(err) {
+		n.config.Log.Warn("this kernel does not filter on bridges: connections of a container's neighbours may end when it comes", "address", ip, "error", err)
+		return nil
+	}
+	return err
+}
+
+// applyAbsent replaces our table for bridges.
+func (n *Network) applyAbsent() error {
+	conn, err := n.filter()
+	if err != nil {
+		return err
+	}
+	table := newTable(conn, nftables.TableFamilyBridge)
+	if len(n.absent) == 0 {
+		conn.DelTable(table)
+	} else if err := n.absentRules(conn, table); err != nil {
+		return err
+	}
+	if err := conn.Flush(); err != nil {
+		return fmt.Errorf("replace table %s of the packet filter for bridges: %w", tableName, err)
+	}
+	return nil
+}
+
+func (n *Network) absentRules(conn *nftables.Conn, table *nftables.Table) error {
+	set := &nftables.Set{Table: table, Name: setAbsent, KeyType: nftables.TypeIPAddr, HasTimeout: true}
+	var elements []nftables.SetElement
+	for ip := range n.absent {
+		elements = append(elements, nftables.SetElement{Key: ip.AsSlice(), Timeout: absentFor})
+	}
+	if err := conn.AddSet(set, elements); err != nil {
+		return fmt.Errorf("describe the set of absent addresses: %w", err)
+	}
+	add := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: "arrive", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw}))
+	const senderInARP = 14 // RFC 826, of Ethernet and IPv4
+	for protocol, offset := range map[uint16]uint32{unix.ETH_P_IP: offsetSource, unix.ETH_P_ARP: senderInARP} {
+		add(is(&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: unix.NFT_REG_1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binaryutil.BigEndian.PutUint16(protocol)},
+			&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID}), drop())
+	}
+	return nil
+}
+
+// removeAbsent removes our table for bridges, also that of an earlier process.
+func (n *Network) removeAbsent() error {
+	clear(n.absent)
+	if err := n.applyAbsent(); !unsupported(err) {
+		return err
+	}
+	return nil
+}

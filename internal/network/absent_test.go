@@ -1,0 +1,36 @@
+package network
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// TestAbsent: neighbours hear nothing of a container of which the address is absent, in whatever way it speaks, and of others they do. A new agent
+// ends that, too.
+func TestAbsent(t *testing.T) {
+	s := newSite(t)
+	ip := netip.MustParseAddr("172.30.0.2")
+	for name, address := range map[string]string{"comes": ip.String(), "asker": "172.30.0.3", "other": "172.30.0.4"} {
+		s.onBridge("a", name, address+"/24")
+	}
+	s.serve("comes", "172.30.0.2:80")
+	s.serve("other", "172.30.0.4:80")
+	hears := func(of string, want bool) {
+		t.Helper()
+		if err := s.dial("asker", "", of+":80"); (err == nil) != want {
+			t.Errorf("the neighbour hears of %s: %v, want %t", of, err, want)
+		}
+	}
+	hears("172.30.0.2", true)
+	for _, ends := range []func(){
+		func() { must(t, s.nodes["a"].Present(ip)) },
+		func() { must(t, s.nodes["a"].Close()); s.start("a") },
+	} {
+		must(t, s.nodes["a"].Absent(ip))
+		s.must("asker", "ip", "neighbour", "flush", "dev", insideDevice)
+		hears("172.30.0.2", false)
+		hears("172.30.0.4", true)
+		ends()
+		hears("172.30.0.2", true)
+	}
+}

@@ -1,0 +1,110 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Podman removes a bridge with the last container on it, and with the bridge all that this node has asked of it goes. When it makes it anew,
+// for the next one, that is asked for again, at once: that container may want to reach another node's as the first thing that it does.
+
+// remakeBridges has this node answer for all that is elsewhere, on the bridges that are there, and routes it.
+func (n *Network) remakeBridges() error {
+	var errs []error
+	for _, segment := range n.segments {
+		if link, err := n.bridge(segment.Device); link == nil || err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		// What containers ask for that is at other nodes this one answers for, and forwards (ip-sysctl.rst, proxy_arp).
+		err := within(n.ns, func() error { return sysctl("ipv4/conf/"+segment.Device+"/proxy_arp", "1") })
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has gone
+			errs = append(errs, fmt.Errorf("network on %s: %w", segment.Device, err))
+		}
+	}
+	for ip, one := range n.bridged {
+		if !one.Here && one.Via != 0 && one.Bridge != "" {
+			_, err := n.proxy(one.Bridge, ip)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, n.routeBridged())...)
+}
+
+// proxy has this node answer on a bridge for an address. It returns the bridge; nil if there is none now.
+func (n *Network) proxy(device string, ip netip.Addr) (netlink.Link, error) {
+	link, err := n.bridge(device)
+	if link == nil || err != nil {
+		return nil, err
+	}
+	entry := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET, Flags: netlink.NTF_PROXY, IP: ip.AsSlice()}
+	if err := n.links.NeighSet(entry); err != nil && !errors.Is(err, unix.ENODEV) {
+		return nil, fmt.Errorf("answer for %s on %s: %w", ip, device, err)
+	}
+	return link, nil
+}
+
+// bridge finds a bridge by which this node answers for what is elsewhere; nil if there is none now. It gets its hardware address for good, as
+// engines' newer versions do it: otherwise it has that of one of its ports, and another one when that container leaves, of which those who
+// send by it hear nothing.
+func (n *Network) bridge(device string) (netlink.Link, error) {
+	link, err := n.links.LinkByName(device)
+	if isLinkNotFound(err) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if err == nil && !n.lasting[link.Attrs().Index] {
+		err = n.links.LinkSetHardwareAddr(link, link.Attrs().HardwareAddr)
+		n.lasting[link.Attrs().Index] = err == nil
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return nil, fmt.Errorf("find bridge %s: %w", device, err)
+	}
+	return link, nil
+}
+
+// watchAgain is how soon devices are watched again if that has ended by itself: the kernel tells no more where too much happens at once.
+const watchAgain = time.Second
+
+// watchBridges does remakeBridges when a bridge that matters has been made, or brought up, until the network is closed.
+func (n *Network) watchBridges() {
+	for {
+		changes := make(chan netlink.LinkUpdate)
+		options := netlink.LinkSubscribeOptions{Namespace: &n.ns, ErrorCallback: func(error) {}} // changes ends then
+		if err := netlink.LinkSubscribeWithOptions(changes, n.closed, options); err == nil {
+			n.bridgesChanged(func(string) bool { return true }) // before anybody watched
+			for change := range changes {
+				if change.Header.Type == unix.RTM_NEWLINK && change.Link.Type() == "bridge" {
+					n.bridgesChanged(func(name string) bool { return name == change.Link.Attrs().Name })
+				}
+			}
+		}
+		select {
+		case <-n.closed:
+			return
+		case <-time.After(watchAgain):
+		}
+	}
+}
+
+// bridgesChanged does remakeBridges if one of those that have changed matters.
+func (n *Network) bridgesChanged(changed func(name string) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	matters := slices.ContainsFunc(n.segments, func(one Segment) bool { return changed(one.Device) })
+	for _, one := range n.bridged {
+		matters = matters || !one.Here && one.Bridge != "" && changed(one.Bridge)
+	}
+	if !matters {
+		return
+	}
+	if err := n.remakeBridges(); err != nil {
+		n.config.Log.Warn("what is elsewhere is not answered for on a bridge yet", "error", err)
+	}
+}
