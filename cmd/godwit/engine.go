@@ -44,6 +44,8 @@ func runtimeLink() (program, link string, err error) {
 // runtimes is how one engine is told of a runtime.
 type runtimes interface {
 	AddRuntime(path string) error
+	// Unneeded is why it cannot be taken out.
+	Unneeded(ctx context.Context) error
 	RemoveRuntime(ctx context.Context) error
 }
 
@@ -104,14 +106,14 @@ func newEngineSetupCommand() *cobra.Command {
 		Long: "Setup makes a link godwit-runc beside this program, and adds it to the runtimes in the engine's configuration: Docker's own file, which it\n" +
 			"has Docker read, or a file of its own beside Podman's. containerd needs the link only. The default runtime stays, and so do all containers.\n" +
 			"LXC needs no setup.\n\n" +
-			"With --network, Docker gets a bridge network; the agent has to run. Give it the same name and subnet on all nodes: each node's Docker gives addresses of a part\n" +
-			"of its own, and the agents route to all of them. So no two containers have the same address, and any of them can move anywhere.",
-		Example:   "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman",
+			"With --network, Docker or Podman gets a bridge network; the agent has to run. Give it the same name and subnet on all nodes: each node's engine gives addresses of a\n" +
+			"part of its own, and the agents route to all of them. So no two containers have the same address, and any of them can move anywhere.",
+		Example:   "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman --network birds",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: engineNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] != docker.Name && segment.name != "" { // before anything is made
-				return &codedError{exitUsage, fmt.Errorf("--network %s: only Docker can have such a network", segment.name)}
+			if args[0] == containerd.Name && segment.name != "" { // before anything is made
+				return &codedError{exitUsage, fmt.Errorf("--network %s: only Docker and Podman can have such a network", segment.name)}
 			}
 			program, link, err := runtimeLink()
 			if err != nil {
@@ -127,10 +129,7 @@ func newEngineSetupCommand() *cobra.Command {
 			if err := settings.tell(cmd.OutOrStdout(), args[0], title, link); err != nil {
 				return err
 			}
-			if args[0] != docker.Name {
-				return nil
-			}
-			return segment.make(cmd.Context(), settings.docker.Socket, cmd.OutOrStdout())
+			return segment.make(cmd.Context(), settings, args[0], cmd.OutOrStdout())
 		},
 	}
 	addEngineFlags(cmd, &settings)
@@ -154,13 +153,11 @@ func newEngineRemoveCommand() *cobra.Command {
 				return err
 			}
 			engine, title := settings.of(args[0])
-			if args[0] == docker.Name {
-				if err := settings.docker.Unneeded(cmd.Context()); err != nil { // before anything is removed
-					return err
-				}
-				if err := removeSegments(cmd.Context(), settings.docker.Socket, defaultState); err != nil {
-					return err
-				}
+			if err := engine.Unneeded(cmd.Context()); err != nil { // before anything is removed
+				return err
+			}
+			if err := settings.removeSegments(cmd.Context(), args[0]); err != nil {
+				return err
 			}
 			if err := engine.RemoveRuntime(cmd.Context()); err != nil {
 				return err

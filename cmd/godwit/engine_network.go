@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,31 +11,61 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/docker"
+	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// defaultSegment is the subnet of the network that is made for containers of Docker; each node has a /24 of it. See defaultPool.
-const defaultSegment = "10.58.0.0/16"
+// The subnets of the networks that are made for containers of Docker, and of Podman; each node has a /24 of each. See defaultPool.
+const (
+	defaultSegment       = "10.58.0.0/16"
+	defaultPodmanSegment = "10.59.0.0/16"
+)
 
-// segmentSettings say which network of Docker's is made, or removed.
+// segmentSettings say which network of an engine's is made.
 type segmentSettings struct {
 	name, subnet, state string
 }
 
+// segmenter is an engine that can have a network whose addresses nodes route to each other.
+type segmenter interface {
+	Segments(ctx context.Context) ([]engine.Segment, error)
+	MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error
+	RemoveSegments(ctx context.Context) error
+}
+
+// segmenter is one engine, and the subnet that such a network of it has unless another is asked for; nil: it has no such networks.
+func (s engineSettings) segmenter(name, state string) (one segmenter, subnet string, err error) {
+	switch name {
+	case docker.Name:
+		one, err = docker.New(docker.Config{StateDir: state, Socket: s.docker.Socket})
+		return one, defaultSegment, err
+	case podman.Name:
+		one, err = podman.New(podman.Config{StateDir: state})
+		return one, defaultPodmanSegment, err
+	}
+	return nil, "", nil
+}
+
 func (s *segmentSettings) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.name, "network", "", "also make a network of Docker's of this name, whose addresses the nodes route to each other")
-	cmd.Flags().StringVar(&s.subnet, "subnet", defaultSegment, "subnet of that network, the same on all nodes; each has the /24 of its number")
+	cmd.Flags().StringVar(&s.name, "network", "", "also make a network of this name of Docker's or Podman's, whose addresses the nodes route to each other")
+	cmd.Flags().StringVar(&s.subnet, "subnet", "", "subnet of that network, the same on all nodes; each has the /24 of its number\n(default "+defaultSegment+" for Docker, "+defaultPodmanSegment+" for Podman)")
 	cmd.Flags().StringVar(&s.state, "state", defaultState, "state directory of the agent")
 }
 
 // make makes the network, if one is asked for.
-func (s *segmentSettings) make(ctx context.Context, socket string, out io.Writer) error {
+func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name string, out io.Writer) error {
 	if s.name == "" {
 		return nil
 	}
-	subnet, err := netip.ParsePrefix(s.subnet)
+	containers, usual, err := engines.segmenter(name, s.state)
+	if err != nil {
+		return err
+	}
+	subnet, err := netip.ParsePrefix(cmp.Or(s.subnet, usual))
 	if err != nil {
 		return fmt.Errorf("subnet of the network: %w", err)
 	}
@@ -52,24 +84,24 @@ func (s *segmentSettings) make(ctx context.Context, socket string, out io.Writer
 	if err != nil {
 		return fmt.Errorf("find the tunnel to other nodes: %w: start the agent first", err)
 	}
-	containers, err := docker.New(docker.Config{StateDir: s.state, Socket: socket})
-	if err != nil {
+	if err := checkSegment(ctx, containers, subnet); err != nil {
 		return err
 	}
-	if err := checkSegment(ctx, containers, subnet); err != nil {
+	if err := engines.checkOthers(ctx, name, s.state, subnet); err != nil {
 		return err
 	}
 	if err := containers.MakeSegment(ctx, s.name, subnet, part, tunnel.MTU); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Docker has network %s: %s, of which this node has %s\n", s.name, subnet, part)
-	first, last := docker.AddressesToAskFor(part)
-	fmt.Fprintf(out, "start what is to move with an --ip of its own, from %s to %s: others Docker would give again\n", first, last)
+	_, title := engines.of(name)
+	fmt.Fprintf(out, "%s has network %s: %s, of which this node has %s\n", title, s.name, subnet, part)
+	first, last := oci.AddressesToAskFor(part)
+	fmt.Fprintf(out, "start what is to move with an --ip of its own, from %s to %s: others %s would give again\n", first, last, title)
 	return nil
 }
 
-// checkSegment refuses a subnet that something else on this machine uses. What setup has made before is for Docker to compare.
-func checkSegment(ctx context.Context, containers *docker.Engine, subnet netip.Prefix) error {
+// checkSegment refuses a subnet that something else on this machine uses. What setup has made before is for the engine to compare.
+func checkSegment(ctx context.Context, containers segmenter, subnet netip.Prefix) error {
 	made, err := containers.Segments(ctx)
 	if err != nil {
 		return err
@@ -84,10 +116,31 @@ func checkSegment(ctx context.Context, containers *docker.Engine, subnet netip.P
 	return nil
 }
 
-// removeSegments removes all that setup has made on this node.
-func removeSegments(ctx context.Context, socket, state string) error {
-	containers, err := docker.New(docker.Config{StateDir: state, Socket: socket})
-	if err != nil {
+// checkOthers refuses a subnet of which another engine has such a network: of one of Podman's there is nothing on the machine while it has no
+// containers.
+func (s engineSettings) checkOthers(ctx context.Context, name, state string, subnet netip.Prefix) error {
+	for _, other := range engineNames() {
+		containers, _, err := s.segmenter(other, state)
+		if err != nil || containers == nil || other == name {
+			continue
+		}
+		made, err := containers.Segments(ctx)
+		if err != nil && !errors.Is(err, engine.ErrAway) {
+			return err
+		}
+		for _, one := range made {
+			if _, title := s.of(other); one.Subnet.Overlaps(subnet) {
+				return fmt.Errorf("subnet %s overlaps network %s of %s: choose another with --subnet, the same on all nodes", subnet, one.Name, title)
+			}
+		}
+	}
+	return nil
+}
+
+// removeSegments removes all that setup has made on this node for an engine.
+func (s engineSettings) removeSegments(ctx context.Context, name string) error {
+	containers, _, err := s.segmenter(name, defaultState)
+	if err != nil || containers == nil {
 		return err
 	}
 	return containers.RemoveSegments(ctx)

@@ -27,7 +27,7 @@ func (a *Agent) adoptForEver(ctx context.Context) {
 		began := time.Now()
 		a.tellOnce(told, "containers that are no more", a.forgetRemoved(ctx))
 		a.adoptAll(ctx, told)
-		a.tellOnce(told, "networks of Docker", errors.Join(a.followSegments(ctx), a.network.KeepPassing()))
+		a.tellOnce(told, "networks of engines", errors.Join(a.followSegments(ctx), a.network.KeepPassing()))
 		a.followBridged(ctx)
 		a.adopted.took.Store(int64(time.Since(began)))
 		select {
@@ -154,7 +154,7 @@ func pauseAfter(took time.Duration) time.Duration { return min(max(watchPause, 1
 // of one that has left. What it does not tell, or while it cannot, is seen when all are looked at anyway.
 func (a *Agent) watchContainers(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = a.segmented.Watch(ctx, func() {
+		_ = a.watched.Watch(ctx, func() {
 			a.adopted.look()
 			_ = waitUntil(ctx, time.Now().Add(pauseAfter(time.Duration(a.adopted.took.Load()))))
 		})

@@ -73,18 +73,18 @@ func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
 
 // Agent is one node's daemon.
 type Agent struct {
-	config   Config
-	log      *slog.Logger
-	ctx      context.Context //nolint:containedctx // The life of the daemon: migrations outlive the calls that begin them.
-	stop     context.CancelFunc
-	id       *identity.Identity
-	self     identity.Node
-	engines  *engine.Set
-	routed   []engine.Engine // those among them whose containers' connections are adopted
-	unopened error           // why there may be more of these
-	// segmented is the engine that has networks whose addresses nodes route to each other.
-	segmented interface {
-		Segments(ctx context.Context) ([]engine.Segment, error)
+	config    Config
+	log       *slog.Logger
+	ctx       context.Context //nolint:containedctx // The life of the daemon: migrations outlive the calls that begin them.
+	stop      context.CancelFunc
+	id        *identity.Identity
+	self      identity.Node
+	engines   *engine.Set
+	routed    []engine.Engine // those among them whose containers' connections are adopted
+	unopened  error           // why there may be more of these
+	segmented []*segmented    // the engines that may have networks whose addresses nodes route to each other
+	// watched is the engine that tells of its containers.
+	watched interface {
 		Watch(ctx context.Context, changed func()) error
 	}
 	embedded *embedded.Engine // the node's own among them, and the one that "godwit run" uses
@@ -226,7 +226,7 @@ func (a *Agent) openBehindDoor() ([]engine.Engine, error) {
 			a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
 		}
 	}
-	a.segmented = inDocker
+	a.segmented, a.watched = []*segmented{{engine: inDocker}, {engine: inPodman}}, inDocker
 	return []engine.Engine{inDocker, inPodman, inContainerd}, nil
 }
 

@@ -78,20 +78,32 @@ func (t *target) arriveOnBridge(ctx context.Context, arrival engine.Arrival) err
 	})
 }
 
-// followSegments routes the networks that engines have for that. What an engine that is away had stays.
+// segmented is an engine that may have networks whose addresses nodes route to each other, and those that it had when it was asked last.
+type segmented struct {
+	engine interface {
+		Segments(ctx context.Context) ([]engine.Segment, error)
+	}
+	known []network.Segment
+}
+
+// followSegments routes the networks that engines have for that. What an engine had that is away, or does not say, stays.
 func (a *Agent) followSegments(ctx context.Context) error {
-	found, err := a.segmented.Segments(ctx)
-	if errors.Is(err, engine.ErrAway) {
-		return nil
+	var all []network.Segment
+	var errs []error
+	for _, one := range a.segmented {
+		found, err := one.engine.Segments(ctx)
+		switch {
+		case err == nil:
+			one.known = one.known[:0]
+			for _, segment := range found {
+				one.known = append(one.known, network.Segment{Device: segment.Device, Subnet: segment.Subnet})
+			}
+		case !errors.Is(err, engine.ErrAway):
+			errs = append(errs, err)
+		}
+		all = append(all, one.known...)
 	}
-	if err != nil {
-		return err
-	}
-	segments := make([]network.Segment, 0, len(found))
-	for _, one := range found {
-		segments = append(segments, network.Segment{Device: one.Device, Subnet: one.Subnet})
-	}
-	return a.network.SetSegments(segments)
+	return errors.Join(append(errs, a.network.SetSegments(all))...)
 }
 
 // followBridged looks what has become of containers on bridges that have come or gone: their engines end and start them, and give

@@ -299,34 +299,62 @@ func TestDockerNetworkRestarts(t *testing.T) {
 
 // TestDockerNetworkRouted: on a network whose addresses the nodes route, containers go on to talk with each other wherever they are.
 func TestDockerNetworkRouted(t *testing.T) {
-	const routed = "waders"
+	setUpRouted(t, inDocker, "--config", "/tmp/daemon.json", "--pidfile", "/tmp/none")
+	inDocker.talksOnRouted(t, "10.58.1.7", "10.58.1.128")
+}
+
+// routed is the name of a network whose addresses the nodes route to each other.
+const routed = "waders"
+
+func setUpRouted(t *testing.T, c cli, flags ...string) {
+	t.Helper()
 	for _, node := range nodes() {
-		in(t, node, "godwit", "engine", "setup", "docker", "--config", "/tmp/daemon.json", "--pidfile", "/tmp/none", "--network", routed)
-		t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, "docker", "network", "rm", routed) })
+		in(t, node, append([]string{"godwit", "engine", "setup", string(c), "--network", routed}, flags...)...)
+		t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, string(c), "network", "rm", routed) })
 	}
-	const address = "10.58.1.7" // which Docker gives to nobody by itself
-	server := docker(t, []string{"--network", routed, "--ip", address}, echo)
-	asker := server + "-asker"
-	t.Cleanup(func() {
-		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, "docker", "rm", "--force", asker)
-		}
-	})
-	in(t, "a", "docker", "run", "--detach", "--name", asker, "--network", routed, image, "/bin/sh", "-c", "{ "+count+"; } | nc "+address+" 80")
-	if own := inspected(t, "a", asker, ".NetworkSettings.Networks."+routed+".IPAddress"); own != "10.58.1.128" {
-		t.Errorf("the address that Docker has chosen is %s", own)
+}
+
+// talksOnRouted moves a container with an address that its engine gives to nobody by itself, and one that talks with it, which has the first
+// one that the engine chooses. Another one that comes to where both have left, and connects to it before anything else, goes on when it returns.
+func (c cli) talksOnRouted(t *testing.T, address, chosen string) {
+	t.Helper()
+	server := c.run(t, []string{"--network", routed, "--ip", address}, echo)
+	where := map[string]string{server: "a"}
+	asks := func(name string, flags ...string) {
+		t.Cleanup(func() {
+			for _, node := range nodes() {
+				_, _ = world.lab.Exec(context.Background(), node, c.remove(name)...)
+			}
+		})
+		args := append([]string{string(c), "run", "--detach", "--name", name, "--network", routed}, flags...)
+		in(t, "a", append(args, image, "/bin/sh", "-c", "{ "+count+"; } | nc "+address+" 80")...)
+		where[name] = "a"
 	}
-	at := counted(t, "a", asker, 1)
-	where := map[string]string{server: "a", asker: "a"}
+	asker, neighbour := server+"-asker", server+"-neighbour"
+	asks(asker)
+	if own := c.inspected(t, "a", asker, ".NetworkSettings.Networks."+routed+".IPAddress"); own != chosen {
+		t.Errorf("the address that the engine has chosen is %s", own)
+	}
 	for _, name := range []string{server, asker, server} {
+		if name == server && where[server] == "b" {
+			asks(neighbour, "--ip", address+"0")
+			c.counted(t, "a", neighbour, 1)
+		}
 		from := where[name]
 		to := map[string]string{"a": "b", "b": "a"}[from]
-		migrate(t, name, from, to, "pre-copy")
+		c.migrate(t, name, from, to, "pre-copy")
 		where[name] = to
-		at = counted(t, where[asker], asker, at+20)
-		if now := inspected(t, where[server], server, ".NetworkSettings.Networks."+routed+".IPAddress"); now != address {
+		for one, node := range where {
+			if one != server {
+				c.counted(t, node, one, c.counted(t, node, one, 1)+5)
+			}
+		}
+		if now := c.inspected(t, where[server], server, ".NetworkSettings.Networks."+routed+".IPAddress"); now != address {
 			t.Errorf("its address is %s, was %s", now, address)
 		}
+	}
+	for name, node := range where {
+		in(t, node, c.remove(name)...)
 	}
 }
 

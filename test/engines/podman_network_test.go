@@ -116,3 +116,14 @@ func TestPodmanNetworkKilled(t *testing.T) {
 		talk(t, machine, net.JoinHostPort(addressOf(t, node), "8080"))
 	}
 }
+
+// TestPodmanNetworkRouted: so it is on a network of Podman's, which removes a bridge with the last container on it. Setting up is undone.
+func TestPodmanNetworkRouted(t *testing.T) {
+	setUpRouted(t, inPodman)
+	inPodman.talksOnRouted(t, "10.59.1.7", "10.59.1.129")
+	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "b", "godwit", "engine", "setup", "podman") }) // for other tests
+	in(t, "b", "godwit", "engine", "remove", "podman")
+	if left := in(t, "b", "podman", "network", "ls", "--format", "{{.Name}}"); strings.Contains(left, routed) {
+		t.Errorf("networks that are left: %s", left)
+	}
+}

@@ -16,14 +16,17 @@ type Settings struct{}
 // AddRuntime has nothing to do.
 func (Settings) AddRuntime(string) error { return nil }
 
-// RemoveRuntime wants that no container needs godwit-runc.
-func (Settings) RemoveRuntime(ctx context.Context) error {
+// Unneeded is why godwit-runc cannot be taken away: a container needs it.
+func (Settings) Unneeded(ctx context.Context) error {
 	needed, err := needed(ctx)
 	if err == nil && len(needed) > 0 {
 		err = fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", oci.Runtime, strings.Join(needed, ", "))
 	}
 	return err
 }
+
+// RemoveRuntime wants that no container needs godwit-runc.
+func (s Settings) RemoveRuntime(ctx context.Context) error { return s.Unneeded(ctx) }
 
 // Needs tells whether a container needs godwit-runc, or may.
 func (Settings) Needs(ctx context.Context) bool {

@@ -14,10 +14,8 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
 )
-
-// segmentLabel is on networks whose addresses nodes route to each other.
-const segmentLabel = "io.godwit.routed"
 
 // Options of Docker's driver for bridges.
 const (
@@ -32,7 +30,7 @@ func (e *Engine) Segments(ctx context.Context) ([]engine.Segment, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	listed, err := e.docker.api.NetworkList(ctx, client.NetworkListOptions{Filters: make(client.Filters).Add("label", segmentLabel)})
+	listed, err := e.docker.api.NetworkList(ctx, client.NetworkListOptions{Filters: make(client.Filters).Add("label", oci.SegmentLabel)})
 	if err != nil {
 		return nil, fmt.Errorf("list the networks of Docker: %w", err)
 	}
@@ -66,7 +64,7 @@ func (a *adapter) isSegment(ctx context.Context, end *network.EndpointSettings) 
 	if err != nil {
 		return false // who moves the container asks again
 	}
-	_, is = told.Network.Labels[segmentLabel]
+	_, is = told.Network.Labels[oci.SegmentLabel]
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.segments[end.NetworkID] = is
@@ -81,7 +79,7 @@ func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part neti
 	told, err := api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	if err == nil {
 		config := told.Network.IPAM.Config
-		if _, is := told.Network.Labels[segmentLabel]; is && len(config) == 1 && config[0].Subnet == subnet && (config[0].IPRange == upperHalf(part) || config[0].IPRange == part) {
+		if _, is := told.Network.Labels[oci.SegmentLabel]; is && len(config) == 1 && config[0].Subnet == subnet && (config[0].IPRange == oci.ChosenByEngine(part) || config[0].IPRange == part) {
 			return nil
 		}
 		return fmt.Errorf("Docker has another network %s already: remove it, or choose another name with --network", name) //nolint:staticcheck // its name
@@ -90,9 +88,9 @@ func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part neti
 		return fmt.Errorf("ask Docker about network %s: %w", name, err)
 	}
 	_, err = api.NetworkCreate(ctx, name, client.NetworkCreateOptions{
-		Driver: "bridge", Labels: map[string]string{segmentLabel: subnet.String()}, Options: map[string]string{optionMTU: strconv.Itoa(mtu)},
+		Driver: "bridge", Labels: map[string]string{oci.SegmentLabel: subnet.String()}, Options: map[string]string{optionMTU: strconv.Itoa(mtu)},
 		IPAM: &network.IPAM{Config: []network.IPAMConfig{{
-			Subnet: subnet, IPRange: upperHalf(part), Gateway: part.Addr().Next(),
+			Subnet: subnet, IPRange: oci.ChosenByEngine(part), Gateway: part.Addr().Next(),
 			AuxAddress: map[string]netip.Addr{"first": part.Addr(), "last": lastOf(part)}, // some take them for a network, and for all of it
 		}}},
 	})
@@ -100,18 +98,6 @@ func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part neti
 		return fmt.Errorf("have Docker make network %s: %w", name, err)
 	}
 	return nil
-}
-
-// AddressesToAskFor are those of a node's part of a segment that its Docker gives to nobody by itself.
-func AddressesToAskFor(part netip.Prefix) (first, last netip.Addr) {
-	return part.Addr().Next().Next(), upperHalf(part).Addr().Prev() // the bridge has the one before
-}
-
-// upperHalf of a prefix of 24 bits.
-func upperHalf(part netip.Prefix) netip.Prefix {
-	bytes := part.Addr().As4()
-	bytes[3] = 128
-	return netip.PrefixFrom(netip.AddrFrom4(bytes), part.Bits()+1)
 }
 
 // lastOf is the last address of a prefix of 24 bits.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -51,14 +50,5 @@ func TestRemoveSegments(t *testing.T) {
 		if stay && (err == nil || !strings.Contains(err.Error(), "fish: crow") || removed.Load() > 0) || !stay && (err != nil || removed.Load() != 2) {
 			t.Errorf("%s: %v, %d were removed", told, err, removed.Load())
 		}
-	}
-}
-
-// TestAddressesToAskFor: what Docker gives by itself is none of those that people ask for, nor the bridge's.
-func TestAddressesToAskFor(t *testing.T) {
-	part := netip.MustParsePrefix("10.58.7.0/24")
-	first, last := AddressesToAskFor(part)
-	if first != netip.MustParseAddr("10.58.7.2") || last != netip.MustParseAddr("10.58.7.127") || upperHalf(part) != netip.MustParsePrefix("10.58.7.128/25") {
-		t.Errorf("from %s to %s, and Docker gives of %s", first, last, upperHalf(part))
 	}
 }

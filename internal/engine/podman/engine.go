@@ -51,7 +51,7 @@ type Config struct {
 // Engine moves containers of Podman. It implements engine.Engine.
 type Engine struct {
 	*oci.Engine
-	images *imageStore
+	podman *adapter
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -63,15 +63,15 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{Engine: e, images: made.images}, nil
+	return &Engine{Engine: e, podman: made}, nil
 }
 
 // Images are those of Podman's own storage.
-func (e *Engine) Images() engine.Images { return e.images }
+func (e *Engine) Images() engine.Images { return e.podman.images }
 
 // Sweep removes what was made for moves that have not come to anything.
 func (e *Engine) Sweep() error {
-	return errors.Join(e.Engine.Sweep(), e.images.sweep(context.Background()))
+	return errors.Join(e.Engine.Sweep(), e.podman.images.sweep(context.Background()))
 }
 
 // adapter asks Podman by its command line.
@@ -79,7 +79,8 @@ type adapter struct {
 	root  string // Podman's storage
 	hooks string // directory of OCI hooks
 
-	images *imageStore
+	images   *imageStore
+	segments segments
 
 	mu   sync.Mutex
 	info *info // once it is known
@@ -89,7 +90,7 @@ var _ oci.Adapter = (*adapter)(nil)
 
 // newAdapter makes the adapter, with a directory for images that are to come.
 func newAdapter(coming string) *adapter {
-	a := &adapter{root: DefaultRoot, hooks: hooksDir}
+	a := &adapter{root: DefaultRoot, hooks: hooksDir, segments: segments{directory: networksDir}}
 	a.images = &imageStore{podman: a, coming: coming, taking: make(chan struct{}, 1)}
 	return a
 }

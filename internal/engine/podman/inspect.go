@@ -100,7 +100,11 @@ func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Found, erro
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, oci.Found{ID: one.ID, Container: describe(one), Paused: one.State.Paused, Restart: restart, Arrival: one.Config.Annotations[arrivalAnnotation], Directory: one.StaticDir, Native: one})
+		container := describe(one)
+		if own := &container.Definition.Network; own.OnBridge() {
+			own.Routed = a.isSegment(ctx, own.Bridge)
+		}
+		all = append(all, oci.Found{ID: one.ID, Container: container, Paused: one.State.Paused, Restart: restart, Arrival: one.Config.Annotations[arrivalAnnotation], Directory: one.StaticDir, Native: one})
 	}
 	return all, nil
 }

@@ -112,8 +112,11 @@ func endpointOf(ctx context.Context, found inspected, own engine.Network) (*endp
 
 // podmanNetwork is what this package must know of what `podman network inspect` tells.
 type podmanNetwork struct {
+	Name    string            `json:"name"`
+	Device  string            `json:"network_interface"`
 	Driver  string            `json:"driver"`
 	DNS     bool              `json:"dns_enabled"`
+	Labels  map[string]string `json:"labels"`
 	Subnets []subnet          `json:"subnets"`
 	Options map[string]string `json:"options"`
 	IPAM    map[string]string `json:"ipam_options"`
@@ -269,6 +272,8 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 		return nil, err
 	}
 	p := problems(told.obstacles(own.Bridge))
+	_, routed := told.Labels[oci.SegmentLabel]
+	p.add(own.Routed && !routed, what, "nodes route its addresses to each other at the source, and not here", makeNetwork(own, x.Endpoint, true))
 	at := slices.IndexFunc(told.Subnets, func(part subnet) bool { return part.Subnet.Contains(own.Address) })
 	if at < 0 {
 		p.add(len(p) == 0, what, own.Address.String()+" is not of its subnet on this node", makeNetwork(own, x.Endpoint, true))
@@ -300,7 +305,11 @@ func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 			"podman network create --subnet on both nodes"
 	}
 	command := "podman network create on both nodes, with the same --subnet"
-	if end != nil && end.Subnet.IsValid() {
+	switch {
+	case end == nil || !end.Subnet.IsValid():
+	case own.Routed:
+		command = "godwit engine setup podman --network " + own.Bridge + " --subnet " + end.Subnet.String()
+	default:
 		command = "podman network create --subnet " + end.Subnet.String()
 		if end.Gateway.IsValid() {
 			command += " --gateway " + end.Gateway.String()

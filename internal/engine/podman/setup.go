@@ -30,23 +30,32 @@ func (s Settings) AddRuntime(path string) error {
 	return kernel.WriteFileAtomic(s.Path, []byte(text), 0o644)
 }
 
+// Unneeded is why godwit-runc cannot be taken out: a container needs it.
+func (s Settings) Unneeded(ctx context.Context) error {
+	a := newAdapter("")
+	if a.Away() != nil {
+		return nil
+	}
+	all, err := a.List(ctx, func(string) bool { return false })
+	if err != nil {
+		return err
+	}
+	var needed []string
+	for _, found := range all {
+		if one := native(found); one.OCIRuntime == oci.Runtime || filepath.Base(one.OCIRuntime) == door.Program {
+			needed = append(needed, one.Name)
+		}
+	}
+	if len(needed) > 0 {
+		return fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", oci.Runtime, strings.Join(needed, ", "))
+	}
+	return nil
+}
+
 // RemoveRuntime takes godwit-runc out again, unless a container needs it.
 func (s Settings) RemoveRuntime(ctx context.Context) error {
-	a := &adapter{root: DefaultRoot}
-	if a.Away() == nil {
-		all, err := a.List(ctx, func(string) bool { return false })
-		if err != nil {
-			return err
-		}
-		var needed []string
-		for _, found := range all {
-			if one := native(found); one.OCIRuntime == oci.Runtime || filepath.Base(one.OCIRuntime) == door.Program {
-				needed = append(needed, one.Name)
-			}
-		}
-		if len(needed) > 0 {
-			return fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", oci.Runtime, strings.Join(needed, ", "))
-		}
+	if err := s.Unneeded(ctx); err != nil {
+		return err
 	}
 	if err := os.Remove(s.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("configuration of Podman: %w", err)
