@@ -19,6 +19,7 @@ packages=(
   rsync          # benchmark: checkpoint, copy, restore by hand
   docker.io      # tests: its containers move
   podman netavark conmon # benchmark: the way of Podman
+  containernetworking-plugins # tests: networks of containerd's containers
   iptables       # benchmark: the CRIU that Podman starts locks connections by it
   lxc            # tests: containers of LXC
   e2fsprogs      # benchmark: an empty file system for each run

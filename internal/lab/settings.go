@@ -15,8 +15,11 @@ import (
 // ownSettings are the machine's directories with settings of container engines. A node has copies of its own: what is set up in a node
 // stays there, and goes with it.
 func ownSettings() []string {
-	return []string{"/etc/docker", "/etc/containers", "/usr/share/containers"}
+	return []string{"/etc/docker", "/etc/containers", "/usr/share/containers", "/etc/cni"}
 }
+
+// networkState is where plugins of CNI keep which addresses they have given. That of a node is empty at first.
+const networkState = "/var/lib/cni"
 
 // settingsDirectory is where a node keeps its copies.
 const settingsDirectory = nodeStateDirectory + "/settings"
@@ -26,7 +29,7 @@ func mountSettings(spec initSpec) error {
 	if !spec.Node {
 		return nil
 	}
-	for _, dir := range ownSettings() {
+	for _, dir := range append(ownSettings(), networkState) {
 		if !isDirectory(dir) { // it could not be made
 			continue
 		}
@@ -35,8 +38,8 @@ func mountSettings(spec initSpec) error {
 			if err := os.MkdirAll(own, 0o755); err != nil {
 				return err
 			}
-			if out, err := exec.Command("cp", "-a", dir+"/.", own).CombinedOutput(); err != nil {
-				return fmt.Errorf("copy %s: %w: %s", dir, err, strings.TrimSpace(string(out)))
+			if err := copySettings(dir, own); err != nil {
+				return err
 			}
 		}
 		if err := mount(own, dir, "", unix.MS_BIND, ""); err != nil {
@@ -46,9 +49,19 @@ func mountSettings(spec initSpec) error {
 	return nil
 }
 
+func copySettings(from, to string) error {
+	if from == networkState {
+		return nil
+	}
+	if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy %s: %w: %s", from, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
 // makeMountPoints sees to it that there are directories to mount over what is a node's own, and remembers those that it made.
 func makeMountPoints() error {
-	for _, dir := range append(ownSettings(), nodeStateDirectory) {
+	for _, dir := range append(ownSettings(), networkState, nodeStateDirectory) {
 		if isDirectory(dir) {
 			continue
 		}
