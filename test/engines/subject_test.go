@@ -324,6 +324,17 @@ func (inContainerd) nothing(t *testing.T, node, _ string) {
 	ctrNothing(t, node, "default")
 }
 
+func (inContainerd) serves(t *testing.T) []string {
+	t.Helper()
+	makeCNI(t)
+	return []string{"--cni"}
+}
+
+func (c inContainerd) address(t *testing.T, container string) string {
+	t.Helper()
+	return echoAddress(t, c, container)
+}
+
 // inLXC is LXC, by its tools.
 type inLXC struct{}
 

@@ -80,7 +80,11 @@ func (a *adapter) withProcess(ctx context.Context, namespace string, one *contai
 	if err != nil && !missing(err) {
 		return oci.Found{}, fmt.Errorf("ask containerd about container %s: %w", one.GetID(), err)
 	}
-	return describe(namespace, one, reply.GetProcess())
+	found, err := describe(namespace, one, reply.GetProcess())
+	if err == nil {
+		found.Container.Definition.Network, _ = a.networkOf(native(found)) // what is against its move Obstacles tells
+	}
+	return found, err
 }
 
 // Find asks containerd about a container: by its own id, the one that it has elsewhere, or its id alone if that is unique.

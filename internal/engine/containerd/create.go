@@ -107,8 +107,11 @@ func (a *adapter) logPath(own string) string {
 	return filepath.Join(a.logs, a.Place(own)+".log")
 }
 
-// Gone removes what a container that had come has written.
+// Gone removes what a container that had come has written, and has CNI take its network away, which containerd does not.
 func (a *adapter) Gone(own string) error {
+	if err := a.disconnect(context.Background(), own); err != nil {
+		return err
+	}
 	if err := os.Remove(a.logPath(own)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("log of container %s: %w", nameOf(own), err)
 	}

@@ -158,13 +158,10 @@ func checkDefinition(d engine.Definition, x extra) error {
 		}
 		paths[v.Path] = true
 	}
-	switch {
-	case d.Limits != limitsOf(x.Spec):
+	if d.Limits != limitsOf(x.Spec) {
 		return errors.New("its limits are not those of its specification")
-	case d.Network != (engine.Network{}):
-		return errors.New("it has an address of Godwit's")
 	}
-	return nil
+	return checkNetwork(d, x)
 }
 
 // remade is a specification with that of another that can move: what is harmless, and is made in the same way on another node.

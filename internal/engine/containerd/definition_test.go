@@ -3,6 +3,7 @@ package containerd
 import (
 	"encoding/json"
 	"maps"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -95,6 +96,11 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+// connected is what another node tells of a container on a bridge of CNI's.
+func connected() engine.Network {
+	return engine.Network{Address: netip.MustParseAddr("10.4.0.2"), PrefixBits: 24, MAC: "0a:00:00:00:00:01", Bridge: "birds"}
+}
+
 // TestDecode: what another node sends is taken only if it is what this engine would have made.
 func TestDecode(t *testing.T) {
 	take := func(change func(*engine.Definition, *extra)) error {
@@ -114,6 +120,7 @@ func TestDecode(t *testing.T) {
 		"an image": func(d *engine.Definition, _ *extra) {
 			d.ImageID, d.Layers = "sha256:"+strings.Repeat("5c", 32), []string{layer}
 		},
+		"an address": func(d *engine.Definition, _ *extra) { d.Network = connected() },
 	} {
 		if err := take(change); err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -135,7 +142,20 @@ func TestDecode(t *testing.T) {
 		"hidden volume": func(_ *engine.Definition, x *extra) {
 			x.Spec.Mounts = append(x.Spec.Mounts, specs.Mount{Destination: "/e", Source: "/etc", Options: []string{"rbind"}})
 		},
-		"other limits":    func(d *engine.Definition, _ *extra) { d.Limits.Pids = 7 },
+		"other limits":           func(d *engine.Definition, _ *extra) { d.Limits.Pids = 7 },
+		"an address of the pool": func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.Bridge = "" },
+		"other network":          func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.Bridge = "../birds" },
+		"no host":                func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.PrefixBits = 32 },
+		"hardware address":       func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.MAC += ";K8S_POD_NAME=x" },
+		"routed":                 func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.Routed = true },
+		"ports": func(d *engine.Definition, _ *extra) {
+			d.Network = connected()
+			d.Ports = []engine.Published{{Protocol: "tcp", HostPort: 1, ContainerPort: 1}}
+		},
+		"the node's network": func(d *engine.Definition, x *extra) {
+			d.Network = connected()
+			x.Spec.Linux.Namespaces = x.Spec.Linux.Namespaces[:4]
+		},
 		"open descriptor": func(_ *engine.Definition, x *extra) { x.Stdio[0] = "/etc/passwd" },
 	} {
 		if err := take(change); err == nil {

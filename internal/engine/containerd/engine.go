@@ -16,6 +16,7 @@ import (
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	version "github.com/containerd/containerd/api/services/version/v1"
+	"github.com/containernetworking/cni/libcni"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -75,6 +76,7 @@ func New(config Config) (*Engine, error) {
 	}
 	made.executable = config.Executable
 	made.run = filepath.Join(config.RunDir, "engines", Name+"-exec")
+	made.networks = filepath.Join(config.StateDir, "engines", Name+"-networks")
 	made.logs = filepath.Join(config.StateDir, "engines", Name+"-logs")
 	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir, Executable: config.Executable}, made)
 	if err != nil {
@@ -99,6 +101,8 @@ type adapter struct {
 	executable string
 	logs       string // directory of the output of containers that have come
 	run        string // directory of what is gone after a reboot
+	networks   string // directory of what plugins of CNI have been told of containers that have come
+	cni        *libcni.CNIConfig
 	namespaces namespaces.NamespacesClient
 	containers containers.ContainersClient
 	tasks      tasks.TasksClient
@@ -123,7 +127,7 @@ func newAdapter(socket string) (*adapter, error) {
 	a := &adapter{
 		socket: socket, namespaces: namespaces.NewNamespacesClient(connection), containers: containers.NewContainersClient(connection),
 		tasks: tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection), version: version.NewVersionClient(connection),
-		starting: map[string]bool{},
+		starting: map[string]bool{}, cni: libcni.NewCNIConfig(pluginDirs(), nil),
 	}
 	a.images = contentstore.New(contentstore.Config{
 		Connection: connection, Away: a.Away, Check: checkNamespace,

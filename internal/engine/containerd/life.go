@@ -92,6 +92,9 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 			return err
 		}
 	}
+	if err := errors.Join(a.disconnect(ctx, own), a.disconnectOthers(ctx, own)); err != nil {
+		return err
+	}
 	ctx = within(ctx, t.namespace)
 	id := t.container.GetID()
 	if _, err := a.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id}); err != nil && !missing(err) {

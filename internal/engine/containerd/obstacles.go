@@ -20,7 +20,7 @@ import (
 
 const (
 	without          = "start it without that"
-	connectOtherwise = "start it with ctr run, with --net-host or without a network; or run it with Docker or godwit run, whose networks move"
+	connectOtherwise = "start it with ctr run --cni on one bridge with IPv4 addresses, or with --net-host, or without a network"
 	// nerdctlNetworks is the label in which nerdctl notes the networks of a container.
 	nerdctlNetworks = "nerdctl/networks"
 )
@@ -50,10 +50,9 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem
 	p.add(len(t.container.GetExtensions()) > 0, "extensions of the container", "what others make of them is not known", without)
 	if networks := t.container.GetLabels()[nerdctlNetworks]; networks != "" {
 		p.add(true, "networks "+networks+" of nerdctl", "its hooks make them on this node, and are not moved", connectOtherwise)
-	} else if t.process.GetPid() > 0 && hasNamespace(t.spec, specs.NetworkNamespace) {
-		for _, name := range connectedInterfaces(int(t.process.GetPid())) {
-			p.add(true, "network interface "+name, "CNI, or somebody else, has made it and gave it its address, which containerd does not know: it is not moved", connectOtherwise)
-		}
+	} else {
+		_, found := a.networkOf(t)
+		p = append(p, found...)
 	}
 	p = append(p, restartObstacles(t.container.GetLabels())...)
 	return append(p, obstacles(t.spec, t.namespace, t.container.GetID())...)
@@ -208,6 +207,11 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 			p = append(p, problem)
 		}
 	}
+	found, err := networkObstacles(d.Network)
+	if err != nil {
+		return nil, err
+	}
+	p = append(p, found...)
 	here, err := contentstore.HasSnapshot(ctx, a.snapshots, x.Namespace, x.Chain)
 	p.add(err == nil && !here && len(d.Layers) == 0, "image "+d.Image, "it is not on this node, and where the container is no image of that name has its layers any more",
 		"ctr -n "+x.Namespace+" images pull it here, or export and import it")

@@ -83,6 +83,13 @@ type Networker interface {
 	NetworksLate(ctx context.Context, d engine.Definition) (bool, error)
 }
 
+// Connector is an Adapter whose engine knows nothing of networks: who starts a container there makes them.
+type Connector interface {
+	// Connect makes the network of a container that comes, in the network namespace that its runtime has made. What it has made of it goes
+	// with Remove, or Gone, also if it fails.
+	Connect(ctx context.Context, own, netns string, d engine.Definition) error
+}
+
 // Found is a container as its engine tells of it.
 type Found struct {
 	ID        string           // the engine's own

@@ -95,6 +95,9 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := a.start(ctx); err != nil {
 		return err
 	}
+	if err := a.connect(ctx); err != nil {
+		return err
+	}
 	if err := files.EmptyTree(a.root.Upper); err != nil { // Podman makes /etc/mtab and mount points, which come as they are
 		return fmt.Errorf("empty its writable layer: %w", err)
 	}
@@ -223,6 +226,22 @@ func (a *arrival) start(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return err
+}
+
+// connect makes its network, if its engine does not.
+func (a *arrival) connect(ctx context.Context) error {
+	connector, is := a.engine.adapter.(Connector)
+	if !is || !a.definition.Network.OnBridge() {
+		return nil
+	}
+	netns, err := a.Netns()
+	if err == nil {
+		err = connector.Connect(ctx, a.own, netns, a.definition)
+	}
+	if err != nil {
+		return fmt.Errorf("make its network: %w", err)
+	}
+	return nil
 }
 
 // begin notes that the engine starts it.

@@ -1,0 +1,122 @@
+package containerd
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// cniID is the name by which CNI knows a container, as ctr tells it.
+func cniID(own string) string { return strings.Replace(own, "/", "-", 1) }
+
+// networkOf is the address of a container that runs, or what of its networks cannot be moved.
+func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
+	pid := int(t.process.GetPid())
+	if pid <= 0 || !hasNamespace(t.spec, specs.NetworkNamespace) {
+		return engine.Network{}, nil
+	}
+	p, names := problems{}, connectedInterfaces(pid)
+	if len(names) == 0 {
+		return engine.Network{}, nil
+	}
+	attached, err := a.cni.GetCachedAttachments(cniID(ownID(t.namespace, t.container.GetID())))
+	if err != nil || len(attached) != 1 || len(names) != 1 || names[0] != cniInterface || attached[0].IfName != cniInterface {
+		for _, name := range names {
+			p.add(true, "network interface "+name, "it is not the only one, or was not made by CNI for ctr run: it is not moved", connectOtherwise)
+		}
+		return engine.Network{}, p
+	}
+	one := attached[0]
+	list, err := libcni.NetworkConfFromBytes(one.Config)
+	if err != nil {
+		p.add(true, networkTitle(one.Network), "what CNI keeps of it: "+err.Error(), connectOtherwise)
+		return engine.Network{}, p
+	}
+	c, found := readConflist(list)
+	p = append(p, found...)
+	p.add(len(one.CapabilityArgs) > 0, networkTitle(one.Network), "published ports, and what else was asked of its plugins, are not moved", connectOtherwise)
+	own, err := ownAddress(pid, one.Network)
+	if err == nil && len(p) == 0 {
+		err = c.check(own, one.ContainerID)
+	}
+	if err != nil {
+		p.add(true, networkTitle(one.Network), err.Error(), connectOtherwise)
+	}
+	if len(p) > 0 {
+		return engine.Network{}, p
+	}
+	return own, nil
+}
+
+// check wants an address to be the one that was given to this container.
+func (c conflist) check(own engine.Network, id string) error {
+	who, err := c.holder(own.Address)
+	if err == nil && who != id {
+		err = fmt.Errorf("address %s was not given to the container by it", own.Address)
+	}
+	return err
+}
+
+// ownAddress reads the addresses of the interface of a process.
+func ownAddress(pid int, network string) (engine.Network, error) {
+	own := engine.Network{Bridge: network}
+	mac, addresses, err := interfaceOf(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return own, err
+	}
+	for _, one := range addresses {
+		switch {
+		case one.Addr().IsLinkLocalUnicast():
+		case !one.Addr().Is4():
+			return own, fmt.Errorf("IPv6 addresses, as %s, are not moved", one.Addr())
+		case own.Address.IsValid():
+			return own, fmt.Errorf("it has more than one address: %s, %s", own.Address, one.Addr())
+		default:
+			own.Address, own.PrefixBits, own.MAC = one.Addr(), one.Bits(), mac
+		}
+	}
+	if !own.Address.IsValid() {
+		return own, fmt.Errorf("the container has no address on %s", cniInterface)
+	}
+	return own, nil
+}
+
+// interfaceOf reads what there is of a network's interface in a network namespace.
+func interfaceOf(path string) (mac string, addresses []netip.Prefix, err error) {
+	fail := func(err error) (string, []netip.Prefix, error) {
+		return "", nil, fmt.Errorf("interface %s: %w", cniInterface, err)
+	}
+	namespace, err := netns.GetFromPath(path)
+	if err != nil {
+		return fail(err)
+	}
+	defer namespace.Close()
+	links, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fail(err)
+	}
+	defer links.Close()
+	link, err := links.LinkByName(cniInterface)
+	if err != nil {
+		return fail(err)
+	}
+	all, err := links.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fail(err)
+	}
+	for _, one := range all {
+		if ip, is := netip.AddrFromSlice(one.IP); is {
+			bits, _ := one.Mask.Size()
+			addresses = append(addresses, netip.PrefixFrom(ip.Unmap(), bits))
+		}
+	}
+	return link.Attrs().HardwareAddr.String(), addresses, nil
+}

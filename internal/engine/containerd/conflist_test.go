@@ -1,0 +1,90 @@
+package containerd
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+func conflistOf(t *testing.T, plugins string) *libcni.NetworkConfigList {
+	t.Helper()
+	list, err := libcni.NetworkConfFromBytes([]byte(`{"cniVersion":"0.4.0","name":"birds","plugins":[` + plugins + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestReadConflist: only networks that another node makes in the same way are taken, others are refused by what they are.
+func TestReadConflist(t *testing.T) {
+	for plugins, want := range map[string]string{
+		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                                      "",
+		`{"type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"10.4.0.0/24"}]]}},{"type":"firewall"}`:   "",
+		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}},{"type":"portmap"},{"type":"tuning"}`: "",
+		`{"type":"macvlan","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                                     "plugin macvlan",
+		`{"type":"ipvlan","ipam":{"type":"dhcp"}}`:                                                                   "plugin ipvlan",
+		`{"type":"bridge","ipam":{"type":"dhcp"}}`:                                                                   "plugin dhcp",
+		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}},{"type":"bandwidth"}`:                 "plugin bandwidth",
+		`{"type":"bridge","vlan":3,"ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                             "VLAN",
+		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/240"}}`:                                     "its list of plugins",
+	} {
+		_, found := readConflist(conflistOf(t, plugins))
+		if want == "" && len(found) > 0 || want != "" && (len(found) != 1 || !strings.Contains(found[0].Why, want)) {
+			t.Errorf("%s: %+v, want %q", plugins, found, want)
+		}
+	}
+}
+
+// TestAddressHere: an address comes to a network of the same subnet, in which nobody has it.
+func TestAddressHere(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "birds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "birds", "10.4.0.3"), []byte("default-taker\r\neth0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ subnet, address, want string }{
+		{"10.4.0.0/24", "10.4.0.2", ""}, {"10.4.0.0/24", "10.4.0.3", "default-taker"}, {"10.4.0.0/24", "10.4.0.1", "its bridge"},
+		{"10.4.0.0/16", "10.4.0.2", "10.4.0.0/24"}, {"10.5.0.0/24", "10.4.0.2", "10.4.0.0/24"},
+	} {
+		read, found := readConflist(conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+dir+`","subnet":"`+c.subnet+`","rangeStart":"10.4.0.100"}}`))
+		own := connected()
+		own.Address = netip.MustParseAddr(c.address)
+		further, err := read.obstacles(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := ""
+		for _, one := range append(found, further...) {
+			if !strings.HasPrefix(one.What, "plugins of CNI") { // which this machine may lack
+				said += one.Why
+			}
+		}
+		if (said == "") != (c.want == "") || !strings.Contains(said, c.want) {
+			t.Errorf("%s in %s: %q, want %q", c.address, c.subnet, said, c.want)
+		}
+	}
+}
+
+// TestWidened: a container that comes brings its address, whatever part of the subnet this node gives away.
+func TestWidened(t *testing.T) {
+	for _, ipam := range []string{
+		`"subnet":"10.4.0.0/24","rangeStart":"10.4.0.100","rangeEnd":"10.4.0.199"`,
+		`"ranges":[[{"subnet":"10.4.0.0/24","rangeStart":"10.4.0.100"}],[{"subnet":"10.5.0.0/24","rangeEnd":"10.5.0.9"}]]`,
+	} {
+		read, _ := readConflist(conflistOf(t, `{"type":"bridge","mtu":1400,"ipam":{"type":"host-local",`+ipam+`}},{"type":"firewall"}`))
+		list, err := read.widened()
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := string(list.Plugins[0].Bytes)
+		if strings.Contains(told, "rangeStart") || strings.Contains(told, "rangeEnd") || !strings.Contains(told, "10.4.0.0/24") || !strings.Contains(told, "1400") || len(list.Plugins) != 2 {
+			t.Errorf("%s becomes %s", ipam, told)
+		}
+	}
+}

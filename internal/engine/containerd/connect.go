@@ -1,0 +1,231 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/containernetworking/cni/libcni"
+	types "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/network"
+)
+
+var _ oci.Connector = (*adapter)(nil)
+
+// connection is what the plugins of CNI have been told of a container's network, and must be told again to take it away. It lies in a
+// file before they are, so that nothing is left of what they have begun.
+type connection struct {
+	ID        string         `json:"id"` // by which CNI knows the container
+	Interface string         `json:"interface"`
+	Config    []byte         `json:"config"`
+	Args      [][2]string    `json:"args,omitempty"`
+	Addresses []netip.Prefix `json:"addresses"`
+	settings  map[string]any // of its plugins
+}
+
+func (c connection) runtime(netns string) *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{ContainerID: c.ID, NetNS: netns, IfName: c.Interface, Args: c.Args, CapabilityArgs: c.settings}
+}
+
+func (a *adapter) connectionPath(own string) string {
+	return filepath.Join(a.networks, a.Place(own)+".json")
+}
+
+// checkNetwork wants what another node tells of a container's address to be what plugins can be told.
+func checkNetwork(d engine.Definition, x extra) error {
+	own := d.Network
+	if own == (engine.Network{}) && len(d.Ports) == 0 {
+		return nil
+	}
+	mac, err := net.ParseMAC(own.MAC)
+	switch {
+	case !networkPattern.MatchString(own.Bridge) || own.Routed || own.MTU != 0:
+		return fmt.Errorf("its address is of network %.80q", own.Bridge)
+	case err != nil || len(mac) != 6 || mac[0]&1 != 0 || mac.String() != own.MAC:
+		return fmt.Errorf("hardware address %.40q is none of one interface", own.MAC)
+	case len(d.Ports) > 0:
+		return errors.New("it has published ports")
+	case !hasNamespace(x.Spec, specs.NetworkNamespace):
+		return errors.New("it has an address of its own in the node's network")
+	}
+	return oci.CheckBridge(d)
+}
+
+// Connect has the plugins of this node's list make the network of a container that comes, with the addresses that it had. It gets and sends
+// nothing before the agent lets it.
+func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Definition) error {
+	if !d.Network.OnBridge() {
+		return nil
+	}
+	read, found := readNetwork(d.Network)
+	if len(found) > 0 {
+		return fmt.Errorf("%s: %s", found[0].What, found[0].Why)
+	}
+	list, err := read.widened()
+	if err != nil {
+		return err
+	}
+	c := connection{
+		ID: cniID(own), Interface: cniInterface, Config: list.Bytes,
+		Args:      [][2]string{{"IgnoreUnknown", "1"}, {"IP", d.Network.Address.String()}, {"MAC", d.Network.MAC}},
+		Addresses: []netip.Prefix{netip.PrefixFrom(d.Network.Address, d.Network.PrefixBits)},
+	}
+	if err := os.MkdirAll(a.networks, 0o700); err != nil {
+		return err
+	}
+	if err := errors.Join(network.Muzzle(netns), records.Save(a.connectionPath(own), c)); err != nil {
+		return err
+	}
+	if _, err := a.cni.AddNetworkList(ctx, list, c.runtime(netns)); err != nil {
+		return fmt.Errorf("have CNI connect it with network %s: %w", list.Name, err)
+	}
+	mac, _, err := interfaceOf(netns)
+	if err == nil && mac != d.Network.MAC {
+		err = fmt.Errorf("plugin bridge has given it hardware address %s, not %s as it was told", mac, d.Network.MAC)
+	}
+	return err
+}
+
+// disconnect has the plugins take away what Connect has had them make.
+func (a *adapter) disconnect(ctx context.Context, own string) error {
+	var made connection
+	err := records.Load(a.connectionPath(own), &made)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = a.take(ctx, made)
+	}
+	if err != nil {
+		return err
+	}
+	return records.Remove(a.connectionPath(own))
+}
+
+// disconnectOthers has them take away what others have had them make of a container whose processes have ended: who has started it in the
+// background does not.
+func (a *adapter) disconnectOthers(ctx context.Context, own string) error {
+	attached, err := a.cni.GetCachedAttachments(cniID(own))
+	if err != nil {
+		return fmt.Errorf("what CNI has of container %s: %w", nameOf(own), err)
+	}
+	var errs []error
+	for _, one := range attached {
+		errs = append(errs, a.take(ctx, connection{ID: one.ContainerID, Interface: one.IfName, Config: one.Config, Args: one.CniArgs, settings: one.CapabilityArgs}))
+	}
+	return errors.Join(errs...)
+}
+
+// take has plugins take away what they have made of a container whose processes have ended. The network namespace goes with them, but by
+// what is in it plugin bridge knows which rules of the node's to remove. So it is shown another one that has the same.
+func (a *adapter) take(ctx context.Context, made connection) error {
+	list, err := libcni.NetworkConfFromBytes(made.Config)
+	if err != nil {
+		return fmt.Errorf("network of CNI's container %s: %w", made.ID, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if kept := a.kept(list, made); kept != nil {
+		made.Addresses = addressesOf(kept)
+		err = removeDevices(kept)
+	}
+	if err == nil {
+		err = withStandIn(made.Interface, made.Addresses, func(path string) error { return a.cni.DelNetworkList(ctx, list, made.runtime(path)) })
+	}
+	if err != nil {
+		return fmt.Errorf("have CNI take container %s from network %s: %w", made.ID, list.Name, err)
+	}
+	return nil
+}
+
+// kept is what plugins have said that they have made; nil if they have not, or it cannot be read: then that is as good as CNI can do.
+func (a *adapter) kept(list *libcni.NetworkConfigList, made connection) *types.Result {
+	said, err := a.cni.GetNetworkListCachedResult(list, made.runtime(""))
+	if err != nil || said == nil {
+		return nil
+	}
+	kept, err := types.NewResultFromResult(said)
+	if err != nil {
+		return nil
+	}
+	return kept
+}
+
+func addressesOf(kept *types.Result) (all []netip.Prefix) {
+	for _, one := range kept.IPs {
+		if ip, is := netip.AddrFromSlice(one.Address.IP); is {
+			bits, _ := one.Address.Mask.Size()
+			all = append(all, netip.PrefixFrom(ip.Unmap(), bits))
+		}
+	}
+	return all
+}
+
+// removeDevices removes the ends of a container's interfaces on its node. They would go with its network namespace, but in that the kernel
+// may have connections to end for minutes, by an address that is another container's by then.
+func removeDevices(kept *types.Result) error {
+	for _, one := range kept.Interfaces {
+		link, err := netlink.LinkByName(one.Name)
+		if one.Sandbox != "" || err != nil { // it is gone
+			continue
+		}
+		if link.Type() != "veth" || link.Attrs().HardwareAddr.String() != one.Mac { // the bridge, or another one of this name
+			continue
+		}
+		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("remove interface %s: %w", one.Name, err)
+		}
+	}
+	return nil
+}
+
+// withStandIn makes a network namespace with an interface that has these addresses, for as long as do takes.
+func withStandIn(device string, addresses []netip.Prefix, do func(path string) error) error {
+	made, err := newNamespace()
+	if err != nil {
+		return fmt.Errorf("make a network namespace: %w", err)
+	}
+	defer made.Close()
+	links, err := netlink.NewHandleAt(made)
+	if err != nil {
+		return err
+	}
+	defer links.Close()
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: "godwit0"}
+	if err := links.LinkAdd(pair); err != nil {
+		return fmt.Errorf("make interface %s: %w", device, err)
+	}
+	for _, one := range addresses {
+		address := &netlink.Addr{IPNet: &net.IPNet{IP: one.Addr().AsSlice(), Mask: net.CIDRMask(one.Bits(), one.Addr().BitLen())}}
+		if err := links.AddrAdd(pair, address); err != nil {
+			return fmt.Errorf("give interface %s address %s: %w", device, one, err)
+		}
+	}
+	return do(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(made)))
+}
+
+// newNamespace makes a network namespace, in a thread that ends with it.
+func newNamespace() (made netns.NsHandle, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked
+		made, err = netns.New()
+	}()
+	<-done
+	return made, err
+}

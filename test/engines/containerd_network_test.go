@@ -1,0 +1,202 @@
+package engines
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+)
+
+// cniSubnet is that of the network of the tests, and cniList its list of plugins, on node b with a part of the subnet that b gives away.
+const (
+	cniPart   = `"rangeStart":"172.29.0.100",`
+	cniSubnet = "172.29.0.0/24"
+	cniFile   = "/etc/cni/net.d/10-" + networkName + ".conflist"
+	cniList   = `{"cniVersion":"0.4.0","name":"` + networkName + `","plugins":[
+		{"type":"bridge","bridge":"cni-birds","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","routes":[{"dst":"0.0.0.0/0"}],"ranges":[[{` + cniPart + `"subnet":"` + cniSubnet + `"}]]}},
+		{"type":"firewall"},{"type":"tuning"},{"type":"portmap","capabilities":{"portMappings":true}}]}`
+)
+
+// makeCNI makes the network on both nodes. Docker, which is there, too, has what it does not know dropped: as the administrator of such a
+// node the test lets pass what comes for the network.
+func makeCNI(t *testing.T) {
+	t.Helper()
+	rule := []string{"DOCKER-USER", "--destination", cniSubnet, "--jump", "ACCEPT"}
+	for _, node := range nodes() {
+		list := cniList
+		if node == "a" {
+			list = strings.Replace(list, cniPart, "", 1)
+		}
+		in(t, node, "sh", "-c", "echo '"+list+"' >"+cniFile)
+		in(t, node, append([]string{"iptables", "--wait", "--insert"}, rule...)...)
+	}
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "sh", "-c", "rm -f "+cniFile+"; ip link del cni-birds")
+			_, _ = world.lab.Exec(context.Background(), node, append([]string{"iptables", "--wait", "--delete"}, rule...)...)
+		}
+	})
+}
+
+// noCNI wants plugins to have left nothing of a network's containers on a node.
+func noCNI(t *testing.T, node string) {
+	t.Helper()
+	eventually(t, "nothing is left of the container's network on "+node, func() bool {
+		left := in(t, node, "sh", "-c", `ls /var/lib/cni/networks/`+networkName+` /var/lib/cni/results /var/lib/godwit/engines/containerd-networks 2>/dev/null | grep -e ^172 -e eth0 -e json
+			iptables-save | grep -e 'host 172\.29' -e '172\.29\.0\.[0-9]*/32'
+			ip -o link show master cni-birds 2>/dev/null; true`)
+		return left == ""
+	})
+}
+
+// cniAddress is the address and the hardware address of a container's interface.
+func cniAddress(t *testing.T, node, id string) (address, mac string) {
+	t.Helper()
+	said := in(t, node, "ctr", "task", "exec", "--exec-id", "address", id, "/bin/busybox", "ip", "-o", "address", "show", "eth0")
+	address, _, _ = strings.Cut(strings.Fields(said)[3], "/")
+	return address, in(t, node, "ctr", "task", "exec", "--exec-id", "mac", id, "/bin/cat", "/sys/class/net/eth0/address")
+}
+
+// TestContainerdNetwork: a container on a bridge of CNI's keeps its addresses and all its connections, whoever opened them, there and back,
+// and plugins have nothing of it where it is no more.
+func TestContainerdNetwork(t *testing.T) {
+	makeClients(t)
+	makeCNI(t)
+	inbound, err := world.lab.Listen(t.Context(), clientMachine, "tcp", ":9000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = inbound.Close() })
+	name := ctr(t, "default", []string{"--cni", "--env", "CALLS=" + addressOf(t, clientMachine)}, echo)
+	conn, err := inbound.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := &conversation{name: "called", conn: conn, answers: bufio.NewReader(conn)}
+	address, mac := cniAddress(t, "a", name)
+	at := net.JoinHostPort(address, "80")
+	busy := talk(t, clientMachine, at)
+	all := []*conversation{busy, talk(t, clientMachine, at), called}
+	modes := []string{"pre-copy", "cold"}
+	if !testing.Short() {
+		modes = append(modes, "post-copy", "hybrid")
+	}
+	from, to := "a", "b"
+	for i, mode := range modes {
+		if i == 1 {
+			fault(t, to, agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultFail)
+			whileTalking(t, busy, func() {
+				if err := tried(t, from, "godwit", "migrate", "--mode", mode, "containerd:"+name, to); err == nil {
+					t.Error("it moved")
+				}
+			})
+			noCNI(t, to) // which comes before what is looked at next
+			ctrNothing(t, to, "default")
+		}
+		pause := whileTalking(t, busy, func() { in(t, from, "godwit", "migrate", "--mode", mode, "containerd:"+name, to) })
+		t.Logf("%s from %s to %s: the client waited %s", mode, from, to, pause)
+		ctrNothing(t, from, "default")
+		noCNI(t, from)
+		from, to = to, from
+		if address, has := cniAddress(t, from, name); net.JoinHostPort(address, "80") != at || has != mac {
+			t.Errorf("it has %s and %s, had %s and %s", address, has, at, mac)
+		}
+		all = append(all, talk(t, clientMachine, at))
+		if from == "b" {
+			all = append(all, talk(t, otherMachine, at))
+		}
+		for _, one := range all {
+			one.ask(t)
+		}
+	}
+	in(t, from, "godwit", "rm", "--force", "containerd:"+name)
+	for _, node := range nodes() {
+		ctrNothing(t, node, "default")
+		noCNI(t, node)
+		forgotten(t, node)
+	}
+}
+
+// TestContainerdNetworkStays: what cannot move is refused by name, with what to do, and runs on.
+func TestContainerdNetworkStays(t *testing.T) {
+	makeCNI(t)
+	name := ctr(t, "default", []string{"--cni"}, echo)
+	address, _ := cniAddress(t, "a", name)
+	refused := func(container string, words ...string) {
+		t.Helper()
+		said := in(t, "a", "sh", "-c", "! godwit migrate --dry-run containerd:"+container+" b 2>&1")
+		for _, word := range words {
+			if !strings.Contains(said, word) {
+				t.Errorf("%s, want a refusal because of %s", said, word)
+			}
+		}
+	}
+	const taker = "taker"
+	t.Cleanup(func() {
+		_, _ = world.lab.Exec(context.Background(), "b", "godwit", "rm", "--force", "containerd:"+taker)
+	})
+	in(t, "b", "sed", "-i", "s/"+cniPart+"//", cniFile)
+	in(t, "b", "ctr", "run", "--detach", "--cni", ctrImage, taker, "/bin/sh", "-c", count)
+	refused(name, "address "+address, "default-"+taker)
+	in(t, "b", "godwit", "rm", "--force", "containerd:"+taker)
+	noCNI(t, "b")
+	in(t, "b", "sed", "-i", "s/172.29.0.0/172.29.0.0\\/25/; s/25.24/25/", cniFile)
+	refused(name, "network "+networkName+" of CNI", cniSubnet)
+	in(t, "b", "rm", cniFile)
+	refused(name, "network "+networkName+" of CNI", "copy its conflist", cniSubnet)
+	own := talk(t, "a", net.JoinHostPort(address, "80"))
+	refused(name, "connection with 172.29.0.1:")
+	_ = own.conn.Close()
+	in(t, "a", "sh", "-c", `echo '{"cniVersion":"0.4.0","name":"alone","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"172.29.1.0/24"}}]}' >/etc/cni/net.d/05-alone.conflist`)
+	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "rm", "/etc/cni/net.d/05-alone.conflist") })
+	const alone = "alone"
+	t.Cleanup(func() {
+		_, _ = world.lab.Exec(context.Background(), "a", "godwit", "rm", "--force", "containerd:"+alone)
+	})
+	in(t, "a", "ctr", "run", "--detach", "--cni", ctrImage, alone, "/bin/sh", "-c", count)
+	refused(alone, "network alone of CNI", "plugin ptp")
+	ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
+}
+
+// TestContainerdNetworkKilled: agents that are killed while a container moves cost none of its connections, and nothing of its network is
+// left where it is not; nor where it was, when ctr has removed it, which has plugins take away nothing.
+func TestContainerdNetworkKilled(t *testing.T) {
+	makeClients(t)
+	makeCNI(t)
+	name := ctr(t, "default", []string{"--cni"}, echo)
+	address, _ := cniAddress(t, "a", name)
+	busy := talk(t, clientMachine, net.JoinHostPort(address, "80"))
+	for _, f := range []agent.Fault{
+		{Side: "target", Step: "arrive", When: "after"}, {Side: "target", Step: "receive", When: "after"}, {Side: "source", Step: "destroy", When: "before"},
+	} {
+		if testing.Short() && f.Step != "destroy" {
+			continue
+		}
+		node := map[string]string{"source": "a", "target": "b"}[f.Side]
+		point := fault(t, node, f, agent.FaultKill)
+		whileTalking(t, busy, func() {
+			done := cli("containerd").begin(name, "pre-copy")
+			point.reached(t)
+			eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), node, "--faults") == nil })
+			<-done
+			gone := "b"
+			if f.Step == "destroy" {
+				gone = "a"
+			}
+			noCNI(t, gone)
+			ctrNothing(t, gone, "default")
+		})
+	}
+	_ = busy.conn.Close()
+	in(t, "b", "ctr", "task", "kill", "--signal", "KILL", name)
+	eventually(t, "ctr can remove it", func() bool { return tried(t, "b", "ctr", "task", "rm", name) == nil })
+	in(t, "b", "ctr", "containers", "rm", name)
+	eventually(t, "its agent has learned of it", func() bool { return !strings.Contains(in(t, "b", "godwit", "ps"), name) })
+	for _, node := range nodes() {
+		noCNI(t, node)
+		forgotten(t, node)
+	}
+}
