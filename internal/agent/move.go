@@ -335,9 +335,11 @@ func (m *move) mayEmitFinal(ctx context.Context) error {
 	return permission(ctx, m.final)
 }
 
-// mayResume asks the machine whether the processes may be resumed.
+// mayResume asks the machine whether the processes may be resumed. It does not wait for the journal, in which they may be already: see
+// migration's ready.
 func (m *move) mayResume(ctx context.Context) error {
-	m.tell(migration.Ready{At: time.Now()})
+	at := time.Now()
+	go m.tell(migration.Ready{At: at})
 	return permission(ctx, m.proceed)
 }
 

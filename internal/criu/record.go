@@ -30,7 +30,7 @@ func writeRecord(path string) error {
 	if err != nil {
 		return err
 	}
-	return kernel.WriteFileAtomic(path, append(data, '\n'), 0o600)
+	return kernel.CreateDurable(path, append(data, '\n'), 0o600)
 }
 
 // lockRecord takes the lock for the rest of the process's life. It fails if there is a record already: a restore is

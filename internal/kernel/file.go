@@ -20,6 +20,20 @@ func WriteFileAtomic(path string, data []byte, perm fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
+// CreateDurable makes a file that was not there, and returns when it is on disk that it is there. What is in it may be missing after a crash:
+// that would take another write to the disk.
+func CreateDurable(path string, data []byte, perm fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
 // writeThenRename writes into a file that has no name yet, so that a process that is killed while it waits for the disk
 // leaves nothing behind.
 func writeThenRename(path string, data []byte, perm fs.FileMode) error {

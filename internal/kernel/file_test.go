@@ -1,10 +1,25 @@
 package kernel
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 )
+
+func TestCreateDurable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	if err := CreateDurable(path, []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := CreateDurable(path, []byte("b"), 0o600); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second time: %v, want that it is there", err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "a" {
+		t.Errorf("it has %q, %v", data, err)
+	}
+}
 
 func TestWriteFileAtomic(t *testing.T) {
 	dir := t.TempDir()

@@ -121,7 +121,8 @@ func (m *Machine) targetFailed(step StepName, reason string, problems []Problem)
 	}
 }
 
-// ready decides whether the container may be resumed here. The record is the commit at the target.
+// ready decides whether the container may be resumed here. The commit is the engine's own record, which it makes durable before
+// anything runs; what is journalled here meanwhile says no more than that one has to look for it, as the step that had begun does.
 func (m *Machine) ready(e Ready) error {
 	if m.rec.State != Forward || m.stopping || !m.steps[m.at].Commit || m.busy != m.steps[m.at].Name {
 		m.emit(Deny{Step: m.steps[m.commitIndex()].Name})
@@ -129,8 +130,8 @@ func (m *Machine) ready(e Ready) error {
 	}
 	m.rec.State = Committed
 	m.readyAt = e.At
-	m.journal()
 	m.emit(Proceed{})
+	m.journal()
 	return nil
 }
 
