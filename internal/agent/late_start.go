@@ -89,7 +89,7 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 func (t *target) startAbsent(ctx context.Context, arrival engine.LateArrival) error {
 	own := t.definition.Network
 	if own.OnBridge() {
-		if err := t.agent.network.Absent(own.Address); err != nil {
+		if err := t.agent.network.Absent(own.Address, own.MAC); err != nil {
 			return err
 		}
 	}

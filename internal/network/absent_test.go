@@ -3,6 +3,8 @@ package network
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
 
 // TestAbsent: neighbours hear nothing of a container of which the address is absent, in whatever way it speaks, and of others they do. A new agent
@@ -13,6 +15,13 @@ func TestAbsent(t *testing.T) {
 	for name, address := range map[string]string{"comes": ip.String(), "asker": "172.30.0.3", "other": "172.30.0.4"} {
 		s.onBridge("a", name, address+"/24")
 	}
+	mac := ""
+	inside(t, s.ns("comes"), func(h *netlink.Handle) error {
+		link, err := h.LinkByName(insideDevice)
+		must(t, err)
+		mac = link.Attrs().HardwareAddr.String()
+		return nil
+	})
 	s.serve("comes", "172.30.0.2:80")
 	s.serve("other", "172.30.0.4:80")
 	hears := func(of string, want bool) {
@@ -21,12 +30,13 @@ func TestAbsent(t *testing.T) {
 			t.Errorf("the neighbour hears of %s: %v, want %t", of, err, want)
 		}
 	}
+	must(t, s.nodes["a"].Absent(ip, "02:00:00:00:00:99")) // that is on another bridge
 	hears("172.30.0.2", true)
 	for _, ends := range []func(){
 		func() { must(t, s.nodes["a"].Present(ip)) },
 		func() { must(t, s.nodes["a"].Close()); s.start("a") },
 	} {
-		must(t, s.nodes["a"].Absent(ip))
+		must(t, s.nodes["a"].Absent(ip, mac))
 		s.must("asker", "ip", "neighbour", "flush", "dev", insideDevice)
 		hears("172.30.0.2", false)
 		hears("172.30.0.4", true)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -30,11 +31,11 @@ type Network struct {
 	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
 	unsettled  bool                    // where they are is not written down, or not followed by the packet filter
 	segments   []Segment
-	lasting    map[int]bool                 // bridges, by index, that have their hardware address for good
-	absent     map[netip.Addr]bool          // addresses of which bridges take nothing
-	holds      map[netip.Addr]*Hold         // not yet switched
-	lingering  map[netip.Addr]chan struct{} // switched; closed when their devices are gone
-	tables     map[int]bool                 // routing tables of both
+	lasting    map[int]bool                    // bridges, by index, that have their hardware address for good
+	absent     map[netip.Addr]net.HardwareAddr // of which bridges take nothing
+	holds      map[netip.Addr]*Hold            // not yet switched
+	lingering  map[netip.Addr]chan struct{}    // switched; closed when their devices are gone
+	tables     map[int]bool                    // routing tables of both
 	totals     Totals
 	background sync.WaitGroup
 	watching   sync.WaitGroup // see watchBridges
@@ -83,7 +84,7 @@ func open(config Config) (*Network, error) {
 	return &Network{
 		config: config, ns: ns, links: handle,
 		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		lasting: map[int]bool{}, absent: map[netip.Addr]bool{}, holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
+		lasting: map[int]bool{}, absent: map[netip.Addr]net.HardwareAddr{}, holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
 		closed: make(chan struct{}),
 	}, nil
 }
