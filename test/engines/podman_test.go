@@ -289,11 +289,13 @@ func TestPodmanStartsLate(t *testing.T) {
 func TestPodmanRefused(t *testing.T) {
 	in(t, "a", "podman", "pod", "create", "--infra=false", "some")
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "podman", "pod", "rm", "--force", "some") })
-	none := []string{"--network", "none"}
+	in(t, "a", "sh", "-c", "echo hush | podman secret create refused -")
+	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "podman", "secret", "rm", "refused") })
 	for what, flags := range map[string][]string{
-		"--pid host": append(none, "--pid", "host"), "pod of container": {"--pod", "some"},
+		"--pid host": {"--network", "none", "--pid", "host"}, "pod of container": {"--pod", "some"},
+		"--secret, type=env": {"--network", "none", "--secret", "refused,type=env,target=TOKEN"},
 	} {
-		t.Run(strings.Trim(strings.NewReplacer(" ", "-", "=", "-").Replace(what), "-"), func(t *testing.T) {
+		t.Run(strings.Trim(strings.NewReplacer(" ", "-", "=", "-", ",", "").Replace(what), "-"), func(t *testing.T) {
 			name := inPodman.run(t, flags, count)
 			err := tried(t, "a", "godwit", "migrate", "podman:"+name, "b")
 			if err == nil || !strings.Contains(err.Error(), what) {

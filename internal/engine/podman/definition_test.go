@@ -185,3 +185,24 @@ func TestScratch(t *testing.T) {
 		}
 	}
 }
+
+// TestSecretVariables: a secret that is a variable is found by the command that made the container, and not among what the container runs.
+func TestSecretVariables(t *testing.T) {
+	for command, want := range map[string]bool{
+		"podman run --secret one,type=env,target=TOKEN image":       true,
+		"podman run --secret=one,type=env image run --secret x":     true,
+		"podman run --secret one image":                             false, // listed by Podman itself
+		"podman run image run --secret x,type=env":                  false,
+		"podman run --label --secret image run --secret=x,type=env": false,
+		"podman run --secret":                                       false,
+	} {
+		args := strings.Fields(command)
+		c := ownConfig{CreateCommand: args}
+		if i := slices.Index(args, "image"); i > 0 {
+			c.Cmd = args[i+1:]
+		}
+		if got := secretVariables(c); got != want {
+			t.Errorf("%s: %t", command, got)
+		}
+	}
+}

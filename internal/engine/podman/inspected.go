@@ -34,13 +34,19 @@ type inspected struct {
 		Name string            `json:"Name"`
 		Data map[string]string `json:"Data"`
 	} `json:"GraphDriver"`
-	Mounts []mount `json:"Mounts"`
-	Config config  `json:"Config"`
-	Host   host    `json:"HostConfig"`
+	Mounts []mount   `json:"Mounts"`
+	Config ownConfig `json:"Config"`
+	Host   host      `json:"HostConfig"`
 
 	NetworkSettings struct {
 		Networks map[string]connection `json:"Networks"`
 	} `json:"NetworkSettings"`
+}
+
+// ownConfig is a container's configuration, and what of it stays on this node.
+type ownConfig struct {
+	config
+	CreateCommand []string `json:"CreateCommand"` // by which it was made; a program that uses Podman's API may leave it out
 }
 
 // connection is a container's place in a network.

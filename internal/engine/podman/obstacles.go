@@ -29,11 +29,31 @@ func (a *adapter) Obstacles(ctx context.Context, f oci.Found) []engine.Problem {
 		"start it without a pod")
 	p.add(len(found.Dependencies) > 0, "other containers that it depends on", "they would have to move together", without)
 	p.add(found.Rootfs != "", "--rootfs", "only containers of images move", without)
+	p.add(secretVariables(found.Config), "--secret, type=env", "secrets are not moved", without)
 	root, err := a.Root(f)
 	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman", "files of the writable layer lack their content", "mountopt without metacopy")
 	p = append(p, guardObstacles(ctx, a.hooks)...)
 	p = append(p, connectedObstacles(ctx, found)...)
-	return append(p, obstacles(found.Config, found.Host, found.Mounts)...)
+	return append(p, obstacles(found.Config.config, found.Host, found.Mounts)...)
+}
+
+// secretVariables tells whether a container has secrets as variables. Podman lists only its other secrets, and these with all that is in the
+// environment, where a container that comes would have them for anybody to see: the command by which it was made has them.
+func secretVariables(c ownConfig) bool {
+	args := c.CreateCommand
+	if own := len(args) - len(c.Cmd); own > 0 && slices.Equal(args[own:], c.Cmd) {
+		args = args[:own]
+	}
+	for i, arg := range args {
+		value, is := strings.CutPrefix(arg, "--secret=")
+		if arg == "--secret" && i+1 < len(args) {
+			value, is = args[i+1], true
+		}
+		if is && slices.Contains(strings.Split(value, ","), "type=env") {
+			return true
+		}
+	}
+	return false
 }
 
 // linked tells whether an overlay keeps parts of files in the layers below only (Documentation/filesystems/overlayfs.rst).
