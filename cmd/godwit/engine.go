@@ -106,15 +106,12 @@ func newEngineSetupCommand() *cobra.Command {
 		Long: "Setup makes a link godwit-runc beside this program, and adds it to the runtimes in the engine's configuration: Docker's own file, which it\n" +
 			"has Docker read, or a file of its own beside Podman's. containerd needs the link only. The default runtime stays, and so do all containers.\n" +
 			"LXC needs no setup.\n\n" +
-			"With --network, Docker or Podman gets a bridge network; the agent has to run. Give it the same name and subnet on all nodes: each node's engine gives addresses of a\n" +
+			"With --network, the engine gets a bridge network (containerd by a list of plugins of CNI's, for ctr run --cni); the agent has to run. Give it the same name and subnet on all nodes: each node's engine gives addresses of a\n" +
 			"part of its own, and the agents route to all of them. So no two containers have the same address, and any of them can move anywhere.",
 		Example:   "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman --network birds",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: engineNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == containerd.Name && segment.name != "" { // before anything is made
-				return &codedError{exitUsage, fmt.Errorf("--network %s: only Docker and Podman can have such a network", segment.name)}
-			}
 			program, link, err := runtimeLink()
 			if err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/docker"
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/podman"
@@ -19,10 +20,11 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// The subnets of the networks that are made for containers of Docker, and of Podman; each node has a /24 of each. See defaultPool.
+// The subnets of the networks that are made for containers of Docker, of Podman, and of containerd; each node has a /24 of each. See defaultPool.
 const (
-	defaultSegment       = "10.58.0.0/16"
-	defaultPodmanSegment = "10.59.0.0/16"
+	defaultSegment           = "10.58.0.0/16"
+	defaultPodmanSegment     = "10.59.0.0/16"
+	defaultContainerdSegment = "10.60.0.0/16"
 )
 
 // segmentSettings say which network of an engine's is made.
@@ -37,7 +39,7 @@ type segmenter interface {
 	RemoveSegments(ctx context.Context) error
 }
 
-// segmenter is one engine, and the subnet that such a network of it has unless another is asked for; nil: it has no such networks.
+// segmenter is one engine, and the subnet that such a network of it has unless another is asked for.
 func (s engineSettings) segmenter(name, state string) (one segmenter, subnet string, err error) {
 	switch name {
 	case docker.Name:
@@ -47,12 +49,13 @@ func (s engineSettings) segmenter(name, state string) (one segmenter, subnet str
 		one, err = podman.New(podman.Config{StateDir: state})
 		return one, defaultPodmanSegment, err
 	}
-	return nil, "", nil
+	one, err = containerd.New(containerd.Config{StateDir: state})
+	return one, defaultContainerdSegment, err
 }
 
 func (s *segmentSettings) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.name, "network", "", "also make a network of this name of Docker's or Podman's, whose addresses the nodes route to each other")
-	cmd.Flags().StringVar(&s.subnet, "subnet", "", "subnet of that network, the same on all nodes; each has the /24 of its number\n(default "+defaultSegment+" for Docker, "+defaultPodmanSegment+" for Podman)")
+	cmd.Flags().StringVar(&s.name, "network", "", "also make a network of this name for the engine's containers, whose addresses the nodes route to each other")
+	cmd.Flags().StringVar(&s.subnet, "subnet", "", "subnet of that network, the same on all nodes; each has the /24 of its number\n(default "+defaultSegment+" for Docker, "+defaultPodmanSegment+" for Podman, "+defaultContainerdSegment+" for containerd)")
 	cmd.Flags().StringVar(&s.state, "state", defaultState, "state directory of the agent")
 }
 
@@ -95,6 +98,10 @@ func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name
 	}
 	_, title := engines.of(name)
 	fmt.Fprintf(out, "%s has network %s: %s, of which this node has %s\n", title, s.name, subnet, part)
+	if name == containerd.Name {
+		fmt.Fprintf(out, "ctr run --cni takes the first list in /etc/cni/net.d, by its file's name\n")
+		return nil
+	}
 	first, last := oci.AddressesToAskFor(part)
 	fmt.Fprintf(out, "start what is to move with an --ip of its own, from %s to %s: others %s would give again\n", first, last, title)
 	return nil
@@ -121,7 +128,7 @@ func checkSegment(ctx context.Context, containers segmenter, subnet netip.Prefix
 func (s engineSettings) checkOthers(ctx context.Context, name, state string, subnet netip.Prefix) error {
 	for _, other := range engineNames() {
 		containers, _, err := s.segmenter(other, state)
-		if err != nil || containers == nil || other == name {
+		if err != nil || other == name {
 			continue
 		}
 		made, err := containers.Segments(ctx)
@@ -140,7 +147,7 @@ func (s engineSettings) checkOthers(ctx context.Context, name, state string, sub
 // removeSegments removes all that setup has made on this node for an engine.
 func (s engineSettings) removeSegments(ctx context.Context, name string) error {
 	containers, _, err := s.segmenter(name, defaultState)
-	if err != nil || containers == nil {
+	if err != nil {
 		return err
 	}
 	return containers.RemoveSegments(ctx)

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -54,18 +52,5 @@ func TestEngineSetupNotRunning(t *testing.T) {
 	cmd.SetArgs([]string{"docker", "--docker-socket", filepath.Join(dir, "s"), "--config", filepath.Join(dir, "daemon.json"), "--pidfile", filepath.Join(dir, "pid")})
 	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.HasPrefix(out.String(), "Docker does not run here; when it is started it will know runtime godwit: ") {
 		t.Errorf("%v; it says %q", err, out.String())
-	}
-}
-
-// TestEngineSetupNetworkOfOthers: a network that an engine cannot have is refused before anything is made.
-func TestEngineSetupNetworkOfOthers(t *testing.T) {
-	cmd := newEngineSetupCommand()
-	cmd.SetOut(io.Discard)
-	cmd.SetErr(io.Discard)
-	cmd.SetArgs([]string{"containerd", "--network", "birds"})
-	err := cmd.ExecuteContext(t.Context())
-	var coded *codedError
-	if !errors.As(err, &coded) || coded.code != exitUsage || !strings.Contains(err.Error(), "--network birds: only Docker and Podman") {
-		t.Error(err)
 	}
 }

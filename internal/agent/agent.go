@@ -226,7 +226,7 @@ func (a *Agent) openBehindDoor() ([]engine.Engine, error) {
 			a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
 		}
 	}
-	a.segmented, a.watched = []*segmented{{engine: inDocker}, {engine: inPodman}}, inDocker
+	a.segmented, a.watched = []*segmented{{engine: inDocker}, {engine: inPodman}, {engine: inContainerd}}, inDocker
 	return []engine.Engine{inDocker, inPodman, inContainerd}, nil
 }
 

@@ -200,3 +200,46 @@ func TestContainerdNetworkKilled(t *testing.T) {
 		forgotten(t, node)
 	}
 }
+
+// TestContainerdNetworkRouted: on a network whose addresses the nodes route, containers go on to talk with each other wherever they are.
+func TestContainerdNetworkRouted(t *testing.T) {
+	for _, node := range nodes() {
+		in(t, node, "godwit", "engine", "setup", "containerd", "--network", routed)
+		t.Cleanup(func() {
+			_, _ = world.lab.Exec(context.Background(), node, "sh", "-c", "godwit engine remove containerd; godwit engine setup containerd") // for other tests
+		})
+	}
+	server := ctr(t, "default", []string{"--cni"}, echo)
+	address, _ := cniAddress(t, "a", server)
+	if address != "10.60.1.2" {
+		t.Errorf("its address is %s", address)
+	}
+	const asker = "asker"
+	t.Cleanup(func() {
+		for _, node := range nodes() {
+			_, _ = world.lab.Exec(context.Background(), node, "godwit", "rm", "--force", "containerd:"+asker)
+		}
+	})
+	in(t, "a", "ctr", "run", "--detach", "--cni", "--log-uri", "file:///run/asker.log", ctrImage, asker, "/bin/sh", "-c", "{ "+count+"; } | nc "+address+" 80")
+	where := map[string]string{server: "a", asker: "a"}
+	for _, name := range []string{server, asker, server, asker} {
+		from := where[name]
+		to := map[string]string{"a": "b", "b": "a"}[from]
+		in(t, from, "godwit", "migrate", "--mode", "pre-copy", "containerd:"+name, to)
+		where[name] = to
+		ctrCounted(t, where[asker], asker, ctrCounted(t, where[asker], asker, 1)+5)
+		if has, _ := cniAddress(t, where[server], server); has != address {
+			t.Errorf("its address is %s, was %s", has, address)
+		}
+	}
+	if err := tried(t, "a", "godwit", "engine", "remove", "containerd"); err == nil {
+		t.Error("what containers need is removed")
+	}
+	for name, node := range where {
+		in(t, node, "godwit", "rm", "--force", "containerd:"+name)
+	}
+	in(t, "a", "godwit", "engine", "remove", "containerd")
+	if left := in(t, "a", "sh", "-c", "ls /etc/cni/net.d | grep godwit; ip -o link show type bridge | grep cni-; true"); left != "" {
+		t.Errorf("left are %s", left)
+	}
+}

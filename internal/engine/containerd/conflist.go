@@ -42,8 +42,9 @@ var followers = []string{"firewall", "portmap", "tuning"}
 
 // bridgePlugin is what this package must know of how plugin bridge is configured, and of the one that gives its addresses.
 type bridgePlugin struct {
-	VLAN int `json:"vlan"`
-	IPAM struct {
+	VLAN   int    `json:"vlan"`
+	Device string `json:"bridge"`
+	IPAM   struct {
 		Type string `json:"type"`
 		addressRange
 		Ranges    [][]addressRange `json:"ranges"`
@@ -69,6 +70,7 @@ func (r addressRange) gateway() netip.Addr {
 type conflist struct {
 	list      *libcni.NetworkConfigList
 	ranges    []addressRange
+	device    string // the bridge; "" if the plugin chooses its name
 	addresses string // directory in which host-local notes what it has given
 }
 
@@ -95,6 +97,7 @@ func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 	}
 	p.add(bridge.IPAM.Type != "host-local", what, "its addresses are given by plugin "+bridge.IPAM.Type, remedy)
 	p.add(bridge.VLAN != 0, what, "it is a VLAN on its bridge", "use one without a VLAN")
+	c.device = bridge.Device
 	if c.addresses = bridge.IPAM.Directory; c.addresses == "" {
 		c.addresses = cniState
 	}
@@ -126,6 +129,8 @@ func (c conflist) holder(ip netip.Addr) (string, error) {
 // obstacles lists what keeps a container with these addresses from being made here.
 func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 	p, what := problems{}, networkTitle(own.Bridge)
+	p.add(own.Routed && !isSegment(c.list), what, "nodes route its addresses to each other at the source, and not here",
+		"remove its conflist here, and godwit engine setup containerd --network "+own.Bridge)
 	missing := c.missingPlugins()
 	p.add(len(missing) > 0, "plugins of CNI: "+strings.Join(missing, ", "), "they are in none of "+strings.Join(pluginDirs(), ", "),
 		"install package containernetworking-plugins on this node")
@@ -194,7 +199,11 @@ func (c conflist) missingPlugins() (names []string) {
 
 // readNetwork reads the list of a network of this node that a container comes to, or says what stands against that.
 func readNetwork(own engine.Network) (conflist, []engine.Problem) {
-	what, copied := networkTitle(own.Bridge), "copy its conflist from the other node, where its subnet is "+netip.PrefixFrom(own.Address, own.PrefixBits).Masked().String()
+	what, subnet := networkTitle(own.Bridge), netip.PrefixFrom(own.Address, own.PrefixBits).Masked().String()
+	copied := "copy its conflist from the other node, where its subnet is " + subnet
+	if own.Routed {
+		copied = "godwit engine setup containerd --network " + own.Bridge + " --subnet " + subnet
+	}
 	list, err := libcni.LoadNetworkConf(conflists, own.Bridge)
 	var none libcni.NotFoundError
 	var nothing libcni.NoConfigsFoundError

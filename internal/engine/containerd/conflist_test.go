@@ -88,3 +88,27 @@ func TestWidened(t *testing.T) {
 		}
 	}
 }
+
+// TestSegmentList: the list that setup makes is of a network that moves, of which each node gives its own part.
+func TestSegmentList(t *testing.T) {
+	data, err := segmentList("birds", netip.MustParsePrefix("10.60.0.0/16"), netip.MustParsePrefix("10.60.2.0/24"), 1400)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "birds.conflist")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made, err := readSegment(path)
+	if err != nil || made.Name != "birds" || made.Subnet != netip.MustParsePrefix("10.60.0.0/16") || len(made.Device) == 0 || len(made.Device) > 15 {
+		t.Errorf("%+v: %v", made, err)
+	}
+	for _, want := range []string{`"rangeStart": "10.60.2.2"`, `"rangeEnd": "10.60.2.254"`, `"gateway": "10.60.2.1"`, `"mtu": 1400`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("%s is not in %s", want, data)
+		}
+	}
+	if isSegment(conflistOf(t, `{"type":"bridge"}`)) {
+		t.Error("nodes route what nobody has asked for")
+	}
+}

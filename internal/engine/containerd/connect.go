@@ -53,7 +53,7 @@ func checkNetwork(d engine.Definition, x extra) error {
 	}
 	mac, err := net.ParseMAC(own.MAC)
 	switch {
-	case !networkPattern.MatchString(own.Bridge) || own.Routed || own.MTU != 0:
+	case !networkPattern.MatchString(own.Bridge) || own.MTU != 0:
 		return fmt.Errorf("its address is of network %.80q", own.Bridge)
 	case err != nil || len(mac) != 6 || mac[0]&1 != 0 || mac.String() != own.MAC:
 		return fmt.Errorf("hardware address %.40q is none of one interface", own.MAC)
@@ -191,6 +191,19 @@ func removeDevices(kept *types.Result) error {
 		}
 	}
 	return nil
+}
+
+// removeBridge removes the device of a network that is no more. That it is not there is no error.
+func removeBridge(device string) error {
+	link, err := netlink.LinkByName(device)
+	var none netlink.LinkNotFoundError
+	if errors.As(err, &none) {
+		return nil
+	}
+	if err == nil && link.Type() == "bridge" {
+		err = netlink.LinkDel(link)
+	}
+	return err
 }
 
 // withStandIn makes a network namespace with an interface that has these addresses, for as long as do takes.

@@ -56,7 +56,7 @@ type Config struct {
 // Engine moves containers of containerd. It implements engine.Engine.
 type Engine struct {
 	*oci.Engine
-	images *contentstore.Store
+	containerd *adapter
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -82,17 +82,17 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{Engine: e, images: made.images}, nil
+	return &Engine{Engine: e, containerd: made}, nil
 }
 
 // Images are those of containerd's own store.
-func (e *Engine) Images() engine.Images { return e.images }
+func (e *Engine) Images() engine.Images { return e.containerd.images }
 
 // Sweep removes what was made for moves that have not come to anything.
 func (e *Engine) Sweep() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return errors.Join(e.Engine.Sweep(), e.images.Sweep(ctx))
+	return errors.Join(e.Engine.Sweep(), e.containerd.images.Sweep(ctx))
 }
 
 // adapter asks containerd by its API.
