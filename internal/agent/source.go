@@ -53,8 +53,10 @@ type source struct {
 	aimable *network.Hold // that the target may have aimed at itself; nil: none
 	early   *earlyConns   // nil: none
 	known   *knownPages   // contents that the target has, and that the execution state may refer to; nil: none
-	warming chan error    // data is being measured while the target gets ready; nil: it was
-	layers  *comingLayers // of the image; nil: the target had all
+	// heardKnown is whether the target has what is known.
+	heardKnown chan bool
+	warming    chan error    // data is being measured while the target gets ready; nil: it was
+	layers     *comingLayers // of the image; nil: the target had all
 	// ready is closed when the target's engine has started the container, which heardReady says; nil: it was not asked.
 	ready      chan struct{}
 	heardReady bool

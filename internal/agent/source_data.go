@@ -108,6 +108,8 @@ func (s *source) listen(data *stream.Session) {
 			err = s.hearPlaced(section)
 		case section.Kind == kindClaims:
 			err = s.hearClaims(section)
+		case section.Kind == kindHeard:
+			err = s.hearKnown(section.Name)
 		case section.Kind == kindReady:
 			err = s.hearReady()
 		case section.Kind == kindAimed:
@@ -187,11 +189,46 @@ func (s *source) sendKnown(ctx context.Context) error {
 	if len(known.content) == 0 {
 		return nil
 	}
-	s.known = known
+	s.mu.Lock()
+	s.known, s.heardKnown = known, make(chan bool, 1)
+	s.mu.Unlock()
 	if err := s.section(kindKnown, "", known.ahead.all(known.content)); err != nil {
 		return err
 	}
 	return s.data.Flush()
+}
+
+// hearKnown takes what the target says of what was sent ahead.
+func (s *source) hearKnown(answer string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if answer != heardAll && answer != heardNone {
+		return fmt.Errorf("the target has of what went ahead %.40q", answer)
+	}
+	select {
+	case s.heardKnown <- answer == heardAll:
+		return nil
+	default: // also if there is nothing to say anything of
+		return errors.New("the target answers of pages of files that it was not sent")
+	}
+}
+
+// awaitKnown waits until the target has what was sent ahead, or has said that it cannot have it.
+func (s *source) awaitKnown(ctx context.Context) error {
+	if s.known == nil {
+		return nil
+	}
+	select {
+	case all := <-s.heardKnown:
+		if !all {
+			s.known = nil
+			s.agent.log.Warn("changed pages of files all go in the freeze: the target could not make them of the image's layers, as its log says",
+				"container", s.definition.Name)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (s *source) findKnown(ctx context.Context) (*knownPages, error) {

@@ -68,7 +68,10 @@ func (s *source) prepareDump(ctx context.Context) error {
 	if err := s.openWays(ctx); err != nil {
 		return err
 	}
-	return s.memory.catchUp(ctx)
+	if err := s.memory.catchUp(ctx); err != nil {
+		return err
+	}
+	return s.awaitKnown(ctx)
 }
 
 // openWays has all connections be ready for the freeze, and brings the files up to date. Each takes round trips, over a connection of

@@ -212,6 +212,9 @@ func (r *comingPages) close() {
 
 var errAhead = errors.New("they are malformed")
 
+// errLacking says that what came cannot be made pages of: of a file that is missing, cannot be read, or is not what it was.
+var errLacking = errors.New("a layer of the image is damaged on one of the nodes; remove the image there, and load it anew")
+
 func (r *comingPages) all() error {
 	size := memory.PageSize()
 	for {
@@ -254,7 +257,7 @@ func (r *comingPages) delta(file uint64, page []byte) error {
 		return err
 	}
 	if err := readPage(r.bases[file-1], number, page); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errLacking, err)
 	}
 	delta, err := r.bytes(uint64(len(page)))
 	if err != nil {
@@ -278,7 +281,7 @@ func (r *comingPages) takeBase() error {
 	}
 	file, err := r.layers.open(layer, string(path))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errLacking, err)
 	}
 	r.bases = append(r.bases, file)
 	return nil
@@ -299,14 +302,14 @@ func (r *comingPages) bytes(most uint64) ([]byte, error) {
 }
 
 // check compares the pages with what they should be: before the freeze, so that a layer which is not what it was costs no more than
-// the migration.
+// that they go in it.
 func (r *comingPages) check() error {
 	var want [sha256.Size]byte
 	if _, err := io.ReadFull(r.in, want[:]); err != nil {
 		return err
 	}
 	if sha256.Sum256(r.content) != want {
-		return errors.New("they are not what they were: a layer of the image is damaged on one of the nodes; remove the image there, and load it anew")
+		return fmt.Errorf("they are not what they were: %w", errLacking)
 	}
 	if _, err := r.in.ReadByte(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: more follows", errAhead)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -117,11 +116,15 @@ func TestPagesOfTheImage(t *testing.T) {
 	}
 	// The same layer, and yet not the same.
 	damaged := layersIn(t, bytes.Repeat([]byte{7}, len(content)))
-	if _, err := receiveKnown(bytes.NewReader(all), damaged); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if _, err := receiveKnown(bytes.NewReader(all), damaged); !errors.Is(err, errLacking) {
 		t.Errorf("a damaged layer: %v", err)
 	}
-	if _, err := receiveKnown(bytes.NewReader(all), layerFiles{}); !errors.Is(err, errNoFile) {
+	if _, err := receiveKnown(bytes.NewReader(all), layerFiles{}); !errors.Is(err, errNoFile) || !errors.Is(err, errLacking) {
 		t.Errorf("no layer: %v", err)
+	}
+	short := layersIn(t, content[:size+1])
+	if _, err := receiveKnown(bytes.NewReader(all), short); !errors.Is(err, errLacking) {
+		t.Errorf("a file that is cut: %v", err)
 	}
 }
 
@@ -176,4 +179,32 @@ func FuzzAhead(f *testing.F) {
 			t.Errorf("%d bytes", len(got))
 		}
 	})
+}
+
+// TestDamagedLayerEndsNoMove: what the target cannot make of its layers goes in the freeze.
+func TestDamagedLayerEndsNoMove(t *testing.T) {
+	a := newTestAgent(t)
+	content := bytes.Repeat([]byte("0123456789abcdef"), memory.PageSize()/4)
+	for answer, file := range map[string]string{heardAll: "/lib/none.so", heardNone: "/lib/one.so"} { // the target has no layer
+		near, far := dataPair(t)
+		s := &source{agent: a, known: newKnownPages(layersIn(t, content)), heardKnown: make(chan bool, 1)}
+		s.known.add(memory.FilePage{Content: relocated(content[:memory.PageSize()]), File: file})
+		sent := s.known.ahead.all(s.known.content)
+		s.known.ahead.close()
+		failed := make(chan error, 1)
+		go func() {
+			_, err := (&target{agent: a, data: far}).takeKnown(bytes.NewReader(sent))
+			failed <- err
+		}()
+		section, err := near.Next()
+		if err != nil || section.Kind != kindHeard || section.Name != answer {
+			t.Fatalf("%q %q is the answer, %v, not %s", section.Kind, section.Name, err, answer)
+		}
+		if err := errors.Join(<-failed, s.hearKnown(section.Name), s.awaitKnown(t.Context())); err != nil || (s.known != nil) != (answer == heardAll) {
+			t.Errorf("%s: %v, known: %v", answer, err, s.known != nil)
+		}
+	}
+	if (&source{}).hearKnown(heardAll) == nil || (&source{heardKnown: make(chan bool, 1)}).hearKnown("some") == nil {
+		t.Error("an answer was taken that makes no sense")
+	}
 }

@@ -36,6 +36,7 @@ const (
 	kindReady  = "ready"  // it has
 	kindPlaced = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
 	kindKept   = "kept"   // content: digests of files of an earlier attempt, over the connection for files
+	kindHeard  = "heard"  // name: whether the pages that came ahead are known
 	kindAimed  = "aimed"  // mode restart: what does not open a connection may come here
 	// Over the connection for files, name: number of a round that is in place.
 )

@@ -81,7 +81,7 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 		case kindNear:
 			err = t.startLate(ctx, giveUp)
 		case kindKnown:
-			known, err = receiveKnown(section, t.agent.layerFiles(t.definition))
+			known, err = t.takeKnown(section)
 		case kindRefers:
 			err = state.refers(section.Name, section, known)
 		case kindKey:
@@ -109,6 +109,31 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			return err
 		}
 	}
+}
+
+// How the target answers to pages that come ahead.
+const (
+	heardAll  = "all"
+	heardNone = "none"
+)
+
+// takeKnown takes the pages that come ahead. If the layers of the image do not allow that, all go in the freeze.
+func (t *target) takeKnown(section io.Reader) ([]byte, error) {
+	answer := heardAll
+	known, err := receiveKnown(section, t.agent.layerFiles(t.definition))
+	if errors.Is(err, errLacking) {
+		t.agent.log.Warn("changed pages of files all come in the freeze", "container", t.definition.Name, "error", err)
+		answer, err = heardNone, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.telling.Lock()
+	defer t.telling.Unlock()
+	if err := t.data.Begin(kindHeard, answer); err != nil {
+		return nil, err
+	}
+	return known, errors.Join(t.data.End(), t.data.Push())
 }
 
 // stateLimit bounds the memory that a peer can fill: what it announced, and half as much for what CRIU writes beside
