@@ -253,9 +253,12 @@ func (c *lateClient) GiveUp(ctx context.Context, fail bool) error {
 	}
 }
 
-// Close ends the connection; the pager goes on.
+// Close ends the connection; the pager goes on. A write that met its end may have closed it already.
 func (c *lateClient) Close() error {
 	err := c.conn.Close()
 	<-c.over
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
 	return err
 }
