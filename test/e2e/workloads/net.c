@@ -373,12 +373,18 @@ static void command_udp(const char *word, const char *argument)
 	awaited[0] = sent[0];
 	awaited[1] = sent[1];
 	within(all_arrived);
-	for (int which = 0; which < 2; which++)
-		for (unsigned long i = 0, told = 0; i < sent[which] && told < 5; i++)
+	for (int which = 0; which < 2; which++) {
+		unsigned long wrong = 0, first = 0, last = 0;
+		for (unsigned long i = 0; i < sent[which]; i++)
 			if (arrived[which][i] != 1) {
-				bad("datagram %lu to the %s socket came %d times", i, which ? "connected" : "open", arrived[which][i]);
-				told++;
+				if (wrong++ == 0)
+					first = i;
+				last = i;
 			}
+		if (wrong > 0)
+			bad("of %lu datagrams to the %s socket %lu did not come once: the first is %lu (%d times), the last %lu", sent[which],
+			    which ? "connected" : "open", wrong, first, arrived[which][first], last);
+	}
 }
 
 const struct state udp = { "udp", set_up_udp, check_udp, command_udp };
