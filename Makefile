@@ -108,7 +108,7 @@ test-docker-28: setup ## containers of Docker 28.5 (Debian sid), which is fetche
 test-podman-5: setup ## containers of Podman 5.4 (Debian 13), which is fetched, of runc and of crun, moved in all modes
 	$(call test-engine,podman,5,trixie,^TestPodman)
 	GODWIT_LAB_CGROUPS=1 GODWIT_LAB_RUNTIME=crun $(call test-version,podman,5,^TestPodman)
-	GODWIT_LAB_CGROUPS=2 GODWIT_LAB_RUNTIME=crun $(call test-version,podman,5,^TestPodman(Runtime|Starts))
+	GODWIT_LAB_CGROUPS=2 GODWIT_LAB_RUNTIME=crun $(call test-version,podman,5,^TestPodman(Image|Network|Runtime|Starts|RolledBack|Removed|Killed|Refused|Shared|Setup))
 
 .PHONY: test-containerd-1.7
 test-containerd-1.7: setup ## containers of containerd 1.7 (Debian 13), which is fetched, moved in all modes
