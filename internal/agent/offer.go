@@ -65,6 +65,9 @@ func (a *Agent) platform(mode migration.Mode) (migration.Platform, error) {
 		Architecture: machine.Architecture, CPUModel: machine.CPUModel, CPUFeatures: machine.CPUFeatures,
 		Kernel: machine.KernelRelease, PageBytes: machine.PageSizeBytes,
 	}
+	if platform.Cgroups, err = kernel.CgroupHierarchies(); err != nil {
+		return platform, err
+	}
 	tool, err := criu.Find()
 	if mode == migration.Restart {
 		err = nil // nobody needs it

@@ -26,6 +26,23 @@ func HasController(controller string) (bool, error) {
 	}), err
 }
 
+// Unified is what CgroupHierarchies calls that of version 2.
+const Unified = "unified"
+
+// CgroupHierarchies names those of this machine: of version 1 by their controllers, as in /proc/PID/cgroup.
+func CgroupHierarchies() ([]string, error) {
+	all, err := hierarchies()
+	names := make([]string, 0, len(all))
+	for _, h := range all {
+		if h.unified {
+			h.controllers = Unified
+		}
+		names = append(names, h.controllers)
+	}
+	slices.Sort(names)
+	return names, err
+}
+
 // hierarchies lists the cgroup hierarchies mounted in the caller's mount namespace, each once.
 func hierarchies() ([]hierarchy, error) {
 	f, err := os.Open("/proc/self/mountinfo")

@@ -12,16 +12,22 @@ func TestCompare(t *testing.T) {
 	base := Platform{
 		Architecture: "amd64", CPUModel: "AMD EPYC 9B45", CPUFeatures: []string{"sse2", "avx2", "avx512f"},
 		Kernel: "6.18.44", CRIU: "4.2.1", PageBytes: 4096,
+		Cgroups: []string{"cpu,cpuacct", "memory", "name=systemd", "unified"},
 	}
 	for name, test := range map[string]struct {
 		change   func(source, target *Platform)
 		problem  string // in one of them; empty: none
 		warnings int
 	}{
-		"same":          {func(_, _ *Platform) {}, "", 0},
-		"architecture":  {func(_, t *Platform) { t.Architecture = "arm64" }, "architecture arm64", 0},
-		"page size":     {func(_, t *Platform) { t.PageBytes = 65536 }, "page size 65536", 0},
-		"more features": {func(_, t *Platform) { t.CPUFeatures = []string{"avx512f", "amx_tile", "avx2", "sse2"} }, "", 0},
+		"same":                 {func(_, _ *Platform) {}, "", 0},
+		"architecture":         {func(_, t *Platform) { t.Architecture = "arm64" }, "architecture arm64", 0},
+		"page size":            {func(_, t *Platform) { t.PageBytes = 65536 }, "page size 65536", 0},
+		"more cgroups":         {func(_, t *Platform) { t.Cgroups = append([]string{"blkio"}, t.Cgroups...) }, "", 0},
+		"other cgroups":        {func(_, t *Platform) { t.Cgroups = []string{"cpu", "memory", "unified"} }, "in which the container is: cpu,cpuacct name=systemd", 0},
+		"cgroups of version 2": {func(_, t *Platform) { t.Cgroups = []string{"unified"} }, "cpu,cpuacct memory name=systemd", 0},
+		"cgroups of version 1": {func(s, _ *Platform) { s.Cgroups = []string{"unified"} }, "version 1 beside", 0},
+		"all of version 2":     {func(s, t *Platform) { s.Cgroups, t.Cgroups = []string{"unified"}, []string{"unified"} }, "", 0},
+		"more features":        {func(_, t *Platform) { t.CPUFeatures = []string{"avx512f", "amx_tile", "avx2", "sse2"} }, "", 0},
 		"fewer features": {func(_, t *Platform) { t.CPUFeatures = []string{"sse2"} },
 			"the container may use: avx2 avx512f", 0},
 		"no features known": {func(_, t *Platform) { t.CPUFeatures = nil }, "avx2 avx512f sse2", 0},

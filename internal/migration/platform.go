@@ -15,6 +15,7 @@ type Platform struct {
 	Kernel       string   `json:"kernel"`
 	CRIU         string   `json:"criu"`
 	PageBytes    int      `json:"page_bytes"`
+	Cgroups      []string `json:"cgroups"` // hierarchies: of version 1 by their controllers, that of version 2 as "unified"
 }
 
 // maxListed bounds how many missing features a refusal names.
@@ -40,6 +41,7 @@ func Compare(source, target Platform) (problems []Problem, warnings []string) {
 			Remedy: "choose a node whose CPU is the same or newer, or give virtual machines a common CPU model",
 		})
 	}
+	problems = append(problems, compareCgroups(source.Cgroups, target.Cgroups)...)
 	criuProblem, criuWarning := compareCRIU(source.CRIU, target.CRIU)
 	problems = append(problems, criuProblem...)
 	warnings = append(compareKernels(source.Kernel, target.Kernel), criuWarning...)
@@ -57,6 +59,30 @@ func CompareAnew(source, target Platform) []Problem {
 		Why: fmt.Sprintf("the container runs on %s: its machine code and registers mean nothing there",
 			bounded(source.Architecture, maxName)),
 		Remedy: "choose a node of the same architecture",
+	}}
+}
+
+// compareCgroups: a container sees its groups, may have made more within them, and is restored into groups of the same hierarchies.
+// Those that the target has beside them are no matter, unless the source has none of version 1: where there are some, engines have
+// containers in these.
+func compareCgroups(source, target []string) []Problem {
+	var missing []string
+	for _, one := range source {
+		if !slices.Contains(target, one) {
+			missing = append(missing, bounded(one, maxName))
+		}
+	}
+	why := "it lacks hierarchies of control groups in which the container is: " + listed(missing)
+	if len(missing) == 0 {
+		alone := []string{"unified"}
+		if !slices.Equal(source, alone) || slices.Equal(target, alone) {
+			return nil
+		}
+		why = "it has hierarchies of control groups of version 1 beside that of version 2, in which alone the container is"
+	}
+	return []Problem{{
+		What: "control groups of the target", Why: why,
+		Remedy: "boot both nodes with the same systemd.unified_cgroup_hierarchy= and cgroup_no_v1=, or choose another node",
 	}}
 }
 
