@@ -156,7 +156,13 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	var all []engine.Container
 	var unknown error // of containers without an id
 	for _, entry := range entries {
-		if !namePattern.MatchString(entry.Name()) || !records.Exists(filepath.Join(e.config.Path, entry.Name(), "config")) {
+		if !namePattern.MatchString(entry.Name()) {
+			continue
+		}
+		if !records.Exists(filepath.Join(e.config.Path, entry.Name(), "config")) {
+			if id := e.lacksConfig(entry.Name()); id != "" {
+				all = append(all, engine.Container{Definition: engine.Definition{EngineName: Name, ID: id, Name: entry.Name()}, State: engine.Damaged})
+			}
 			continue
 		}
 		one, err := e.inspect(ctx, entry.Name(), monitors[entry.Name()])
@@ -174,6 +180,19 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	}
 	slices.SortFunc(all, func(a, b engine.Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
 	return all, errors.Join(unknown, e.tidy(), ctx.Err())
+}
+
+// lacksConfig is the id of a container whose directory is there, but not its configuration, which somebody may have taken away to edit
+// it: lxc-destroy removes all of the directory. One that comes or leaves has none for a moment.
+func (e *Engine) lacksConfig(name string) string {
+	own, err := e.ownOf(name)
+	if err != nil || own.Name != name {
+		return ""
+	}
+	if p := e.place(own.ID, name); records.Exists(p.arrival()) || records.Exists(p.departure()) {
+		return ""
+	}
+	return own.ID
 }
 
 // Inspect finds a container by name, id, or unique prefix of an id.

@@ -115,6 +115,29 @@ func TestDamagedConfig(t *testing.T) {
 	}
 }
 
+// TestMissingConfig: a container that does not run, and whose configuration is elsewhere for a while, is there, and so keeps its address.
+// One that comes is not yet.
+func TestMissingConfig(t *testing.T) {
+	e := newEngine(t)
+	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
+	if err := os.Remove(p.config()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := e.List(t.Context())
+	if err != nil || len(all) != 1 || all[0].Definition.ID != someID || all[0].State != engine.Damaged {
+		t.Errorf("listed: %+v, %v", all, err)
+	}
+	if one, err := e.Inspect(t.Context(), someID); err == nil {
+		t.Errorf("inspected: %+v", one)
+	}
+	if err := records.Save(p.arrival(), struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := e.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("one that comes: %+v, %v", all, err)
+	}
+}
+
 // TestThawGivesBack wants a container's own configuration back, also when its process has ended, and when an agent was killed
 // while it put the configuration aside.
 func TestThawGivesBack(t *testing.T) {
