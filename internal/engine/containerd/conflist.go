@@ -29,6 +29,8 @@ const (
 	cniState = "/var/lib/cni/networks"
 	// cniInterface is what ctr has a network's interface be called.
 	cniInterface = "eth0"
+
+	installPlugins = "install package containernetworking-plugins on this node"
 )
 
 // pluginDirs are where plugins are: of CNI itself, which containerd's programs look for, and of distributions' packages.
@@ -133,7 +135,7 @@ func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 		"remove its conflist here, and godwit engine setup containerd --network "+own.Bridge)
 	missing := c.missingPlugins()
 	p.add(len(missing) > 0, "plugins of CNI: "+strings.Join(missing, ", "), "they are in none of "+strings.Join(pluginDirs(), ", "),
-		"install package containernetworking-plugins on this node")
+		installPlugins)
 	subnet := netip.PrefixFrom(own.Address, own.PrefixBits).Masked()
 	at := slices.IndexFunc(c.ranges, func(r addressRange) bool { return r.Subnet.Masked() == subnet })
 	if at < 0 {

@@ -142,6 +142,8 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 	if kept := a.kept(list, made); kept != nil {
 		made.Addresses = addressesOf(kept)
 		err = removeDevices(kept)
+	} else {
+		err = supposeMade(list, made.Addresses)
 	}
 	if err == nil {
 		err = withStandIn(made.Interface, made.Addresses, func(path string) error { return a.cni.DelNetworkList(ctx, list, made.runtime(path)) })
@@ -163,6 +165,31 @@ func (a *adapter) kept(list *libcni.NetworkConfigList, made connection) *types.R
 		return nil
 	}
 	return kept
+}
+
+// supposeMade has each plugin be told what CNI would have kept, had not one of them failed, or been ended: by these addresses firewall knows which rules
+// it has made before.
+func supposeMade(list *libcni.NetworkConfigList, addresses []netip.Prefix) error {
+	made := &types.Result{CNIVersion: types.ImplementedSpecVersion}
+	for _, one := range addresses {
+		made.IPs = append(made.IPs, &types.IPConfig{Address: ipNet(one)})
+	}
+	result, err := made.GetAsVersion(list.CNIVersion)
+	if err != nil { // of a version that has no such thing
+		return nil //nolint:nilerr // as said
+	}
+	for i, plugin := range list.Plugins {
+		told, err := libcni.InjectConf(plugin, map[string]any{"prevResult": result})
+		if err != nil {
+			return err
+		}
+		list.Plugins[i] = told
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) net.IPNet {
+	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 func addressesOf(kept *types.Result) (all []netip.Prefix) {
@@ -223,8 +250,8 @@ func withStandIn(device string, addresses []netip.Prefix, do func(path string) e
 		return fmt.Errorf("make interface %s: %w", device, err)
 	}
 	for _, one := range addresses {
-		address := &netlink.Addr{IPNet: &net.IPNet{IP: one.Addr().AsSlice(), Mask: net.CIDRMask(one.Bits(), one.Addr().BitLen())}}
-		if err := links.AddrAdd(pair, address); err != nil {
+		address := ipNet(one)
+		if err := links.AddrAdd(pair, &netlink.Addr{IPNet: &address}); err != nil {
 			return fmt.Errorf("give interface %s address %s: %w", device, one, err)
 		}
 	}

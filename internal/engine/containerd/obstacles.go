@@ -238,6 +238,6 @@ func Readiness(ctx context.Context, executable string) (engine.Readiness, error)
 	a.executable = executable
 	told, err := a.version.Version(ctx, &emptypb.Empty{})
 	ready.Version = told.GetVersion()
-	ready.Problems = append(engine.TooOld(Name, ready.Version, oldest), a.runtimeObstacles()...)
+	ready.Problems = slices.Concat(engine.TooOld(Name, ready.Version, oldest), a.runtimeObstacles(), segmentProblems())
 	return ready, err
 }

@@ -117,6 +117,22 @@ func segmentDevice(name string) string {
 	return fmt.Sprintf("cni-%x", sum[:4])
 }
 
+// segmentProblems are what keeps containers from coming to such networks.
+func segmentProblems() []engine.Problem {
+	p := problems{}
+	paths, _ := filepath.Glob(segmentFile("*")) // the pattern is good
+	for _, path := range paths {
+		list, err := libcni.NetworkConfFromFile(path)
+		if err != nil {
+			p.add(true, path, err.Error(), "remove it, and godwit engine setup containerd --network")
+			continue
+		}
+		missing := conflist{list: list}.missingPlugins()
+		p.add(len(missing) > 0, networkTitle(list.Name), "plugins "+strings.Join(missing, ", ")+" are in none of "+strings.Join(pluginDirs(), ", "), installPlugins)
+	}
+	return p
+}
+
 // RemoveSegments removes the lists of such networks: all, or none if a container is on one. Their bridges are left by the plugins, and go, too.
 func (e *Engine) RemoveSegments(ctx context.Context) error {
 	all, err := e.Segments(ctx)
