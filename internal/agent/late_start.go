@@ -75,6 +75,7 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 	if err := t.startAbsent(ctx, arrival); err != nil {
 		return err
 	}
+	close(t.fills)
 	limitWait(arrival.Until(), giveUp)
 	t.telling.Lock()
 	defer t.telling.Unlock()

@@ -74,6 +74,7 @@ type target struct {
 
 	files       fileTarget
 	arrived     chan struct{} // closed when the arrival is there
+	fills       chan struct{} // closed when what fills its memory is there
 	startedLate bool
 
 	mu          sync.Mutex
@@ -253,7 +254,13 @@ func (t *target) takePages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.arrival.FillFrom(ctx, pages)
+	if err := t.arrival.FillFrom(ctx, pages); err != nil {
+		return err
+	}
+	if !t.agent.startsLate(t.definition) { // else it is there when the container is started
+		close(t.fills)
+	}
+	return nil
 }
 
 // pageStore is where memory comes to: what was staged, or nothing yet.
@@ -440,7 +447,7 @@ func (t *target) hears(envelope *api.Envelope) {
 func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node, offer *api.Offer) *target {
 	return &target{
 		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}), piped: make(chan struct{}),
-		files: fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
+		files: fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}), fills: make(chan struct{}),
 		control: newControl(agent, m, node),
 	}
 }

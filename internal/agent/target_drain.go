@@ -133,6 +133,9 @@ func (t *target) drainEnded(ctx context.Context, pair *drainPair) error {
 
 // drainOver brings pages over a pair of connections to what fills the container's memory.
 func (t *target) drainOver(ctx context.Context, pair *drainPair) error {
+	if err := t.awaitFills(ctx); err != nil {
+		return err
+	}
 	pages, err := t.agent.engines.Of(t.definition).LatePages(ctx, t.definition.ID)
 	if errors.Is(err, engine.ErrNotFilling) { // then it has all that it needs, or has ended
 		err = t.nothingMissing(ctx)
@@ -180,11 +183,32 @@ func (t *target) closeBefore() error {
 	return before.Close()
 }
 
-// nothingMissing makes sure that nobody waits for pages. The source gives its copy up for this answer.
+// awaitFills waits until what fills the memory of an arrival is there: the source opens its connections while the engine may still be
+// starting the container. After a restart of this agent there is no arrival to wait for.
+func (t *target) awaitFills(ctx context.Context) error {
+	t.mu.Lock()
+	arrival := t.arrival
+	t.mu.Unlock()
+	if arrival == nil {
+		return nil
+	}
+	return waitFor(ctx, t.fills)
+}
+
+// nothingMissing makes sure that nobody waits for pages. The source gives its copy up for this answer, so what is not known is no such answer.
 func (t *target) nothingMissing(ctx context.Context) error {
 	fill, err := t.fillReport(ctx)
-	if err == nil && unfinished(fill) {
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if unfinished(fill) {
 		return fmt.Errorf("who fills the memory of %s does not answer, and %d pages are missing", t.definition.Name, fill.LateLeft)
+	}
+	if fill.State == memory.FillNone && t.move.record().Decision != migration.Ran {
+		return fmt.Errorf("nothing fills the memory of %s yet", t.definition.Name)
 	}
 	return nil
 }
