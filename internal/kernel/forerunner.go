@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -122,14 +123,32 @@ func (f *Forerunner) End() error {
 		_ = unix.Kill(f.pid, unix.SIGKILL) // it may have ended
 		return nil
 	}
-	number := [1]int32{int32(f.pid)}
-	args := cloneArgs{exitSignal: uint64(unix.SIGCHLD), setTID: uint64(uintptr(unsafe.Pointer(&number))), setTIDSize: 1}
-	_, err := forkQuietly(func() (uintptr, unix.Errno) { return forkEnded(&args) })
-	runtime.KeepAlive(&number)
+	err := f.endAgain()
+	for end := time.Now().Add(takenPatience); errors.Is(err, unix.EEXIST) && time.Now().Before(end); err = f.endAgain() {
+		time.Sleep(takenPoll)
+	}
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("another process has got number %[1]d, so the engine does not learn that its container has ended: "+
+			"kill the shim of the container: %[2]w", f.pid, err)
+	}
 	if err != nil {
 		return fmt.Errorf("have process %d end once more: %w", f.pid, err)
 	}
 	return nil
+}
+
+// Most processes that get a number by chance are short-lived. The source's container may be frozen while End waits.
+const (
+	takenPatience = time.Second
+	takenPoll     = 5 * time.Millisecond
+)
+
+func (f *Forerunner) endAgain() error {
+	number := [1]int32{int32(f.pid)}
+	args := cloneArgs{exitSignal: uint64(unix.SIGCHLD), setTID: uint64(uintptr(unsafe.Pointer(&number))), setTIDSize: 1}
+	_, err := forkQuietly(func() (uintptr, unix.Errno) { return forkEnded(&args) })
+	runtime.KeepAlive(&number)
+	return err
 }
 
 // isChild tells whether a process is a child of this one, be it one that has ended.

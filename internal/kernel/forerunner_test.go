@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"unsafe"
@@ -161,6 +162,29 @@ func TestForerunnerStays(t *testing.T) {
 	}
 	must(t, f.End())
 	collected(t, f.PID())
+}
+
+// TestForerunnerTaken: somebody has got the number meanwhile, who soon ends.
+func TestForerunnerTaken(t *testing.T) {
+	holder := exec.CommandContext(t.Context(), "sh", "-c", "sleep 1000 & echo $!; wait")
+	out, err := holder.StdoutPipe()
+	must(t, err)
+	must(t, holder.Start())
+	var taken int
+	_, err = fmt.Fscan(out, &taken)
+	must(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- (&Forerunner{pid: taken, yields: true}).End() }()
+	must(t, unix.Kill(taken, unix.SIGKILL))
+	must(t, holder.Wait())
+	must(t, <-ended)
+	if status := collected(t, taken); !status.Exited() {
+		t.Errorf("%d: %v", taken, status)
+	}
+	taken = os.Getppid() // is there for longer
+	if err := (&Forerunner{pid: taken, yields: true}).End(); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("a number that stays taken: %v", err)
+	}
 }
 
 // TestForerunnerWaitsForNobody: it is not stopped until somebody lets it on, who may be killed before.
