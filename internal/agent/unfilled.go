@@ -2,21 +2,44 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// fillPace is how often is looked whether memory is complete.
-const fillPace = 20 * time.Millisecond
+const (
+	// fillPace is how often is looked whether memory is complete.
+	fillPace = 20 * time.Millisecond
+	// fillPatience is for how long nothing may become of that before it is told. Of what is all on this node only the end is told.
+	fillPatience = 2 * time.Minute
+)
 
 // awaitFilled waits until memory that is still being filled after the last move is complete: a matter of seconds.
 func (a *Agent) awaitFilled(ctx context.Context, definition engine.Definition) error {
+	err := awaitFilled(ctx, func() (memory.FillReport, error) {
+		return a.engines.Of(definition).Memory(ctx, definition.ID)
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the memory with which %s came: %w", definition.Name, err)
+	}
+	return nil
+}
+
+func awaitFilled(ctx context.Context, look func() (memory.FillReport, error)) error {
+	left, since := int64(-1), time.Now()
 	for {
-		report, err := a.engines.Of(definition).Memory(ctx, definition.ID)
+		report, err := look()
 		if err != nil || report.State != memory.Filling {
 			return err
+		}
+		if report.LeftPages != left {
+			left, since = report.LeftPages, time.Now()
+		}
+		if stood := time.Since(since); stood > fillPatience {
+			return fmt.Errorf("%d of %d pages are missing, %d of them at the node that it left, and none has come for %s: "+
+				"it waits for them where it touches them, and cannot be moved on", left, report.Pages, report.LateLeft, stood.Round(time.Second))
 		}
 		select {
 		case <-ctx.Done():

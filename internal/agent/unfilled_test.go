@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/godwit/godwit/internal/memory"
+)
+
+// TestAwaitFilledEnds: memory that comes slowly is waited for, and memory that does not come is told.
+func TestAwaitFilledEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		slow := func() (memory.FillReport, error) {
+			left := 10 - int64(time.Since(began)/time.Minute)
+			if left == 0 {
+				return memory.FillReport{State: memory.Filled, Pages: 10}, nil
+			}
+			return memory.FillReport{State: memory.Filling, Pages: 10, LeftPages: left}, nil
+		}
+		if err := awaitFilled(t.Context(), slow); err != nil || time.Since(began) < 10*time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		stuck := func() (memory.FillReport, error) {
+			return memory.FillReport{State: memory.Filling, Pages: 43, LeftPages: 25, LateLeft: 25}, nil
+		}
+		if err := awaitFilled(t.Context(), stuck); err == nil || !strings.Contains(err.Error(), "25 of 43 pages are missing") {
+			t.Errorf("memory that does not come: %v", err)
+		}
+	})
+}
