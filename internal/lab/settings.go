@@ -15,8 +15,14 @@ import (
 // ownSettings are the machine's directories with settings of container engines. A node has copies of its own: what is set up in a node
 // stays there, and goes with it.
 func ownSettings() []string {
-	return []string{"/etc/docker", "/etc/containers", "/usr/share/containers", "/etc/cni"}
+	return []string{"/etc/docker", "/etc/containers", "/usr/share/containers", "/etc/cni", pluginHome}
 }
+
+// pluginHome is where programs look for plugins of CNI, and packagedPlugins where a package has them, which not all of these know.
+const (
+	pluginHome      = "/opt/cni"
+	packagedPlugins = "/usr/lib/cni"
+)
 
 // networkState is where plugins of CNI keep which addresses they have given. That of a node is empty at first.
 const networkState = "/var/lib/cni"
@@ -55,6 +61,11 @@ func copySettings(from, to string) error {
 	}
 	if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy %s: %w: %s", from, err, strings.TrimSpace(string(out)))
+	}
+	if from == pluginHome {
+		if err := os.Symlink(packagedPlugins, filepath.Join(to, "bin")); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
 	}
 	return nil
 }
