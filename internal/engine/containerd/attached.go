@@ -3,6 +3,7 @@ package containerd
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
@@ -10,12 +11,40 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/godwit/godwit/internal/engine"
 )
 
 // cniID is the name by which CNI knows a container, as ctr tells it.
 func cniID(own string) string { return strings.Replace(own, "/", "-", 1) }
+
+// ctr notes since containerd 1.7 that it has had CNI connect a container, and has it taken away when it removes the process
+// (cmd/ctr/commands, CtrCniMetadataExtension).
+const (
+	extensionName  = "ctr.cni-containerd.metadata"
+	extensionValue = `{"EnableCni":true}`
+)
+
+var extensionPattern = regexp.MustCompile(`^github\.com/containerd/containerd/(v2/)?cmd/ctr/commands/NetworkMetaData$`)
+
+// ctrExtension is the type of that note; "" if there is none. What else there is nobody knows.
+func ctrExtension(all map[string]*anypb.Any) (kind string, known bool) {
+	one, is := all[extensionName]
+	if !is {
+		return "", len(all) == 0
+	}
+	known = len(all) == 1 && string(one.GetValue()) == extensionValue && extensionPattern.MatchString(one.GetTypeUrl())
+	return one.GetTypeUrl(), known
+}
+
+// extensions are those of a container that comes.
+func (x extra) extensions() map[string]*anypb.Any {
+	if x.Extension == "" {
+		return nil
+	}
+	return map[string]*anypb.Any{extensionName: {TypeUrl: x.Extension, Value: []byte(extensionValue)}}
+}
 
 // networkOf is the address of a container that runs, or what of its networks cannot be moved.
 func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {

@@ -85,7 +85,8 @@ func (a *adapter) record(d engine.Definition, x extra, label, value string) (*co
 	maps.DeleteFunc(labels, func(name, _ string) bool { return strings.HasPrefix(name, restartPrefix) })
 	labels[label] = value
 	return &containers.Container{
-		ID: x.ID, Labels: labels, Image: d.Image, Snapshotter: snapshotter, SnapshotKey: x.ID, Spec: &anypb.Any{TypeUrl: specType, Value: spec},
+		Extensions: x.extensions(),
+		ID:         x.ID, Labels: labels, Image: d.Image, Snapshotter: snapshotter, SnapshotKey: x.ID, Spec: &anypb.Any{TypeUrl: specType, Value: spec},
 		Runtime: &containers.Container_Runtime{Name: runtimeName, Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: settings}},
 	}, nil
 }

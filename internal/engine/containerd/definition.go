@@ -41,6 +41,8 @@ type extra struct {
 	Systemd   bool       `json:"systemd_cgroup,omitempty"`
 	Log       bool       `json:"log"` // what it has written is in a file
 	Stdio     []string   `json:"stdio"`
+	// Extension is the type of that by which ctr notes that it has had CNI connect the container: see ctrExtension.
+	Extension string `json:"ctr_extension,omitempty"`
 }
 
 // Describe tells what another node needs to make a container that runs.
@@ -66,7 +68,9 @@ func (a *adapter) Describe(ctx context.Context, found oci.Found, stdio []string,
 	if image != nil { // otherwise its name is another one's by now, or nobody's
 		d.ImageID, d.Layers = image.ID, image.Layers
 	}
+	extension, _ := ctrExtension(t.container.GetExtensions()) // others are refused
 	d.Engine, err = json.Marshal(extra{
+		Extension: extension,
 		Namespace: t.namespace, ID: t.container.GetID(), Spec: t.spec, Chain: chain, Systemd: settings.GetSystemdCgroup(),
 		Log: log != "", Stdio: stdio,
 	})
@@ -113,6 +117,8 @@ func decode(d engine.Definition) (extra, error) {
 			return fmt.Errorf("container %.80q of name %.80q", x.ID, d.Name)
 		case !digestPattern.MatchString(x.Chain):
 			return fmt.Errorf("layers %.80q", x.Chain)
+		case x.Extension != "" && !extensionPattern.MatchString(x.Extension):
+			return fmt.Errorf("extension %.80q", x.Extension)
 		case x.Spec.Process == nil || x.Spec.Root == nil || x.Spec.Linux == nil || len(x.Spec.Process.Args) == 0:
 			return errors.New("it has no Linux process")
 		}

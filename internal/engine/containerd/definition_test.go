@@ -147,6 +147,7 @@ func TestDecode(t *testing.T) {
 		"other network":          func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.Bridge = "../birds" },
 		"no host":                func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.PrefixBits = 32 },
 		"hardware address":       func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.MAC += ";K8S_POD_NAME=x" },
+		"extension":              func(_ *engine.Definition, x *extra) { x.Extension = "example.org/other" },
 		"a size of packets":      func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.MTU = 9000 },
 		"ports": func(d *engine.Definition, _ *extra) {
 			d.Network = connected()

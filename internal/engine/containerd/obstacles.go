@@ -47,7 +47,8 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem
 		p.add(settings.GetRoot() != "" || settings.GetShimCgroup() != "", "options of its runtime", "they are this node's", without)
 	}
 	p.add(t.container.GetSnapshotter() != snapshotter, "snapshotter "+t.container.GetSnapshotter(), "only overlayfs is supported", without)
-	p.add(len(t.container.GetExtensions()) > 0, "extensions of the container", "what others make of them is not known", without)
+	_, known := ctrExtension(t.container.GetExtensions())
+	p.add(!known, "extensions of the container", "what others make of them is not known", without)
 	if networks := t.container.GetLabels()[nerdctlNetworks]; networks != "" {
 		p.add(true, "networks "+networks+" of nerdctl", "its hooks make them on this node, and are not moved", connectOtherwise)
 	} else {
