@@ -16,11 +16,16 @@ type Readiness struct {
 // TooOld is what stands against an engine of a version before the oldest one with which containers were moved. One whose version is no
 // numbers, as somebody's own build may have, is taken for new.
 func TooOld(title, version, oldest string) []Problem {
-	is, least := numbers(version), numbers(oldest)
-	if len(is) == 0 || slices.Compare(is, least) >= 0 {
+	if Since(version, oldest) {
 		return nil
 	}
 	return []Problem{{What: title + " " + version, Why: "it is older than " + oldest, Remedy: "update it"}}
+}
+
+// Since tells whether a version is this one or a later one, which it is if it is no numbers.
+func Since(version, least string) bool {
+	is := numbers(version)
+	return len(is) == 0 || slices.Compare(is, numbers(least)) >= 0
 }
 
 // numbers are those with which a version begins: 1.6 of v1.6~ds1.

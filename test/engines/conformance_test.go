@@ -153,10 +153,33 @@ func onlyIn(text, other string) string {
 	return strings.Join(lines, "\n")
 }
 
+// lacking is an engine some versions of which lack what others have.
+type lacking interface {
+	// lacks is what its version lacks for a property; "": nothing.
+	lacks(t *testing.T, p property) string
+}
+
+// possible are the properties for which the engine's version lacks nothing; the others are found not to have been tried.
+func (c conformance) possible(t *testing.T, all []property) []property {
+	t.Helper()
+	s, is := c.s.(lacking)
+	if !is {
+		return all
+	}
+	return slices.DeleteFunc(all, func(p property) bool {
+		p.unable = s.lacks(t, p)
+		if p.unable != "" {
+			t.Logf("%s: %s%s", p.name, propertyUnable, p.unable)
+			c.found.unable(p)
+		}
+		return p.unable != ""
+	})
+}
+
 // everything moves one container with all properties, in all modes.
 func (c conformance) everything(t *testing.T) {
 	const container = "everything"
-	asked, has := askedFor(c.s.name(), properties())
+	asked, has := askedFor(c.s.name(), c.possible(t, properties()))
 	c.begins(t, container, asked, countUntilTold)
 	in(t, "a", c.s.execs(container, "0", `echo kept >/file; for d in /scratch /dev/shm /data /own; do [ ! -d $d ] || echo kept >$d/x; done`)...)
 	at := c.counted(t, "a", container, 1)

@@ -25,7 +25,7 @@ const (
 	propertyMoves   = "moves"
 	propertyRefused = "refused"
 	propertyFails   = "fails"
-	propertyUnable  = "not tried: no " // and what the machine lacks
+	propertyUnable  = "not tried: no " // and what the machine, or the engine's version, lacks
 )
 
 func newFindings(t *testing.T, s subject) *findings {

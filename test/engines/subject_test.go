@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
 )
 
 // flat is what JSON says, by the names that lead to each value.
@@ -343,6 +345,17 @@ func (inLXC) name() string { return lxcEngine }
 func (inLXC) version(t *testing.T) string {
 	t.Helper()
 	return in(t, "a", "lxc-start", "--version")
+}
+
+// lacks: LXC 7 reads no configuration with settings of cgroup version 1, which are all that limits where version 2 has no controllers.
+func (l inLXC) lacks(t *testing.T, p property) string {
+	t.Helper()
+	const settings = "lxc.cgroup"
+	isOne := func(line string) bool { return strings.HasPrefix(line, settings+".") }
+	if engine.Since(l.version(t), "7") && slices.ContainsFunc(p.asked[lxcEngine], isOne) {
+		return settings
+	}
+	return ""
 }
 
 // lxcLog is where a container of LXC writes: it has no log.

@@ -44,7 +44,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	if err != nil {
 		return nil, err
 	}
-	problems := slices.Concat(checkSettings(written, all), devicesProblem(all, v1), engine.TooOld("LXC", told, oldest))
+	problems := slices.Concat(checkSettings(written, all), cgroupProblems(all, told, v1), engine.TooOld("LXC", told, oldest))
 	add := func(what, why, remedy string) {
 		problems = append(problems, engine.Problem{What: what, Why: why, Remedy: remedy})
 	}

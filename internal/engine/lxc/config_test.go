@@ -104,6 +104,29 @@ func TestDevices(t *testing.T) {
 	}
 }
 
+// TestCgroupVersions wants settings refused with which this version of LXC would not start the container.
+func TestCgroupVersions(t *testing.T) {
+	v1, v2 := setting{"lxc.cgroup.pids.max", "7"}, setting{"lxc.cgroup2.pids.max", "7"}
+	devices := []setting{{"lxc.cgroup2.devices.deny", "a"}, {"lxc.cgroup.devices.deny", "a"}}
+	for _, one := range []struct {
+		version  string
+		settings []setting
+		refused  string
+	}{
+		{"5.0.2", []setting{v1, v2}, ""}, {"6.0.4", []setting{v1, v2}, ""}, {"5.0.2", devices, ""}, {"7.0.0", nil, ""},
+		{"7.0.0", []setting{v2}, ""}, {"7.0.0", []setting{v2, v1}, "lxc.cgroup.pids.max = 7"}, {"7", []setting{v1}, "lxc.cgroup.pids.max = 7"},
+		{"7.0.0", devices, "lxc.cgroup.devices.deny = a"}, {"7.1.0", devices[:1], "limits of devices"},
+	} {
+		var refused strings.Builder
+		for _, problem := range cgroupProblems(one.settings, one.version, true) {
+			refused.WriteString(problem.What)
+		}
+		if !strings.Contains(refused.String(), one.refused) || one.refused == "" && refused.Len() > 0 {
+			t.Errorf("%+v: refused is %q", one, refused.String())
+		}
+	}
+}
+
 // TestLimit wants only files of controllers written.
 func TestLimit(t *testing.T) {
 	dir := t.TempDir()

@@ -90,6 +90,25 @@ func memoryLimit(settings []setting) int64 {
 	return limit * unit
 }
 
+// cgroupProblems is what stands against the settings of cgroups for this version of LXC, and this node.
+func cgroupProblems(settings []setting, version string, v1 bool) []engine.Problem {
+	if !engine.Since(version, unifiedOnly) {
+		return devicesProblem(settings, v1)
+	}
+	problems := devicesProblem(settings, false)
+	for _, one := range settings {
+		if strings.HasPrefix(one.key, "lxc.cgroup.") {
+			problems = append(problems, engine.Problem{
+				What: fmt.Sprintf("%.60s = %.80s", one.key, one.value),
+				Why:  "LXC " + version + " knows no settings of cgroup version 1, and would not start a container that has them",
+				Remedy: "move it to a node with LXC before " + unifiedOnly +
+					", or put settings of lxc.cgroup2 in its place, which limit where version 2 has the controllers",
+			})
+		}
+	}
+	return problems
+}
+
 // devicesProblem says what stands against limits of devices on this node. Those of version 2 are a program that only lxc-start
 // makes, so a container would have all devices here.
 func devicesProblem(settings []setting, v1 bool) []engine.Problem {
@@ -104,7 +123,7 @@ func devicesProblem(settings []setting, v1 bool) []engine.Problem {
 	}
 	return []engine.Problem{{
 		What: "limits of devices (lxc.cgroup2.devices)", Why: "lxc-checkpoint does not set them on this node: the container would have all devices",
-		Remedy: "move it to a node with the devices controller of cgroup version 1, and give it lxc.cgroup.devices too",
+		Remedy: "move it to a node with the devices controller of cgroup version 1 and LXC before " + unifiedOnly + ", and give it lxc.cgroup.devices too",
 	}}
 }
 

@@ -26,6 +26,9 @@ const Name = "lxc"
 // oldest is the first version that was tried.
 const oldest = "5.0"
 
+// unifiedOnly is the first version that knows no settings of cgroup version 1, and reads no configuration with them.
+const unifiedOnly = "7"
+
 // Config says where the engine keeps its files.
 type Config struct {
 	StateDir   string
