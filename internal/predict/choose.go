@@ -31,6 +31,8 @@ const (
 	notMuchLonger = 2
 	// longEnough is for how many seconds a program must have been watched to tell what it writes in a long round.
 	longEnough = 10
+	// window are the bytes that need no answer on a new connection: ten segments of an Ethernet (RFC 6928).
+	window = 14600
 )
 
 // Choose takes the mode with the least downtime, and among those that are as good the one with the least total time, of those
@@ -59,6 +61,8 @@ func Choose(all []Prediction, demands Demands) (Choice, error) {
 
 // take chooses among the modes that meet the demands.
 func (c *Choice) take(can []Prediction, demands Demands) {
+	all := can
+	can = worthwhile(can)
 	splitting := slices.DeleteFunc(slices.Clone(can), func(p Prediction) bool { return !splits(p.Mode) })
 	whole := slices.DeleteFunc(slices.Clone(can), func(p Prediction) bool { return splits(p.Mode) })
 	target := demands.Settings.DowntimeTarget.Seconds()
@@ -75,10 +79,24 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 		}
 	}
 	c.Mode = chosen.Mode
-	c.explain(chosen, can)
+	c.explain(chosen, all)
 	if target > 0 && chosen.Downtime.Expected > target {
 		c.Unmet = append(c.Unmet, fmt.Sprintf("a downtime of %s: %s are expected", demands.Settings.DowntimeTarget, Seconds(chosen.Downtime.Expected)))
 	}
+}
+
+// worthwhile leaves out the modes that take longer than cold for nothing: what they keep out of the freeze is less than a window, whatever
+// was learnt of the time that their steps take. Where they may keep more out of it they stay.
+func worthwhile(can []Prediction) []Prediction {
+	i := slices.IndexFunc(can, func(p Prediction) bool { return p.Mode == migration.Cold })
+	if i < 0 {
+		return can
+	}
+	cold := can[i]
+	return slices.DeleteFunc(slices.Clone(can), func(p Prediction) bool {
+		return p.Total.Expected > sameFactor*cold.Total.Expected+sameSlack &&
+			cold.FrozenBytes.Expected-p.FrozenBytes.Expected < window && cold.FrozenBytes.Expected-p.FrozenBytes.Low < fraction*window
+	})
 }
 
 // ClearlyBetter tells whether another downtime is so much less that it is worth to have the state on two nodes for a while.

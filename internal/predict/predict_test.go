@@ -239,3 +239,30 @@ func TestSplitForShort(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingToKeepOut asks that what was learnt of steps does not have a tiny container copied ahead: its freeze cannot get shorter by that.
+func TestNothingToKeepOut(t *testing.T) {
+	one := func(mode migration.Mode, downtime, total, frozen float64) Prediction {
+		exactly := func(v float64) Interval { return Interval{Expected: v, Low: v, High: v} }
+		return Prediction{Mode: mode, Possible: true, Downtime: exactly(downtime), Total: exactly(total), FrozenBytes: exactly(frozen), Bytes: exactly(41e3)}
+	}
+	demands := Demands{Settings: migration.Settings{DowntimeTarget: 100e6}}
+	for name, c := range map[string]struct {
+		all  []Prediction
+		want migration.Mode
+	}{
+		"a window at most":       {[]Prediction{one(migration.Cold, 0.120, 0.461, 41e3), one(migration.PreCopy, 0.079, 0.868, 30e3), one(migration.Hybrid, 0.079, 0.868, 30e3)}, migration.Cold},
+		"more than that":         {[]Prediction{one(migration.Cold, 0.120, 0.461, 410e3), one(migration.PreCopy, 0.079, 0.868, 30e3)}, migration.PreCopy},
+		"over as soon":           {[]Prediction{one(migration.Cold, 0.120, 0.861, 41e3), one(migration.PreCopy, 0.079, 0.868, 30e3)}, migration.PreCopy},
+		"cold is not among them": {[]Prediction{one(migration.PreCopy, 0.079, 0.868, 30e3)}, migration.PreCopy},
+	} {
+		if choice, err := Choose(c.all, demands); err != nil || choice.Mode != c.want {
+			t.Errorf("%s: %s, %v", name, choice.Mode, err)
+		}
+	}
+	unsure := one(migration.PreCopy, 0.079, 0.868, 60e6)
+	unsure.FrozenBytes.Low = 1e6
+	if choice, err := Choose([]Prediction{one(migration.Cold, 0.120, 0.461, 60e6), unsure}, demands); err != nil || choice.Mode != migration.PreCopy {
+		t.Errorf("what is copied ahead may not be written again: %s, %v", choice.Mode, err)
+	}
+}
