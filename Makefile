@@ -131,7 +131,7 @@ test-lxc-7: setup ## containers of LXC 7.0 (Debian sid), which is fetched, moved
 .PHONY: compatibility
 .IGNORE: compatibility # what fails is in the tables
 compatibility: export GODWIT_COMPATIBILITY := $(CURDIR)/build/compatibility
-compatibility: setup ## the conformance suite with containers of all engines and versions, in all modes; writes what it finds into README.md
+compatibility: setup ## the conformance suite with containers of all engines and versions, in all modes; writes what it finds into docs/compatibility.md
 	rm -rf build/compatibility
 	mkdir -p build/compatibility
 	go test -count=1 -timeout 40m -run '^TestConformance' ./test/engines
@@ -142,7 +142,7 @@ compatibility: setup ## the conformance suite with containers of all engines and
 	$(call test-engine,containerd,2,sid,^TestConformance/^containerd)
 	$(call test-engine,lxc,6,trixie,^TestConformance/^lxc)
 	$(call test-engine,lxc,7,sid,^TestConformance/^lxc)
-	go run ./test/engines/compatibility build/compatibility README.md
+	go run ./test/engines/compatibility build/compatibility docs/compatibility.md
 
 .PHONY: lint
 lint: ## gofmt, golangci-lint with the import rules of the design, shellcheck
@@ -239,15 +239,18 @@ generate: ## internal/api from godwit.proto (needs protoc: package protobuf-comp
 	  --go-grpc_out=internal/api --go-grpc_opt=paths=source_relative internal/api/godwit.proto
 
 .PHONY: install
-install: build ## binary, manual pages and systemd unit into DESTDIR/PREFIX (default /usr/local)
+install: build ## binary, manual pages, the guide and systemd unit into DESTDIR/PREFIX (default /usr/local)
 	install -D -m 0755 build/godwit '$(DESTDIR)$(PREFIX)/bin/godwit'
 	build/godwit man '$(DESTDIR)$(PREFIX)/share/man/man1'
+	install -D -m 0644 README.md '$(DESTDIR)$(PREFIX)/share/doc/godwit/README.md'
+	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs' docs/*.md
 	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/godwit-agent.service >'$(DESTDIR)$(UNITDIR)/godwit-agent.service'
 
 .PHONY: uninstall
 uninstall: ## remove what install put there; containers and state stay
 	rm -f '$(DESTDIR)$(PREFIX)/bin/godwit' '$(DESTDIR)$(PREFIX)'/share/man/man1/godwit*.1 '$(DESTDIR)$(UNITDIR)/godwit-agent.service'
+	rm -rf '$(DESTDIR)$(PREFIX)/share/doc/godwit'
 
 .PHONY: clean
 clean: ## remove build/
