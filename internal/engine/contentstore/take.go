@@ -139,7 +139,7 @@ func (t *taken) take(lack engine.Lack, open imagestore.Opener) error {
 		return err
 	}
 	for _, root := range roots { // as it came, and unpacked
-		if err := files.CheckSpace(root, copiesOfTake*coming.Bytes()); err != nil {
+		if err := files.CheckSpace(root, coming.Bytes()+coming.Unpacked()); err != nil {
 			return err
 		}
 	}
@@ -159,9 +159,6 @@ func (t *taken) take(lack engine.Lack, open imagestore.Opener) error {
 	}
 	return t.record(blobs, chains[len(chains)-1])
 }
-
-// copiesOfTake is how often a layer is in containerd's directories.
-const copiesOfTake = 2
 
 // unknown are those of some layers that no namespace has.
 func (t *taken) unknown(diffIDs []string) (wanted []string, err error) {

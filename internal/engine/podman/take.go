@@ -172,7 +172,7 @@ func writeManifest(dir string, m manifest, config []byte) error {
 
 // writeLayer puts a layer's archive at a place: the file that it is, also if somebody else who has taken it removes its name, or a copy.
 func writeLayer(path string, layer imagestore.Opened) error {
-	if file, is := layer.Archive.(*os.File); is && filepath.IsAbs(file.Name()) {
+	if file, is := layer.Archive.(interface{ Name() string }); is && filepath.IsAbs(file.Name()) {
 		if os.Link(file.Name(), path) == nil {
 			return nil
 		}

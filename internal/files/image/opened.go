@@ -13,6 +13,7 @@ type Opened struct {
 	DiffID  string
 	Archive io.ReadCloser
 	Bytes   int64
+	Plain   int64 // as many when it is not compressed; Bytes if that is not known
 }
 
 // OpenedLayers are those that an engine lacks of an image.
@@ -30,7 +31,11 @@ func OpenLayers(diffIDs []string, open Opener) (OpenedLayers, error) {
 			opened.Close()
 			return nil, err
 		}
-		opened = append(opened, Opened{diffID, archive, bytes})
+		plain := bytes
+		if known, is := archive.(interface{ PlainBytes() int64 }); is {
+			plain = max(bytes, known.PlainBytes())
+		}
+		opened = append(opened, Opened{diffID, archive, bytes, plain})
 	}
 	return opened, nil
 }
@@ -39,6 +44,14 @@ func OpenLayers(diffIDs []string, open Opener) (OpenedLayers, error) {
 func (l OpenedLayers) Bytes() (all int64) {
 	for _, one := range l {
 		all += one.Bytes
+	}
+	return all
+}
+
+// Unpacked is how much all of them are when they are not compressed, as far as that is known.
+func (l OpenedLayers) Unpacked() (all int64) {
+	for _, one := range l {
+		all += one.Plain
 	}
 	return all
 }

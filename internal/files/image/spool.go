@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/files"
@@ -26,6 +27,8 @@ import (
 type Spool struct {
 	dir    string
 	making claims
+	mu     sync.Mutex       // guards what follows
+	plain  map[string]int64 // by digest, how large what this process has brought is when it is not compressed
 }
 
 const (
@@ -37,7 +40,7 @@ const (
 
 // OpenSpool finds or makes a spool. What was not finished when its process ended is removed.
 func OpenSpool(dir string) (*Spool, error) {
-	s := &Spool{dir: dir}
+	s := &Spool{dir: dir, plain: map[string]int64{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("layers on their way: %w", err)
 	}
@@ -57,6 +60,7 @@ func (s *Spool) sweep(old func(name string, age time.Duration) bool) error {
 	for _, entry := range entries {
 		info, err := entry.Info()
 		if err == nil && old(entry.Name(), time.Since(info.ModTime())) {
+			s.forget("sha256:" + strings.TrimSuffix(entry.Name(), wholeSuffix))
 			err = os.Remove(filepath.Join(s.dir, entry.Name()))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +119,7 @@ func (s *Spool) BringBlob(ctx context.Context, digest string, r io.Reader, most 
 	return s.bring(ctx, digest, r, most, spoolBlob)
 }
 
-func (s *Spool) bring(ctx context.Context, diffID string, r io.Reader, most int64, spool func(io.Writer, io.Reader, string, int64) error) error {
+func (s *Spool) bring(ctx context.Context, diffID string, r io.Reader, most int64, spool func(io.Writer, io.Reader, string, int64) (int64, error)) error {
 	if err := CheckDigest(diffID); err != nil {
 		return err
 	}
@@ -128,45 +132,51 @@ func (s *Spool) bring(ctx context.Context, diffID string, r io.Reader, most int6
 	}
 	defer file.Close()
 	in := &broken{in: contextReader{ctx, r}}
-	if err := spool(file, in, diffID, most); err != nil {
+	plain, err := spool(file, in, diffID, most)
+	if err != nil {
 		return errors.Join(fmt.Errorf("layer %s: %w", diffID, err), s.giveUp(file.Name(), diffID, in.failed != nil))
 	}
 	if err := os.Rename(file.Name(), s.path(diffID, wholeSuffix)); err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
+	s.mu.Lock()
+	s.plain[diffID] = plain
+	s.mu.Unlock()
 	return s.remove(diffID, begunSuffix)
 }
 
-// spoolLayer copies an archive, refuses what no honest layer has, since its engine may take it, and compares its digest.
-func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) error {
+// spoolLayer copies an archive, refuses what no honest layer has, since its engine may take it, and compares its digest. It tells how large
+// the archive is.
+func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) (int64, error) {
 	plain, err := plainArchive(bounded(from, most))
 	if err != nil {
-		return truncated(err)
+		return 0, truncated(err)
 	}
 	digest, count, check := sha256.New(), &counter{most: most}, startCheck()
-	_, err = io.CopyBuffer(io.MultiWriter(count, digest, check, to), onlyReader{plain}, make([]byte, unpackBuffer))
+	bytes, err := io.CopyBuffer(io.MultiWriter(count, digest, check, to), onlyReader{plain}, make([]byte, unpackBuffer))
 	if _, refused := check.result(err); refused != nil {
 		err = refused
 	}
 	if err != nil {
-		return truncated(err)
+		return 0, truncated(err)
 	}
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != diffID {
-		return fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
+		return 0, fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
 	}
-	return nil
+	return bytes, nil
 }
 
-// spoolBlob copies what may be a compressed archive, refuses what no honest layer has, and compares its digest.
-func spoolBlob(to io.Writer, from io.Reader, name string, most int64) error {
+// spoolBlob copies what may be a compressed archive, refuses what no honest layer has, and compares its digest. It tells how large
+// the archive is when it is not compressed.
+func spoolBlob(to io.Writer, from io.Reader, name string, most int64) (int64, error) {
 	digest, count := sha256.New(), &counter{most: most}
 	raw := io.TeeReader(from, io.MultiWriter(count, digest, to))
 	plain, err := plainArchive(raw)
 	if err != nil {
-		return truncated(err)
+		return 0, truncated(err)
 	}
 	check := startCheck()
-	_, err = io.CopyBuffer(io.MultiWriter(&counter{most: MostOf(most)}, check), onlyReader{plain}, make([]byte, unpackBuffer))
+	bytes, err := io.CopyBuffer(io.MultiWriter(&counter{most: MostOf(most)}, check), onlyReader{plain}, make([]byte, unpackBuffer))
 	if _, refused := check.result(err); refused != nil {
 		err = refused
 	}
@@ -174,12 +184,12 @@ func spoolBlob(to io.Writer, from io.Reader, name string, most int64) error {
 		_, err = io.Copy(io.Discard, raw)
 	}
 	if err != nil {
-		return truncated(err)
+		return 0, truncated(err)
 	}
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != name {
-		return fmt.Errorf("%w: it has digest %s: it is another one or damaged", ErrInvalid, got)
+		return 0, fmt.Errorf("%w: it has digest %s: it is another one or damaged", ErrInvalid, got)
 	}
-	return nil
+	return bytes, nil
 }
 
 // broken notes whether the way from which something is read was lost.
@@ -223,8 +233,19 @@ func (s *Spool) OpenArchive(name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("layer %s: %w", diffID, err)
 	}
-	return file, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return spoolFile{file, s.plain[name]}, nil
 }
+
+// spoolFile is an archive of the spool.
+type spoolFile struct {
+	*os.File
+	plain int64
+}
+
+// PlainBytes is how large it is when it is not compressed; 0: that is not known.
+func (f spoolFile) PlainBytes() int64 { return f.plain }
 
 func (s *Spool) named(name string) (diffID, suffix string) {
 	if diffID, begun := strings.CutSuffix(name, begunSuffix); begun {
@@ -262,9 +283,17 @@ func (s *Spool) Remove(diffIDs []string) error {
 		if err := CheckDigest(diffID); err != nil {
 			return err
 		}
+		s.forget(diffID)
 		failed = errors.Join(failed, s.remove(diffID, wholeSuffix), s.remove(diffID, begunSuffix))
 	}
 	return failed
+}
+
+// forget forgets how large a layer is.
+func (s *Spool) forget(diffID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.plain, diffID)
 }
 
 func (s *Spool) remove(diffID, suffix string) error {

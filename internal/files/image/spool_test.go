@@ -151,6 +151,15 @@ func TestSpoolBlob(t *testing.T) {
 	if kept, err := io.ReadAll(archive); err != nil || !bytes.Equal(kept, raw) {
 		t.Errorf("%d bytes of %d, %v", len(kept), len(raw), err)
 	}
+	coming, err := OpenLayers([]string{digestOf(raw)}, func(digest string) (io.ReadCloser, int64, error) {
+		archive, err := s.OpenArchive(digest)
+		return archive, int64(len(raw)), err
+	})
+	check(t, err)
+	defer coming.Close()
+	if coming.Bytes() != int64(len(raw)) || coming.Unpacked() != int64(len(base(t))) || coming.Unpacked() <= coming.Bytes() {
+		t.Errorf("%d bytes, unpacked %d; want %d, %d", coming.Bytes(), coming.Unpacked(), len(raw), len(base(t)))
+	}
 	text := []byte("no archive")
 	for what, c := range map[string]struct {
 		content []byte
