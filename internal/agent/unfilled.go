@@ -12,7 +12,7 @@ import (
 const (
 	// fillPace is how often is looked whether memory is complete.
 	fillPace = 20 * time.Millisecond
-	// fillPatience is for how long nothing may become of that before it is told. Of what is all on this node only the end is told.
+	// fillPatience is for how long nothing may come from the node that the container left before that is told.
 	fillPatience = 2 * time.Minute
 )
 
@@ -34,12 +34,12 @@ func awaitFilled(ctx context.Context, look func() (memory.FillReport, error)) er
 		if err != nil || report.State != memory.Filling {
 			return err
 		}
-		if report.LeftPages != left {
-			left, since = report.LeftPages, time.Now()
+		if report.LateLeft != left || report.LateLeft == 0 { // what is all here is filled, however long that takes
+			left, since = report.LateLeft, time.Now()
 		}
 		if stood := time.Since(since); stood > fillPatience {
-			return fmt.Errorf("%d of %d pages are missing, %d of them at the node that it left, and none has come for %s: "+
-				"it waits for them where it touches them, and cannot be moved on", left, report.Pages, report.LateLeft, stood.Round(time.Second))
+			return fmt.Errorf("%d of %d pages are still at the node that it left, and none has come for %s: "+
+				"it waits for them where it touches them, and cannot be moved on", left, report.Pages, stood.Round(time.Second))
 		}
 		select {
 		case <-ctx.Done():

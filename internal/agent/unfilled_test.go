@@ -13,12 +13,22 @@ import (
 func TestAwaitFilledEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
+		here := func() (memory.FillReport, error) {
+			if time.Since(began) < 10*time.Minute {
+				return memory.FillReport{State: memory.Filling, Pages: 10, LeftPages: 10}, nil
+			}
+			return memory.FillReport{State: memory.Filled, Pages: 10}, nil
+		}
+		if err := awaitFilled(t.Context(), here); err != nil {
+			t.Errorf("memory that is here: %v", err)
+		}
+		began = time.Now()
 		slow := func() (memory.FillReport, error) {
 			left := 10 - int64(time.Since(began)/time.Minute)
 			if left == 0 {
 				return memory.FillReport{State: memory.Filled, Pages: 10}, nil
 			}
-			return memory.FillReport{State: memory.Filling, Pages: 10, LeftPages: left}, nil
+			return memory.FillReport{State: memory.Filling, Pages: 10, LeftPages: left, LateLeft: left}, nil
 		}
 		if err := awaitFilled(t.Context(), slow); err != nil || time.Since(began) < 10*time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
@@ -26,7 +36,7 @@ func TestAwaitFilledEnds(t *testing.T) {
 		stuck := func() (memory.FillReport, error) {
 			return memory.FillReport{State: memory.Filling, Pages: 43, LeftPages: 25, LateLeft: 25}, nil
 		}
-		if err := awaitFilled(t.Context(), stuck); err == nil || !strings.Contains(err.Error(), "25 of 43 pages are missing") {
+		if err := awaitFilled(t.Context(), stuck); err == nil || !strings.Contains(err.Error(), "25 of 43 pages are still at the node") {
 			t.Errorf("memory that does not come: %v", err)
 		}
 	})

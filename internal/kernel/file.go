@@ -21,7 +21,7 @@ func WriteFileAtomic(path string, data []byte, perm fs.FileMode) error {
 }
 
 // CreateDurable makes a file that was not there, and returns when it is on disk that it is there. What is in it may be missing after a crash:
-// that would take another write to the disk.
+// that would take another write to the disk. If it cannot be written it is not there.
 func CreateDurable(path string, data []byte, perm fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
@@ -29,7 +29,7 @@ func CreateDurable(path string, data []byte, perm fs.FileMode) error {
 	}
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+		return errors.Join(err, os.Remove(path))
 	}
 	return SyncDir(filepath.Dir(path))
 }
