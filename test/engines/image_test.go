@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -132,21 +133,27 @@ func byContainerd(t *testing.T, node string) bool {
 	return strings.Contains(in(t, node, "docker", "info", "--format", "{{.DriverStatus}}"), "io.containerd.snapshotter")
 }
 
+// startDockerAlone starts Docker anew on a node where containerd runs, which it would take for its own otherwise: it has not had it so far, and
+// that one knows none of its containers.
+func startDockerAlone(ctx context.Context, node string) error {
+	const socket = "/run/containerd/containerd.sock"
+	if _, err := world.lab.Exec(ctx, node, "mv", socket, socket+".hidden"); err != nil {
+		return err
+	}
+	err := world.lab.StartDocker(ctx, node)
+	_, back := world.lab.Exec(ctx, node, "mv", socket+".hidden", socket)
+	return errors.Join(err, back)
+}
+
 // testOtherStore: an image comes from a Docker that keeps its images itself to one that has its containerd keep them, and goes back. The
 // one has for its ID what it is made from, the other what leads to that.
 func testOtherStore(t *testing.T) {
-	// Docker would take the node's containerd for its own, which it has not had so far.
-	const socket = "/run/containerd/containerd.sock"
 	restart := func() {
 		t.Helper()
 		ctx := context.Background()
 		err := world.lab.StopDocker(ctx, "a")
 		if err == nil {
-			_, err = world.lab.Exec(ctx, "a", "mv", socket, socket+".hidden")
-		}
-		if err == nil {
-			err = world.lab.StartDocker(ctx, "a")
-			_, _ = world.lab.Exec(ctx, "a", "mv", socket+".hidden", socket) // who misses it fails
+			err = startDockerAlone(ctx, "a")
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -70,7 +70,7 @@ func restartDaemon(t *testing.T, s subject, node string) {
 	var err error
 	if s.name() == dockerEngine {
 		in(t, node, "rm", "-f", "/run/docker.pid", "/run/docker.sock")
-		err = world.lab.StartDocker(t.Context(), node)
+		err = startDockerAlone(t.Context(), node)
 	} else {
 		in(t, node, "rm", "-f", "/run/containerd/containerd.sock")
 		err = world.lab.StartContainerd(t.Context(), node)
