@@ -242,7 +242,7 @@ generate: ## internal/api from godwit.proto (needs protoc: package protobuf-comp
 install: build ## binary, manual pages, the guide and systemd unit into DESTDIR/PREFIX (default /usr/local)
 	install -D -m 0755 build/godwit '$(DESTDIR)$(PREFIX)/bin/godwit'
 	build/godwit man '$(DESTDIR)$(PREFIX)/share/man/man1'
-	install -D -m 0644 README.md '$(DESTDIR)$(PREFIX)/share/doc/godwit/README.md'
+	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit' README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs' docs/*.md
 	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/godwit-agent.service >'$(DESTDIR)$(UNITDIR)/godwit-agent.service'
