@@ -84,6 +84,9 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 		Args:      [][2]string{{"IgnoreUnknown", "1"}, {"IP", d.Network.Address.String()}, {"MAC", d.Network.MAC}},
 		Addresses: []netip.Prefix{netip.PrefixFrom(d.Network.Address, d.Network.PrefixBits)},
 	}
+	if others, err := a.cni.GetCachedAttachments(c.ID); err != nil || len(others) > 0 {
+		return errors.Join(err, fmt.Errorf("CNI has a network of a container that it knows as %s already: that one's has to be taken away before", c.ID))
+	}
 	if err := os.MkdirAll(a.networks, 0o700); err != nil {
 		return err
 	}
@@ -125,6 +128,9 @@ func (a *adapter) disconnectOthers(ctx context.Context, own string) error {
 	}
 	var errs []error
 	for _, one := range attached {
+		if _, err := os.Stat(one.NetNS); err == nil {
+			continue // of one that runs: in another namespace of containerd another name may lead to the same ID
+		}
 		errs = append(errs, a.take(ctx, connection{ID: one.ContainerID, Interface: one.IfName, Config: one.Config, Args: one.CniArgs, settings: one.CapabilityArgs}))
 	}
 	return errors.Join(errs...)
