@@ -49,11 +49,13 @@ func (n *Network) Absent(ip netip.Addr, mac string) error {
 func (n *Network) Present(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.absent[ip] == nil {
+	hardware := n.absent[ip]
+	if hardware == nil {
 		return nil
 	}
 	delete(n.absent, ip)
-	if err := n.applyAbsent(); !unsupported(err) {
+	if err := n.applyAbsent(); err != nil && !unsupported(err) {
+		n.absent[ip] = hardware // it can be tried again
 		return err
 	}
 	return nil

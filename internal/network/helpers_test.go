@@ -65,6 +65,14 @@ func inside(t *testing.T, ns netns.NsHandle, run func(*netlink.Handle) error) {
 	}
 }
 
+// failing has what is asked of the packet filter fail meanwhile.
+func failing(n *Network, do func()) {
+	ns := n.ns
+	n.ns = netns.None()
+	defer func() { n.ns = ns }()
+	do()
+}
+
 // newSite makes the underlay (a bridge in a namespace of its own), nodes and clients.
 func newSite(t *testing.T) *site {
 	t.Helper()
