@@ -32,27 +32,44 @@ func (s Segment) Part(number int) (netip.Prefix, error) {
 	return c.subnet(number), nil
 }
 
-// SetSegments says which there are, all of them. The routes of one that is gone stay until the agent starts anew: they lead to nobody.
+// SetSegments says which there are, all of them. The routes of one that is gone stay until the agent starts anew: they lead to nobody. Of one
+// that cannot be routed the error tells, the others are; what has failed is tried again when it is said again.
 func (n *Network) SetSegments(segments []Segment) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if slices.Equal(n.segments, segments) {
-		return nil
-	}
+	var good []Segment
+	var errs []error
 	for _, segment := range segments {
-		if _, err := segment.Part(n.config.NodeNumber); err != nil {
-			return fmt.Errorf("network on %s: %w", segment.Device, err)
+		err := n.checkSegment(segment)
+		if err == nil {
+			good = append(good, segment)
 		}
-		if segment.Subnet.Overlaps(n.config.Pool) {
-			return fmt.Errorf("network on %s: subnet %s is %w: it overlaps %s", segment.Device, segment.Subnet, ErrInvalid, n.config.Pool)
-		}
+		errs = append(errs, err)
 	}
-	n.segments = slices.Clone(segments)
+	if slices.Equal(n.segments, good) && !n.unrouted {
+		return errors.Join(errs...)
+	}
+	n.segments = good
 	err := errors.Join(n.applyFirewall(), n.remakeBridges())
 	if len(n.bridged)+len(n.segments) == 0 {
-		return errors.Join(err, n.endPass())
+		err = errors.Join(err, n.endPass())
+	} else {
+		err = errors.Join(err, n.letPass())
 	}
-	return errors.Join(err, n.letPass())
+	n.unrouted = err != nil
+	return errors.Join(append(errs, err)...)
+}
+
+// checkSegment wants a segment to have a part of this node's, and nothing of Godwit's own addresses.
+func (n *Network) checkSegment(segment Segment) error {
+	_, err := segment.Part(n.config.NodeNumber)
+	if err == nil && segment.Subnet.Overlaps(n.config.Pool) {
+		err = fmt.Errorf("subnet %s is %w: it overlaps %s", segment.Subnet, ErrInvalid, n.config.Pool)
+	}
+	if err != nil {
+		return fmt.Errorf("network on %s: %w", segment.Device, err)
+	}
+	return nil
 }
 
 // routeSegments makes the routes to the parts of other nodes.
