@@ -75,20 +75,39 @@ const watchAgain = time.Second
 // watchBridges does remakeBridges when a bridge that matters has been made, or brought up, until the network is closed.
 func (n *Network) watchBridges() {
 	for {
-		changes := make(chan netlink.LinkUpdate)
-		options := netlink.LinkSubscribeOptions{Namespace: &n.ns, ErrorCallback: func(error) {}} // changes ends then
-		if err := netlink.LinkSubscribeWithOptions(changes, n.closed, options); err == nil {
-			n.bridgesChanged(func(string) bool { return true }) // before anybody watched
-			for change := range changes {
-				if change.Header.Type == unix.RTM_NEWLINK && change.Link.Type() == "bridge" {
-					n.bridgesChanged(func(name string) bool { return name == change.Link.Attrs().Name })
-				}
-			}
-		}
+		n.watchBridgesOnce()
 		select {
 		case <-n.closed:
 			return
 		case <-time.After(watchAgain):
+		}
+	}
+}
+
+// watchBridgesOnce does it until the kernel tells no more.
+func (n *Network) watchBridgesOnce() {
+	changes, over := make(chan netlink.LinkUpdate), make(chan struct{})
+	options := netlink.LinkSubscribeOptions{Namespace: &n.ns, ErrorCallback: func(error) {}} // changes ends then
+	if err := netlink.LinkSubscribeWithOptions(changes, over, options); err != nil {
+		return
+	}
+	defer func() {
+		close(over) // which closes the socket, also when the kernel tells no more
+		for range changes {
+		}
+	}()
+	n.bridgesChanged(func(string) bool { return true }) // before anybody watched
+	for {
+		select {
+		case <-n.closed:
+			return
+		case change, more := <-changes:
+			if !more {
+				return
+			}
+			if change.Header.Type == unix.RTM_NEWLINK && change.Link.Type() == "bridge" {
+				n.bridgesChanged(func(name string) bool { return name == change.Link.Attrs().Name })
+			}
 		}
 	}
 }

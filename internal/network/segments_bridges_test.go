@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
 
 // TestBridgeMadeAnew: a bridge that its engine removes with the last container, and makes for the next one, is answered on as it was before, and
@@ -59,4 +61,42 @@ func TestSegmentsTriedAgain(t *testing.T) {
 	if out, err := s.run("a", "cat", "/proc/sys/net/ipv4/conf/"+engineBridge+"/proxy_arp"); err != nil || strings.TrimSpace(out) != "1" {
 		t.Errorf("proxy_arp of the good one is %s", out)
 	}
+}
+
+// TestWatchesOnce: bridges are watched by one socket, also when the kernel had more to tell than it takes, and it was made anew.
+func TestWatchesOnce(t *testing.T) {
+	s := newSite(t)
+	a := s.nodes["a"]
+	watching := func() (sockets []string) {
+		out, err := s.run("a", "cat", "/proc/net/netlink")
+		must(t, err)
+		for line := range strings.Lines(out) {
+			// Of protocol 0 (route), and group 1 (RTNLGRP_LINK); the last one is the inode.
+			if f := strings.Fields(line); f[1] == "0" && f[3] == "00000001" {
+				sockets = append(sockets, f[9])
+			}
+		}
+		return sockets
+	}
+	before := ""
+	eventually(t, "bridges are watched", func() bool {
+		all := watching()
+		before = strings.Join(all, " ")
+		return len(all) == 1
+	})
+	must(t, a.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	s.onBridge("a", "one", "10.89.1.3/16")
+	a.mu.Lock() // so nobody takes what the kernel tells
+	inside(t, s.ns("a"), func(h *netlink.Handle) error {
+		link, err := h.LinkByName(engineBridge)
+		for i := 0; i < 1000 && err == nil; i++ {
+			err = h.LinkSetMTU(link, 1400+i%2)
+		}
+		return err
+	})
+	a.mu.Unlock()
+	eventually(t, "bridges are watched anew, by one socket", func() bool {
+		all := watching()
+		return len(all) == 1 && all[0] != before
+	})
 }
