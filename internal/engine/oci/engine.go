@@ -43,6 +43,7 @@ type Engine struct {
 
 	locks    moving.Locks
 	arrivals moving.Arrivals
+	tidying  sync.Mutex // see tidy
 
 	mu   sync.Mutex
 	logs map[string]copiedLog
@@ -110,7 +111,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the containers of %s: %w", e.adapter.Title(), err)
 	}
-	_ = e.tidy(ctx, listed) // what cannot be forgotten now is at the next look
+	e.tidy(listed)
 	var all []engine.Container
 	for _, found := range listed {
 		if one, is := coming[found.ID]; is {

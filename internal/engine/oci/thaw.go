@@ -133,7 +133,15 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 	e.mu.Lock()
 	e.dropMemories(func(other string, _ memories) bool { return other == id })
 	e.mu.Unlock()
-	return errors.Join(e.gone(id), records.Remove(e.remembered(id)), records.Remove(e.camePath(id)), e.forget(id))
+	return e.forgetGone(id)
+}
+
+// forgetGone forgets a container that is no more. If the adapter cannot now, it can be told again which one it is.
+func (e *Engine) forgetGone(id string) error {
+	if err := e.gone(id); err != nil {
+		return err
+	}
+	return errors.Join(records.Remove(e.remembered(id)), records.Remove(e.camePath(id)), e.forget(id))
 }
 
 // gone forgets what the adapter keeps of a container that is no more.

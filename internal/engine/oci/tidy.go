@@ -3,34 +3,45 @@ package oci
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// tidy forgets containers that were removed by their engine, which tells nobody: what they had here is found by what the engine lists.
-func (e *Engine) tidy(ctx context.Context, listed []Found) error {
+// tidy forgets containers that were removed by their engine, which tells nobody: what they had here is found by what the engine lists. It
+// does so by itself, one after the other: what a container's network takes away may wait for others. What fails for one is tried again at
+// the next look, and keeps nothing from being done for the others.
+func (e *Engine) tidy(listed []Found) {
+	removed := e.removed(listed)
+	if len(removed) == 0 || !e.tidying.TryLock() {
+		return
+	}
+	go func() {
+		defer e.tidying.Unlock()
+		for _, id := range removed {
+			_ = e.forgetRemoved(context.Background(), id)
+		}
+	}()
+}
+
+// removed are the containers of which there is something here, and which the engine does not list.
+func (e *Engine) removed(listed []Found) (ids []string) {
 	there := map[string]bool{}
 	for _, found := range listed {
 		there[found.ID], there[e.identity(found)] = true, true
 	}
 	for _, directory := range []string{filepath.Dir(e.remembered("x")), e.records("")} {
-		entries, err := os.ReadDir(directory)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+		entries, _ := os.ReadDir(directory) // there may be nothing yet
 		for _, entry := range entries {
-			if id := entry.Name(); idPattern.MatchString(id) && !there[id] && !e.moves(id) {
-				if err := e.forgetRemoved(ctx, id); err != nil {
-					return err
-				}
+			if id := entry.Name(); idPattern.MatchString(id) && !there[id] && !e.moves(id) && !slices.Contains(ids, id) {
+				ids = append(ids, id)
 			}
 		}
 	}
-	return nil
+	return ids
 }
 
 // moves tells whether a container moves, or has not been given to its engine as a whole.
@@ -47,5 +58,5 @@ func (e *Engine) forgetRemoved(ctx context.Context, id string) error {
 	if _, err := e.find(ctx, id); !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}
-	return errors.Join(e.gone(id), records.Remove(e.remembered(id)), e.forget(id))
+	return e.forgetGone(id)
 }

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -9,10 +10,18 @@ import (
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// tidied is the adapter of an engine with some containers.
+// tidied is the adapter of an engine with some containers, that fails to take away what one had that it has no more.
 type tidied struct {
 	booted
-	all []Found
+	all   []Found
+	fails string
+}
+
+func (a *tidied) Gone(own string) error {
+	if own == a.fails {
+		return errors.New("a plugin fails")
+	}
+	return nil
 }
 
 func (a *tidied) List(context.Context, func(string) bool) ([]Found, error) { return a.all, nil }
@@ -26,12 +35,13 @@ func (a *tidied) Find(_ context.Context, own string) (Found, error) {
 	return Found{}, engine.ErrNotFound
 }
 
-// TestTidy: what was removed by the engine is forgotten, unless it is moving; what is there is not.
+// TestTidy: what was removed by the engine is forgotten, unless it is moving, also if that fails for another one; what is there is not.
 func TestTidy(t *testing.T) {
 	e := awayEngine(t)
 	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64), strings.Repeat("4", 64)
-	e.adapter = &tidied{all: []Found{{ID: there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}}
-	for _, id := range []string{there, removed, arriving, came} {
+	fails := strings.Repeat("0", 64)
+	e.adapter = &tidied{all: []Found{{ID: there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: fails}
+	for _, id := range []string{fails, there, removed, arriving, came} {
 		must(t, e.remember(id, id))
 		must(t, makePrivate(e.private(id)))
 	}
@@ -40,7 +50,8 @@ func TestTidy(t *testing.T) {
 	if _, err := e.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[string]bool{there: true, removed: false, arriving: true, came: true} {
+	e.tidying.Lock() // it is over
+	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true, came: true} {
 		if records.Exists(e.remembered(id)) != want || records.Exists(e.private(id)) != want {
 			t.Errorf("%.4s is known: %v; has records: %v; want %v", id, records.Exists(e.remembered(id)), records.Exists(e.private(id)), want)
 		}
