@@ -107,6 +107,7 @@ func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 	if bridge.IPAM.Subnet.IsValid() {
 		c.ranges = append(c.ranges, bridge.IPAM.addressRange)
 	}
+	p.add(len(bridge.IPAM.Ranges)+len(c.ranges) > 1, what, "host-local gives an address of each of its sets of ranges", "use a list with one set of ranges")
 	for _, set := range bridge.IPAM.Ranges {
 		c.ranges = append(c.ranges, set...)
 	}

@@ -22,15 +22,16 @@ func conflistOf(t *testing.T, plugins string) *libcni.NetworkConfigList {
 // TestReadConflist: only networks that another node makes in the same way are taken, others are refused by what they are.
 func TestReadConflist(t *testing.T) {
 	for plugins, want := range map[string]string{
-		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                                      "",
-		`{"type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"10.4.0.0/24"}]]}},{"type":"firewall"}`:   "",
-		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}},{"type":"portmap"},{"type":"tuning"}`: "",
-		`{"type":"macvlan","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                                     "plugin macvlan",
-		`{"type":"ipvlan","ipam":{"type":"dhcp"}}`:                                                                   "plugin ipvlan",
-		`{"type":"bridge","ipam":{"type":"dhcp"}}`:                                                                   "plugin dhcp",
-		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}},{"type":"bandwidth"}`:                 "plugin bandwidth",
-		`{"type":"bridge","vlan":3,"ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                             "VLAN",
-		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/240"}}`:                                     "its list of plugins",
+		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                                         "",
+		`{"type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"10.4.0.0/24"}]]}},{"type":"firewall"}`:      "",
+		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}},{"type":"portmap"},{"type":"tuning"}`:    "",
+		`{"type":"macvlan","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                                        "plugin macvlan",
+		`{"type":"ipvlan","ipam":{"type":"dhcp"}}`:                                                                      "plugin ipvlan",
+		`{"type":"bridge","ipam":{"type":"dhcp"}}`:                                                                      "plugin dhcp",
+		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}},{"type":"bandwidth"}`:                    "plugin bandwidth",
+		`{"type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"10.4.0.0/24"}],[{"subnet":"fd00::/64"}]]}}`: "sets of ranges",
+		`{"type":"bridge","vlan":3,"ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                                "VLAN",
+		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/240"}}`:                                        "its list of plugins",
 	} {
 		_, found := readConflist(conflistOf(t, plugins))
 		if want == "" && len(found) > 0 || want != "" && (len(found) != 1 || !strings.Contains(found[0].Why, want)) {
