@@ -99,7 +99,7 @@ func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name
 	_, title := engines.of(name)
 	fmt.Fprintf(out, "%s has network %s: %s, of which this node has %s\n", title, s.name, subnet, part)
 	if name == containerd.Name {
-		fmt.Fprintf(out, "ctr run --cni takes the first list in /etc/cni/net.d, by its file's name\n")
+		fmt.Fprintf(out, "ctr run --cni, and others that use CNI, take the first list in /etc/cni/net.d, by its file's name: see which one that is now\n")
 		return nil
 	}
 	first, last := oci.AddressesToAskFor(part)

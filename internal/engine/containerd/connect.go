@@ -226,6 +226,25 @@ func removeDevices(kept *types.Result) error {
 	return nil
 }
 
+// unusedBridge wants nothing to be connected with a bridge: not what containerd does not tell of, or while it is away.
+func unusedBridge(device string) error {
+	bridge, err := netlink.LinkByName(device)
+	var none netlink.LinkNotFoundError
+	if errors.As(err, &none) {
+		return nil
+	}
+	all, e := netlink.LinkList()
+	if err = errors.Join(err, e); err != nil {
+		return fmt.Errorf("look what is connected with bridge %s: %w", device, err)
+	}
+	for _, one := range all {
+		if one.Attrs().MasterIndex == bridge.Attrs().Index {
+			return fmt.Errorf("bridge %s has interface %s of a container: remove or move that first", device, one.Attrs().Name)
+		}
+	}
+	return nil
+}
+
 // removeBridge removes the device of a network that is no more. That it is not there is no error.
 func removeBridge(device string) error {
 	link, err := netlink.LinkByName(device)

@@ -26,8 +26,11 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
+// kubernetes is the namespace of its pods.
+const kubernetes = "k8s.io"
+
 // others are namespaces whose containers are others' to move: Docker's own engine does, and Kubernetes would start them anew.
-var others = []string{"moby", "k8s.io"}
+var others = []string{"moby", kubernetes}
 
 // defaultNamespace is that of ctr. Names of containers in it are without it.
 const defaultNamespace = "default"

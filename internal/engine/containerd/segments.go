@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	containers "github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/containernetworking/cni/libcni"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -70,7 +71,7 @@ func readSegment(path string) (engine.Segment, error) {
 
 // MakeSegment makes the list of a network whose addresses nodes route to each other, of which this node has one part. Who starts a container
 // asks for no address of it, so host-local gives all of the part, one after the other. A list that is there as asked is left as it is.
-func (e *Engine) MakeSegment(_ context.Context, name string, subnet, part netip.Prefix, mtu int) error {
+func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error {
 	if !networkPattern.MatchString(name) {
 		return fmt.Errorf("network %.80q is not a name that CNI allows", name)
 	}
@@ -85,10 +86,34 @@ func (e *Engine) MakeSegment(_ context.Context, name string, subnet, part netip.
 	if list, err := libcni.LoadNetworkConf(conflists, name); err == nil {
 		return fmt.Errorf("CNI has another network %s already: remove its list in %s, or choose another name with --network", list.Name, conflists)
 	}
+	if err := e.containerd.checkFirst(ctx, path); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(conflists, 0o755); err != nil {
 		return err
 	}
 	return kernel.WriteFileAtomic(path, wanted, 0o644)
+}
+
+// checkFirst refuses a list that would come before the one by which pods of Kubernetes are connected here, the first of all: those that are
+// started from then on would be connected by this one.
+func (a *adapter) checkFirst(ctx context.Context, path string) error {
+	others, err := libcni.ConfFiles(filepath.Dir(path), []string{".conf", ".conflist", ".json"}) // as containerd's plugin for CRI
+	if err != nil {
+		return fmt.Errorf("list %s: %w", filepath.Dir(path), err)
+	}
+	if len(others) == 0 || slices.Min(others) < path || a.Away() != nil {
+		return nil
+	}
+	pods, err := a.containers.List(within(ctx, kubernetes), &containers.ListContainersRequest{})
+	if err != nil {
+		return fmt.Errorf("ask containerd for pods of Kubernetes: %w", err)
+	}
+	if len(pods.GetContainers()) == 0 {
+		return nil
+	}
+	return fmt.Errorf("pods of Kubernetes are connected by %s, the first list there, and would be by %s: rename the first one to come before",
+		slices.Min(others), filepath.Base(path))
 }
 
 // segmentList is what plugins are told of the part that this node has.
@@ -143,6 +168,9 @@ func (e *Engine) RemoveSegments(ctx context.Context) error {
 		on, err := e.containerd.namesOn(ctx, one.Name)
 		if err == nil && len(on) > 0 {
 			err = fmt.Errorf("containers are on network %s: %s; remove or move them first", one.Name, strings.Join(on, ", "))
+		}
+		if err == nil {
+			err = unusedBridge(one.Device)
 		}
 		if err != nil {
 			return err

@@ -1,0 +1,49 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	"google.golang.org/grpc"
+)
+
+// pods is containerd with containers of Kubernetes.
+type pods struct {
+	containers.ContainersClient
+	has  int
+	mute error
+}
+
+func (p *pods) List(context.Context, *containers.ListContainersRequest, ...grpc.CallOption) (*containers.ListContainersResponse, error) {
+	return &containers.ListContainersResponse{Containers: make([]*containers.Container, p.has)}, p.mute
+}
+
+// TestCheckFirst: pods of Kubernetes go on to be connected by the list by which they are.
+func TestCheckFirst(t *testing.T) {
+	here := t.TempDir() // as its socket, it is there
+	for _, c := range []struct {
+		there   string
+		pods    pods
+		socket  string
+		refused bool
+	}{
+		{"", pods{has: 1}, here, false}, {"05-first.conflist", pods{has: 1}, here, false}, {"10-kindnet.conflist", pods{}, here, false},
+		{"10-kindnet.conflist", pods{has: 1}, here, true}, {"10-kindnet.conflist", pods{mute: errors.New("mute")}, here, true},
+		{"10-kindnet.conflist", pods{has: 1}, filepath.Join(here, "none"), false}, {"10-kindnet.txt", pods{has: 1}, here, false},
+	} {
+		dir := t.TempDir()
+		if c.there != "" {
+			if err := os.WriteFile(filepath.Join(dir, c.there), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := &adapter{socket: c.socket, containers: &c.pods}
+		if err := a.checkFirst(t.Context(), filepath.Join(dir, segmentPrefix+"birds.conflist")); (err != nil) != c.refused {
+			t.Errorf("%s: %v", c.there, err)
+		}
+	}
+}
