@@ -128,12 +128,23 @@ func (a *adapter) disconnectOthers(ctx context.Context, own string) error {
 	}
 	var errs []error
 	for _, one := range attached {
-		if _, err := os.Stat(one.NetNS); err == nil {
+		if isOthers(one.NetNS) {
 			continue // of one that runs: in another namespace of containerd another name may lead to the same ID
 		}
 		errs = append(errs, a.take(ctx, connection{ID: one.ContainerID, Interface: one.IfName, Config: one.Config, Args: one.CniArgs, settings: one.CapabilityArgs}))
 	}
 	return errors.Join(errs...)
+}
+
+// isOthers tells whether there is a network namespace by this path that is not the node's own: the number of a container's process that has
+// ended may be that of any other process by now.
+func isOthers(path string) bool {
+	its, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	own, err := os.Stat("/proc/thread-self/ns/net")
+	return err != nil || !os.SameFile(its, own)
 }
 
 // take has plugins take away what they have made of a container whose processes have ended. The network namespace goes with them, but by

@@ -1,6 +1,8 @@
 package containerd
 
 import (
+	"fmt"
+	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -51,4 +53,20 @@ func TestUnusedBridge(t *testing.T) {
 			t.Error("it is taken for unused")
 		}
 	})
+}
+
+// TestIsOthers: what a container's process was in that has ended is nobody's, also when its number is that of one of the node's.
+func TestIsOthers(t *testing.T) {
+	made, err := newNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	for path, want := range map[string]bool{
+		fmt.Sprintf("/proc/self/fd/%d", int(made)): true, "/proc/thread-self/ns/net": false, filepath.Join(t.TempDir(), "net"): false, "": false,
+	} {
+		if isOthers(path) != want {
+			t.Errorf("%s: %t", path, !want)
+		}
+	}
 }
