@@ -86,6 +86,19 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 	return own, nil
 }
 
+// disconnectable wants the plugins to be there that take a container's networks away when it has left.
+func (a *adapter) disconnectable(own string) []engine.Problem {
+	p := problems{}
+	attached, err := a.cni.GetCachedAttachments(cniID(own))
+	p.add(err != nil, "networks of CNI", fmt.Sprint("what it keeps of them: ", err), connectOtherwise)
+	for _, one := range attached {
+		if list, err := libcni.NetworkConfFromBytes(one.Config); err == nil { // otherwise networkOf has said so
+			p = append(p, missingPlugins(list)...)
+		}
+	}
+	return p
+}
+
 // check wants an address to be the one that was given to this container.
 func (c conflist) check(own engine.Network, id string) error {
 	who, err := c.holder(own.Address)

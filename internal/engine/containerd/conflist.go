@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/invoke"
 
 	"github.com/godwit/godwit/internal/engine"
 )
@@ -29,12 +28,7 @@ const (
 	cniState = "/var/lib/cni/networks"
 	// cniInterface is what ctr has a network's interface be called.
 	cniInterface = "eth0"
-
-	installPlugins = "install package containernetworking-plugins on this node"
 )
-
-// pluginDirs are where plugins are: of CNI itself, which containerd's programs look for, and of distributions' packages.
-func pluginDirs() []string { return []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"} }
 
 // networkPattern is what CNI takes for the name of a network (pkg/utils, ValidateNetworkName).
 var networkPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
@@ -134,9 +128,7 @@ func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 	p, what := problems{}, networkTitle(own.Bridge)
 	p.add(own.Routed && !isSegment(c.list), what, "nodes route its addresses to each other at the source, and not here",
 		"remove its conflist here, and godwit engine setup containerd --network "+own.Bridge)
-	missing := c.missingPlugins()
-	p.add(len(missing) > 0, "plugins of CNI: "+strings.Join(missing, ", "), "they are in none of "+strings.Join(pluginDirs(), ", "),
-		installPlugins)
+	p = append(p, missingPlugins(c.list)...)
 	subnet := netip.PrefixFrom(own.Address, own.PrefixBits).Masked()
 	at := slices.IndexFunc(c.ranges, func(r addressRange) bool { return r.Subnet.Masked() == subnet })
 	if at < 0 {
@@ -186,18 +178,6 @@ func widen(value any) {
 			widen(one)
 		}
 	}
-}
-
-// missingPlugins are those that are not on this node.
-func (c conflist) missingPlugins() (names []string) {
-	for _, plugin := range c.list.Plugins {
-		for _, name := range []string{plugin.Network.Type, plugin.Network.IPAM.Type} {
-			if _, err := invoke.FindInPath(name, pluginDirs()); name != "" && err != nil {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
 }
 
 // readNetwork reads the list of a network of this node that a container comes to, or says what stands against that.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	types "github.com/containernetworking/cni/pkg/types/100"
@@ -93,13 +94,24 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	if err := errors.Join(network.Muzzle(netns), records.Save(a.connectionPath(own), c)); err != nil {
 		return err
 	}
-	if _, err := a.cni.AddNetworkList(ctx, list, c.runtime(netns)); err != nil {
+	if err := a.add(ctx, list, c.runtime(netns)); err != nil {
 		return fmt.Errorf("have CNI connect it with network %s: %w", list.Name, err)
 	}
 	mac, _, err := interfaceOf(netns)
 	if err == nil && mac != d.Network.MAC {
 		err = fmt.Errorf("plugin bridge has given it hardware address %s, not %s as it was told", mac, d.Network.MAC)
 	}
+	return err
+}
+
+// connectPatience bounds what plugins do to connect a container: each is a program that runs for the blink of an eye, and may wait for others.
+const connectPatience = 30 * time.Second
+
+// add has the plugins connect a container that comes.
+func (a *adapter) add(ctx context.Context, list *libcni.NetworkConfigList, how *libcni.RuntimeConf) error {
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	_, err := a.cni.AddNetworkList(ctx, list, how)
 	return err
 }
 

@@ -127,7 +127,7 @@ func newAdapter(socket string) (*adapter, error) {
 	a := &adapter{
 		socket: socket, namespaces: namespaces.NewNamespacesClient(connection), containers: containers.NewContainersClient(connection),
 		tasks: tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection), version: version.NewVersionClient(connection),
-		starting: map[string]bool{}, cni: libcni.NewCNIConfig(pluginDirs(), nil),
+		starting: map[string]bool{}, cni: libcni.NewCNIConfig(pluginDirs(), &pluginExec{}),
 	}
 	a.images = contentstore.New(contentstore.Config{
 		Connection: connection, Away: a.Away, Check: checkNamespace,

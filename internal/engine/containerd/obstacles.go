@@ -52,8 +52,8 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem
 	if networks := t.container.GetLabels()[nerdctlNetworks]; networks != "" {
 		p.add(true, "networks "+networks+" of nerdctl", "its hooks make them on this node, and are not moved", connectOtherwise)
 	} else {
-		_, found := a.networkOf(t)
-		p = append(p, found...)
+		_, problems := a.networkOf(t)
+		p = append(append(p, problems...), a.disconnectable(found.ID)...)
 	}
 	p = append(p, restartObstacles(t.container.GetLabels())...)
 	return append(p, obstacles(t.spec, t.namespace, t.container.GetID())...)

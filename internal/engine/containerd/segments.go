@@ -152,8 +152,7 @@ func segmentProblems() []engine.Problem {
 			p.add(true, path, err.Error(), "remove it, and godwit engine setup containerd --network")
 			continue
 		}
-		missing := conflist{list: list}.missingPlugins()
-		p.add(len(missing) > 0, networkTitle(list.Name), "plugins "+strings.Join(missing, ", ")+" are in none of "+strings.Join(pluginDirs(), ", "), installPlugins)
+		p = append(p, missingPlugins(list)...)
 	}
 	return p
 }

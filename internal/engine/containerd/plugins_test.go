@@ -1,0 +1,72 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine/moving"
+)
+
+// plugin makes a program of a script of a shell.
+func plugin(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bridge")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestPluginEnded: with a plugin that waits for too long what it has started ends, too.
+func TestPluginEnded(t *testing.T) {
+	noted := filepath.Join(t.TempDir(), "pid")
+	path := plugin(t, "sleep 1000 &\necho $! >"+noted+".new; mv "+noted+".new "+noted+"\nwait\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error)
+	go func() {
+		_, err := (&pluginExec{}).ExecPlugin(ctx, path, nil, os.Environ())
+		done <- err
+	}()
+	var child moving.Identity
+	for child.PID == 0 {
+		if data, err := os.ReadFile(noted); err == nil {
+			pid, _ := strconv.Atoi(strings.TrimSpace(string(data))) // of none there is no identity
+			if child, err = moving.Identify(pid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "bridge") {
+		t.Error(err)
+	}
+	for end := time.Now().Add(10 * time.Second); child.Alive(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("what it has started goes on")
+		}
+	}
+}
+
+// TestPluginFails: what a plugin says of its failure is told, however it says it.
+func TestPluginFails(t *testing.T) {
+	for script, want := range map[string]string{
+		`echo '{"code":7,"msg":"no address is free"}'; echo it >&2; exit 1`: "no address is free",
+		`echo it is broken >&2; exit 3`:                                     "exit status 3: it is broken",
+		`echo '{"code":7'; exit 1`:                                          `{"code":7`,
+	} {
+		if _, err := (&pluginExec{}).ExecPlugin(t.Context(), plugin(t, script), nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", script, err)
+		}
+	}
+	if out, err := (&pluginExec{}).ExecPlugin(t.Context(), plugin(t, `read said; echo "$said $WHAT"`), []byte("it is\n"), []string{"WHAT=well"}); err != nil || string(out) != "it is well\n" {
+		t.Errorf("%s: %v", out, err)
+	}
+}
