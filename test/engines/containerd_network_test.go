@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 const (
 	cniPart   = `"rangeStart":"172.29.0.100",`
 	cniSubnet = "172.29.0.0/24"
+	cniTurn   = "/var/lib/cni/networks/" + networkName + "/last_reserved_ip.0" // of host-local: the address that it has given last
 	cniFile   = "/etc/cni/net.d/10-" + networkName + ".conflist"
 	cniList   = `{"cniVersion":"0.4.0","name":"` + networkName + `","plugins":[
 		{"type":"bridge","bridge":"cni-birds","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","routes":[{"dst":"0.0.0.0/0"}],"ranges":[[{` + cniPart + `"subnet":"` + cniSubnet + `"}]]}},
@@ -77,6 +79,7 @@ func TestContainerdNetwork(t *testing.T) {
 	}
 	called := &conversation{name: "called", conn: conn, answers: bufio.NewReader(conn)}
 	address, mac := cniAddress(t, "a", name)
+	in(t, "b", "sh", "-c", "mkdir -p $(dirname "+cniTurn+"); printf 172.29.0.150 >"+cniTurn)
 	at := net.JoinHostPort(address, "80")
 	busy := talk(t, clientMachine, at)
 	all := []*conversation{busy, talk(t, clientMachine, at), called}
@@ -107,6 +110,9 @@ func TestContainerdNetwork(t *testing.T) {
 		all = append(all, talk(t, clientMachine, at))
 		if from == "b" {
 			all = append(all, talk(t, otherMachine, at))
+			if last := in(t, "b", "cat", cniTurn); last != "172.29.0.150" {
+				t.Errorf("host-local goes on from %s: it was at 172.29.0.150, and gives addresses of containers that have left", last)
+			}
 		}
 		for _, one := range all {
 			one.ask(t)
@@ -147,6 +153,7 @@ func TestContainerdNetworkStays(t *testing.T) {
 		_, _ = world.lab.Exec(context.Background(), "b", "godwit", "rm", "--force", "containerd:"+taker)
 	})
 	in(t, "b", "sed", "-i", "s/"+cniPart+"//", cniFile)
+	in(t, "b", "sh", "-c", "printf "+netip.MustParseAddr(address).Prev().String()+" >"+cniTurn) // the next one is that
 	in(t, "b", "ctr", "run", "--detach", "--cni", ctrImage, taker, "/bin/sh", "-c", count)
 	refused(name, "address "+address, "default-"+taker)
 	in(t, "b", "godwit", "rm", "--force", "containerd:"+taker)

@@ -16,6 +16,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // containerd knows of no networks. Who starts a container, as `ctr run --cni` does, has the plugins of CNI make one for it, by a list of
@@ -121,6 +122,26 @@ func (c conflist) holder(ip netip.Addr) (string, error) {
 	}
 	name, _, _ := strings.Cut(string(data), "\n") // the name of the interface follows
 	return strings.TrimSpace(name), nil
+}
+
+// keepTurn has host-local go on, after do, with the address that would have been the next before. It gives addresses in turn, from the last
+// one on, also if that one was asked for: it would begin anew after each container that comes, with the addresses of those that have left,
+// whose old connections still go to these.
+func (c conflist) keepTurn(do func() error) error {
+	paths, err := filepath.Glob(filepath.Join(c.addresses, "last_reserved_ip.*")) // of each set of ranges
+	last := map[string][]byte{}
+	for _, path := range paths {
+		data, failed := os.ReadFile(path)
+		last[path], err = data, errors.Join(err, failed)
+	}
+	if err != nil {
+		return fmt.Errorf("which address is the next of network %s: %w", c.list.Name, err)
+	}
+	errs := []error{do()}
+	for path, data := range last {
+		errs = append(errs, kernel.WriteFileAtomic(path, data, 0o644))
+	}
+	return errors.Join(errs...)
 }
 
 // obstacles lists what keeps a container with these addresses from being made here.

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -69,6 +70,27 @@ func TestAddressHere(t *testing.T) {
 		if (said == "") != (c.want == "") || !strings.Contains(said, c.want) {
 			t.Errorf("%s in %s: %q, want %q", c.address, c.subnet, said, c.want)
 		}
+	}
+}
+
+// TestKeepTurn: host-local goes on with its own addresses after one that was asked for, also if that could not be had.
+func TestKeepTurn(t *testing.T) {
+	dir := t.TempDir()
+	read, _ := readConflist(conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+dir+`","subnet":"10.4.0.0/24"}}`))
+	turn := filepath.Join(dir, "birds", "last_reserved_ip.0")
+	if err := os.MkdirAll(filepath.Dir(turn), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	reserve := func(address string) error { return os.WriteFile(turn, []byte(address), 0o600) }
+	if err := read.keepTurn(func() error { return reserve("10.4.0.2") }); err != nil { // the first of all
+		t.Fatal(err)
+	}
+	fails := errors.New("a plugin fails")
+	if err := read.keepTurn(func() error { return errors.Join(reserve("10.4.0.99"), fails) }); !errors.Is(err, fails) {
+		t.Error(err)
+	}
+	if last, err := os.ReadFile(turn); err != nil || string(last) != "10.4.0.2" {
+		t.Errorf("it goes on from %s: %v", last, err)
 	}
 }
 

@@ -94,7 +94,7 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	if err := errors.Join(network.Muzzle(netns), records.Save(a.connectionPath(own), c)); err != nil {
 		return err
 	}
-	if err := a.add(ctx, list, c.runtime(netns)); err != nil {
+	if err := a.add(ctx, read, list, c.runtime(netns)); err != nil {
 		return fmt.Errorf("have CNI connect it with network %s: %w", list.Name, err)
 	}
 	mac, _, err := interfaceOf(netns)
@@ -107,12 +107,16 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 // connectPatience bounds what plugins do to connect a container: each is a program that runs for the blink of an eye, and may wait for others.
 const connectPatience = 30 * time.Second
 
-// add has the plugins connect a container that comes.
-func (a *adapter) add(ctx context.Context, list *libcni.NetworkConfigList, how *libcni.RuntimeConf) error {
+// add has the plugins connect a container that comes: one after the other, or one's turn would be kept for the other's.
+func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkConfigList, how *libcni.RuntimeConf) error {
+	a.adding.Lock()
+	defer a.adding.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
-	_, err := a.cni.AddNetworkList(ctx, list, how)
-	return err
+	return read.keepTurn(func() error {
+		_, err := a.cni.AddNetworkList(ctx, list, how)
+		return err
+	})
 }
 
 // disconnect has the plugins take away what Connect has had them make.

@@ -110,6 +110,7 @@ type adapter struct {
 	version    version.VersionClient
 	images     *contentstore.Store
 
+	adding   sync.Mutex // see add
 	mu       sync.Mutex
 	starting map[string]bool // own ids of containers whose processes are being made
 }
