@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -245,6 +246,8 @@ type display struct {
 	id    string
 	phase string
 	shown bool
+	// waiting is the phase of which was told that it waits, and for what.
+	waiting string
 }
 
 func (d *display) terminal() bool {
@@ -264,6 +267,7 @@ func (d *display) update(document []byte) error {
 		p.Rate, p.LeftTime = 0, 0 // Little has been seen of a phase that just began.
 	}
 	d.line(p.Phase, progressLine(p))
+	d.wait(p)
 	return nil
 }
 
@@ -278,6 +282,16 @@ func (d *display) line(phase, text string) {
 		d.phase = phase
 		fmt.Fprintln(d.out, text)
 	}
+}
+
+// wait says once, in a line that stays, what a phase waits for.
+func (d *display) wait(p migration.Progress) {
+	if p.Waiting == "" || d.waiting == p.Phase {
+		return
+	}
+	d.waiting = p.Phase
+	d.clear()
+	fmt.Fprintf(d.out, "           %s waits: %s\n", p.Phase, strings.ReplaceAll(plainText(p.Waiting), "\n", "; "))
 }
 
 func (d *display) clear() {

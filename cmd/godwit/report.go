@@ -47,6 +47,9 @@ func progressLine(p migration.Progress) string {
 	if draining && p.Drain != nil {
 		parts = append(parts, drainProgress(*p.Drain))
 	}
+	if p.Waiting != "" {
+		parts = append(parts, "waiting for "+formatSeconds(p.WaitingSeconds))
+	}
 	if p.State == migration.InDoubt {
 		parts = append(parts, "in doubt: asking the target")
 	}

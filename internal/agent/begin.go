@@ -16,7 +16,9 @@ import (
 func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
 	spec := m.tracker.spec
 	if spec.Side == migration.Source {
-		m.take(newSource(a, m, definition, a.node(spec.Target), migration.Settings{})) // it will only be undone, or settled
+		work := newSource(a, m, definition, a.node(spec.Target), migration.Settings{}) // it will only be undone, or settled
+		work.slowed = true                                                             // after a crash nobody knows
+		m.take(work)
 	} else {
 		m.take(newTarget(a, m, definition, a.node(spec.Source), offer))
 	}

@@ -287,6 +287,7 @@ func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended 
 		err = cause
 	}
 	m.logFailure(name, err)
+	m.tracker.failed(name, err.Error())
 	failed := migration.StepFailed{Step: name, Error: err.Error(), Began: began, Ended: ended}
 	var refused *problemsError
 	if errors.As(err, &refused) {

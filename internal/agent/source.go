@@ -43,6 +43,7 @@ type source struct {
 	memory      *memorySource // nil: all memory is in the execution state
 	drain       *draining     // pages that follow when the container was handed over; nil: none, as far as is known
 	turn        turn
+	slowed      bool       // the container may have been slowed down, as far as is known here
 	auto        *autoMode  // nil: the user has named the mode
 	base        *takenBase // what was staged at the target before; nil: nothing
 	volumes     chosenVolumes

@@ -393,12 +393,21 @@ func (s *source) finishMemory(ctx context.Context) error {
 	return s.section(kindMap, strconv.FormatUint(number, 10), encoded.Bytes())
 }
 
-// untrack leaves nothing of the tracking in the processes. After a crash of the agent the kernel has seen to that.
+// untrack leaves nothing of the tracking in the processes. After a crash of the agent the kernel has seen to that. The engine is asked only
+// about a container that may have been slowed down: it may be away, and then all others need not wait for it.
 func (s *source) untrack(ctx context.Context) error {
-	m := s.memory
-	if m == nil { // after a crash nobody knows whether it was throttled
-		return s.agent.engines.Of(s.definition).Throttle(ctx, s.definition.ID, 0)
+	var closed error
+	if m := s.memory; m != nil {
+		s.memory, s.slowed = nil, s.slowed || m.throttle.begun
+		closed = m.pages.Close()
 	}
-	s.memory = nil
-	return errors.Join(m.throttle.end(ctx), m.pages.Close())
+	if !s.slowed {
+		return closed
+	}
+	if err := s.agent.engines.Of(s.definition).Throttle(ctx, s.definition.ID, 0); err != nil {
+		return errors.Join(closed, err)
+	}
+	s.slowed = false
+	s.move.tracker.throttled(0, time.Now())
+	return closed
 }

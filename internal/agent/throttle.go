@@ -15,7 +15,8 @@ type throttle struct {
 	container string
 	tracker   *tracker
 
-	cpus float64 // that it may use; 0: not throttled
+	begun bool    // it may be throttled
+	cpus  float64 // that it may use; 0: not throttled
 	// What it had used, and when, at the begin and when it was last slowed down.
 	used time.Duration
 	at   time.Time
@@ -49,6 +50,7 @@ func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bo
 		share = min(share, throughput/2/dirtying)
 	}
 	cpus = max(predict.LeastThrottle, before*share)
+	t.begun = true
 	if err := t.engine.Throttle(ctx, t.container, cpus); err != nil {
 		t.tracker.decided(fmt.Sprintf("not throttled: %s", err))
 		return false, err
@@ -70,13 +72,13 @@ func (t *throttle) patience() int {
 
 // end lets the container use what it may use.
 func (t *throttle) end(ctx context.Context) error {
-	if t.cpus == 0 {
+	if !t.begun {
 		return nil
 	}
 	if err := t.engine.Throttle(ctx, t.container, 0); err != nil {
 		return err
 	}
-	t.cpus = 0
+	t.begun, t.cpus = false, 0
 	t.tracker.throttled(0, time.Now())
 	return nil
 }

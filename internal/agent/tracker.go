@@ -25,8 +25,11 @@ const maxReport = 1 << 20
 type tracker struct {
 	spec migration.Spec
 
-	mu    sync.Mutex
-	step  migration.StepName
+	mu   sync.Mutex
+	step migration.StepName
+	// What the step has failed for that is tried again, and since when; empty: it has not failed.
+	vain  string
+	since time.Time
 	total int64 // bytes that are expected to travel, before compression
 	done  int64
 	// Of a pre-copy: the rounds so far, the downtime if the switchover were now, and the bytes written per second.
@@ -71,7 +74,32 @@ func (t *tracker) chose(auto *autoMode) {
 func (t *tracker) begin(step migration.StepName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if step != t.step {
+		t.vain = ""
+	}
 	t.step = step
+}
+
+// failed notes why the step failed that began last.
+func (t *tracker) failed(step migration.StepName, why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if step != t.step {
+		return
+	}
+	if t.vain == "" {
+		t.since = time.Now()
+	}
+	t.vain = why
+}
+
+// waiting is what is tried again until it works, and for how long. Before the handover nothing is; of pages that follow their own figures tell.
+func (t *tracker) waiting(state migration.State, at time.Time) (what string, seconds float64) {
+	again := state == migration.Undoing || state == migration.Committed && t.step != migration.StepDrain
+	if !again || t.vain == "" {
+		return "", 0
+	}
+	return t.vain, at.Sub(t.since).Seconds()
 }
 
 func (t *tracker) expect(bytes int64) {
@@ -396,6 +424,7 @@ func (t *tracker) progress(record migration.Record, at time.Time) migration.Prog
 		Rounds: t.rounds, ExpectedDowntimeSeconds: t.expected.Seconds(), DirtyingRate: t.dirtying, Drain: t.known().Drain,
 		FileRounds: len(t.facts.FileRounds), ExpectedFilesSeconds: t.filesExpected.Seconds(),
 	}
+	p.Waiting, p.WaitingSeconds = t.waiting(record.State, at)
 	if p.Drain != nil && record.State == migration.Running { // the target has no step of its own for that
 		p.Phase = string(migration.StepDrain)
 	}

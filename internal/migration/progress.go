@@ -22,6 +22,10 @@ type Progress struct {
 	FileRounds           int     `json:"file_rounds"`
 	ExpectedFilesSeconds float64 `json:"expected_files_seconds"` // 0: not known
 
+	// What failed and is tried again until it works, and for how long; empty: nothing. At which node the container runs is decided then.
+	Waiting        string  `json:"waiting,omitempty"`
+	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`
+
 	// Drain, as long as pages are at the source of a container that runs at the target.
 	Drain *Drain `json:"drain,omitempty"`
 }

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+var errAwayNow = errors.New("cannot connect")
+
+// awayEngine answers nobody as long as it is away.
+type awayEngine struct {
+	engine.Engine
+	away  bool
+	ended int // throttles
+}
+
+func (*awayEngine) Name() string { return "away" }
+
+func (e *awayEngine) Throttle(_ context.Context, _ string, cpus float64) error {
+	if e.away {
+		return errAwayNow
+	}
+	if cpus == 0 {
+		e.ended++
+	}
+	return nil
+}
+
+// TestUntrackAway: an undo waits for an engine that is away only if the container may be slowed down.
+func TestUntrackAway(t *testing.T) {
+	away := &awayEngine{away: true}
+	a := newTestAgent(t)
+	a.engines = engine.NewSet(away)
+	for name, c := range map[string]struct {
+		memory *memorySource
+		slowed bool
+		waits  bool
+	}{
+		"nothing was begun": {},
+		"rounds":            {memory: &memorySource{throttle: &throttle{}, pages: &memory.Source{}}},
+		"throttled":         {memory: &memorySource{throttle: &throttle{begun: true}, pages: &memory.Source{}}, waits: true},
+		"after a crash":     {slowed: true, waits: true},
+	} {
+		away.away, away.ended = true, 0
+		s := &source{agent: a, memory: c.memory, slowed: c.slowed, move: &move{tracker: newTracker(migration.Spec{})}}
+		err := s.untrack(t.Context())
+		if (err != nil) != c.waits {
+			t.Errorf("%s: %v", name, err)
+		}
+		away.away = false
+		for range 2 { // the second finds nothing to do
+			if err := s.untrack(t.Context()); err != nil {
+				t.Errorf("%s, again: %v", name, err)
+			}
+		}
+		if want := map[bool]int{true: 1}[c.waits]; away.ended != want {
+			t.Errorf("%s: ended %d times, want %d", name, away.ended, want)
+		}
+	}
+}
+
+// TestWaiting: what is tried again is told, and for how long, until it has worked or something else is done.
+func TestWaiting(t *testing.T) {
+	tracker := newTracker(migration.Spec{})
+	waits := func(state migration.State, want string) {
+		t.Helper()
+		p := tracker.progress(migration.Record{State: state}, time.Now().Add(time.Minute))
+		if p.Waiting != want || (p.WaitingSeconds > 59) != (want != "") {
+			t.Errorf("%s: %q for %v s, want %q", state, p.Waiting, p.WaitingSeconds, want)
+		}
+	}
+	tracker.begin(migration.StepDump)
+	tracker.failed(migration.StepDump, "no room")
+	waits(migration.Forward, "")
+	tracker.begin(migration.UndoFreeze)
+	waits(migration.Undoing, "")
+	tracker.failed(migration.UndoFreeze, "no engine")
+	tracker.failed(migration.StepDump, "late")
+	waits(migration.Undoing, "no engine")
+	tracker.begin(migration.UndoFreeze)
+	waits(migration.Undoing, "no engine")
+	tracker.failed(migration.UndoFreeze, "still no engine")
+	waits(migration.Undoing, "still no engine")
+	waits(migration.InDoubt, "")
+	tracker.begin(migration.UndoRounds)
+	waits(migration.Undoing, "")
+	tracker.begin(migration.StepDrain)
+	tracker.failed(migration.StepDrain, "no link")
+	waits(migration.Committed, "")
+	tracker.begin(migration.StepDestroy)
+	tracker.failed(migration.StepDestroy, "no engine")
+	waits(migration.Committed, "no engine")
+}
