@@ -115,8 +115,10 @@ func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string)
 	at := map[string]string{"source": "a", "target": "b"}[point.Side]
 	stop := fault(t, at, point, agent.FaultPause)
 	moved := make(chan error, 1)
+	const says = "/tmp/meddled-move"
 	go func() {
-		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", "pre-copy", godwitName(s, container), "b")
+		_, err := world.lab.Exec(context.Background(), "a", "sh", "-c", `godwit migrate --mode pre-copy "$1" b >"$2" 2>&1 || { cat "$2" >&2; exit 1; }`,
+			"sh", godwitName(s, container), says)
 		moved <- err
 	}()
 	stop.reached(t)
@@ -129,10 +131,14 @@ func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string)
 		return len(done) > 0 || tried(t, node, "pgrep", "-f", "^sh -c : meddling") == nil
 	})
 	stop.goOn(t)
-	err, did := <-moved, <-done
+	did := <-done
 	if m.mends != nil {
+		eventually(t, "the move is over, or says what it waits for", func() bool {
+			return len(moved) > 0 || tried(t, "a", "grep", "-q", " waits: ", says) == nil
+		})
 		m.mends(t, s, node)
 	}
+	err := <-moved
 	t.Logf("%s: %v; the move: %v", m.name, did, err)
 	c.oneCopy(t, container, err == nil, m.ends)
 }
