@@ -38,7 +38,12 @@ func fault(t *testing.T, node string, f agent.Fault, kind agent.FaultKind) point
 // reached waits until it has happened.
 func (p point) reached(t *testing.T) {
 	t.Helper()
-	eventually(t, "fault "+p.fault.Step, func() bool { _, err := os.Lstat(p.fault.Reached(p.directory)); return err == nil })
+	eventually(t, "fault "+p.fault.Step, p.isReached)
+}
+
+func (p point) isReached() bool {
+	_, err := os.Lstat(p.fault.Reached(p.directory))
+	return err == nil
 }
 
 // goOn ends a pause.

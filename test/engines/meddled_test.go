@@ -121,7 +121,12 @@ func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string)
 			"sh", godwitName(s, container), says)
 		moved <- err
 	}()
-	stop.reached(t)
+	eventually(t, "it comes to "+point.Step, func() bool {
+		if len(moved) > 0 {
+			t.Fatalf("the move was over before: %v", <-moved)
+		}
+		return stop.isReached()
+	})
 	done := make(chan error, 1)
 	go func() {
 		_, err := world.lab.Exec(context.Background(), node, "sh", "-c", ": meddling; "+m.does(s, node, container))

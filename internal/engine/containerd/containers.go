@@ -294,7 +294,7 @@ func (a *adapter) Root(found oci.Found) (mounts.Overlay, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	target := filepath.Join(stateDir, "io.containerd.runtime.v2.task", t.namespace, t.container.GetID(), "rootfs")
+	target := filepath.Join(bundle(t.namespace, t.container.GetID()), "rootfs")
 	root, err := oci.SnapshotRoot(within(ctx, t.namespace), a.snapshots, t.container.GetSnapshotKey(), target)
 	if err != nil {
 		return root, fmt.Errorf("container %s: %w", nameOf(found.ID), err)

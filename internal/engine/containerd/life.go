@@ -100,6 +100,9 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	if _, err := a.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id}); err != nil && !missing(err) {
 		return err
 	}
+	if err := a.forgetShim(ctx, t.namespace, id); err != nil {
+		return err
+	}
 	if _, err := a.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id}); err != nil && !missing(err) {
 		return err
 	}
@@ -108,6 +111,14 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 		err = nil
 	}
 	return errors.Join(err, a.Gone(own))
+}
+
+// forgetShim removes what is left of a shim that containerd has lost, if it has.
+func (a *adapter) forgetShim(ctx context.Context, namespace, id string) error {
+	if _, err := a.tasks.Get(ctx, &tasks.GetRequest{ContainerID: id}); !missing(err) {
+		return err // it has another one by now
+	}
+	return oci.ForgetShim(bundle(namespace, id), state(namespace, id))
 }
 
 // Exec runs a process in a running container.
