@@ -60,9 +60,7 @@ func healBytes() int { return max(healSize, os.Getpagesize()) }
 // leftovers are descriptors that an earlier tracer has left behind when it died, which the mark at the end of the stack
 // tells: userfaultfds that nobody has ever asked for features, so that they are of no use to the process either.
 func (t *tracee) leftovers() []uint64 {
-	mark := make([]byte, len(healMark))
-	at := t.stack.Start + uint64(healBytes()-len(mark))
-	if t.stack.End == 0 || t.read(at, mark) != nil || string(mark) != healMark {
+	if !t.marked() {
 		return nil
 	}
 	var found []uint64
@@ -89,16 +87,26 @@ func (t *tracee) unusedStack() (uint64, error) {
 	if t.tid != t.pid || t.stack.End == 0 {
 		return 0, errors.New("it has no stack of its own")
 	}
-	size := uint64(healBytes())
-	if sp := t.regs.stackPointer(); sp >= t.stack.Start && sp < t.stack.Start+2*size {
+	at, size, sp := t.stack.Start, uint64(healBytes()), t.regs.stackPointer()
+	if sp >= at && sp < at+size && t.marked() {
+		at += size // it had no processor yet since an earlier tracer died: it is on the way back there, and needs it
+	}
+	if sp >= at && sp < at+2*size {
 		return 0, errors.New("its stack is nearly full")
 	}
 	end := make([]byte, size)
-	if err := t.read(t.stack.Start, end); err != nil {
+	if err := t.read(at, end); err != nil {
 		return 0, err
 	}
 	if !bytes.HasSuffix(end, []byte(healMark)) && len(bytes.Trim(end, "\x00")) > 0 {
 		return 0, errors.New("its stack was used to the end")
 	}
-	return t.stack.Start, nil
+	return at, nil
+}
+
+// marked tells whether an earlier tracer has died and left a way back at the end of the stack.
+func (t *tracee) marked() bool {
+	mark := make([]byte, len(healMark))
+	at := t.stack.Start + uint64(healBytes()-len(mark))
+	return t.stack.End > 0 && t.read(at, mark) == nil && string(mark) == healMark
 }

@@ -57,7 +57,11 @@ func workload(t *testing.T, kind string) string {
 
 func startProgram(t *testing.T, kind string) *program {
 	t.Helper()
-	p := &program{t: t, cmd: exec.Command(workload(t, kind), kind, "1", "2")}
+	threads := "2"
+	if strings.HasSuffix(kind, "-alone") { // what is done is done by the first thread
+		threads = "1"
+	}
+	p := &program{t: t, cmd: exec.Command(workload(t, kind), kind, "1", threads)}
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -246,6 +250,31 @@ func TestTracerDies(t *testing.T) {
 					t.Logf("%d requests", at-1)
 					return
 				}
+			}
+		})
+	}
+}
+
+// TestTracerDiesAgain kills two tracers one after the other, the second one before the thread got a processor (it is
+// stopped meanwhile), so that its own registers are those of the first one's way back: it goes both ways.
+func TestTracerDiesAgain(t *testing.T) {
+	for _, kind := range []string{"main-spin-alone", "main-wait-alone"} {
+		t.Run(kind, func(t *testing.T) {
+			p := startProgram(t, kind)
+			for at, killed := 1, true; killed; at++ {
+				if err := unix.Kill(p.pid(), unix.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				dieAt(t, p, at)
+				killed = dieAt(t, p, at)
+				if err := unix.Kill(p.pid(), unix.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+				if killed && runtime.GOARCH != "amd64" {
+					p.proceeds(fmt.Sprintf("two tracers killed before request %d", at)) // it may not close the descriptor itself
+					continue
+				}
+				p.goesOn(fmt.Sprintf("two tracers killed before request %d", at))
 			}
 		})
 	}
