@@ -176,7 +176,7 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 		made.Addresses = addressesOf(kept)
 		err = removeDevices(kept)
 	} else {
-		err = supposeMade(list, made.Addresses)
+		err = supposeMade(list, made)
 	}
 	if err == nil {
 		err = withStandIn(made.Interface, made.Addresses, func(path string) error { return a.cni.DelNetworkList(ctx, list, made.runtime(path)) })
@@ -201,13 +201,20 @@ func (a *adapter) kept(list *libcni.NetworkConfigList, made connection) *types.R
 }
 
 // supposeMade has each plugin be told what CNI would have kept, had not one of them failed, or been ended: by these addresses firewall knows which rules
-// it has made before.
-func supposeMade(list *libcni.NetworkConfigList, addresses []netip.Prefix) error {
-	made := &types.Result{CNIVersion: types.ImplementedSpecVersion}
-	for _, one := range addresses {
-		made.IPs = append(made.IPs, &types.IPConfig{Address: ipNet(one)})
+// it has made before. Those of an address that another container has by now are that one's.
+func supposeMade(list *libcni.NetworkConfigList, made connection) error {
+	read, _ := readConflist(list) // what stands against it as a whole is no matter here
+	supposed := &types.Result{CNIVersion: types.ImplementedSpecVersion}
+	for _, one := range made.Addresses {
+		who, err := read.holder(one.Addr())
+		if err != nil {
+			return err
+		}
+		if who == "" || who == made.ID {
+			supposed.IPs = append(supposed.IPs, &types.IPConfig{Address: ipNet(one)})
+		}
 	}
-	result, err := made.GetAsVersion(list.CNIVersion)
+	result, err := supposed.GetAsVersion(list.CNIVersion)
 	if err != nil { // of a version that has no such thing
 		return nil //nolint:nilerr // as said
 	}

@@ -2,8 +2,11 @@ package containerd
 
 import (
 	"fmt"
+	"net/netip"
+	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -67,6 +70,28 @@ func TestIsOthers(t *testing.T) {
 	} {
 		if isOthers(path) != want {
 			t.Errorf("%s: %t", path, !want)
+		}
+	}
+}
+
+// TestSupposeMade: firewall is told of a container's addresses, by which it removes rules, but not of one that another container has by now.
+func TestSupposeMade(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "birds"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for ip, id := range map[string]string{"10.4.0.2": "default-web", "10.4.0.3": "default-other"} {
+		if err := os.WriteFile(filepath.Join(dir, "birds", ip), []byte(id+"\r\neth0"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for ip, want := range map[string]bool{"10.4.0.2": true, "10.4.0.3": false, "10.4.0.4": true} {
+		list := conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+dir+`","subnet":"10.4.0.0/24"}},{"type":"firewall"}`)
+		if err := supposeMade(list, connection{ID: "default-web", Addresses: []netip.Prefix{netip.MustParsePrefix(ip + "/24")}}); err != nil {
+			t.Fatal(err)
+		}
+		if told := string(list.Plugins[1].Bytes); !strings.Contains(told, "prevResult") || strings.Contains(told, ip) != want {
+			t.Errorf("%s: %s", ip, told)
 		}
 	}
 }
