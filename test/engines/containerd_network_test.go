@@ -261,7 +261,7 @@ func TestContainerdNetworkRouted(t *testing.T) {
 		in(t, node, "godwit", "rm", "--force", "containerd:"+name)
 	}
 	in(t, "a", "godwit", "engine", "remove", "containerd")
-	if left := in(t, "a", "sh", "-c", "ls /etc/cni/net.d | grep godwit; ip -o link show type bridge | grep cni-; true"); left != "" {
+	if left := in(t, "a", "sh", "-c", "ls /etc/cni/net.d | grep godwit; ls -d /var/lib/cni/networks/"+routed+" 2>/dev/null; ip -o link show type bridge | grep cni-; true"); left != "" {
 		t.Errorf("left are %s", left)
 	}
 }

@@ -63,7 +63,7 @@ func readSegment(path string) (engine.Segment, error) {
 	switch {
 	case len(found) > 0:
 		return engine.Segment{}, fmt.Errorf("%s: %s", found[0].What, found[0].Why)
-	case !isSegment(list) || len(read.ranges) != 1 || read.device == "":
+	case !isSegment(list) || len(read.ranges) != 1 || read.device == "" || !networkPattern.MatchString(list.Name):
 		return engine.Segment{}, errors.New("it is not as it was made")
 	}
 	return engine.Segment{Name: list.Name, Device: read.device, Subnet: read.ranges[0].Subnet.Masked()}, nil
@@ -157,7 +157,8 @@ func segmentProblems() []engine.Problem {
 	return p
 }
 
-// RemoveSegments removes the lists of such networks: all, or none if a container is on one. Their bridges are left by the plugins, and go, too.
+// RemoveSegments removes the lists of such networks: all, or none if a container is on one. Their bridges, and what host-local notes of them,
+// are left by the plugins, and go, too.
 func (e *Engine) RemoveSegments(ctx context.Context) error {
 	all, err := e.Segments(ctx)
 	if err != nil || len(all) == 0 {
@@ -176,11 +177,26 @@ func (e *Engine) RemoveSegments(ctx context.Context) error {
 		}
 	}
 	for _, one := range all {
-		if err := errors.Join(os.Remove(segmentFile(one.Name)), removeBridge(one.Device)); err != nil {
+		if err := errors.Join(os.Remove(segmentFile(one.Name)), removeBridge(one.Device), removeTurn(filepath.Join(cniState, one.Name))); err != nil {
 			return fmt.Errorf("remove network %s: %w", one.Name, err)
 		}
 	}
 	return nil
+}
+
+// removeTurn removes the directory in which host-local notes the addresses of a network, unless it has given one.
+func removeTurn(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || slices.ContainsFunc(entries, func(one fs.DirEntry) bool {
+		_, err := netip.ParseAddr(one.Name())
+		return err == nil
+	}) {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // namesOn are the containers that plugins have connected with a network, running or not.

@@ -47,3 +47,30 @@ func TestCheckFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestRemoveTurn: what host-local has noted of a network goes with it, unless a container has an address of it.
+func TestRemoveTurn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "birds")
+	if err := removeTurn(dir); err != nil {
+		t.Error("there is none:", err)
+	}
+	for _, last := range []string{"10.4.0.2", "lock"} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"last_reserved_ip.0", last} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := removeTurn(dir); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(dir); (err == nil) != (last != "lock") {
+			t.Errorf("with %s: %v", last, err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
