@@ -90,7 +90,7 @@ func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name
 	if err := checkSegment(ctx, containers, subnet); err != nil {
 		return err
 	}
-	if err := engines.checkOthers(ctx, name, s.state, subnet); err != nil {
+	if err := engines.checkOthers(ctx, name, s.state, subnet, out); err != nil {
 		return err
 	}
 	if err := containers.MakeSegment(ctx, s.name, subnet, part, tunnel.MTU); err != nil {
@@ -124,19 +124,20 @@ func checkSegment(ctx context.Context, containers segmenter, subnet netip.Prefix
 }
 
 // checkOthers refuses a subnet of which another engine has such a network: of one of Podman's there is nothing on the machine while it has no
-// containers.
-func (s engineSettings) checkOthers(ctx context.Context, name, state string, subnet netip.Prefix) error {
+// containers. An engine that does not answer has nobody wait for it.
+func (s engineSettings) checkOthers(ctx context.Context, name, state string, subnet netip.Prefix, out io.Writer) error {
 	for _, other := range engineNames() {
 		containers, _, err := s.segmenter(other, state)
 		if err != nil || other == name {
 			continue
 		}
 		made, err := containers.Segments(ctx)
+		_, title := s.of(other)
 		if err != nil && !errors.Is(err, engine.ErrAway) {
-			return err
+			fmt.Fprintf(out, "warning: whether a network of %s has the subnet, too, is not known: %v\n", title, err)
 		}
 		for _, one := range made {
-			if _, title := s.of(other); one.Subnet.Overlaps(subnet) {
+			if one.Subnet.Overlaps(subnet) {
 				return fmt.Errorf("subnet %s overlaps network %s of %s: choose another with --subnet, the same on all nodes", subnet, one.Name, title)
 			}
 		}

@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/godwit/godwit/internal/engine/containerd"
+	"github.com/godwit/godwit/internal/engine/docker"
 )
 
 // TestEngineRemoveRefused: as long as a container needs godwit-runc nothing is removed, networks neither.
@@ -52,5 +56,40 @@ func TestEngineSetupNotRunning(t *testing.T) {
 	cmd.SetArgs([]string{"docker", "--docker-socket", filepath.Join(dir, "s"), "--config", filepath.Join(dir, "daemon.json"), "--pidfile", filepath.Join(dir, "pid")})
 	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.HasPrefix(out.String(), "Docker does not run here; when it is started it will know runtime godwit: ") {
 		t.Errorf("%v; it says %q", err, out.String())
+	}
+}
+
+// TestCheckOthers: a subnet that another engine has is refused; of one that does not answer that is said.
+func TestCheckOthers(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var broken atomic.Bool
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case broken.Load():
+			w.WriteHeader(http.StatusInternalServerError)
+		case strings.HasSuffix(r.URL.Path, "/networks"):
+			fmt.Fprint(w, `[{"Name":"birds","Id":"1","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.89.0.0/16"}]}}]`)
+		default:
+			fmt.Fprint(w, "{}")
+		}
+	})}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	t.Setenv("PATH", t.TempDir()) // there is no Podman
+	engines := engineSettings{docker: docker.DaemonConfig{Socket: socket}}
+	var said bytes.Buffer
+	check := func() error {
+		return engines.checkOthers(t.Context(), containerd.Name, t.TempDir(), netip.MustParsePrefix("10.89.0.0/16"), &said)
+	}
+	if err := check(); err == nil || !strings.Contains(err.Error(), "network birds of Docker") || said.Len() > 0 {
+		t.Errorf("%v; %s", err, &said)
+	}
+	broken.Store(true)
+	if err := check(); err != nil || !strings.Contains(said.String(), "Docker") {
+		t.Errorf("%v; %s", err, &said)
 	}
 }
