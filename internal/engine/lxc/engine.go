@@ -204,10 +204,12 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 		return e.named(ctx, ref)
 	}
 	all, err := e.List(ctx)
-	all = slices.DeleteFunc(all, func(c engine.Container) bool { return ref == "" || !strings.HasPrefix(c.Definition.ID, ref) })
+	all = slices.DeleteFunc(all, func(c engine.Container) bool {
+		return ref == "" || !strings.HasPrefix(c.Definition.ID, ref) && c.Definition.Name != ref
+	})
 	switch {
 	case len(all) == 1 && all[0].State == engine.Damaged:
-		return e.named(ctx, all[0].Definition.Name) // which says why
+		return e.damaged(ctx, all[0].Definition.Name)
 	case len(all) == 1:
 		return all[0], nil
 	case len(all) > 1:
@@ -216,6 +218,15 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 		return engine.Container{}, err
 	}
 	return engine.Container{}, fmt.Errorf("LXC container %.80q: %w", ref, engine.ErrNotFound)
+}
+
+// damaged says why nothing is known of a container that is here.
+func (e *Engine) damaged(ctx context.Context, name string) (engine.Container, error) {
+	one, err := e.named(ctx, name)
+	if errors.Is(err, engine.ErrNotFound) {
+		err = fmt.Errorf("LXC container %s has no configuration: %s is not there", name, filepath.Join(e.config.Path, name, "config"))
+	}
+	return one, err
 }
 
 // named inspects the container of this name.

@@ -127,8 +127,10 @@ func TestMissingConfig(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Definition.ID != someID || all[0].State != engine.Damaged {
 		t.Errorf("listed: %+v, %v", all, err)
 	}
-	if one, err := e.Inspect(t.Context(), someID); err == nil {
-		t.Errorf("inspected: %+v", one)
+	for _, ref := range []string{someID, "one"} {
+		if one, err := e.Inspect(t.Context(), ref); err == nil || errors.Is(err, engine.ErrNotFound) || !strings.Contains(err.Error(), p.config()) {
+			t.Errorf("inspected: %+v, %v", one, err)
+		}
 	}
 	if err := records.Save(p.arrival(), struct{}{}); err != nil {
 		t.Fatal(err)
