@@ -206,3 +206,19 @@ func TestSecretVariables(t *testing.T) {
 		}
 	}
 }
+
+// TestSecretObstacles: what the command would tell is asked of Podman where there was none.
+func TestSecretObstacles(t *testing.T) {
+	for _, c := range []struct {
+		command []string
+		script  string
+		refused bool
+	}{
+		{nil, "echo 0123", true}, {nil, "exit 0", false}, {nil, "echo broken >&2; exit 125", true}, {[]string{"podman", "run", "image"}, "echo 0123", false},
+	} {
+		fakePodman(t, c.script)
+		if found := secretObstacles(t.Context(), ownConfig{CreateCommand: c.command}); (len(found) > 0) != c.refused {
+			t.Errorf("%v, %s: %+v", c.command, c.script, found)
+		}
+	}
+}

@@ -2,7 +2,9 @@ package podman
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -30,6 +32,7 @@ func (a *adapter) Obstacles(ctx context.Context, f oci.Found) []engine.Problem {
 	p.add(len(found.Dependencies) > 0, "other containers that it depends on", "they would have to move together", without)
 	p.add(found.Rootfs != "", "--rootfs", "only containers of images move", without)
 	p.add(secretVariables(found.Config), "--secret, type=env", "secrets are not moved", without)
+	p = append(p, secretObstacles(ctx, found.Config)...)
 	root, err := a.Root(f)
 	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman", "files of the writable layer lack their content", "mountopt without metacopy")
 	p = append(p, guardObstacles(ctx, a.hooks)...)
@@ -54,6 +57,21 @@ func secretVariables(c ownConfig) bool {
 		}
 	}
 	return false
+}
+
+// secretObstacles refuses a container that was made without a command, if there are secrets: whether it has one as a variable nobody says.
+func secretObstacles(ctx context.Context, c ownConfig) []engine.Problem {
+	if len(c.CreateCommand) > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	secrets, err := podman(ctx, "secret", "ls", "--quiet")
+	p := problems{}
+	p.add(err != nil, "secrets of Podman", fmt.Sprint("it does not say whether there are any: ", err), "try again")
+	p.add(len(bytes.TrimSpace(secrets)) > 0, "secrets of Podman", "the container was made by Podman's API, which does not say whether it has one as a variable; secrets are not moved",
+		"start it with podman run, or remove what podman secret ls tells of if nobody needs it")
+	return p
 }
 
 // linked tells whether an overlay keeps parts of files in the layers below only (Documentation/filesystems/overlayfs.rst).
