@@ -202,3 +202,18 @@ func FuzzMessage(f *testing.F) {
 		}
 	})
 }
+
+// TestLater: pages that have come and could not be filled are tried again before the background looks for what is missing, and by it after.
+func TestLater(t *testing.T) {
+	f, one := newFiller(nil, nil, nil), arrival{page: 7, pages: 1}
+	f.later(one)
+	if again, is := f.came.take(); !is || again != one {
+		t.Errorf("%+v, %t", again, is)
+	}
+	f.rested.Store(true)
+	before := f.changes.Load()
+	f.later(one)
+	if again, is := f.came.take(); is || f.changes.Load() == before {
+		t.Errorf("%+v; nothing is looked for", again)
+	}
+}

@@ -208,7 +208,11 @@ func (f *filler) worker() {
 // step fills one chunk: what has come, or of the next process in turn.
 func (f *filler) step() (did, error) {
 	if one, ok := f.came.take(); ok {
-		return f.unless(f.fillArrival(one))
+		step, err := f.fillArrival(one)
+		if step == mustRetry || err != nil {
+			f.later(one)
+		}
+		return step, err
 	}
 	if !f.rested.Load() {
 		return nothing, nil
@@ -227,12 +231,12 @@ func (f *filler) step() (did, error) {
 	return nothing, nil
 }
 
-// unless has all spaces looked through if what was to be done could not be.
-func (f *filler) unless(step did, err error) (did, error) {
-	if step == mustRetry || err != nil {
+// later has pages filled that could not be now: with all others that are missing, or, before these are looked for, by themselves, as somebody
+// may wait for them.
+func (f *filler) later(one arrival) {
+	if f.rested.Load() || !f.came.put(one) {
 		f.look()
 	}
-	return step, err
 }
 
 // scan looks through all spaces for something to fill, each time from another one on.
