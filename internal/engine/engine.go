@@ -322,7 +322,7 @@ type Networked interface{ Netns() (string, error) }
 // Restarter is an Engine that starts containers again by itself, when they end or the machine comes up, as their policies say.
 type Restarter interface {
 	// Settled has it do so with a container that has come here, which it does not before: there may be another copy. One that has ended
-	// since, and that it would have started, it starts.
+	// since, and that it would have started, it starts. It fails as long as a container runs that its engine does not know to run.
 	Settled(ctx context.Context, id string) error
 }
 

@@ -42,13 +42,14 @@ func endedWith(boot string) (bool, error) {
 	return boot != "" && boot != now, err
 }
 
-// Settled has the engine do with a container that has come here what it did at the source: there is no other copy any more.
+// Settled has the engine do with a container that has come here what it did at the source: there is no other copy any more. It fails for
+// one that runs without its engine, for as long as it does: see stray.
 func (e *Engine) Settled(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	var was cameRecord
 	err := records.Load(e.camePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return e.strayed(id)
 	}
 	if err != nil {
 		return err

@@ -90,6 +90,17 @@ func (e *Engine) stray(id string, place door.Place) (bool, error) {
 	return len(pids) > 0, err
 }
 
+// strayed is why a container that runs is not its engine's, until settle has found that it has ended; nil if it is.
+func (e *Engine) strayed(id string) error {
+	var why string
+	err := records.Load(e.strayPath(id), &why)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, fmt.Errorf("container %.12s runs, but its start by %s has failed (%s): nobody can start, stop or move it by that before its processes have ended",
+		id, e.adapter.Title(), why))
+}
+
 // waits wants the engine's start to wait for the container still: an engine that has ended meanwhile would not know what was
 // restored, and end it; one that is about to give up, too.
 func (a *arrival) waits() error {
