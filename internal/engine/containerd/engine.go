@@ -179,17 +179,15 @@ func (a *adapter) runtimePath() (string, error) {
 	return path, err
 }
 
-// bundle is the directory of a container's shim, and state that in which runc keeps what it knows of the container.
+// bundle is the directory of a container's shim.
 func bundle(namespace, id string) string {
 	return filepath.Join(stateDir, "io.containerd.runtime.v2.task", namespace, id)
 }
 
-func state(namespace, id string) string { return filepath.Join(stateDir, "runc", namespace, id) }
-
 // Process finds the shim of a container and what runc knows of it.
 func (a *adapter) Process(found oci.Found) (oci.Process, error) {
 	namespace, id := splitOwn(found.ID)
-	return oci.ShimProcess(found, filepath.Join(state(namespace, id), "state.json"))
+	return oci.ShimProcess(found, filepath.Join(stateDir, "runc", namespace, id, "state.json"))
 }
 
 var errNoVolumes = errors.New("containerd has no volumes")

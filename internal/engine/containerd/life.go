@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
@@ -113,12 +114,16 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	return errors.Join(err, a.Gone(own))
 }
 
-// forgetShim removes what is left of a shim that containerd has lost, if it has.
+// forgetShim removes what is left of a shim that containerd has lost: as long as its bundle is there containerd makes no other container
+// of that id.
 func (a *adapter) forgetShim(ctx context.Context, namespace, id string) error {
 	if _, err := a.tasks.Get(ctx, &tasks.GetRequest{ContainerID: id}); !missing(err) {
 		return err // it has another one by now
 	}
-	return oci.ForgetShim(bundle(namespace, id), state(namespace, id))
+	if err := door.Forget(bundle(namespace, id)); err != nil {
+		return fmt.Errorf("remove what a shim has left: %w", err)
+	}
+	return nil
 }
 
 // Exec runs a process in a running container.

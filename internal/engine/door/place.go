@@ -98,6 +98,7 @@ func (p Place) runcLog() string { return filepath.Join(p.dir, "runc.log") }
 func (p Place) bundle() string  { return filepath.Join(p.dir, "bundle") }
 func (p Place) scratch() string { return filepath.Join(p.dir, "scratch") }
 func (p Place) over() string    { return filepath.Join(p.dir, "over") }   // its engine has deleted what has arrived
+func (p Place) state() string   { return filepath.Join(p.dir, "state") }  // tells where runc keeps what it knows of the container
 func (p Place) masked() string  { return filepath.Join(p.dir, "masked") } // made by the gate
 
 // Job is what godwit-runc does when it is asked to create the container.
@@ -210,7 +211,34 @@ func (p Place) Remove() error {
 			return err
 		}
 	}
+	if err := p.forgetState(); err != nil {
+		return err
+	}
 	return files.RemoveTree(p.dir)
+}
+
+// forgetState removes what a runc that was killed has left: it ends with who has called it, if that is killed. What it had mounted there
+// stands in the way of a delete.
+func (p Place) forgetState() error {
+	directory, err := os.ReadFile(p.state())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = Forget(string(directory))
+	}
+	if err != nil {
+		return fmt.Errorf("remove what runc has left: %w", err)
+	}
+	return nil
+}
+
+// Forget removes a directory, and takes away what is mounted directly below it.
+func Forget(directory string) error {
+	if err := mounts.UnmountBelow(directory); err != nil {
+		return err
+	}
+	return files.RemoveTree(directory)
 }
 
 func exists(path string) bool {

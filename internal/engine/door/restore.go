@@ -2,6 +2,7 @@ package door
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,9 @@ func (p Place) restore(c call, job Job) (int, error) {
 	if err := p.makeBundle(c.flag("--bundle"), c.id()); err != nil {
 		return 0, err
 	}
+	if err := os.WriteFile(p.state(), []byte(stateOf(c)), 0o600); err != nil {
+		return 0, err
+	}
 	args := append([]string{}, c.before...)
 	if (call{after: c.before}).flag("--log") == "" { // or its warnings would be the container's: Podman gives none to a runtime that it does not know
 		args = append(args, "--log", p.runcLog())
@@ -48,6 +52,11 @@ func (p Place) restore(c call, job Job) (int, error) {
 		return 0, p.createEarly(job, args, c.flag("--pid-file"))
 	}
 	return become(job.Runc, args, job.Env)
+}
+
+// stateOf is the directory in which runc, called so, keeps what it knows of a container (runc(8), --root).
+func stateOf(c call) string {
+	return filepath.Join(cmp.Or((call{after: c.before}).flag("--root"), "/run/runc"), c.id())
 }
 
 // makeBundle makes the bundle with which runc restores from the engine's.

@@ -38,6 +38,9 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 			return err
 		}
 	}
+	if err := e.leavePlace(id); err != nil {
+		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
+	}
 	return errors.Join(records.Remove(e.camePath(id)), records.Remove(e.remembered(id)))
 }
 

@@ -75,6 +75,11 @@ func (e *Engine) stray(id string, place door.Place) (bool, error) {
 	if !records.Exists(e.strayPath(id)) {
 		return false, nil
 	}
+	return occupied(place)
+}
+
+// occupied tells whether processes run in the cgroup of what was restored in a place.
+func occupied(place door.Place) (bool, error) {
 	name, err := place.Cgroup()
 	var group *kernel.Cgroup
 	if err == nil {

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -24,20 +22,4 @@ func ShimProcess(found Found, state string) (Process, error) {
 	}
 	// A shim's working directory is the bundle (containerd, runtime/v2/README.md).
 	return Process{Reader: process.Parent, Bundle: fmt.Sprintf("/proc/%d/cwd", process.Parent), State: states[0]}, nil
-}
-
-// ForgetShim removes what a shim that was killed has left in these directories: the bundle of a container and what runc, which ends with
-// it, kept of that. Mounts stand in the way of who tidies up after it, and a bundle in that of every later container of the same id.
-// Nothing may run there.
-func ForgetShim(bundle, state string) error {
-	for _, directory := range []string{bundle, state} {
-		err := mounts.UnmountBelow(directory)
-		if err == nil {
-			err = files.RemoveTree(directory)
-		}
-		if err != nil {
-			return fmt.Errorf("remove what a shim has left: %w", err)
-		}
-	}
-	return nil
 }

@@ -141,7 +141,31 @@ func (e *Engine) forgetGone(id string) error {
 	if err := e.gone(id); err != nil {
 		return err
 	}
+	if err := e.leavePlace(id); err != nil {
+		return err
+	}
 	return errors.Join(records.Remove(e.remembered(id)), records.Remove(e.camePath(id)), e.forget(id))
+}
+
+// leavePlace removes the place in which a container that is no more had arrived: its engine does not always have the runtime delete what
+// it has removed (Podman, if conmon was killed).
+func (e *Engine) leavePlace(id string) error {
+	own, err := e.ownID(id)
+	if err != nil || own == id { // it was started here
+		return err
+	}
+	place, err := e.place(own)
+	if err != nil {
+		return err
+	}
+	runs, err := occupied(place)
+	if runs {
+		err = fmt.Errorf("%w: processes of container %.12s run still", engine.ErrBusy, id)
+	}
+	if err != nil {
+		return err
+	}
+	return place.Remove()
 }
 
 // gone forgets what the adapter keeps of a container that is no more.

@@ -3,6 +3,7 @@ package oci
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -40,9 +41,12 @@ func TestTidy(t *testing.T) {
 	e := awayEngine(t)
 	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64), strings.Repeat("4", 64)
 	fails := strings.Repeat("0", 64)
-	e.adapter = &tidied{all: []Found{{ID: there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: fails}
+	e.adapter = &tidied{all: []Found{{ID: "own" + there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
 	for _, id := range []string{fails, there, removed, arriving, came} {
-		must(t, e.remember(id, id))
+		must(t, e.remember(id, "own"+id))
+		place, err := e.place("own" + id)
+		must(t, err)
+		must(t, os.MkdirAll(place.CRIU(), 0o700))
 		must(t, makePrivate(e.private(id)))
 	}
 	must(t, save(e.arrivalPath(arriving), arrivalRecord{}))
@@ -52,8 +56,17 @@ func TestTidy(t *testing.T) {
 	}
 	e.tidying.Lock() // it is over
 	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true, came: true} {
-		if records.Exists(e.remembered(id)) != want || records.Exists(e.private(id)) != want {
-			t.Errorf("%.4s is known: %v; has records: %v; want %v", id, records.Exists(e.remembered(id)), records.Exists(e.private(id)), want)
+		if records.Exists(e.remembered(id)) != want || records.Exists(e.private(id)) != want || hasPlace(t, e, id) != want {
+			t.Errorf("%.4s is known: %v; has records: %v, and a place: %v; want %v", id,
+				records.Exists(e.remembered(id)), records.Exists(e.private(id)), hasPlace(t, e, id), want)
 		}
 	}
+}
+
+// hasPlace tells whether there is the place in which a container has arrived.
+func hasPlace(t *testing.T, e *Engine, id string) bool {
+	t.Helper()
+	place, err := e.place("own" + id)
+	must(t, err)
+	return records.Exists(place.Dir())
 }

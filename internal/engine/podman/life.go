@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
@@ -36,6 +38,19 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	}
 	if _, err := podman(ctx, append(args, own)...); err != nil && !says(err, saysNoContainer, saysNoObject) {
 		return err
+	}
+	return forgetStates(own)
+}
+
+// forgetStates removes what runtimes know of a container that is no more: Podman has none delete one whose conmon was killed.
+func forgetStates(own string) error {
+	if !idPattern.MatchString(own) {
+		return nil
+	}
+	for _, runtime := range []string{"runc", "crun"} {
+		if err := door.Forget(filepath.Dir(stateFile(runtime, own))); err != nil {
+			return fmt.Errorf("remove what %s knows of container %.12s: %w", runtime, own, err)
+		}
 	}
 	return nil
 }
