@@ -17,9 +17,7 @@ import (
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	version "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containernetworking/cni/libcni"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -121,7 +119,7 @@ const patience = 10 * time.Second
 var _ oci.Adapter = (*adapter)(nil)
 
 func newAdapter(socket string) (*adapter, error) {
-	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials())) // a socket of root's
+	connection, err := contentstore.Dial(socket)
 	if err != nil {
 		return nil, fmt.Errorf("client of containerd: %w", err)
 	}

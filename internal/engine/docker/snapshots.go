@@ -13,7 +13,6 @@ import (
 	"github.com/moby/moby/client"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/engine/contentstore"
@@ -90,7 +89,7 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 		return nil, errors.New("Docker has been told to keep images another way since") //nolint:staticcheck // its name
 	}
 	address := strings.TrimPrefix(told.Info.Containerd.Address, "unix://")
-	connection, err := grpc.NewClient("unix://"+address, grpc.WithTransportCredentials(insecure.NewCredentials())) // a socket of root's
+	connection, err := contentstore.Dial(address)
 	if err != nil {
 		return nil, fmt.Errorf("client of Docker's containerd: %w", err)
 	}
