@@ -29,7 +29,8 @@
 //
 // Only the home masquerades, and only packets that begin a connection. Otherwise a connection that is met in its
 // middle, just after a move, would have its address translated. And conntrack judges no windows (tcp_be_liberal): what it
-// took for invalid would not be translated back, and the node would answer it by a reset.
+// took for invalid would not be translated back, and the node would answer it by a reset. What the home has translated back, and another
+// node has held until the container had come home, conntrack does not know any more: see lateChain.
 //
 // # Holding packets
 //

@@ -48,6 +48,7 @@ func (n *Network) applyFirewall() error {
 	n.doorsChain(conn, table, here, inside)
 	n.outputChain(conn, table)
 	n.leaveChain(conn, table)
+	n.lateChain(conn, table)
 	n.bridgedRules(conn, table, bridged, inside)
 	outer := table
 	if n.config.Underlay.Is6() {
@@ -262,6 +263,18 @@ func (n *Network) leaveChain(conn *nftables.Conn, table *nftables.Table) {
 		notGroups(expr.MetaKeyOIFGROUP))
 	add(out, protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensConnection(), is(&expr.Masq{}))
 	add(out, protocol(unix.IPPROTO_TCP, expr.CmpOpNeq), is(&expr.Masq{}))
+}
+
+// lateChain comes after the translation of sources. What another node has held comes out of the tunnel when its container has come home. In a
+// connection that this home masquerades it was translated before it was held, so connection tracking takes it for one of another
+// connection with the same answers, and gives it another port, on which the container would answer with a reset. It gets its own again.
+func (n *Network) lateChain(conn *nftables.Conn, table *nftables.Table) {
+	chain := conn.AddChain(&nftables.Chain{Name: "late", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1)})
+	add := ruleAdder(conn, table, chain)
+	late := join(fromGroup(groupTunnel), inPool(offsetDestination, n.config.subnet(n.config.NodeNumber), true), inPool(offsetSource, n.config.Pool, false))
+	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), late, originalSourcePort(checksumTCP))
+	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), late, originalSourcePort(checksumUDP))
 }
 
 // removeFirewall removes our tables.

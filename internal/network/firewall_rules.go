@@ -142,5 +142,16 @@ func clearMark() rule {
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
 }
 
+// originalSourcePort gives packets that go the way of their connection's first one the source port which that had. checksum is where the
+// transport protocol has its own.
+func originalSourcePort(checksum uint32) rule {
+	const original = 0 // IP_CT_DIR_ORIGINAL
+	return is(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{original}},
+		&expr.Ct{Key: expr.CtKeyPROTOSRC, Register: unix.NFT_REG_1, Direction: original},
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2,
+			CsumType: expr.CsumTypeInet, CsumOffset: checksum})
+}
+
 // native is a number in the byte order of the kernel's registers.
 func native(number uint32) []byte { return binaryutil.NativeEndian.PutUint32(number) }

@@ -2,6 +2,8 @@ package network
 
 import (
 	"encoding/binary"
+	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -62,5 +64,42 @@ func TestMasqueradedOutOfWindow(t *testing.T) {
 	must(t, server.SetReadDeadline(time.Now().Add(5*time.Second)))
 	if _, err := server.Read(make([]byte, 16)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMasqueradedLate: what another node has held of a connection that a container has opened to the outside from home reaches the container
+// when it is at home again, and nobody answers it by a reset.
+func TestMasqueradedLate(t *testing.T) {
+	s := newSite(t)
+	address := s.container("a", "one")
+	a, b := s.nodes["a"], s.nodes["b"]
+	outside := netip.MustParseAddrPort("198.51.100.2:7000")
+	client, server := s.tcp("a/one", "client-a", outside)
+	must(t, errors.Join(client.SetDeadline(time.Now().Add(10*time.Second)), server.SetDeadline(time.Now().Add(10*time.Second))))
+	question, answer := []byte("late"), []byte("here")
+	for range 3 {
+		hold, err := b.Hold(address.IP)
+		must(t, err)
+		must(t, a.Route(address.IP, Via("b")))
+		for held := range int64(3) {
+			_, err := server.Write(question)
+			must(t, err)
+			eventually(t, "it is held", func() bool { return hold.Stats().HeldPackets > held })
+		}
+		must(t, a.Route(address.IP, Local("one")))
+		must(t, hold.Release(t.Context(), Via("a"), 0))
+		_, err = io.ReadFull(client, make([]byte, 3*len(question)))
+		must(t, err)
+		_, err = client.Write(answer)
+		must(t, err)
+		_, err = io.ReadFull(server, make([]byte, len(answer)))
+		must(t, err)
+	}
+	for _, where := range []string{"a", "a/one", "client-a"} {
+		for _, name := range []string{"OutRsts", "InCsumErrors"} {
+			if count := s.counter(where, "Tcp", name); count != 0 {
+				t.Errorf("%s of %s is %d", name, where, count)
+			}
+		}
 	}
 }
