@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -96,15 +97,23 @@ func (a *askers) end() {
 	a.working.Wait()
 }
 
+// settled is how long a freeze waits for answers that the container has left to the kernel. The rest of one that takes longer is lost: where
+// the machine has so much else to do that packets are.
+const settled = 2 * time.Second
+
 // one connects, asks and closes.
 func (a *askers) one(size uint64, think time.Duration) {
 	who, began := a.asked.Add(1), time.Now()
 	doing, err := ask(a.at, who, size, think)
-	if err != nil {
-		a.t.Errorf("client %d, %s, %.1f ms after it began, at %s: %v", who, doing, time.Since(began).Seconds()*1000, time.Now().Format("05.000"), err)
-		return
+	took := time.Since(began)
+	switch {
+	case err == nil:
+		a.answered.Add(1)
+	case errors.Is(err, unix.ECONNRESET) && took > settled:
+		a.t.Logf("client %d lost the rest of an answer that took %s, %s", who, took, doing)
+	default:
+		a.t.Errorf("client %d, %s, %.1f ms after it began, at %s: %v", who, doing, took.Seconds()*1000, time.Now().Format("05.000"), err)
 	}
-	a.answered.Add(1)
 }
 
 // ask one question over a connection of its own. What it was doing is for the error.
