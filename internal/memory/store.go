@@ -55,6 +55,7 @@ type slot struct {
 	zero   mask          // pages that are known to be zero; they take no memory
 	late   mask          // pages that come after the restore: see Late. A page is in one of the three at most
 	had    mask          // of late, those whose place has what was there before
+	again  mask          // pages whose content came more than once, whatever has become of them since
 	object *storedObject // whose file it is in, at its own place; nil: the store's
 }
 
@@ -200,6 +201,7 @@ func (s *Store) putData(task Task, address uint64, from, to int, data []byte) er
 		return errSealed
 	}
 	before, counted := p.slot.have.count(), p.slot.counted()
+	p.slot.cameAgain(from, to)
 	p.slot.have.set(from, to, true)
 	p.slot.zero.set(from, to, false)
 	p.slot.late.set(from, to, false)
@@ -209,6 +211,15 @@ func (s *Store) putData(task Task, address uint64, from, to int, data []byte) er
 	s.stats.PutPages += int64(to - from)
 	s.stats.PlacedAgain += int64(to - from - fresh)
 	return nil
+}
+
+// cameAgain notes which of these pages, whose content comes, have some already.
+func (s *slot) cameAgain(from, to int) {
+	var come mask
+	come.set(from, to, true)
+	for i := range come {
+		s.again[i] |= come[i] & s.have[i]
+	}
 }
 
 // write writes to where a slot is.

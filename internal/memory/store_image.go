@@ -22,12 +22,12 @@ type Image struct {
 func (i *Image) Close() error { return errors.Join(i.Pages.Close(), i.Index.Close()) }
 
 // The index is a header (magic u64, page size u64, number of entries u64) and entries (task u64, address u64, offset in
-// the file u64, a bit for each page that is there, a bit for each page that comes later), in order of task and address; in
-// the byte order of the machine.
+// the file u64, a bit for each page that is there, a bit for each page that comes later, a bit for each that is there and whose content came more
+// than once), in order of task and address; in the byte order of the machine.
 const (
-	imageMagic   = 0x32656761_6d497764 // "dwImage2"
+	imageMagic   = 0x33656761_6d497764 // "dwImage3"
 	imageHeader  = 24
-	imageEntry   = 24 + 2*len(mask{})*8
+	imageEntry   = 24 + 3*len(mask{})*8
 	maxImageSize = 1 << 30
 )
 
@@ -87,6 +87,9 @@ func (s *Store) encodeIndex() []byte {
 					b = binary.NativeEndian.AppendUint64(b, word)
 				}
 			}
+			for i, word := range one.again {
+				b = binary.NativeEndian.AppendUint64(b, word&one.have[i])
+			}
 			entries++
 		}
 	}
@@ -110,13 +113,15 @@ func makeIndex(data []byte) (*os.File, error) {
 
 // ImageSlot is a part of a task's address space in an image: Have has a bit for each page from Address on that is there,
 // at the same distance from Offset in the image. Late has a bit for each that is not, and for which there is room there:
-// it comes after the restore. What is in its place until then means nothing.
+// it comes after the restore. What is in its place until then means nothing. Again has a bit for each page of Have that was sent more
+// than once, because the container wrote to it meanwhile.
 type ImageSlot struct {
 	Task    Task
 	Address uint64
 	Offset  uint64
 	Have    [len(mask{})]uint64
 	Late    [len(mask{})]uint64
+	Again   [len(mask{})]uint64
 }
 
 // SlotBytes is the size of the part of an address space that a slot covers. Its address is a multiple of it.
@@ -160,6 +165,7 @@ func decodeIndex(data []byte, size uint64) ([]ImageSlot, error) {
 		for w := range one.Have {
 			one.Have[w] = binary.NativeEndian.Uint64(entry[24+8*w:])
 			one.Late[w] = binary.NativeEndian.Uint64(entry[24+8*(len(one.Have)+w):])
+			one.Again[w] = binary.NativeEndian.Uint64(entry[24+8*(2*len(one.Have)+w):])
 		}
 		if task == 0 || task > maxTask || one.Address%slotBytes != 0 || one.Address >= maxAddress ||
 			one.Offset%slotBytes != 0 || one.Offset >= size || size-one.Offset < slotBytes || !one.fits() {
@@ -172,11 +178,12 @@ func decodeIndex(data []byte, size uint64) ([]ImageSlot, error) {
 	return slots, nil
 }
 
-// fits tells whether there are no bits beyond the slot's pages, and no page that is there and comes later.
+// fits tells whether there are no bits beyond the slot's pages, no page that is there and comes later, and none that came again
+// and is not there.
 func (s *ImageSlot) fits() bool {
 	have, late := mask(s.Have), mask(s.Late)
 	for i := range have {
-		if have[i]&late[i] != 0 {
+		if have[i]&late[i] != 0 || s.Again[i]&^have[i] != 0 {
 			return false
 		}
 	}

@@ -244,6 +244,42 @@ func TestStoreRefuses(t *testing.T) {
 	}
 }
 
+// TestStoreAgain wants to know of which pages the content came more than once: of those that are there.
+func TestStoreAgain(t *testing.T) {
+	s := newTestStore(t, 1<<30)
+	put := func(page, pages int, zero bool) {
+		t.Helper()
+		run := Run{Task: 1, Address: slotBytes + uint64(page*PageSize()), Pages: uint32(pages), Zero: zero}
+		var data []byte
+		if !zero {
+			data = filledWith(pages, 1)
+		}
+		if err := s.Put(run, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(0, 100, false)
+	put(62, 4, false)
+	put(65, 3, true)  // 65 came again, and is not there any more
+	put(66, 1, false) // it was there, and zero, and is there
+	put(99, 3, false) // of which the second and the third are new
+	image, err := s.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer image.Close()
+	slots, err := image.ReadIndex()
+	if err != nil || len(slots) != 1 {
+		t.Fatalf("%d slots, %v", len(slots), err)
+	}
+	again := mask(slots[0].Again)
+	for page := range slotBytes / PageSize() {
+		if want := page >= 62 && page < 65 || page == 99; again.has(page) != want {
+			t.Errorf("page %d came again: %v, want %v", page, again.has(page), want)
+		}
+	}
+}
+
 // TestStoreTogether puts from several connections at once.
 func TestStoreTogether(t *testing.T) {
 	s := newTestStore(t, 1<<30)
@@ -283,6 +319,9 @@ func FuzzIndex(f *testing.F) {
 			f.Fatal(err)
 		}
 	}
+	if err := s.Put(Run{Task: 3, Address: 2 * slotBytes, Pages: 2}, filledWith(2, 2)); err != nil { // again
+		f.Fatal(err)
+	}
 	if err := s.Late([]TaskMap{{Task: 2, Areas: []Area{{Start: slotBytes + uint64(PageSize()), Pages: 600}}}}); err != nil {
 		f.Fatal(err)
 	}
@@ -307,6 +346,11 @@ func FuzzIndex(f *testing.F) {
 			return
 		}
 		for i := range slots {
+			for w, again := range slots[i].Again {
+				if again&^slots[i].Have[w] != 0 {
+					t.Errorf("slot %d: what is not there came again: %+v", i, slots[i])
+				}
+			}
 			if slots[i].Offset+SlotBytes > size || slots[i].Pages() > SlotBytes/PageSize() || i > 0 && !slots[i-1].before(&slots[i]) {
 				t.Errorf("slot %d: %+v", i, slots[i])
 			}

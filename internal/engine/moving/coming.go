@@ -83,6 +83,9 @@ func (c *Coming) GoOn(ctx context.Context, root string, beforeResume func() erro
 		if err := c.sealShared(); err != nil {
 			return err
 		}
+		if c.pager != nil {
+			_ = c.pager.Restored() // it goes on without it
+		}
 		return beforeResume()
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 //	pager: ok         it listens and has a guard, or an error
 //	agent: serve      with two descriptors: the image
 //	pager: ok         it waits for CRIU, or an error
+//	agent: restored   all processes are there, and none runs yet; without it nothing is filled before they do
 //	agent: resumed    the processes run; without it the background begins a little later
 //
 // If the connection ends before CRIU has come, the pager ends: nothing runs. After that it does not need the agent.
@@ -35,11 +36,12 @@ type setup struct {
 }
 
 const (
-	kindSetup   = "setup"
-	kindServe   = "serve"
-	kindResumed = "resumed"
-	kindOK      = "ok"
-	kindFailed  = "failed"
+	kindSetup    = "setup"
+	kindServe    = "serve"
+	kindRestored = "restored"
+	kindResumed  = "resumed"
+	kindOK       = "ok"
+	kindFailed   = "failed"
 
 	maxMessage = 16 << 10
 )

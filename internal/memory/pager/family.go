@@ -77,6 +77,7 @@ func (s *slot) kind(page int) kind {
 type family struct {
 	task     memory.Task
 	slots    []*slot     // in order of address
+	again    []int       // first pages of the parts, of aroundPages each, in which a page was sent more than once
 	forsaken func(n int) // called, with the lock, when so many late pages are needed by nobody any more
 
 	mu      sync.Mutex // taken after the lock of a space
@@ -95,6 +96,9 @@ func newFamily(task memory.Task, image []memory.ImageSlot) (m *family, late int)
 			late += n
 		}
 		m.slots = append(m.slots, one)
+		for _, page := range partsAgain(image[i].Again) {
+			m.again = append(m.again, i*slotPages+page)
+		}
 	}
 	return m, late
 }

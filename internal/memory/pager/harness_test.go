@@ -89,6 +89,9 @@ func arenaImage(t testing.TB, task memory.Task, megabytes int) *memory.Image {
 				continue
 			}
 			run := memory.Run{Task: task, Address: arenaBase + id*arenaSpacing + uint64(page)*4096, Pages: 1}
+			if page%256 == 0 { // it was written to while it was sent
+				must(t, store.Put(run, pageContent(id, page+1)))
+			}
 			must(t, store.Put(run, pageContent(id, page)))
 			m.Areas = append(m.Areas, memory.Area{Start: run.Address, Pages: 1})
 		}

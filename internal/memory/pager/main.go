@@ -216,7 +216,7 @@ func (p *process) takeTasks() (bool, error) {
 	defer stop()
 	go func() {
 		defer close(p.resumed)
-		if m, err := p.control.receive(); err != nil || m.Kind != kindResumed {
+		if err := p.waitForResume(); err != nil {
 			stop() // if it has not come yet CRIU never will
 		}
 	}()
@@ -240,6 +240,19 @@ func (p *process) takeTasks() (bool, error) {
 	case err := <-p.filler.failed:
 		return false, err
 	}
+}
+
+// waitForResume returns when the processes run. In between it fills what they are likely to touch first.
+func (p *process) waitForResume() error {
+	m, err := p.control.receive()
+	if err == nil && m.Kind == kindRestored {
+		go p.filler.ready(p.resumed)
+		m, err = p.control.receive()
+	}
+	if err == nil && m.Kind != kindResumed {
+		err = fmt.Errorf("the agent says %q, want %q", m.Kind, kindResumed)
+	}
+	return err
 }
 
 // takeAll takes the processes that are restored.

@@ -114,6 +114,42 @@ func TestAround(t *testing.T) {
 	must(t, f.run())
 }
 
+// TestReady fills what was sent more than once, with what is about it, before the processes run: not more than that, and no longer.
+func TestReady(t *testing.T) {
+	f, _ := fillHere(t, 64, "-threads", "1", "-pause", "20ms")
+	s := f.living()[0]
+	missing := func(page int) (pages int) {
+		for at := page; at < page+aroundPages; at++ {
+			if s.missing(at) {
+				pages++
+			}
+		}
+		return pages
+	}
+	running := make(chan struct{})
+	again := s.family.again
+	if len(again) != 64<<20/4096/256 {
+		t.Fatalf("parts in which a page was sent more than once: %d", len(again))
+	}
+	f.ready(running)
+	for n, page := range again {
+		if left := missing(page); n < readyPages/aroundPages && left > 0 {
+			t.Errorf("part %d: %d pages are missing", page, left)
+		}
+	}
+	touched := f.counts.faults.Load() // it runs in this test
+	if left := f.left(); left < 64<<20/4096*15/16-readyPages-touched*aroundPages {
+		t.Errorf("%d pages are left, %d were touched", left, touched)
+	}
+	close(running)
+	s.family.again = []int{len(s.pending)*wordBits - aroundPages}
+	f.ready(running)
+	if missing(s.family.again[0]) == 0 && f.counts.faults.Load() == touched {
+		t.Error("what was not touched is filled though the processes run")
+	}
+	must(t, f.run())
+}
+
 // TestMemoryOnce wants that the image shrinks as it is used.
 func TestMemoryOnce(t *testing.T) {
 	f, v := fillHere(t, 64, "-threads", "1")
@@ -139,6 +175,7 @@ func TestPager(t *testing.T) {
 	}
 	v := w.victim("-mb", "32", "-pid", "7", "-chaos")
 	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
+	must(t, w.pager.Restored())
 	v.say("")
 	must(t, w.pager.Resumed())
 	if r := w.over(); r.State != memory.Filled || r.LeftPages != 0 || r.Pages != 32<<20/4096*15/16 {

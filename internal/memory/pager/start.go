@@ -109,6 +109,15 @@ func (p *Pager) Serve(ctx context.Context, image *memory.Image) error {
 	return nil
 }
 
+// Restored tells that all processes are there, with all their mappings, and that none of them runs yet: what they are likely to touch
+// first is filled meanwhile.
+func (p *Pager) Restored() error {
+	if err := p.channel.send(message{Kind: kindRestored}); err != nil {
+		return fmt.Errorf("tell the pager that the processes are there: %w", err)
+	}
+	return nil
+}
+
 // Resumed tells that the processes run: from now on their memory is also filled in the background.
 func (p *Pager) Resumed() error {
 	if err := p.channel.send(message{Kind: kindResumed}); err != nil {
