@@ -11,13 +11,21 @@ import (
 // roomEvery is how long a connection may stand still that needs room; its peer then repeats itself more and more seldom.
 const roomEvery = 200 * time.Millisecond
 
+// firstRoom is when they are looked at first: before, the container has the processor for those who have waited for it.
+const firstRoom = 50 * time.Millisecond
+
 // roomPatience is how long queues are looked at: what a restore has packed too densely has been read by then, or its peer is gone.
 const roomPatience = 5 * time.Minute
 
 // giveRoom gives room to connections of a container that has just been restored, for as long as one may need it.
 func (a *Agent) giveRoom(definition engine.Definition) {
 	relief, told := criu.NewRelief(), false
-	for began := time.Now(); time.Since(began) < roomPatience; {
+	for began, wait := time.Now(), firstRoom; time.Since(began) < roomPatience; wait = roomEvery {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
 		pids, err := a.engines.Of(definition).Processes(a.ctx, definition.ID)
 		if err != nil || a.leaves(definition.ID) {
 			return // it has ended, or is elsewhere, or soon
@@ -29,11 +37,6 @@ func (a *Agent) giveRoom(definition engine.Definition) {
 		}
 		if tight == 0 && err == nil {
 			return
-		}
-		select {
-		case <-a.ctx.Done():
-			return
-		case <-time.After(roomEvery):
 		}
 	}
 }

@@ -99,12 +99,21 @@ func (e *Engine) settle(ctx context.Context, p place) error {
 	return records.Remove(p.resumed())
 }
 
+// firstLook is how long LXC is given before it is asked. To ask is to start a program, which would take the processor from a container whose
+// clients have waited for it.
+const firstLook = 50 * time.Millisecond
+
 // awaitRunning waits until LXC says that the container runs, or has no monitor for it: then it has ended since.
 func (e *Engine) awaitRunning(ctx context.Context, p place) error {
 	const pause = 5 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
-	for {
+	for wait := firstLook; ; wait = pause {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for LXC: %w", ctx.Err())
+		case <-time.After(wait):
+		}
 		monitors, err := e.monitors()
 		if err != nil || !monitors[p.name] {
 			return err
@@ -112,11 +121,6 @@ func (e *Engine) awaitRunning(ctx context.Context, p place) error {
 		state, err := e.tool(ctx, "lxc-info", p.name, "-s", "-H")
 		if err == nil && strings.TrimSpace(state) != "STARTING" {
 			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for LXC: %w", ctx.Err())
-		case <-time.After(pause):
 		}
 	}
 }
