@@ -38,7 +38,7 @@ type extra struct {
 	Mounts  []mount  `json:"mounts"`
 	Args    []string `json:"args"`    // of the first process, without Podman's init
 	Command int      `json:"command"` // how many of them, the last ones, are not the entry point
-	// Scratch says that Podman makes some tmpfs by itself that it does not list, as it does for a root that is read-only.
+	// Scratch says that Podman has made some tmpfs by itself, as it does for a root that is read-only unless it is told not to.
 	Scratch bool `json:"scratch,omitempty"`
 	// Volumes says of the named ones, by name, how they were made.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
@@ -105,12 +105,13 @@ func firstArgs(found inspected, bundle specs.Spec) []string {
 // asked for, 5.4 does not.
 var scratchPlaces = []string{"/run", "/tmp", "/var/tmp"}
 
-// hasScratch tells whether a container has such a tmpfs that is not listed.
+// hasScratch tells whether a container has been given them. Without (--read-only-tmpfs=false) Podman 5 makes /dev read-only, too.
 func hasScratch(found inspected, bundle specs.Spec) bool {
-	return found.Host.ReadonlyRootfs && slices.ContainsFunc(bundle.Mounts, func(m specs.Mount) bool {
-		_, listed := found.Host.Tmpfs[m.Destination]
-		return m.Type == "tmpfs" && !listed && slices.Contains(scratchPlaces, m.Destination)
-	})
+	mounted := func(place string) bool {
+		return slices.ContainsFunc(bundle.Mounts, func(m specs.Mount) bool { return m.Destination == place })
+	}
+	fixed := slices.ContainsFunc(bundle.Mounts, func(m specs.Mount) bool { return m.Destination == "/dev" && slices.Contains(m.Options, "ro") })
+	return found.Host.ReadonlyRootfs && !fixed && !slices.ContainsFunc(scratchPlaces, func(place string) bool { return !mounted(place) })
 }
 
 // Expect reads what another node has described.

@@ -160,18 +160,26 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestScratch: the tmpfs that Podman makes by itself for a root that is read-only it makes at the target, too, unless it lists them.
+// TestScratch: the tmpfs that Podman makes by itself for a root that is read-only it makes at the target, too, whichever version lists them.
 func TestScratch(t *testing.T) {
-	own := specs.Spec{Mounts: []specs.Mount{{Destination: "/dev", Type: "tmpfs"}, {Destination: "/run", Type: "tmpfs"}}}
+	mounts := func(device string, places ...string) (spec specs.Spec) {
+		spec.Mounts = []specs.Mount{{Destination: "/dev", Type: "tmpfs", Options: []string{"nosuid", device}}}
+		for _, place := range places {
+			spec.Mounts = append(spec.Mounts, specs.Mount{Destination: place, Type: "tmpfs"})
+		}
+		return spec
+	}
 	for name, c := range map[string]struct {
 		host   host
 		bundle specs.Spec
 		want   bool
 	}{
-		"not listed":       {host{ReadonlyRootfs: true}, own, true},
-		"listed":           {host{ReadonlyRootfs: true, Tmpfs: map[string]string{"/run": "rw"}}, own, false},
-		"without it":       {host{ReadonlyRootfs: true}, specs.Spec{Mounts: own.Mounts[:1]}, false},
-		"a root to change": {host{}, own, false},
+		"not listed (5.4)":              {host{ReadonlyRootfs: true}, mounts("rw", scratchPlaces...), true},
+		"listed (4.3)":                  {host{ReadonlyRootfs: true, Tmpfs: map[string]string{"/run": "rw", "/tmp": "rw", "/var/tmp": "rw"}}, mounts("rw", scratchPlaces...), true},
+		"without it":                    {host{ReadonlyRootfs: true}, mounts("rw"), false},
+		"without it, one asked for":     {host{ReadonlyRootfs: true, Tmpfs: map[string]string{"/run": "rw"}}, mounts("rw", "/run"), false},
+		"without it (5.4), all of them": {host{ReadonlyRootfs: true}, mounts("ro", scratchPlaces...), false},
+		"a root to change":              {host{}, mounts("rw", scratchPlaces...), false},
 	} {
 		if got := hasScratch(inspected{Host: c.host}, c.bundle); got != c.want {
 			t.Errorf("%s: %t", name, got)
