@@ -33,7 +33,7 @@ func runEnter(args []string) (int, error) {
 	if err := enterMachine(args[0], args[1], pid, started); err != nil {
 		return 0, err
 	}
-	return runHere(append([]string{nodeProgram, "lab-child"}, args[4:]...))
+	return runHere(append([]string{nodeProgram, "lab-child", args[1]}, args[4:]...))
 }
 
 func enterMachine(lab, name string, pid int, started uint64) error {
@@ -108,23 +108,23 @@ func exitCode(err error) (int, error) {
 	return ended.ExitCode(), nil
 }
 
-// runChild is the first process of a command inside the machine's namespaces: wait|detach CMD…. It becomes the
+// runChild is the first process of a command inside the machine's namespaces: MACHINE wait|detach CMD…. It becomes the
 // command, which is to die with the process that waits for it outside (Go's own Pdeathsig compares process ids, which
 // differ between the namespaces), or it leaves the command to the machine's init.
 func runChild(args []string) (int, error) {
-	if len(args) < 2 {
+	if len(args) < 3 {
 		return 0, errors.New("lab-child: too few arguments")
 	}
-	path := append(append([]string{filepath.Dir(nodeProgram)}, engineDirectories()...), os.Getenv("PATH"))
+	path := append(append([]string{filepath.Dir(nodeProgram)}, engineDirectories(args[0])...), os.Getenv("PATH"))
 	if err := os.Setenv("PATH", strings.Join(path, ":")); err != nil {
 		return 0, err
 	}
-	command := args[1:]
+	how, command := args[1], args[2:]
 	program, err := exec.LookPath(command[0])
 	if err != nil {
 		return 127, fmt.Errorf("run %s: %w", command[0], err)
 	}
-	if args[0] == "detach" {
+	if how == "detach" {
 		return 0, detach(program, command)
 	}
 	lockThread() // the signal is of the thread that asks for it, and so is exec
@@ -134,18 +134,23 @@ func runChild(args []string) (int, error) {
 	return 126, fmt.Errorf("run %s: %w", command[0], unix.Exec(program, command, os.Environ()))
 }
 
-// envEngines names the directories under which there are other engines than the system's, as PATH does (scripts/install-engine.sh).
+// envEngines names the directories under which there are other engines than the system's, as PATH does (scripts/install-engine.sh). With
+// the name of a node at its end, as GODWIT_LAB_ENGINES_B, it is for that node alone.
 const envEngines = "GODWIT_LAB_ENGINES"
 
-// enginePrefixes are these directories.
-func enginePrefixes() []string {
-	return slices.DeleteFunc(filepath.SplitList(os.Getenv(envEngines)), func(prefix string) bool { return prefix == "" })
+// enginePrefixes are these directories, for a node.
+func enginePrefixes(node string) []string {
+	list, own := os.LookupEnv(envEngines + "_" + strings.ToUpper(node))
+	if !own {
+		list = os.Getenv(envEngines)
+	}
+	return slices.DeleteFunc(filepath.SplitList(list), func(prefix string) bool { return prefix == "" })
 }
 
-// engineDirectories are those in which nodes look for programs first.
-func engineDirectories() []string {
+// engineDirectories are those in which a node looks for programs first.
+func engineDirectories(node string) []string {
 	var all []string
-	for _, prefix := range enginePrefixes() {
+	for _, prefix := range enginePrefixes(node) {
 		all = append(all, filepath.Join(prefix, "bin"))
 	}
 	return all

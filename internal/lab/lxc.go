@@ -30,7 +30,7 @@ lxc.start.auto = 1
 func (l *Lab) PrepareLXC(ctx context.Context, node string) error {
 	const own = nodeStateDirectory + "/lxc-containers"
 	script := "set -e; mkdir -p " + own + " " + lxcPlace + "; mount --bind " + own + " " + lxcPlace
-	for _, prefix := range enginePrefixes() {
+	for _, prefix := range enginePrefixes(node) {
 		if data := prefix + lxcData; isDirectory(data) {
 			script += "; mount --bind " + data + " " + lxcData
 		}

@@ -38,7 +38,7 @@ func (l *Lab) PreparePodman(ctx context.Context, node string) error {
 
 // nameHelpers tells another Podman than the system's where its helpers and runtimes are: it looks for them in PATH last.
 func (l *Lab) nameHelpers(node string) error {
-	own := engineDirectories()
+	own := engineDirectories(node)
 	if len(own) == 0 {
 		return nil
 	}
