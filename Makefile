@@ -128,6 +128,19 @@ test-lxc-6: setup ## containers of LXC 6.0 (Debian 13), which is fetched, moved 
 test-lxc-7: setup ## containers of LXC 7.0 (Debian sid), which is fetched, moved in all modes
 	$(call test-engine,lxc,7,sid,$(LXC_TESTS))
 
+define test-mixed
+	test -e '$(ENGINES)/$(1)-$(2)/VERSION' || scripts/install-engine.sh $(1) '$(ENGINES)/$(1)-$(2)' $(3)
+	GODWIT_LAB_ENGINES_B='$(ENGINES)/$(1)-$(2)' go test -count=1 -timeout 40m -v ./test/engines \
+		-run '^Test$(4)Moves$$|^TestConformance$$/^$(1)$$/^(user|read-only_root|terminal|secrets|restarting|connections)$$'
+endef
+
+.PHONY: test-mixed
+test-mixed: setup ## the system's engines on one node and newer ones, which are fetched, on the other: containers go there and back
+	$(call test-mixed,docker,28,sid,Docker)
+	$(call test-mixed,podman,5,trixie,Podman)
+	$(call test-mixed,containerd,2,sid,Containerd)
+	$(call test-mixed,lxc,7,sid,LXC)
+
 .PHONY: compatibility
 .IGNORE: compatibility # what fails is in the tables
 compatibility: export GODWIT_COMPATIBILITY := $(CURDIR)/build/compatibility
