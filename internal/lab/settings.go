@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -24,8 +25,9 @@ const (
 	packagedPlugins = "/usr/lib/cni"
 )
 
-// networkState is where plugins of CNI keep which addresses they have given. That of a node is empty at first.
-const networkState = "/var/lib/cni"
+// ownState is where programs without a daemon keep what they know of containers: plugins of CNI which addresses they have given, nerdctl its
+// names, logs and hosts files. That of a node is empty at first.
+func ownState() []string { return []string{"/var/lib/cni", "/var/lib/nerdctl"} }
 
 // settingsDirectory is where a node keeps its copies.
 const settingsDirectory = nodeStateDirectory + "/settings"
@@ -35,7 +37,7 @@ func mountSettings(spec initSpec) error {
 	if !spec.Node {
 		return nil
 	}
-	for _, dir := range append(ownSettings(), networkState) {
+	for _, dir := range append(ownSettings(), ownState()...) {
 		if !isDirectory(dir) { // it could not be made
 			continue
 		}
@@ -56,7 +58,7 @@ func mountSettings(spec initSpec) error {
 }
 
 func copySettings(from, to string) error {
-	if from == networkState {
+	if slices.Contains(ownState(), from) {
 		return nil
 	}
 	if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
@@ -72,7 +74,7 @@ func copySettings(from, to string) error {
 
 // makeMountPoints sees to it that there are directories to mount over what is a node's own, and remembers those that it made.
 func makeMountPoints() error {
-	for _, dir := range append(ownSettings(), networkState, nodeStateDirectory) {
+	for _, dir := range slices.Concat(ownSettings(), ownState(), []string{nodeStateDirectory}) {
 		if isDirectory(dir) {
 			continue
 		}
