@@ -16,6 +16,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -201,14 +202,27 @@ func widen(value any) {
 	}
 }
 
+// loadList reads the list of this name in the first of these directories that has one.
+func loadList(name string, directories []string) (list *libcni.NetworkConfigList, err error) {
+	for _, directory := range directories {
+		if list, err = libcni.LoadNetworkConf(directory, name); err == nil {
+			break
+		}
+	}
+	return list, err
+}
+
 // readNetwork reads the list of a network of this node that a container comes to, or says what stands against that.
-func readNetwork(own engine.Network) (conflist, []engine.Problem) {
+func readNetwork(own engine.Network, directories []string) (conflist, []engine.Problem) {
 	what, subnet := networkTitle(own.Bridge), netip.PrefixFrom(own.Address, own.PrefixBits).Masked().String()
 	copied := "copy its conflist from the other node, where its subnet is " + subnet
 	if own.Routed {
 		copied = "godwit engine setup containerd --network " + own.Bridge + " --subnet " + subnet
 	}
-	list, err := libcni.LoadNetworkConf(conflists, own.Bridge)
+	if len(directories) > 1 && own.Bridge != nerdctl.DefaultNetwork {
+		copied = "nerdctl network create --subnet " + subnet + " " + own.Bridge
+	}
+	list, err := loadList(own.Bridge, directories)
 	var none libcni.NotFoundError
 	var nothing libcni.NoConfigsFoundError
 	if errors.As(err, &none) || errors.As(err, &nothing) || errors.Is(err, fs.ErrNotExist) {
@@ -221,11 +235,11 @@ func readNetwork(own engine.Network) (conflist, []engine.Problem) {
 }
 
 // networkObstacles lists what keeps the network of a container that comes from being made here.
-func networkObstacles(own engine.Network) ([]engine.Problem, error) {
+func networkObstacles(own engine.Network, directories []string) ([]engine.Problem, error) {
 	if !own.OnBridge() {
 		return nil, nil
 	}
-	c, found := readNetwork(own)
+	c, found := readNetwork(own, directories)
 	if len(found) > 0 {
 		return found, nil
 	}

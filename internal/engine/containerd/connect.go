@@ -72,7 +72,8 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	if !d.Network.OnBridge() {
 		return nil
 	}
-	read, found := readNetwork(d.Network)
+	namespace, _ := splitOwn(own)
+	read, found := readNetwork(d.Network, listsOf(namespace, d.Labels))
 	if len(found) > 0 {
 		return fmt.Errorf("%s: %s", found[0].What, found[0].Why)
 	}
@@ -101,7 +102,10 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	if err == nil && mac != d.Network.MAC {
 		err = fmt.Errorf("plugin bridge has given it hardware address %s, not %s as it was told", mac, d.Network.MAC)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return a.noteHosts(own, d, a.kept(list, c))
 }
 
 // connectPatience bounds what plugins do to connect a container: each is a program that runs for the blink of an eye, and may wait for others.

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
@@ -100,14 +101,22 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
 	if err != nil {
 		return oci.Found{}, fmt.Errorf("ask containerd about container %.80q: %w", ref, err)
 	}
-	var meant []string
+	var meant, called []string
 	for _, found := range all {
 		switch _, id := splitOwn(found.ID); {
-		case found.Container.Definition.ID == ref || found.Container.Definition.Name == ref:
+		case found.Container.Definition.ID == ref:
 			return a.Find(ctx, found.ID)
+		case found.Container.Definition.Name == ref:
+			called = append(called, found.ID)
 		case id == ref || ref != "" && strings.HasPrefix(found.Container.Definition.ID, ref):
 			meant = append(meant, found.ID)
 		}
+	}
+	if len(called) > 0 {
+		meant = called
+	}
+	if len(called) > 1 {
+		return oci.Found{}, fmt.Errorf("%d containers of containerd are called %.80q: %s", len(called), ref, strings.Join(called, ", "))
 	}
 	if len(meant) != 1 {
 		return oci.Found{}, unknown
@@ -142,9 +151,9 @@ func describe(namespace string, one *containers.Container, process *task.Process
 	own := ownID(namespace, one.GetID())
 	sum := sha256.Sum256([]byte(own + "@" + strconv.FormatInt(created.UnixNano(), 10)))
 	d := engine.Definition{
-		Namespace: namespace, ID: hex.EncodeToString(sum[:]), Name: nameOf(own), Image: one.GetImage(), Args: p.Args, Env: p.Env, Dir: p.Cwd, Hostname: t.spec.Hostname,
+		Namespace: namespace, ID: hex.EncodeToString(sum[:]), Name: titleOf(namespace, one.GetID(), one.GetLabels()), Image: one.GetImage(), Args: p.Args, Env: p.Env, Dir: p.Cwd, Hostname: t.spec.Hostname,
 		User: fmt.Sprintf("%d:%d", p.User.UID, p.User.GID), TTY: p.Terminal, ReadOnly: t.spec.Root.Readonly, Labels: one.GetLabels(),
-		Created: created, Limits: limitsOf(t.spec), Volumes: volumesOf(t.spec),
+		Created: created, Limits: limitsOf(t.spec), Volumes: volumesOf(t.spec, keptOf(namespace, one.GetID(), one.GetLabels())),
 	}
 	found := oci.Found{ID: own, Container: engine.Container{Definition: d, State: engine.Created}, Native: t}
 	switch process.GetStatus() { //nolint:exhaustive // what is not known does not run
@@ -193,16 +202,22 @@ var restartValues = map[string]*regexp.Regexp{
 // container again.
 func restartObstacles(labels map[string]string) []engine.Problem {
 	p := problems{}
+	logged := func(value string) bool {
+		if nerdctl.Has(labels) {
+			return value == nerdctl.Log(labels)
+		}
+		return strings.HasPrefix(value, "file:///")
+	}
 	for name, value := range restartLabels(labels) {
 		known, is := restartValues[name]
-		p.add(!(is && known.MatchString(value) || name == restartLog && strings.HasPrefix(value, "file:///")),
+		p.add(!(is && known.MatchString(value) || name == restartLog && logged(value)),
 			"label "+name+"="+value, "what containerd makes of it is not moved", without)
 	}
 	return p
 }
 
 // takenRestart is the policy of a container that comes: it writes into its log here, whatever it did elsewhere.
-func (a *adapter) takenRestart(own string, labels map[string]string) map[string]string {
+func takenRestart(labels map[string]string, log string) map[string]string {
 	taken := map[string]string{}
 	for name, value := range labels {
 		if known, is := restartValues[name]; is && known.MatchString(value) {
@@ -210,7 +225,7 @@ func (a *adapter) takenRestart(own string, labels map[string]string) map[string]
 		}
 	}
 	if len(taken) > 0 {
-		taken[restartLog] = "file://" + a.logPath(own)
+		taken[restartLog] = log
 	}
 	return taken
 }
@@ -269,11 +284,11 @@ func limitsOf(spec specs.Spec) engine.Limits {
 	return limits
 }
 
-// volumesOf are the mounts that are directories or files of the node.
-func volumesOf(spec specs.Spec) []engine.Volume {
+// volumesOf are the mounts that are directories or files of the node, but for those of files that somebody keeps for the container.
+func volumesOf(spec specs.Spec, kept func(specs.Mount) bool) []engine.Volume {
 	var volumes []engine.Volume
 	for _, m := range spec.Mounts {
-		if bound(m) {
+		if bound(m) && !kept(m) {
 			volumes = append(volumes, engine.Volume{
 				Kind: engine.Bind, Source: path.Clean(m.Source), Path: path.Clean(m.Destination), ReadOnly: slices.Contains(m.Options, "ro"),
 			})

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/contentstore"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
@@ -42,6 +43,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 		return "", err
 	}
 	a.images.Name(ctx, d)
+	outer := ctx
 	ctx = within(ctx, x.Namespace)
 	if _, err := a.containers.Create(ctx, &containers.CreateContainerRequest{Container: made}); err != nil {
 		return "", err
@@ -49,6 +51,11 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	// From now on its snapshot is not collected as garbage.
 	if _, err = a.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: x.ID, Parent: x.Chain}); err != nil {
 		return "", errors.Join(err, a.forget(context.WithoutCancel(ctx), x.ID))
+	}
+	if nerdctl.Has(d.Labels) {
+		if err := keepForNerdctl(outer, d, x); err != nil {
+			return "", errors.Join(err, a.Remove(context.WithoutCancel(outer), ownID(x.Namespace, x.ID), oci.RemoveOptions{Force: true}))
+		}
 	}
 	return ownID(x.Namespace, x.ID), nil
 }
@@ -66,10 +73,6 @@ func (a *adapter) forget(ctx context.Context, id string) error {
 
 // record is what containerd is told of a container. It is not told to start it again yet.
 func (a *adapter) record(d engine.Definition, x extra, label, value string) (*containers.Container, error) {
-	spec, err := json.Marshal(remade(x.Spec))
-	if err != nil {
-		return nil, err
-	}
 	path, err := a.runtimePath()
 	if err != nil {
 		return nil, err
@@ -84,16 +87,28 @@ func (a *adapter) record(d engine.Definition, x extra, label, value string) (*co
 	}
 	maps.DeleteFunc(labels, func(name, _ string) bool { return strings.HasPrefix(name, restartPrefix) })
 	labels[label] = value
-	return &containers.Container{
+	made, spec := &containers.Container{
 		Extensions: x.extensions(),
-		ID:         x.ID, Labels: labels, Image: d.Image, Snapshotter: snapshotter, SnapshotKey: x.ID, Spec: &anypb.Any{TypeUrl: specType, Value: spec},
+		ID:         x.ID, Labels: labels, Image: d.Image, Snapshotter: snapshotter, SnapshotKey: x.ID,
 		Runtime: &containers.Container_Runtime{Name: runtimeName, Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: settings}},
-	}, nil
+	}, remade(x.Spec)
+	if nerdctl.Has(labels) {
+		if err := makeNerdctls(made, &spec, nerdctlPlace(x.Namespace, x.ID)); err != nil {
+			return nil, err
+		}
+	}
+	encoded, err := json.Marshal(spec)
+	made.Spec = &anypb.Any{TypeUrl: specType, Value: encoded}
+	return made, err
 }
 
 // Log is the file into which the shim writes. Those of containers that come are this package's: containerd has none.
 func (a *adapter) Log(_ context.Context, found oci.Found) (string, error) {
-	process := native(found).process
+	t := native(found)
+	if t.byNerdctl() {
+		return t.place().Log(), nil
+	}
+	process := t.process
 	if process == nil {
 		return a.logPath(found.ID), nil
 	}
@@ -124,13 +139,18 @@ func (a *adapter) Gone(own string) error {
 const StartCommand = "containerd-start"
 
 // Start has a process of its own start a container.
-func (a *adapter) Start(_ context.Context, own string) error {
+func (a *adapter) Start(ctx context.Context, own string) error {
+	namespace, id := splitOwn(own)
+	reply, err := a.containers.Get(within(ctx, namespace), &containers.GetContainerRequest{ID: id})
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(a.logs, 0o700); err != nil {
 		return err
 	}
 	a.setStarting(own, true)
 	defer a.setStarting(own, false)
-	cmd := exec.Command(a.executable, StartCommand, a.socket, own, a.logPath(own))
+	cmd := exec.Command(a.executable, StartCommand, a.socket, own, a.logOf(namespace, id, reply.GetContainer().GetLabels()))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -163,7 +183,7 @@ func (a *adapter) start(ctx context.Context, own, log string) error {
 	if err != nil {
 		return err
 	}
-	request := &tasks.CreateTaskRequest{ContainerID: id, Rootfs: reply.GetMounts(), Stdout: "file://" + log, Stderr: "file://" + log}
+	request := &tasks.CreateTaskRequest{ContainerID: id, Rootfs: reply.GetMounts(), Stdout: log, Stderr: log}
 	if _, err := a.tasks.Create(ctx, request); err != nil {
 		return err
 	}
@@ -179,6 +199,9 @@ func (a *adapter) Logs(ctx context.Context, found oci.Found, options engine.LogO
 	}
 	if err != nil {
 		return fmt.Errorf("logs of container %s: containerd keeps none, and its output does not go to a file (ctr run --log-uri): %w", nameOf(found.ID), err)
+	}
+	if native(found).byNerdctl() {
+		emit = nerdctl.Entries(emit)
 	}
 	if err := a.show(ctx, found.ID, path, options, emit); err != nil {
 		return fmt.Errorf("logs of container %s: %w", nameOf(found.ID), err)

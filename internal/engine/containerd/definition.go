@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/oci"
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
@@ -42,7 +43,8 @@ type extra struct {
 	Log       bool       `json:"log"` // what it has written is in a file
 	Stdio     []string   `json:"stdio"`
 	// Extension is the type of that by which ctr notes that it has had CNI connect the container: see ctrExtension.
-	Extension string `json:"ctr_extension,omitempty"`
+	Extension string         `json:"ctr_extension,omitempty"`
+	Nerdctl   *madeByNerdctl `json:"nerdctl,omitempty"` // nil: it has not started the container
 }
 
 // Describe tells what another node needs to make a container that runs.
@@ -68,10 +70,17 @@ func (a *adapter) Describe(ctx context.Context, found oci.Found, stdio []string,
 	if image != nil { // otherwise its name is another one's by now, or nobody's
 		d.ImageID, d.Layers = image.ID, image.Layers
 	}
+	spec, made, err := t.spec, (*madeByNerdctl)(nil), error(nil)
+	if t.byNerdctl() {
+		spec.Hooks, made = nil, &madeByNerdctl{} // they are made anew, and have the environment of who has started it
+		if made.Started, err = nerdctl.Started(t.place()); err != nil {
+			return err
+		}
+	}
 	extension, _ := ctrExtension(t.container.GetExtensions()) // others are refused
 	d.Engine, err = json.Marshal(extra{
-		Extension: extension,
-		Namespace: t.namespace, ID: t.container.GetID(), Spec: t.spec, Chain: chain, Systemd: settings.GetSystemdCgroup(),
+		Extension: extension, Nerdctl: made,
+		Namespace: t.namespace, ID: t.container.GetID(), Spec: spec, Chain: chain, Systemd: settings.GetSystemdCgroup(),
 		Log: log != "", Stdio: stdio,
 	})
 	return err
@@ -99,7 +108,7 @@ func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	if err != nil {
 		return oci.Expected{}, err
 	}
-	restart, err := json.Marshal(a.takenRestart(ownID(x.Namespace, x.ID), d.Labels))
+	restart, err := json.Marshal(takenRestart(d.Labels, a.logOf(x.Namespace, x.ID, d.Labels)))
 	return oci.Expected{Stdio: x.Stdio, PrivateCgroup: hasNamespace(x.Spec, specs.CgroupNamespace), Restart: restart, Log: x.Log}, err
 }
 
@@ -113,10 +122,12 @@ func decode(d engine.Definition) (extra, error) {
 		switch {
 		case !imagePattern.MatchString(d.Image):
 			return fmt.Errorf("image %.80q", d.Image)
-		case !namePattern.MatchString(x.ID) || len(x.ID) > 76 || d.Name != nameOf(ownID(x.Namespace, x.ID)):
+		case !namePattern.MatchString(x.ID) || len(x.ID) > 76 || d.Name != titleOf(x.Namespace, x.ID, d.Labels):
 			return fmt.Errorf("container %.80q of name %.80q", x.ID, d.Name)
 		case !digestPattern.MatchString(x.Chain):
 			return fmt.Errorf("layers %.80q", x.Chain)
+		case (x.Nerdctl != nil) != nerdctl.Has(d.Labels):
+			return errors.New("it is nerdctl's, and is not")
 		case x.Extension != "" && !extensionPattern.MatchString(x.Extension):
 			return fmt.Errorf("extension %.80q", x.Extension)
 		case x.Spec.Process == nil || x.Spec.Root == nil || x.Spec.Linux == nil || len(x.Spec.Process.Args) == 0:
@@ -153,7 +164,7 @@ func checkImage(d engine.Definition, x extra) error {
 
 // checkDefinition wants what is told to the agent to be what containerd will do.
 func checkDefinition(d engine.Definition, x extra) error {
-	if len(d.Volumes) > maxVolumes || !oci.SameVolumes(d.Volumes, volumesOf(x.Spec)) {
+	if len(d.Volumes) > maxVolumes || !oci.SameVolumes(d.Volumes, volumesOf(x.Spec, keptOf(x.Namespace, x.ID, d.Labels))) {
 		return errors.New("its volumes are not those of its specification")
 	}
 	paths := map[string]bool{}

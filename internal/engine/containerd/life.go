@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
@@ -103,6 +104,11 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	}
 	if err := a.forgetShim(ctx, t.namespace, id); err != nil {
 		return err
+	}
+	if t.byNerdctl() {
+		if err := nerdctl.Forget(t.place(), t.container.GetLabels()); err != nil {
+			return err
+		}
 	}
 	if _, err := a.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id}); err != nil && !missing(err) {
 		return err

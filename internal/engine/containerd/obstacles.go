@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/contentstore"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
@@ -20,9 +21,7 @@ import (
 
 const (
 	without          = "start it without that"
-	connectOtherwise = "start it with ctr run --cni on one bridge with IPv4 addresses, or with --net-host, or without a network"
-	// nerdctlNetworks is the label in which nerdctl notes the networks of a container.
-	nerdctlNetworks = "nerdctl/networks"
+	connectOtherwise = "start it by ctr run --cni or nerdctl run on one bridge with IPv4 addresses, or in the node's network, or without one"
 )
 
 // problems collects what stands against a move.
@@ -49,14 +48,9 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem
 	p.add(t.container.GetSnapshotter() != snapshotter, "snapshotter "+t.container.GetSnapshotter(), "only overlayfs is supported", without)
 	_, known := ctrExtension(t.container.GetExtensions())
 	p.add(!known, "extensions of the container", "what others make of them is not known", without)
-	if networks := t.container.GetLabels()[nerdctlNetworks]; networks != "" {
-		p.add(true, "networks "+networks+" of nerdctl", "its hooks make them on this node, and are not moved", connectOtherwise)
-	} else {
-		_, problems := a.networkOf(t)
-		p = append(append(p, problems...), a.disconnectable(found.ID)...)
-	}
-	p = append(p, restartObstacles(t.container.GetLabels())...)
-	return append(p, obstacles(t.spec, t.namespace, t.container.GetID())...)
+	_, networks := a.networkOf(t)
+	nerdctls, spec := t.nerdctlObstacles()
+	return slices.Concat(p, networks, a.disconnectable(found.ID), nerdctls, restartObstacles(t.container.GetLabels()), obstacles(spec, t.namespace, t.container.GetID()))
 }
 
 // obstacles lists what both nodes look at: the source, so that it is said before anything is asked, and the target, because it is
@@ -65,7 +59,8 @@ func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	p := problems{}
 	p.add(spec.Process.Terminal, "--tty", "nobody at the target would have its terminal", without)
 	p.add(spec.Hooks != nil, "hooks of the container", "what they do on this node, as for CNI networks, is not moved", connectOtherwise)
-	p.add(spec.Linux.CgroupsPath != "" && spec.Linux.CgroupsPath != filepath.Join("/", namespace, id), "control group "+spec.Linux.CgroupsPath,
+	groups := []string{"", filepath.Join("/", namespace, id), "system.slice:nerdctl:" + id} // the last one where systemd makes them
+	p.add(!slices.Contains(groups, spec.Linux.CgroupsPath), "control group "+spec.Linux.CgroupsPath,
 		"it is not one of the container's own", without)
 	p.add(spec.Root.Path != "rootfs", "root file system "+spec.Root.Path, "only containers of images move", without)
 	for _, n := range spec.Linux.Namespaces {
@@ -190,6 +185,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	p := problems(obstacles(x.Spec, x.Namespace, x.ID))
 	p = append(append(p, restartObstacles(d.Labels)...), a.runtimeObstacles()...)
+	p = append(p, reserveNerdctl(ctx, d, x)...)
 	told, err := a.version.Version(ctx, &emptypb.Empty{})
 	if err != nil {
 		return nil, fmt.Errorf("ask containerd for its version: %w", err)
@@ -208,7 +204,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 			p = append(p, problem)
 		}
 	}
-	found, err := networkObstacles(d.Network)
+	found, err := networkObstacles(d.Network, listsOf(x.Namespace, d.Labels))
 	if err != nil {
 		return nil, err
 	}
@@ -240,5 +236,8 @@ func Readiness(ctx context.Context, executable string) (engine.Readiness, error)
 	told, err := a.version.Version(ctx, &emptypb.Empty{})
 	ready.Version = told.GetVersion()
 	ready.Problems = slices.Concat(engine.TooOld(Name, ready.Version, oldest), a.runtimeObstacles(), segmentProblems())
+	if _, missing := nerdctl.Find(); missing == nil { // who has none needs none
+		ready.Problems = append(ready.Problems, nerdctl.Readiness(ctx)...)
+	}
 	return ready, err
 }

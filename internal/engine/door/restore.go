@@ -97,8 +97,8 @@ func (p Place) makeBundle(engines, id string) error {
 	return os.WriteFile(filepath.Join(p.bundle(), "config.json"), data, 0o600)
 }
 
-// GuardVariable is a variable of hooks that keep an engine from making the processes of a container anew. What restores them is not
-// meant.
+// GuardVariable is a variable of hooks that are not meant for who restores a container: those that keep an engine from making its processes anew,
+// and those that would make a network which somebody else makes then.
 const GuardVariable = "GODWIT_GUARD"
 
 func unguard(hooks *specs.Hooks) {

@@ -90,6 +90,14 @@ type Connector interface {
 	Connect(ctx context.Context, own, netns string, d engine.Definition) error
 }
 
+// Keeper is an Adapter of whose containers others keep files that are mounted into them.
+type Keeper interface {
+	// Keep copies them into a directory that moves with a container.
+	Keep(found Found, directory string) error
+	// Bring puts there what has come in such a directory, from another node, before the container runs.
+	Bring(own, directory string, d engine.Definition) error
+}
+
 // Found is a container as its engine tells of it.
 type Found struct {
 	ID        string           // the engine's own

@@ -18,10 +18,16 @@ import (
 // logName is the log's name in the private directory.
 const logName = "log"
 
-// copyLog brings the copy of a container's log that moves, in its private directory, up to date: what was added since is added.
+// copyLog brings the copy of a container's log that moves, in its private directory, up to date: what was added since is added. So are files that
+// others keep of it.
 func (e *Engine) copyLog(id string, a alive) error {
 	if err := makePrivate(e.private(id)); err != nil {
 		return err
+	}
+	if keeper, is := e.adapter.(Keeper); is {
+		if err := keeper.Keep(a.found, e.private(id)); err != nil {
+			return fmt.Errorf("files of container %s: %w", a.found.name(), err)
+		}
 	}
 	name := filepath.Join(e.private(id), logName)
 	if a.log == "" {
@@ -117,6 +123,18 @@ func ownLog(path string, found Found) error {
 	}
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || !strings.HasPrefix(path, filepath.Clean(found.Directory)+"/") {
 		return fmt.Errorf("its log %.80q would not be in %s", path, found.Directory)
+	}
+	return nil
+}
+
+// bringKept puts files that others keep of the container where they belong.
+func (a *arrival) bringKept() error {
+	keeper, is := a.engine.adapter.(Keeper)
+	if !is {
+		return nil
+	}
+	if err := keeper.Bring(a.own, a.engine.private(a.definition.ID), a.definition); err != nil {
+		return fmt.Errorf("files of the container: %w", err)
 	}
 	return nil
 }

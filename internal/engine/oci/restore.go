@@ -22,7 +22,7 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 		unlock()
 		return time.Time{}, fmt.Errorf("restore container %s: %w", a.definition.Name, err)
 	}
-	if err := a.carryLog(); err != nil {
+	if err := errors.Join(a.carryLog(), a.bringKept()); err != nil {
 		return fail(err)
 	}
 	if err := a.remount(); err != nil {

@@ -1,0 +1,151 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	types "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// A container that nerdctl has started is one of containerd's, with what package nerdctl knows of around it.
+
+var _ oci.Keeper = (*adapter)(nil)
+
+// madeByNerdctl is what another node tells of such a container beside its labels.
+type madeByNerdctl struct {
+	Started time.Time `json:"started"`
+}
+
+func (t told) byNerdctl() bool { return nerdctl.Has(t.container.GetLabels()) }
+
+func (t told) place() nerdctl.Place { return nerdctlPlace(t.namespace, t.container.GetID()) }
+
+func nerdctlPlace(namespace, id string) nerdctl.Place {
+	return nerdctl.Place{Socket: DefaultSocket, Namespace: namespace, ID: id}
+}
+
+// titleOf is how people call a container: by the name that nerdctl has given it, if it has.
+func titleOf(namespace, id string, labels map[string]string) string {
+	if name := nerdctl.Name(labels); nerdctl.Has(labels) && name != "" {
+		id = name
+	}
+	return nameOf(ownID(namespace, id))
+}
+
+// keptOf tells which mounts are of files that nerdctl keeps for a container with these labels.
+func keptOf(namespace, id string, labels map[string]string) func(specs.Mount) bool {
+	if !nerdctl.Has(labels) {
+		return func(specs.Mount) bool { return false }
+	}
+	return nerdctlPlace(namespace, id).Keeps
+}
+
+// nerdctlObstacles lists what of nerdctl's cannot move, and returns the specification without its hooks.
+func (t told) nerdctlObstacles() ([]engine.Problem, specs.Spec) {
+	spec, labels := t.spec, t.container.GetLabels()
+	found := nerdctl.LabelObstacles(t.place(), labels, spec.Annotations)
+	if t.byNerdctl() {
+		found = append(found, nerdctl.HookObstacles(t.place(), spec.Hooks, labels, t.process.GetStdout())...)
+		spec.Hooks = nil
+	}
+	return found, spec
+}
+
+// reserveNerdctl lists what stands against a container that is nerdctl's, or that has labels as if it were.
+func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.Problem {
+	place := nerdctlPlace(x.Namespace, x.ID)
+	found := nerdctl.LabelObstacles(place, d.Labels, x.Spec.Annotations)
+	if !nerdctl.Has(d.Labels) || len(found) > 0 {
+		return found
+	}
+	found = append(nerdctl.Readiness(ctx), nerdctl.Taken(place, d.Labels)...)
+	if !d.Network.OnBridge() {
+		return found
+	}
+	// Its hook makes the default network if there is none, and waits for itself for ever then.
+	if _, err := loadList(nerdctl.DefaultNetwork, listsOf(x.Namespace, d.Labels)); err != nil {
+		found = append(found, engine.Problem{
+			What: "network " + nerdctl.DefaultNetwork + " of nerdctl", Why: "nerdctl has not made its default network on this node: " + err.Error(),
+			Remedy: "start any container on it once, or copy " + filepath.Join(conflists, "nerdctl-bridge.conflist") + " from the other node",
+		})
+	}
+	return found
+}
+
+// logOf is where containerd is told to have a container's output written that comes: to this node's nerdctl, if it is nerdctl's.
+func (a *adapter) logOf(namespace, id string, labels map[string]string) string {
+	if !nerdctl.Has(labels) {
+		return "file://" + a.logPath(ownID(namespace, id))
+	}
+	program, _ := nerdctl.Find() // without it no container is made
+	return nerdctl.LogURI(program, nerdctlPlace(namespace, id))
+}
+
+// makeNerdctls makes a container that comes this node's nerdctl's: only that program is run for it, as root.
+func makeNerdctls(made *containers.Container, spec *specs.Spec, place nerdctl.Place) error {
+	program, err := nerdctl.Find()
+	if err != nil {
+		return err
+	}
+	nerdctl.SetLog(made.GetLabels(), program, place)
+	spec.Annotations = nerdctl.Annotations(made.GetLabels(), spec.Annotations)
+	spec.Hooks = nerdctl.Hooks(program, place, door.GuardVariable+"=1") // its network is made by Connect
+	return nil
+}
+
+// keepForNerdctl makes what nerdctl keeps of a container that comes.
+func keepForNerdctl(ctx context.Context, d engine.Definition, x extra) error {
+	program, err := nerdctl.Find()
+	if err == nil {
+		err = nerdctl.Make(ctx, program, nerdctlPlace(x.Namespace, x.ID), d.Labels, x.Nerdctl.Started)
+	}
+	if err != nil {
+		return fmt.Errorf("what nerdctl keeps of it: %w", err)
+	}
+	return nil
+}
+
+// Keep copies the files that nerdctl keeps of a container, and that its processes may have written to.
+func (a *adapter) Keep(found oci.Found, directory string) error {
+	if t := native(found); t.byNerdctl() {
+		return nerdctl.Keep(t.place(), directory)
+	}
+	return nil
+}
+
+// Bring puts such files where they belong.
+func (a *adapter) Bring(own, directory string, d engine.Definition) error {
+	if !nerdctl.Has(d.Labels) {
+		return nil
+	}
+	return nerdctl.Bring(nerdctlPlace(splitOwn(own)), directory)
+}
+
+// noteHosts notes for nerdctl what plugins have made of a container's network.
+func (a *adapter) noteHosts(own string, d engine.Definition, made *types.Result) error {
+	if !nerdctl.Has(d.Labels) {
+		return nil
+	}
+	if made == nil {
+		return errors.New("CNI has not kept what its plugins have made, by which nerdctl tells others of it")
+	}
+	return nerdctl.NoteHosts(nerdctlPlace(splitOwn(own)), d.Labels, map[string]*types.Result{d.Network.Bridge: made})
+}
+
+// listsOf are the directories of lists that whoever has started a container with these labels looks in.
+func listsOf(namespace string, labels map[string]string) []string {
+	if nerdctl.Has(labels) {
+		return []string{conflists, filepath.Join(conflists, namespace)}
+	}
+	return []string{conflists}
+}

@@ -1,0 +1,138 @@
+package nerdctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// Program is nerdctl.
+const Program = "nerdctl"
+
+// logging is the argument by which nerdctl takes a log: containerd's shim makes one of the URI by which it is told to start it.
+const logging = "_NERDCTL_INTERNAL_LOGGING"
+
+// oldest is the first version of which the files are as said here.
+const oldest = "2.0"
+
+// settings of nerdctl on this node, and the words there that lead elsewhere than all others look.
+const settings = "/etc/nerdctl/nerdctl.toml"
+
+var elsewhere = regexp.MustCompile(`(?m)^\s*(data_root|address|cni_netconfpath)\s*=.*$`)
+
+// Find is where nerdctl is on this node.
+func Find() (string, error) {
+	for _, name := range []string{Program, "/usr/local/bin/" + Program, "/usr/bin/" + Program} {
+		if path, err := exec.LookPath(name); err == nil {
+			return filepath.Abs(path)
+		}
+	}
+	return "", fmt.Errorf("%s: %w", Program, exec.ErrNotFound)
+}
+
+var versionPattern = regexp.MustCompile(`version v?([0-9][0-9A-Za-z.+~-]*)`)
+
+// Readiness lists what keeps containers of nerdctl from coming to this node.
+func Readiness(ctx context.Context) []engine.Problem {
+	path, err := Find()
+	if err != nil {
+		return []engine.Problem{{What: Program, Why: "it is not on this node, where it would take the container's log, and run when that ends", Remedy: "install nerdctl"}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	said, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return []engine.Problem{{What: path, Why: "it does not tell its version: " + err.Error(), Remedy: "install it anew"}}
+	}
+	var found []engine.Problem
+	if version := versionPattern.FindStringSubmatch(string(said)); version != nil { // who builds it himself may have told it none
+		found = engine.TooOld(Program, version[1], oldest)
+	}
+	text, err := os.ReadFile(settings)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return append(found, engine.Problem{What: settings, Why: err.Error(), Remedy: "correct it"})
+	}
+	if line := elsewhere.Find(text); line != nil {
+		found = append(found, engine.Problem{What: settings, Why: "nerdctl is told " + strings.TrimSpace(string(line)), Remedy: "leave that out on this node"})
+	}
+	return found
+}
+
+// patience bounds what nerdctl is asked.
+const patience = 10 * time.Second
+
+// LogURI is how the shim is told to have nerdctl take a container's log.
+func LogURI(program string, p Place) string {
+	uri := url.URL{Scheme: "binary", Path: program, RawQuery: url.Values{logging: {p.Store()}}.Encode()}
+	return uri.String()
+}
+
+// isLog tells whether a URI is how nerdctl itself does that, wherever it is.
+func isLog(text string, p Place) bool {
+	uri, err := url.Parse(text)
+	return err == nil && filepath.IsAbs(uri.Path) && text == LogURI(uri.Path, p)
+}
+
+const (
+	created = "createRuntime"
+	stopped = "postStop"
+)
+
+// HookObstacles wants the hooks of a container to be those by which nerdctl has it connected and its name freed, its log to be nerdctl's, and
+// stdout, where the shim writes, too.
+func HookObstacles(p Place, hooks *specs.Hooks, labels map[string]string, stdout string) []engine.Problem {
+	var found []engine.Problem
+	add := func(good bool, what, why, remedy string) {
+		if !good {
+			found = append(found, engine.Problem{What: what, Why: why, Remedy: remedy})
+		}
+	}
+	add(hooks != nil && isHook(p, hooks.CreateRuntime, created) && isHook(p, hooks.Poststop, stopped) && onlyThese(*hooks),
+		"hooks of the container", "they are not those of nerdctl with its default settings: what they do on this node is not moved",
+		"start it by nerdctl run with no other global flag than --namespace")
+	add(isLog(labels[labelLog], p), "log "+labels[labelLog], "it is not nerdctl's with its default settings", remedy)
+	add(stdout == labels[labelLog], "its output", "it goes to who has started it", "start it with nerdctl run --detach")
+	return found
+}
+
+func onlyThese(hooks specs.Hooks) bool {
+	return len(hooks.Prestart) == 0 && len(hooks.CreateContainer) == 0 && len(hooks.StartContainer) == 0 && len(hooks.Poststart) == 0 //nolint:staticcheck // it may be used
+}
+
+func isHook(p Place, hooks []specs.Hook, event string) bool {
+	if len(hooks) != 1 || len(hooks[0].Args) < 4 || filepath.Base(hooks[0].Path) != Program {
+		return false
+	}
+	args := hooks[0].Args[1:]
+	end := len(args) - 3
+	return slices.Equal(args[end:], []string{"internal", "oci-hook", event}) &&
+		!slices.ContainsFunc(args[:end], func(flag string) bool { return flag != "--namespace="+p.Namespace })
+}
+
+// Hooks are those of a container that comes: this node's nerdctl, told nothing but what it does by itself. variables are further ones of the
+// hook that connects a container which is started.
+func Hooks(program string, p Place, variables ...string) *specs.Hooks {
+	hook := func(event string, variables ...string) specs.Hook {
+		return specs.Hook{
+			Path: program, Args: []string{program, "--namespace=" + p.Namespace, "internal", "oci-hook", event},
+			Env: append([]string{"PATH=" + searchPath}, variables...),
+		}
+	}
+	return &specs.Hooks{CreateRuntime: []specs.Hook{hook(created, variables...)}, Poststop: []specs.Hook{hook(stopped)}}
+}
+
+// searchPath is where plugins of CNI look for iptables.
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

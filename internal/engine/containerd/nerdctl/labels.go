@@ -1,0 +1,274 @@
+package nerdctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// prefix begins the names of nerdctl's labels. It tells its hooks each of them as an annotation, too.
+const prefix = "nerdctl/"
+
+const (
+	labelState      = prefix + "state-dir"
+	labelName       = prefix + "name"
+	labelNetworks   = prefix + "networks"
+	labelLog        = prefix + "log-uri"
+	labelLogConfig  = prefix + "log-config"
+	labelHostname   = prefix + "hostname"
+	labelDomain     = prefix + "domainname"
+	labelExtraHosts = prefix + "extraHosts"
+)
+
+const remedy = "start it without that"
+
+// maxLabel bounds a label: containerd takes 4096 bytes of name and value.
+const maxLabel = 4096
+
+var (
+	namePattern     = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,62}$`)
+	hostPattern     = regexp.MustCompile(`^[a-zA-Z0-9_.-]{0,253}$`)
+	networkPattern  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
+	platformPattern = regexp.MustCompile(`^linux/[a-z0-9]{1,20}(/[a-z0-9]{1,20})?$`)
+	numberPattern   = regexp.MustCompile(`^-?[0-9]{1,9}$`)
+	sizePattern     = regexp.MustCompile(`^[0-9]{1,15}[a-zA-Z]{0,3}$`)
+)
+
+// Has tells whether nerdctl has made a container with these labels.
+func Has(labels map[string]string) bool { return labels[labelState] != "" }
+
+// Name is what nerdctl calls the container; "" if it has no name.
+func Name(labels map[string]string) string { return labels[labelName] }
+
+// Network is the one network of a container: none, host, or one of CNI's.
+func Network(labels map[string]string) (string, error) {
+	var all []string
+	if err := decode(labels[labelNetworks], &all); err != nil {
+		return "", err
+	}
+	if len(all) != 1 || !networkPattern.MatchString(all[0]) {
+		return "", fmt.Errorf("networks %.200q: only one network, none or host is supported", all)
+	}
+	return all[0], nil
+}
+
+// Log is how containerd is told to have a container's output taken; SetLog has this node's nerdctl take it.
+func Log(labels map[string]string) string { return labels[labelLog] }
+
+// SetLog changes the labels.
+func SetLog(labels map[string]string, program string, p Place) { labels[labelLog] = LogURI(program, p) }
+
+// DefaultNetwork is the one of a container of which nothing else is said. nerdctl makes it when it is used for the first time.
+const DefaultNetwork = "bridge"
+
+func decode(text string, into any) error { return json.Unmarshal([]byte(text), into) }
+
+// known are nerdctl's labels with what keeps a container that has one from moving: why, or "".
+var known = map[string]func(p Place, value string) string{
+	"namespace":  func(p Place, value string) string { return unless(value == p.Namespace, "it is not the container's") },
+	"state-dir":  func(p Place, value string) string { return unless(value == p.State(), "nerdctl was told --data-root") },
+	"name":       matching(namePattern),
+	"hostname":   matching(hostPattern),
+	"domainname": matching(hostPattern),
+	"platform":   matching(platformPattern),
+	"extraHosts": func(_ Place, value string) string { _, err := extraHosts(value); return reason(err) },
+	"networks": func(_ Place, value string) string {
+		_, err := Network(map[string]string{labelNetworks: value})
+		return reason(err)
+	},
+	"log-uri":      func(Place, string) string { return "" }, // it is made anew: see Obstacles
+	"log-config":   func(p Place, value string) string { _, err := readLogConfig(p, value); return reason(err) },
+	"ip":           func(_ Place, value string) string { _, err := netip.ParseAddr(value); return reason(err) },
+	"mac-address":  func(_ Place, value string) string { _, err := net.ParseMAC(value); return reason(err) },
+	"stop-timeout": matching(numberPattern),
+	"ipc":          func(_ Place, value string) string { return reason(checkIPC(value)) },
+	"host-config":  func(_ Place, value string) string { return reason(checkHostConfig(value)) },
+	"mounts":       func(_ Place, value string) string { return reason(checkMounts(value)) },
+	"dns":          func(_ Place, value string) string { var servers map[string]any; return reason(decode(value, &servers)) },
+	"user":         func(Place, string) string { return "" }, // shown to people only, as the next one
+	"error":        func(Place, string) string { return "" },
+	"auto-remove": func(_ Place, value string) string {
+		return unless(value == "false", "--rm: nobody at the target would remove it")
+	},
+	"ports":             never("published ports are not moved"),
+	"ip6":               never("IPv6 addresses are not moved"),
+	"anonymous-volumes": never("anonymous volumes of nerdctl are not moved"),
+	"pid-file":          never("--pidfile: that file is this node's"),
+	"pid-container":     never("--pid: the other container would have to move with it"),
+}
+
+func unless(good bool, why string) string {
+	if good {
+		return ""
+	}
+	return why
+}
+
+func reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func never(why string) func(Place, string) string { return func(Place, string) string { return why } }
+
+func matching(pattern *regexp.Regexp) func(Place, string) string {
+	return func(_ Place, value string) string {
+		return unless(pattern.MatchString(value), "such a value is not moved")
+	}
+}
+
+// LabelObstacles lists what of a container's labels cannot move. A container that has none of nerdctl's must have none of its annotations either:
+// both nodes look, because the target's nerdctl would do as they say.
+func LabelObstacles(p Place, labels, annotations map[string]string) []engine.Problem {
+	var found []engine.Problem
+	add := func(what, why string) {
+		if why != "" {
+			found = append(found, engine.Problem{What: what, Why: why, Remedy: remedy})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		short, is := strings.CutPrefix(name, prefix)
+		if !is {
+			continue
+		}
+		check, value := known[short], labels[name]
+		switch {
+		case !Has(labels) || check == nil:
+			add("label "+name, "what nerdctl makes of it is not known")
+		case len(value) > maxLabel:
+			add("label "+name, "it is too long")
+		default:
+			add("label "+name+"="+value, check(p, value))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		if _, is := labels[name]; strings.Contains(name, prefix) && !is && annotations[name] != "" {
+			add("annotation "+name, "nerdctl has made no label of it")
+		}
+	}
+	if _, err := Network(labels); Has(labels) && err != nil && labels[labelNetworks] == "" {
+		add("networks of nerdctl", err.Error())
+	}
+	if Has(labels) && labels[labelLogConfig] == "" {
+		add("its log", "nerdctl keeps none of it")
+	}
+	return found
+}
+
+// Annotations are what the hooks of a container that comes are told: its labels, and nothing else that was said under nerdctl's name.
+func Annotations(labels, came map[string]string) map[string]string {
+	made := map[string]string{labelDomain: ""}
+	for name, value := range came {
+		if !strings.Contains(name, prefix) {
+			made[name] = value
+		}
+	}
+	for name, value := range labels {
+		if strings.HasPrefix(name, prefix) {
+			made[name] = value
+		}
+	}
+	return made
+}
+
+// extraHosts are further names in the hosts file, with their addresses.
+func extraHosts(value string) (map[string]string, error) {
+	var all []string
+	if err := decode(value, &all); err != nil {
+		return nil, err
+	}
+	hosts := map[string]string{}
+	for _, one := range all {
+		name, address, _ := strings.Cut(one, ":")
+		if _, err := netip.ParseAddr(address); err != nil || name == "" || !hostPattern.MatchString(name) {
+			return nil, fmt.Errorf("further host %.80q", one)
+		}
+		hosts[name] = address
+	}
+	return hosts, nil
+}
+
+// checkIPC wants a container to have an IPC namespace of its own, to which no other container has been let.
+func checkIPC(value string) error {
+	var ipc map[string]string
+	if err := decode(value, &ipc); err != nil {
+		return fmt.Errorf("--ipc: %w", err)
+	}
+	if size, is := ipc["shmSize"]; is && !sizePattern.MatchString(size) {
+		return fmt.Errorf("--shm-size %.40q", size)
+	}
+	delete(ipc, "shmSize")
+	if len(ipc) != 1 || ipc["mode"] != "private" {
+		return fmt.Errorf("--ipc: only a private one is moved")
+	}
+	return nil
+}
+
+// checkHostConfig wants nothing to be said of files and devices of the node.
+func checkHostConfig(value string) error {
+	var config struct {
+		CidFile string
+		Devices []any
+	}
+	switch err := decode(value, &config); {
+	case err != nil:
+		return err
+	case config.CidFile != "":
+		return fmt.Errorf("--cidfile: that file is this node's")
+	case len(config.Devices) > 0:
+		return fmt.Errorf("--device: devices are this node's")
+	}
+	return nil
+}
+
+// checkMounts wants no volume of nerdctl's.
+func checkMounts(value string) error {
+	var mounts []struct{ Type, Name, Source string }
+	if err := decode(value, &mounts); err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		if m.Type == "volume" {
+			return fmt.Errorf("volume %.80s: volumes of nerdctl are not moved", m.Name)
+		}
+	}
+	return nil
+}
+
+// logConfig is how nerdctl is told to keep a container's log.
+type logConfig struct {
+	Driver  string            `json:"driver"`
+	Opts    map[string]string `json:"opts,omitempty"`
+	Address string            `json:"address"`
+}
+
+// logOptions are what may be said of a log, and how.
+var logOptions = map[string]*regexp.Regexp{
+	"max-size": sizePattern, "max-file": regexp.MustCompile(`^[0-9]{1,4}$`),
+	"env": regexp.MustCompile(`^[a-zA-Z0-9_,]{0,500}$`), "labels": regexp.MustCompile(`^[a-zA-Z0-9_.,/-]{0,500}$`),
+}
+
+func readLogConfig(p Place, value string) (logConfig, error) {
+	var config logConfig
+	if err := decode(value, &config); err != nil {
+		return config, err
+	}
+	if config.Driver != "json-file" || config.Address != p.Socket {
+		return config, fmt.Errorf("log driver %.40q: only json-file is moved", config.Driver)
+	}
+	for name, value := range config.Opts {
+		if pattern := logOptions[name]; pattern == nil || !pattern.MatchString(value) {
+			return config, fmt.Errorf("log option %.40s=%.80s is not moved", name, value)
+		}
+	}
+	return config, nil
+}
