@@ -118,6 +118,19 @@ test-containerd-1.7: setup ## containers of containerd 1.7 (Debian 13), which is
 test-containerd-2: setup ## containers of containerd 2.1 (Debian sid), which is fetched, moved in all modes
 	$(call test-engine,containerd,2,sid,^TestContainerd)
 
+NERDCTL := 2.0.5
+NERDCTL_PREFIX := $(ENGINES)/nerdctl-$(NERDCTL)
+
+# The module in test/nerdctl says with go.sum what is built.
+$(NERDCTL_PREFIX)/bin/nerdctl:
+	@mkdir -p '$(@D)'
+	CGO_ENABLED=0 go build -C test/nerdctl -trimpath -ldflags '-s -w -X github.com/containerd/nerdctl/v2/pkg/version.Version=v$(NERDCTL)' \
+	  -o '$@' github.com/containerd/nerdctl/v2/cmd/nerdctl
+
+.PHONY: test-nerdctl
+test-nerdctl: setup $(NERDCTL_PREFIX)/bin/nerdctl ## containers of nerdctl 2.0, which is built from its Go module, moved in all modes
+	GODWIT_ENGINES_NERDCTL=1 GODWIT_LAB_ENGINES='$(NERDCTL_PREFIX)' go test -count=1 -timeout 40m -run '^TestNerdctl' -v ./test/engines
+
 LXC_TESTS := ^TestLXC|^TestConformance$$/^lxc$$
 
 .PHONY: test-lxc-6
