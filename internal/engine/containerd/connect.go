@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/network"
@@ -35,6 +37,7 @@ type connection struct {
 	Config    []byte         `json:"config"`
 	Args      [][2]string    `json:"args,omitempty"`
 	Addresses []netip.Prefix `json:"addresses"`
+	Nerdctl   bool           `json:"nerdctl,omitempty"` // it has plugins take the network away, too: see takenByNerdctl
 	settings  map[string]any // of its plugins
 }
 
@@ -84,7 +87,7 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	c := connection{
 		ID: cniID(own), Interface: cniInterface, Config: list.Bytes,
 		Args:      [][2]string{{"IgnoreUnknown", "1"}, {"IP", d.Network.Address.String()}, {"MAC", d.Network.MAC}},
-		Addresses: []netip.Prefix{netip.PrefixFrom(d.Network.Address, d.Network.PrefixBits)},
+		Addresses: []netip.Prefix{netip.PrefixFrom(d.Network.Address, d.Network.PrefixBits)}, Nerdctl: nerdctl.Has(d.Labels),
 	}
 	if others, err := a.cni.GetCachedAttachments(c.ID); err != nil || len(others) > 0 {
 		return errors.Join(err, fmt.Errorf("CNI has a network of a container that it knows as %s already: that one's has to be taken away before", c.ID))
@@ -133,10 +136,28 @@ func (a *adapter) disconnect(ctx context.Context, own string) error {
 	if err == nil {
 		err = a.take(ctx, made)
 	}
-	if err != nil {
+	if err != nil && !a.takenByNerdctl(made) {
 		return err
 	}
 	return records.Remove(a.connectionPath(own))
+}
+
+// takenByNerdctl tells whether nerdctl has had plugins take away what they had made of a container. If it has started the container again since, with
+// another address, a rule of that address may be left, as of any container of nerdctl's, on which plugin bridge fails: it knows one address of a container.
+func (a *adapter) takenByNerdctl(made connection) bool {
+	attached, err := a.cni.GetCachedAttachments(made.ID)
+	if !made.Nerdctl || err != nil || len(attached) > 0 {
+		return false
+	}
+	list, err := libcni.NetworkConfFromBytes(made.Config)
+	if err != nil {
+		return false
+	}
+	read, _ := readConflist(list)
+	return !slices.ContainsFunc(made.Addresses, func(one netip.Prefix) bool {
+		who, err := read.holder(one.Addr())
+		return err != nil || who == made.ID
+	})
 }
 
 // disconnectOthers has them take away what others have had them make of a container whose processes have ended: who has started it in the
