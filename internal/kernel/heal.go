@@ -91,7 +91,7 @@ func (t *tracee) unusedStack() (uint64, error) {
 	if sp >= at && sp < at+size && t.marked() {
 		at += size // it had no processor yet since an earlier tracer died: it is on the way back there, and needs it
 	}
-	if sp >= at && sp < at+2*size {
+	if sp >= at && sp < at+3*size { // with room for a second one
 		return 0, errors.New("its stack is nearly full")
 	}
 	end := make([]byte, size)
