@@ -67,9 +67,13 @@ func inside(t *testing.T, ns netns.NsHandle, run func(*netlink.Handle) error) {
 
 // failing has what is asked of the packet filter fail meanwhile.
 func failing(n *Network, do func()) {
-	ns := n.ns
-	n.ns = netns.None()
-	defer func() { n.ns = ns }()
+	set := func(ns netns.NsHandle) (was netns.NsHandle) { // beside who watches bridges
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		was, n.ns = n.ns, ns
+		return was
+	}
+	defer set(set(netns.None()))
 	do()
 }
 

@@ -124,6 +124,7 @@ func (n *Network) bridgesChanged(changed func(name string) bool) {
 		return
 	}
 	if err := n.remakeBridges(); err != nil {
+		n.unrouted = true // so that SetSegments tries it again
 		n.config.Log.Warn("what is elsewhere is not answered for on a bridge yet", "error", err)
 	}
 }
