@@ -274,7 +274,8 @@ func (n *Network) lateChain(conn *nftables.Conn, table *nftables.Table) {
 	add := ruleAdder(conn, table, chain)
 	late := join(fromGroup(groupTunnel), inPool(offsetDestination, n.config.subnet(n.config.NodeNumber), true), inPool(offsetSource, n.config.Pool, false))
 	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), late, originalSourcePort(checksumTCP))
-	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), late, originalSourcePort(checksumUDP))
+	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), late, hasChecksum(true), originalSourcePort(checksumUDP))
+	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), late, hasChecksum(false), originalSourcePort(noChecksum))
 }
 
 // removeFirewall removes our tables.

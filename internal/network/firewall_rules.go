@@ -143,14 +143,39 @@ func clearMark() rule {
 }
 
 // originalSourcePort gives packets that go the way of their connection's first one the source port which that had. checksum is where the
-// transport protocol has its own.
+// transport protocol has its own, or noChecksum.
 func originalSourcePort(checksum uint32) rule {
 	const original = 0 // IP_CT_DIR_ORIGINAL
 	return is(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: unix.NFT_REG_1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{original}},
 		&expr.Ct{Key: expr.CtKeyPROTOSRC, Register: unix.NFT_REG_1, Direction: original},
 		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2,
-			CsumType: expr.CsumTypeInet, CsumOffset: checksum})
+			CsumType: checksumType(checksum), CsumOffset: checksum})
+}
+
+// Where the checksums of TCP and UDP are. A datagram need not have one.
+const (
+	checksumTCP = 16
+	checksumUDP = 6
+	noChecksum  = 0
+)
+
+// hasChecksum: a datagram has one, or not. The kernel would make a wrong one of none when it brings it up to date (nft_csum_replace).
+func hasChecksum(has bool) rule {
+	op := expr.CmpOpEq
+	if has {
+		op = expr.CmpOpNeq
+	}
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: checksumUDP, Len: 2},
+		&expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: []byte{0, 0}})
+}
+
+// checksumType is how a checksum is brought up to date that is at an offset in the header of the transport protocol.
+func checksumType(offset uint32) expr.PayloadCsumType {
+	if offset == noChecksum {
+		return expr.CsumTypeNone
+	}
+	return expr.CsumTypeInet
 }
 
 // native is a number in the byte order of the kernel's registers.

@@ -304,7 +304,8 @@ func (f flowSets) arrive(add func(parts ...rule)) {
 	add(tcp, hasFlag(tcpFIN|tcpRST), find, again(f.ended, flowOver))
 	add(tcp, find, hasFlow(f.ended), again(f.ended, flowOver), again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, checksumTCP), done)
 	add(tcp, find, again(f.to, flowIdle), mayFragment(), rewrite(offsetDestination, offsetPort, checksumTCP), done)
-	add(udp, find, again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, checksumUDP), done)
+	add(udp, hasChecksum(true), find, again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, checksumUDP), done)
+	add(udp, hasChecksum(false), find, again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, noChecksum), done)
 }
 
 // leave gives packets that have their new destination from here, and so are not tracked, their new sources. A reset ends the other side
@@ -312,19 +313,15 @@ func (f flowSets) arrive(add func(parts ...rule)) {
 func (f flowSets) leave(add func(parts ...rule)) {
 	find := join(ctState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from), again(f.from, flowIdle))
 	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(offsetSource, 0, checksumTCP))
-	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), find, rewrite(offsetSource, 0, checksumUDP))
+	udp := protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
+	add(udp, hasChecksum(true), find, rewrite(offsetSource, 0, checksumUDP))
+	add(udp, hasChecksum(false), find, rewrite(offsetSource, 0, noChecksum))
 	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), hasFlag(tcpRST), ctState(expr.CtStateBitUNTRACKED), loadFlow(true), findFlow(f.to),
 		again(f.ended, flowOver), again(f.to, flowOver))
 }
 
 // opDelete removes an element (NFT_DYNSET_OP_DELETE, linux/netfilter/nf_tables.h).
 const opDelete = 2
-
-// Where the checksums of TCP and UDP are.
-const (
-	checksumTCP = 16
-	checksumUDP = 6
-)
 
 // hasFlag: a packet of TCP has one of these flags.
 func hasFlag(flags byte) rule {
@@ -383,7 +380,7 @@ func rewrite(address, port, checksum uint32) rule {
 		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound, Base: expr.PayloadBaseNetworkHeader, Offset: address,
 			Len: 4, CsumType: expr.CsumTypeInet, CsumOffset: offsetChecksum, CsumFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR},
 		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound + 1, Base: expr.PayloadBaseTransportHeader, Offset: port,
-			Len: 2, CsumType: expr.CsumTypeInet, CsumOffset: checksum},
+			Len: 2, CsumType: checksumType(checksum), CsumOffset: checksum},
 	)
 }
 

@@ -103,3 +103,45 @@ func TestMasqueradedLate(t *testing.T) {
 		}
 	}
 }
+
+// TestMasqueradedLateDatagrams: the same for datagrams, with a checksum and without one, which stays none.
+func TestMasqueradedLateDatagrams(t *testing.T) {
+	s := newSite(t)
+	address := s.container("a", "one")
+	a, b := s.nodes["a"], s.nodes["b"]
+	outside := netip.MustParseAddrPort("198.51.100.2:7000")
+	server := s.listen("client-a", outside)
+	for without := range 2 {
+		raw, err := server.SyscallConn()
+		must(t, err)
+		var told error
+		must(t, raw.Control(func(fd uintptr) { told = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, without) }))
+		must(t, told)
+		var client net.Conn
+		s.in("a/one", func() (err error) {
+			client, err = net.Dial("udp4", outside.String())
+			return err
+		})
+		defer client.Close()
+		must(t, errors.Join(client.SetDeadline(time.Now().Add(10*time.Second)), server.SetDeadline(time.Now().Add(10*time.Second))))
+		_, err = client.Write([]byte("question"))
+		must(t, err)
+		_, from, err := server.ReadFrom(make([]byte, 16))
+		must(t, err)
+		hold, err := b.Hold(address.IP)
+		must(t, err)
+		must(t, a.Route(address.IP, Via("b")))
+		for held := range int64(3) {
+			_, err := server.WriteTo([]byte("answer"), from)
+			must(t, err)
+			eventually(t, "it is held", func() bool { return hold.Stats().HeldPackets > held })
+		}
+		must(t, a.Route(address.IP, Local("one")))
+		must(t, hold.Release(t.Context(), Via("a"), 0))
+		for range 3 {
+			if _, err = client.Read(make([]byte, 16)); err != nil {
+				t.Fatalf("SO_NO_CHECK %d: %v", without, err)
+			}
+		}
+	}
+}
