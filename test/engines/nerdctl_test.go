@@ -231,7 +231,7 @@ func movesOnBridge(t *testing.T, network string) {
 			one.ask(t)
 		}
 		if hosts := in(t, from, "nerdctl", "exec", name, "/bin/cat", "/etc/hosts"); !strings.Contains(hosts, address) {
-			t.Errorf("its hosts file is %s", hosts)
+			t.Errorf("its hosts file is %q; on %s it is %q", hosts, from, in(t, from, "sh", "-c", "cat /var/lib/nerdctl/*/etchosts/*/*/hosts"))
 		}
 	}
 	other := in(t, from, "nerdctl", "run", "--detach", "--net", network, image, "/bin/sh", "-c", count) // which is told of it
