@@ -146,6 +146,40 @@ func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	})
 }
 
+// TestPodmanStray: a container that was resumed, and of which Podman does not know it, is told of as long as it runs, and Podman's again when it
+// has ended.
+func TestPodmanStray(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	const still = "while :; do sleep 0.1; done" // it says nothing: who reads that has ended with Podman
+	name := podman(t, nil, "echo tick 1; echo tick 2; "+still)
+	point := fault(t, "b", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultPause)
+	done := inPodman.begin(name, "pre-copy")
+	point.reached(t)
+	const groups = `cd /sys/fs/cgroup/freezer 2>/dev/null || cd /sys/fs/cgroup; `
+	starts := in(t, "b", "pgrep", "-f", "^podman start ")
+	in(t, "b", "sh", "-c", groups+`mkdir stray && echo `+starts+` >stray/cgroup.procs && { echo FROZEN >stray/freezer.state || echo 1 >stray/cgroup.freeze; } 2>/dev/null`)
+	point.goOn(t)
+	eventually(t, "it runs at b", func() bool { return in(t, "b", "sh", "-c", "find /var/lib/godwit/engines/podman -name resumed") != "" })
+	in(t, "b", "sh", "-c", groups+`kill -KILL `+starts+`; { echo THAWED >stray/freezer.state || true; } 2>/dev/null; until rmdir stray; do :; done`)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	inPodman.nothing(t, "a", name)
+	eventually(t, "the migration says why it is not over", func() bool {
+		return strings.Contains(in(t, "b", "sh", "-c", "for id in $(ls /var/lib/godwit/migrations); do godwit migration show ${id%.*} 2>&1; done; true"), "its start by Podman has failed")
+	})
+	in(t, "b", "pgrep", "-f", still)
+	if err := tried(t, "b", "podman", "start", name); err == nil {
+		t.Error("Podman has started a second one")
+	}
+	_ = tried(t, "b", "pkill", "-KILL", "-f", still) // unless Podman has ended it when its own start failed
+	unguarded(t, "b")
+	noRecords(t, "b", "podman")
+	in(t, "b", "podman", "start", name)
+}
+
 // TestPodmanRolledBack: a move that fails leaves the container as it was in the eyes of Podman, whatever fails.
 func TestPodmanRolledBack(t *testing.T) {
 	for step, f := range map[string]struct {
