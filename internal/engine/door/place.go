@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -113,6 +114,11 @@ type Job struct {
 func (p Place) Open() error {
 	if err := os.MkdirAll(p.CRIU(), 0o700); err != nil {
 		return fmt.Errorf("make the place of an arrival: %w", err)
+	}
+	for _, earlier := range []string{p.state(), p.over()} { // of another one that had the same id
+		if err := os.Remove(earlier); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("make the place of an arrival: %w", err)
+		}
 	}
 	return mounts.Memory(p.Images())
 }
@@ -217,20 +223,41 @@ func (p Place) Remove() error {
 	return files.RemoveTree(p.dir)
 }
 
+// noteState notes where runc will keep what it knows of the container. What is there already is of another one, and runc will refuse this one.
+func (p Place) noteState(directory string) error {
+	if exists(directory) {
+		return nil
+	}
+	return os.WriteFile(p.state(), []byte(directory), 0o600)
+}
+
 // forgetState removes what a runc that was killed has left: it ends with who has called it, if that is killed. What it had mounted there
-// stands in the way of a delete.
+// stands in the way of a delete. What it keeps of a container that runs stays: an id may have been given to another one.
 func (p Place) forgetState() error {
 	directory, err := os.ReadFile(p.state())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
+	if err == nil && !initLives(string(directory)) {
 		err = Forget(string(directory))
 	}
 	if err != nil {
 		return fmt.Errorf("remove what runc has left: %w", err)
 	}
 	return nil
+}
+
+// initLives tells whether the first process of a container lives of which runc keeps its state in a directory (libcontainer, BaseState).
+func initLives(directory string) bool {
+	data, err := os.ReadFile(filepath.Join(directory, "state.json"))
+	if err != nil {
+		return false // it has not come that far
+	}
+	var state struct {
+		PID        int    `json:"init_process_pid"`
+		StartTicks uint64 `json:"init_process_start"`
+	}
+	return json.Unmarshal(data, &state) == nil && moving.Identity{PID: state.PID, StartTicks: state.StartTicks}.Alive()
 }
 
 // Forget removes a directory, and takes away what is mounted directly below it.

@@ -1,6 +1,8 @@
 package door
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/moving"
 )
 
 // TestCgroupName: names of cgroups as Docker, Podman and containerd tell them to a runtime, with either driver.
@@ -99,5 +102,51 @@ func TestRemoveForgets(t *testing.T) {
 	var kept unix.Stat_t
 	if err := unix.Fstat(int(held.Fd()), &kept); err != nil || kept.Nlink != 1 {
 		t.Errorf("a file of what was mounted is gone: %d names (%v)", kept.Nlink, err)
+	}
+}
+
+// TestStateOfAnother: what runc keeps of a container that runs, or has kept before this one came, stays.
+func TestStateOfAnother(t *testing.T) {
+	root := t.TempDir()
+	place, err := At(root, "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := moving.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory, running := filepath.Join(root, "states", "web"), fmt.Sprintf(`{"init_process_pid":%d,"init_process_start":%d}`, self.PID, self.StartTicks)
+	for name, c := range map[string]struct {
+		before, after string // the state, before that of this one is noted, and after that
+		stays         bool
+	}{
+		"there before":       {before: "{}", stays: true},
+		"of one that runs":   {after: running, stays: true},
+		"of one that is not": {after: `{"init_process_pid":1,"init_process_start":1}`},
+		"cut off":            {after: `{"init_pro`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keep := func(state string) {
+				if err := errors.Join(os.MkdirAll(directory, 0o700), os.WriteFile(filepath.Join(directory, "state.json"), []byte(state), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(os.RemoveAll(directory), os.MkdirAll(place.dir, 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			if c.before != "" {
+				keep(c.before)
+			}
+			if err := place.noteState(directory); err != nil {
+				t.Fatal(err)
+			}
+			if c.after != "" {
+				keep(c.after)
+			}
+			if err := place.Remove(); err != nil || exists(directory) != c.stays || exists(place.dir) {
+				t.Errorf("state is there: %v, want %v; the place: %v; %v", exists(directory), c.stays, exists(place.dir), err)
+			}
+		})
 	}
 }

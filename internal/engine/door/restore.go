@@ -30,7 +30,7 @@ func (p Place) restore(c call, job Job) (int, error) {
 	if err := p.makeBundle(c.flag("--bundle"), c.id()); err != nil {
 		return 0, err
 	}
-	if err := os.WriteFile(p.state(), []byte(stateOf(c)), 0o600); err != nil {
+	if err := p.noteState(stateOf(c)); err != nil {
 		return 0, err
 	}
 	args := append([]string{}, c.before...)
