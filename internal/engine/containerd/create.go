@@ -60,6 +60,12 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	return ownID(x.Namespace, x.ID), nil
 }
 
+// OwnID is the id of a container that Create makes: in its namespace it has the name that it had.
+func (a *adapter) OwnID(d engine.Definition) (string, error) {
+	x, err := decode(d)
+	return ownID(x.Namespace, x.ID), err
+}
+
 // forget takes a container back of which containerd could not make the files: a snapshot of its key is somebody else's.
 func (a *adapter) forget(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -90,6 +90,12 @@ type Connector interface {
 	Connect(ctx context.Context, own, netns string, d engine.Definition) error
 }
 
+// Namer is an Adapter whose engine gives the id of a container that is no more to another one: people choose them.
+type Namer interface {
+	// OwnID is the id that Create will give to a container of a definition that Expect has accepted.
+	OwnID(d engine.Definition) (string, error)
+}
+
 // Keeper is an Adapter of whose containers others keep files that are mounted into them.
 type Keeper interface {
 	// Keep copies them into a directory that moves with a container.

@@ -121,15 +121,29 @@ func (a *arrival) create(ctx context.Context) error {
 	if err := save(e.arrivalPath(d.ID), record); err != nil {
 		return err
 	}
+	if err := a.make(ctx, &record); err != nil {
+		return err
+	}
+	return a.check(ctx)
+}
+
+// make has the engine make it, and writes down which one that is. What is still to be taken away of another one that had its id is taken away
+// before, or by this one's end.
+func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
+	e, d := a.engine, a.definition
+	if namer, is := e.adapter.(Namer); is {
+		own, err := namer.OwnID(d)
+		if err != nil {
+			return err
+		}
+		defer e.owns.Lock(own)()
+	}
 	own, err := e.adapter.Create(ctx, d, idLabel, d.ID)
 	if err != nil {
 		return fmt.Errorf("have %s make it: %w", a.title, err)
 	}
 	a.own, record.OwnID = own, own
-	if err := errors.Join(e.remember(d.ID, own), save(e.arrivalPath(d.ID), record)); err != nil {
-		return err
-	}
-	return a.check(ctx)
+	return errors.Join(e.disown(own, d.ID), e.remember(d.ID, own), save(e.arrivalPath(d.ID), record))
 }
 
 // check wants the engine to have made what it was told.

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,8 +79,8 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 		return err
 	}
 	found, err := e.find(ctx, id)
-	if errors.Is(err, engine.ErrNotFound) { // it has ended, and was removed, since
-		return errors.Join(e.vacate(was.OwnID), e.gone(id), e.forget(id))
+	if errors.Is(err, engine.ErrNotFound) || err == nil && e.namesake(found, id) { // it has ended, and was removed, since
+		return e.settleRemoved(ctx, id, cmp.Or(was.OwnID, id))
 	}
 	var place door.Place
 	if err == nil {
@@ -101,6 +102,36 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 		return err
 	}
 	return e.forget(id)
+}
+
+// settleRemoved forgets an arrival that was resumed, and that its engine has removed.
+func (e *Engine) settleRemoved(ctx context.Context, id, own string) error {
+	place, err := e.place(own)
+	if err != nil {
+		return err
+	}
+	if stray, err := e.stray(id, place); stray || err != nil {
+		return err
+	}
+	used, err := e.whileUnused(ctx, id, own, func() error { return errors.Join(place.Remove(), e.adapter.Gone(own)) })
+	if err == nil && used {
+		err = e.leaveToNamesake(id, own, place)
+	}
+	if err != nil {
+		return err
+	}
+	return e.forget(id)
+}
+
+// leaveToNamesake ends an arrival in the place of a container that is no more, and whose id its engine has given to another one: not one that
+// comes here itself.
+func (e *Engine) leaveToNamesake(id, own string, place door.Place) error {
+	defer e.owns.Lock(own)()
+	its, err := e.ownID(id)
+	if err != nil || its != own {
+		return err
+	}
+	return place.Settle()
 }
 
 // vacate removes the place of an arrival, by the engine's own id.
@@ -164,6 +195,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	if err := e.unmountShm(ctx, own, was.Definition); err != nil {
 		return err
 	}
+	defer e.owns.Lock(own)()
 	if own != "" { // with the volumes that the engine has made beside those of the definition
 		if err := e.adapter.Remove(ctx, own, RemoveOptions{Force: true, Volumes: true}); err != nil {
 			return fmt.Errorf("have %s remove it: %w", e.adapter.Title(), err)

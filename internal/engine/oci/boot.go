@@ -56,7 +56,7 @@ func (e *Engine) Settled(ctx context.Context, id string) error {
 	}
 	failed, err := e.giveBack(ctx, id, was.withheld)
 	if errors.Is(err, engine.ErrNotFound) { // it has been removed
-		err = e.adapter.Gone(was.OwnID)
+		_, err = e.whileUnused(ctx, id, was.OwnID, func() error { return e.adapter.Gone(was.OwnID) })
 	}
 	if err == nil {
 		err = records.Remove(e.camePath(id))

@@ -42,6 +42,7 @@ type Engine struct {
 	criu    *moving.CRIU
 
 	locks    moving.Locks
+	owns     moving.Locks // by the engine's own ids, held after those: see whileUnused
 	arrivals moving.Arrivals
 	tidying  sync.Mutex // see tidy
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -22,6 +23,59 @@ func (e *Engine) remembered(id string) string {
 }
 
 func (e *Engine) remember(id, own string) error { return save(e.remembered(id), own) }
+
+// givesAgain tells whether the engine gives ids again.
+func (e *Engine) givesAgain() bool {
+	_, is := e.adapter.(Namer)
+	return is
+}
+
+// disown forgets that another container than this one had this id of the engine's, which has given it again.
+func (e *Engine) disown(own, id string) error {
+	if !e.givesAgain() {
+		return nil
+	}
+	entries, err := os.ReadDir(filepath.Dir(e.remembered("x")))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		other := entry.Name()
+		if !idPattern.MatchString(other) || other == id {
+			continue
+		}
+		its, err := e.ownID(other)
+		if err == nil && its == own {
+			err = records.Remove(e.remembered(other))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whileUnused does what may be done to what is kept by the engine's own id of a container that is no more, unless it is another one's by now, of
+// which it tells. As long as that is done none arrives that gets the same.
+func (e *Engine) whileUnused(ctx context.Context, id, own string, do func() error) (used bool, err error) {
+	defer e.owns.Lock(own)()
+	if its, err := e.ownID(id); err != nil || its != own && e.givesAgain() {
+		return true, err
+	}
+	if err := e.adapter.Away(); err != nil {
+		return false, err
+	}
+	_, err = e.ask(ctx, own)
+	if errors.Is(err, engine.ErrNotFound) {
+		return false, do()
+	}
+	return true, err
+}
+
+// namesake tells whether the engine's container is another one than that of this id, which came here and is no more.
+func (e *Engine) namesake(found Found, id string) bool {
+	return e.givesAgain() && e.identity(found) != id
+}
 
 // identity is the id that all nodes know a container by.
 func (e *Engine) identity(found Found) string {

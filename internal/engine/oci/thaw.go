@@ -47,7 +47,7 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	}
 	failed, err := e.giveBack(ctx, id, withheld{Restart: was.Restart, Boot: was.Boot, Since: was.Started})
 	if errors.Is(err, engine.ErrNotFound) { // it has been removed
-		err = e.gone(id)
+		err = e.gone(ctx, id)
 	}
 	if err == nil {
 		err = records.Remove(e.departurePath(id))
@@ -133,18 +133,29 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 	e.mu.Lock()
 	e.dropMemories(func(other string, _ memories) bool { return other == id })
 	e.mu.Unlock()
-	return e.forgetGone(id)
+	return e.forgetGone(ctx, id)
 }
 
-// forgetGone forgets a container that is no more. If the adapter cannot now, it can be told again which one it is.
-func (e *Engine) forgetGone(id string) error {
-	if err := e.gone(id); err != nil {
+// forgetGone forgets a container that is no more. If the adapter cannot now, it can be told again which one it is. What is kept by an id that the
+// engine has given again meanwhile stays until that one is no more, either.
+func (e *Engine) forgetGone(ctx context.Context, id string) error {
+	own, err := e.ownID(id)
+	if err != nil {
 		return err
 	}
-	if err := e.leavePlace(id); err != nil {
+	_, err = e.whileUnused(ctx, id, own, func() error {
+		if err := e.adapter.Gone(own); err != nil {
+			return err
+		}
+		if err := e.leavePlace(id); err != nil {
+			return err
+		}
+		return records.Remove(e.remembered(id))
+	})
+	if err != nil {
 		return err
 	}
-	return errors.Join(records.Remove(e.remembered(id)), records.Remove(e.camePath(id)), e.forget(id))
+	return errors.Join(records.Remove(e.camePath(id)), e.forget(id))
 }
 
 // leavePlace removes the place in which a container that is no more had arrived: its engine does not always have the runtime delete what
@@ -155,7 +166,7 @@ func (e *Engine) leavePlace(id string) error {
 		return err
 	}
 	place, err := e.place(own)
-	if err != nil {
+	if err != nil || place.Waits() && !records.Exists(e.arrivalPath(id)) { // another one comes there
 		return err
 	}
 	runs, err := occupied(place)
@@ -169,12 +180,13 @@ func (e *Engine) leavePlace(id string) error {
 }
 
 // gone forgets what the adapter keeps of a container that is no more.
-func (e *Engine) gone(id string) error {
+func (e *Engine) gone(ctx context.Context, id string) error {
 	own, err := e.ownID(id)
 	if err != nil {
 		return err
 	}
-	return e.adapter.Gone(own)
+	_, err = e.whileUnused(ctx, id, own, func() error { return e.adapter.Gone(own) })
+	return err
 }
 
 // kill ends the frozen processes so that nobody hears of it. The engine need not be there for that.
@@ -212,6 +224,7 @@ func silence(pid int) error {
 
 // removeGone has the engine remove a container whose processes have been killed, and the volumes that went with it.
 func (e *Engine) removeGone(ctx context.Context, found Found, stay []string) error {
+	defer e.owns.Lock(found.ID)()
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: true}); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}

@@ -58,5 +58,5 @@ func (e *Engine) forgetRemoved(ctx context.Context, id string) error {
 	if _, err := e.find(ctx, id); !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}
-	return e.forgetGone(id)
+	return e.forgetGone(ctx, id)
 }

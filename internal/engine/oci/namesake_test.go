@@ -1,0 +1,107 @@
+package oci
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/records"
+)
+
+// reusing is the adapter of an engine that has no containers, and gives ids again. What it is to forget of one that is no more it forgets when it may.
+type reusing struct {
+	tidied
+	began, goOn chan struct{}
+}
+
+func (a *reusing) OwnID(engine.Definition) (string, error) { return "own", nil }
+
+func (a *reusing) Gone(own string) error {
+	if a.began != nil {
+		close(a.began)
+		<-a.goOn
+	}
+	return a.tidied.Gone(own)
+}
+
+// TestNamesakeWaits: as long as what a container had is taken away none is made that gets the same id of its engine's.
+func TestNamesakeWaits(t *testing.T) {
+	e := awayEngine(t)
+	id := strings.Repeat("1", 64)
+	a := &reusing{began: make(chan struct{}), goOn: make(chan struct{})}
+	e.adapter = a
+	must(t, e.remember(id, "own"))
+	_, err := e.List(t.Context())
+	must(t, err)
+	<-a.began
+	if _, free := e.owns.TryLock("own"); free {
+		t.Error("another one could be made")
+	}
+	close(a.goOn)
+	e.tidying.Lock() // it is over
+	if records.Exists(e.remembered(id)) {
+		t.Error("it is not forgotten")
+	}
+}
+
+// TestNamesakeComes: what is kept by an id that another container has got stays with that one, also before its engine knows it.
+func TestNamesakeComes(t *testing.T) {
+	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
+	for _, disowned := range []bool{true, false} {
+		e := awayEngine(t)
+		e.adapter = &reusing{tidied: tidied{fails: "own"}}
+		must(t, e.remember(id, "own"))
+		place := openPlace(t, e)
+		must(t, place.Admit(door.Job{}))
+		if disowned {
+			must(t, e.disown("own", other))
+			must(t, e.remember(other, "own"))
+		} else {
+			e.adapter = &reusing{}
+		}
+		must(t, e.forgetGone(t.Context(), id))
+		if !place.Waits() || records.Exists(e.remembered(id)) || records.Exists(e.remembered(other)) != disowned {
+			t.Errorf("disowned: %v; the other one's place: %v; it is known: %v, the other one: %v", disowned,
+				place.Waits(), records.Exists(e.remembered(id)), records.Exists(e.remembered(other)))
+		}
+	}
+}
+
+// TestSettleNamesake: a container that has the id of one that came, and that has ended and was deleted since, is not taken for that: its engine is told
+// nothing of it, and what the other one had waits for its end.
+func TestSettleNamesake(t *testing.T) {
+	e := awayEngine(t)
+	id := strings.Repeat("1", 64)
+	a := &reusing{tidied: tidied{all: []Found{{ID: "own"}}}}
+	e.adapter = a
+	must(t, e.remember(id, "own"))
+	must(t, save(e.arrivalPath(id), arrivalRecord{OwnID: "own"}))
+	place := openPlace(t, e)
+	must(t, place.Admit(door.Job{}))
+	must(t, e.settle(t.Context(), id))
+	if place.Waits() || len(a.did) > 0 || records.Exists(e.camePath(id)) || records.Exists(e.arrivalPath(id)) {
+		t.Errorf("its place waits: %v; the engine was told %q; it came: %v, and arrives: %v", place.Waits(), a.did,
+			records.Exists(e.camePath(id)), records.Exists(e.arrivalPath(id)))
+	}
+	must(t, e.forgetRemoved(t.Context(), id))
+	if !records.Exists(e.remembered(id)) {
+		t.Error("what it had is forgotten before it was taken away")
+	}
+	a.all = nil
+	must(t, e.forgetRemoved(t.Context(), id))
+	if records.Exists(e.remembered(id)) || records.Exists(place.Dir()) {
+		t.Error("it is not forgotten")
+	}
+}
+
+// openPlace makes the place of the container of id "own".
+func openPlace(t *testing.T, e *Engine) door.Place {
+	t.Helper()
+	place, err := e.place("own")
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Join(place.Dir(), "criu"), 0o700))
+	return place
+}
