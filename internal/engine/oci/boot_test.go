@@ -44,6 +44,11 @@ func (b *booted) Gone(own string) error {
 	return nil
 }
 
+func (b *booted) Remove(context.Context, string, RemoveOptions) error {
+	b.did = append(b.did, "remove")
+	return nil
+}
+
 func (b *booted) Restart(_ context.Context, _ Found, policy json.RawMessage) error {
 	if policy != nil {
 		b.did = append(b.did, "policy "+string(policy))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -147,10 +148,36 @@ func TestStray(t *testing.T) {
 	if len(b.did) > 0 || !records.Exists(e.arrivalPath(id)) {
 		t.Errorf("it runs, and the engine was told %q", b.did)
 	}
+	b.gone = true
+	must(t, e.settle(t.Context(), id))
+	if err := e.Settled(t.Context(), id); err == nil || len(b.did) > 0 || !records.Exists(e.arrivalPath(id)) {
+		t.Errorf("it runs still, and was removed from its engine: %v, which was told %q", err, b.did)
+	}
+	b.gone = false
 	bundle("/godwit-test-" + strings.ToLower(rand.Text()))
 	must(t, errors.Join(e.settle(t.Context(), id), e.Settled(t.Context(), id)))
 	if len(b.did) != 1 || records.Exists(e.arrivalPath(id)) {
 		t.Errorf("it has ended, and the engine was told %q", b.did)
+	}
+}
+
+// TestRemoveUnseen: what runs without its engine's knowing is not removed without its processes, which are ended by force.
+func TestRemoveUnseen(t *testing.T) {
+	e, id := awayEngine(t), strings.Repeat("a", 64)
+	b := &booted{found: Found{ID: "own", Container: engine.Container{State: engine.Exited}}}
+	e.adapter = b
+	must(t, e.remember(id, "own"))
+	place := openPlace(t, e)
+	must(t, errors.Join(save(e.arrivalPath(id), arrivalRecord{OwnID: "own"}), save(e.recordPath(id), "resumed"), place.Admit(door.Job{})))
+	spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, cgroupWithProcess(t))
+	dir := filepath.Join(place.Dir(), "bundle")
+	must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
+	if err := e.Remove(t.Context(), id, false); !errors.Is(err, engine.ErrBusy) || len(b.did) > 0 {
+		t.Errorf("%v, and the engine was told %q", err, b.did)
+	}
+	must(t, e.Remove(t.Context(), id, true))
+	if hasPlace(t, e, "") || records.Exists(e.remembered(id)) || !slices.Equal(b.did, []string{"remove"}) {
+		t.Errorf("the place is there: %v; it is known: %v; the engine was told %q", hasPlace(t, e, ""), records.Exists(e.remembered(id)), b.did)
 	}
 }
 

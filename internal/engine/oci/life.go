@@ -30,6 +30,10 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	if err != nil {
 		return err
 	}
+	defer e.owns.Lock(found.ID)()
+	if err := e.endUnseen(ctx, found, force); err != nil {
+		return err
+	}
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: force}); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
@@ -42,6 +46,31 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
 	return errors.Join(records.Remove(e.camePath(id)), records.Remove(e.remembered(id)))
+}
+
+// endUnseen ends the processes of a container that has come and that its engine does not know to run: it could not, and nobody would know of
+// them when it is removed.
+func (e *Engine) endUnseen(ctx context.Context, found Found, force bool) error {
+	if found.Container.State == engine.Running {
+		return nil
+	}
+	place, err := e.place(found.ID)
+	if err != nil {
+		return err
+	}
+	runs, err := occupied(place)
+	if err != nil || !runs {
+		return err
+	}
+	if !force {
+		return fmt.Errorf("remove container %s of %s: %w: its processes run, of which that does not know; only by force they are ended with it",
+			found.name(), e.adapter.Title(), engine.ErrBusy)
+	}
+	group, err := groupIn(place)
+	if err != nil {
+		return err
+	}
+	return group.Kill(ctx)
 }
 
 // Logs shows what the engine has logged of a container.

@@ -80,11 +80,7 @@ func (e *Engine) stray(id string, place door.Place) (bool, error) {
 
 // occupied tells whether processes run in the cgroup of what was restored in a place.
 func occupied(place door.Place) (bool, error) {
-	name, err := place.Cgroup()
-	var group *kernel.Cgroup
-	if err == nil {
-		group, err = kernel.OpenCgroup(name)
-	}
+	group, err := groupIn(place)
 	var pids []int
 	if err == nil {
 		pids, err = group.Procs()
@@ -93,6 +89,15 @@ func occupied(place door.Place) (bool, error) {
 		return false, nil
 	}
 	return len(pids) > 0, err
+}
+
+// groupIn is the cgroup of what was restored in a place.
+func groupIn(place door.Place) (*kernel.Cgroup, error) {
+	name, err := place.Cgroup()
+	if err != nil {
+		return nil, err
+	}
+	return kernel.OpenCgroup(name)
 }
 
 // strayed is why a container that runs is not its engine's, until settle has found that it has ended; nil if it is.
