@@ -111,15 +111,20 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	return a.noteHosts(own, d, a.kept(list, c))
 }
 
-// connectPatience bounds what plugins do to connect a container: each is a program that runs for the blink of an eye, and may wait for others.
+// connectPatience bounds what plugins do to connect a container, or to take away what they have made: each is a program that runs for the
+// blink of an eye, and may wait for others.
 const connectPatience = 30 * time.Second
 
 // add has the plugins connect a container that comes: one after the other, or one's turn would be kept for the other's.
 func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkConfigList, how *libcni.RuntimeConf) error {
-	a.adding.Lock()
-	defer a.adding.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
+	select {
+	case a.adding <- struct{}{}:
+		defer func() { <-a.adding }()
+	case <-ctx.Done():
+		return fmt.Errorf("others are being connected: %w", ctx.Err())
+	}
 	return read.keepTurn(func() error {
 		_, err := a.cni.AddNetworkList(ctx, list, how)
 		return err
@@ -169,23 +174,31 @@ func (a *adapter) disconnectOthers(ctx context.Context, own string) error {
 	}
 	var errs []error
 	for _, one := range attached {
-		if isOthers(one.NetNS) {
+		made := connection{ID: one.ContainerID, Interface: one.IfName, Config: one.Config, Args: one.CniArgs, settings: one.CapabilityArgs}
+		if list, err := libcni.NetworkConfFromBytes(made.Config); err == nil && isThere(a.kept(list, made), made.Interface, one.NetNS) {
 			continue // of one that runs: in another namespace of containerd another name may lead to the same ID
 		}
-		errs = append(errs, a.take(ctx, connection{ID: one.ContainerID, Interface: one.IfName, Config: one.Config, Args: one.CniArgs, settings: one.CapabilityArgs}))
+		errs = append(errs, a.take(ctx, made))
 	}
 	return errors.Join(errs...)
 }
 
-// isOthers tells whether there is a network namespace by this path that is not the node's own: the number of a container's process that has
-// ended may be that of any other process by now.
-func isOthers(path string) bool {
+// isThere tells whether an interface that plugins have made is in the network namespace by this path, as far as can be told: the number of
+// a container's process that has ended may be that of any other process by now, of another container, too.
+func isThere(kept *types.Result, name, path string) bool {
 	its, err := os.Stat(path)
 	if err != nil {
 		return false
 	}
-	own, err := os.Stat("/proc/thread-self/ns/net")
-	return err != nil || !os.SameFile(its, own)
+	if own, err := os.Stat("/proc/thread-self/ns/net"); err == nil && os.SameFile(its, own) {
+		return false
+	}
+	mac, _, err := interfaceOf(path)
+	if kept == nil || name != cniInterface || err != nil {
+		return true
+	}
+	made := slices.IndexFunc(kept.Interfaces, func(one *types.Interface) bool { return one.Sandbox != "" && one.Name == name })
+	return made < 0 || kept.Interfaces[made].Mac == mac
 }
 
 // take has plugins take away what they have made of a container whose processes have ended. The network namespace goes with them, but by
@@ -195,7 +208,7 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 	if err != nil {
 		return fmt.Errorf("network of CNI's container %s: %w", made.ID, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
 	if kept := a.kept(list, made); kept != nil {
 		made.Addresses = addressesOf(kept)

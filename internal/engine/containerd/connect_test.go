@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -9,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	types "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // elsewhere does something in a network namespace of its own.
@@ -58,18 +61,43 @@ func TestUnusedBridge(t *testing.T) {
 	})
 }
 
-// TestIsOthers: what a container's process was in that has ended is nobody's, also when its number is that of one of the node's.
-func TestIsOthers(t *testing.T) {
+// TestIsThere: what a container's process was in that has ended is nobody's, also when its number is that of one of the node's, or of another
+// container's.
+func TestIsThere(t *testing.T) {
 	made, err := newNamespace()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer made.Close()
-	for path, want := range map[string]bool{
-		fmt.Sprintf("/proc/self/fd/%d", int(made)): true, "/proc/thread-self/ns/net": false, filepath.Join(t.TempDir(), "net"): false, "": false,
+	links, err := netlink.NewHandleAt(made, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer links.Close()
+	device := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "other"}
+	device.Name, device.HardwareAddr = cniInterface, net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	if err := links.LinkAdd(device); err != nil {
+		t.Fatal(err)
+	}
+	its := fmt.Sprintf("/proc/self/fd/%d", int(made))
+	kept := func(mac string) *types.Result {
+		return &types.Result{Interfaces: []*types.Interface{{Name: "veth1", Mac: "02:00:00:00:00:09"}, {Name: cniInterface, Mac: mac, Sandbox: "/proc/7/ns/net"}}}
+	}
+	for name, c := range map[string]struct {
+		kept *types.Result
+		path string
+		want bool
+	}{
+		"its own":         {kept("02:00:00:00:00:01"), its, true},
+		"another's":       {kept("02:00:00:00:00:02"), its, false},
+		"nothing is kept": {nil, its, true},
+		"not told":        {&types.Result{}, its, true},
+		"the node's":      {nil, "/proc/thread-self/ns/net", false},
+		"gone":            {nil, filepath.Join(t.TempDir(), "net"), false},
+		"none":            {nil, "", false},
 	} {
-		if isOthers(path) != want {
-			t.Errorf("%s: %t", path, !want)
+		if got := isThere(c.kept, cniInterface, c.path); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

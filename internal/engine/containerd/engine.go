@@ -108,7 +108,7 @@ type adapter struct {
 	version    version.VersionClient
 	images     *contentstore.Store
 
-	adding   sync.Mutex // see add
+	adding   chan struct{} // holds who has plugins connect a container, see add
 	mu       sync.Mutex
 	starting map[string]bool // own ids of containers whose processes are being made
 }
@@ -126,7 +126,7 @@ func newAdapter(socket string) (*adapter, error) {
 	a := &adapter{
 		socket: socket, namespaces: namespaces.NewNamespacesClient(connection), containers: containers.NewContainersClient(connection),
 		tasks: tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection), version: version.NewVersionClient(connection),
-		starting: map[string]bool{}, cni: libcni.NewCNIConfig(pluginDirs(), &pluginExec{}),
+		starting: map[string]bool{}, adding: make(chan struct{}, 1), cni: libcni.NewCNIConfig(pluginDirs(), &pluginExec{}),
 	}
 	a.images = contentstore.New(contentstore.Config{
 		Connection: connection, Away: a.Away, Check: checkNamespace,

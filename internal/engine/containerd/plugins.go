@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -58,7 +59,7 @@ func (*pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, pluginEnds
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	err := cmd.Run()
-	if err == nil {
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil { // it has done well, but what it has left behind holds its pipes
 		return stdout.Bytes(), nil
 	}
 	if ctx.Err() != nil {

@@ -177,7 +177,11 @@ func (e *Engine) RemoveSegments(ctx context.Context) error {
 		}
 	}
 	for _, one := range all {
-		if err := errors.Join(os.Remove(segmentFile(one.Name)), removeBridge(one.Device), removeTurn(filepath.Join(cniState, one.Name))); err != nil {
+		err := errors.Join(removeBridge(one.Device), removeTurn(filepath.Join(cniState, one.Name)))
+		if err == nil {
+			err = os.Remove(segmentFile(one.Name)) // by which what could not be removed is found again
+		}
+		if err != nil {
 			return fmt.Errorf("remove network %s: %w", one.Name, err)
 		}
 	}
