@@ -206,12 +206,12 @@ func locked(directory string, do func() error) error {
 		return err
 	}
 	defer file.Close()
-	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return do()
 		}
-		if !errors.Is(err, unix.EINTR) {
+		if again := errors.Is(err, unix.EINTR) || errors.Is(err, unix.EWOULDBLOCK); !again || time.Now().After(end) { // a nerdctl that hangs has it
 			return fmt.Errorf("lock %s: %w", directory, err)
 		}
 	}
