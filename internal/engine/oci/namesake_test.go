@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,12 @@ import (
 type reusing struct {
 	tidied
 	began, goOn chan struct{}
+	creates     func()
+}
+
+func (a *reusing) Create(context.Context, engine.Definition, string, string) (string, error) {
+	a.creates()
+	return "own", nil
 }
 
 func (a *reusing) OwnID(engine.Definition) (string, error) { return "own", nil }
@@ -37,13 +44,38 @@ func TestNamesakeWaits(t *testing.T) {
 	_, err := e.List(t.Context())
 	must(t, err)
 	<-a.began
-	if _, free := e.owns.TryLock("own"); free {
+	if unlock, free := e.owns.TryLock("own"); free {
+		unlock()
 		t.Error("another one could be made")
 	}
 	close(a.goOn)
 	e.tidying.Lock() // it is over
 	if records.Exists(e.remembered(id)) {
 		t.Error("it is not forgotten")
+	}
+}
+
+// TestNamesakeMade: none is made while what another one had by that id is taken away, which that one has no more then.
+func TestNamesakeMade(t *testing.T) {
+	e := awayEngine(t)
+	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
+	e.adapter = &reusing{creates: func() {
+		if unlock, free := e.owns.TryLock("own"); free {
+			unlock()
+			t.Error("what another one had could be taken away meanwhile")
+		}
+	}}
+	must(t, e.remember(id, "own"))
+	a := &arrival{engine: e, definition: engine.Definition{ID: other}}
+	must(t, a.make(t.Context(), &arrivalRecord{}))
+	for one, want := range map[string]string{id: id, other: "own"} {
+		if own, err := e.ownID(one); own != want || err != nil {
+			t.Errorf("%.4s has the id %.4s, want %.4s (%v)", one, own, want, err)
+		}
+	}
+	used, err := e.whileUnused(t.Context(), id, "own", func() error { t.Error("it is taken from who has it now"); return nil })
+	if !used || err != nil {
+		t.Errorf("it is another one's: %v (%v)", used, err)
 	}
 }
 
