@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -93,8 +94,8 @@ func (f *finish) run(ctx context.Context, reading []thread) (time.Time, error) {
 		if reading, err = f.group.reading(f.held); err != nil {
 			return at, err
 		}
-		if len(reading) == 0 && f.release() {
-			return f.group.Freeze(ctx) // the held ones are on their way, within the kernel
+		if len(reading) == 0 && f.letGo(ctx) {
+			return f.group.Freeze(ctx)
 		}
 	}
 }
@@ -165,6 +166,25 @@ func (f *finish) release() bool {
 		}
 	}
 	return len(f.held) == 0
+}
+
+// letGo releases all held threads of a frozen group, and waits until they are where the freezer keeps them. A traced one counts as frozen, and
+// when it has got a processor, within the kernel, the group is not frozen for a moment (kernel/signal.c, ptrace_stop).
+func (f *finish) letGo(ctx context.Context) bool {
+	held := slices.Collect(maps.Keys(f.held))
+	if !f.release() {
+		return false
+	}
+	for pause := newBackoff(); slices.ContainsFunc(held, onItsWay) && ctx.Err() == nil; {
+		pause.wait()
+	}
+	return true
+}
+
+// onItsWay tells whether a thread waits for its tracer or for a processor.
+func onItsWay(tid int) bool {
+	p, err := ReadProcess(tid)
+	return err == nil && (p.State == 't' || p.State == 'R')
 }
 
 // thread is one that was frozen in the kernel's code.
