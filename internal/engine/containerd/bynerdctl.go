@@ -69,6 +69,10 @@ func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.
 		return found
 	}
 	found = append(nerdctl.Readiness(ctx), nerdctl.Taken(place, d.Labels)...)
+	named, err := nerdctl.Network(d.Labels)
+	if onOne := named != "none" && named != "host"; err != nil || onOne != d.Network.OnBridge() || onOne && named != d.Network.Bridge {
+		return append(found, engine.Problem{What: "network " + named + " of nerdctl", Why: "the container is not on that one", Remedy: "start it anew"})
+	}
 	if !d.Network.OnBridge() {
 		return found
 	}

@@ -126,6 +126,8 @@ func decode(d engine.Definition) (extra, error) {
 			return fmt.Errorf("container %.80q of name %.80q", x.ID, d.Name)
 		case !digestPattern.MatchString(x.Chain):
 			return fmt.Errorf("layers %.80q", x.Chain)
+		case nerdctl.Has(d.Labels) && !nerdctl.IsID(x.ID): // its hooks take away what has a part of the id in its name
+			return fmt.Errorf("container %.80q is none that nerdctl has made", x.ID)
 		case (x.Nerdctl != nil) != nerdctl.Has(d.Labels):
 			return errors.New("it is nerdctl's, and is not")
 		case x.Extension != "" && !extensionPattern.MatchString(x.Extension):

@@ -59,7 +59,7 @@ func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	p := problems{}
 	p.add(spec.Process.Terminal, "--tty", "nobody at the target would have its terminal", without)
 	p.add(spec.Hooks != nil, "hooks of the container", "what they do on this node, as for CNI networks, is not moved", connectOtherwise)
-	groups := []string{"", filepath.Join("/", namespace, id), "system.slice:nerdctl:" + id} // the last one where systemd makes them
+	groups := []string{"", filepath.Join("/", namespace, id)}
 	p.add(!slices.Contains(groups, spec.Linux.CgroupsPath), "control group "+spec.Linux.CgroupsPath,
 		"it is not one of the container's own", without)
 	p.add(spec.Root.Path != "rootfs", "root file system "+spec.Root.Path, "only containers of images move", without)

@@ -44,6 +44,11 @@ var (
 // Has tells whether nerdctl has made a container with these labels.
 func Has(labels map[string]string) bool { return labels[labelState] != "" }
 
+var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// IsID tells whether an id is as nerdctl makes them.
+func IsID(id string) bool { return idPattern.MatchString(id) }
+
 // Name is what nerdctl calls the container; "" if it has no name.
 func Name(labels map[string]string) string { return labels[labelName] }
 
