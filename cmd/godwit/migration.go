@@ -56,17 +56,25 @@ func newMigrationListCommand() *cobra.Command {
 }
 
 func reports(ctx context.Context, agent api.AgentClient) ([]migration.Report, error) {
-	reply, err := agent.Migrations(ctx, &api.MigrationsRequest{})
+	stream, err := agent.Migrations(ctx, &api.MigrationsRequest{})
 	if err != nil {
 		return nil, err
 	}
-	list := make([]migration.Report, len(reply.ReportsJson))
-	for i, document := range reply.ReportsJson {
-		if err := json.Unmarshal(document, &list[i]); err != nil {
+	list := []migration.Report{} // printed as JSON, an empty list is not null
+	for {
+		reply, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var report migration.Report
+		if err := json.Unmarshal(reply.ReportJson, &report); err != nil {
 			return nil, fmt.Errorf("answer of the agent: %w", err)
 		}
+		list = append(list, report)
 	}
-	return list, nil
 }
 
 func printReports(w io.Writer, list []migration.Report) error {

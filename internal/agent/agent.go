@@ -113,16 +113,19 @@ type Agent struct {
 	releases     *releases
 	adoptions    *adoptions
 	adopted      adopted
+	supervisor   *supervisor
 }
 
 // Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are under way are undone, or
 // brought to their end if they are that far.
 func Run(ctx context.Context, config Config) error {
+	supervisor := newSupervisor(config.Log)
 	a, err := newAgent(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer a.close()
+	a.supervisor = supervisor
 	return a.serve(ctx)
 }
 
@@ -386,12 +389,15 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.probeLinks(a.ctx) })
 	all.Go(func() { a.adoptForEver(a.ctx) })
 	all.Go(func() { a.watchContainers(a.ctx) })
+	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
 	a.ahead.begin()
+	a.supervisor.tell("READY=1")
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
 	select {
 	case <-ctx.Done():
 		a.log.Info("agent ends")
+		a.supervisor.tell("STOPPING=1")
 		a.moves.wind(a.ctx)
 		stopHeard(peerServer)
 	case err = <-failed:

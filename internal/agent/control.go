@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -86,7 +87,12 @@ func (c *control) send(message migration.Message, extend func(*api.Envelope)) {
 	if message.Kind.NeedsSession() {
 		return // Its answer could not come back: the loss of the session is what the machine hears of.
 	}
-	go c.call(message.Kind, envelope.Message)
+	go func() {
+		c.agent.logPanic(guard.Do(func() error {
+			c.call(message.Kind, envelope.Message)
+			return nil
+		}))
+	}()
 }
 
 // call sends a message without a session. It may get lost: the machines repeat what matters. So there is no use in

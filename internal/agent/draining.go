@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/drain"
 	"github.com/godwit/godwit/internal/migration"
@@ -74,7 +75,9 @@ func (d *draining) serve(ctx context.Context) {
 	ended := make(chan error, 1)
 	d.ended = ended
 	urgent, push := d.urgent, d.push
-	go func() { ended <- d.server.Serve(ctx, urgent, push) }()
+	go func() {
+		ended <- guard.Do(func() error { return d.server.Serve(ctx, urgent, push) })
+	}()
 }
 
 // serving tells whether somebody serves the connections, or has and was not waited for.

@@ -19,6 +19,7 @@ const (
 	FaultKill  FaultKind = "kill"  // the agent is killed, at once
 	FaultFail  FaultKind = "fail"  // the step fails
 	FaultPause FaultKind = "pause" // the step waits until Reached is removed
+	FaultPanic FaultKind = "panic" // the step panics
 )
 
 // Fault is something that goes wrong at one point of a migration. Tests compose faults; they are files, so that one can
@@ -83,6 +84,8 @@ func (f Fault) happen(ctx context.Context, runDir string) error {
 		select {} // The signal ends this process.
 	case FaultFail:
 		return errFault
+	case FaultPanic:
+		panic("on purpose, by a fault that was set")
 	case FaultPause:
 		return pause(ctx, f.Reached(runDir))
 	}

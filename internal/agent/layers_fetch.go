@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fetch"
 	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -121,7 +122,7 @@ func (a *Agent) follow(ctx context.Context, running *fetch.Fetch, report func() 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- running.Run(ctx) }()
+	go func() { ended <- guard.Do(func() error { return running.Run(ctx) }) }()
 	ticker := time.NewTicker(fetchedEvery)
 	defer ticker.Stop()
 	for {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -229,7 +230,7 @@ func (m *move) start(name migration.StepName, body func(context.Context, migrati
 	life := m.life
 	m.tracker.begin(name)
 	go func() {
-		event := body(ctx, name)
+		event := m.contained(ctx, name, body)
 		cancel(nil)
 		close(step.ended)
 		if m.agent.ctx.Err() != nil {
@@ -237,6 +238,20 @@ func (m *move) start(name migration.StepName, body func(context.Context, migrati
 		}
 		m.endStep(life, event)
 	}()
+}
+
+// contained makes a panic of a step or undo its failure.
+func (m *move) contained(ctx context.Context, name migration.StepName,
+	body func(context.Context, migration.StepName) migration.Event) (event migration.Event) {
+	began := time.Now()
+	err := guard.Do(func() error {
+		event = body(ctx, name)
+		return nil
+	})
+	if err != nil {
+		return m.endOf(ctx, name, began, time.Now(), err)
+	}
+	return event
 }
 
 // endStep hands the end of a step to the machine that began it, not to one that was made from the journal since.
@@ -307,23 +322,35 @@ func (m *move) logFailure(name migration.StepName, err error) {
 		m.failure = failure
 	}
 	m.agent.log.Log(m.agent.ctx, level, "step failed", "migration", m.tracker.spec.ID, "step", name, "error", err)
+	m.agent.logPanic(err)
 }
 
 func (m *move) ask(abort bool) {
-	message, err := m.work().ask(m.agent.ctx, abort)
+	var message migration.Message
+	err := guard.Do(func() (err error) {
+		message, err = m.work().ask(m.agent.ctx, abort)
+		return err
+	})
 	m.mu.Lock()
 	m.asking = false
 	m.mu.Unlock()
 	if err != nil {
 		m.agent.log.Debug("outcome unknown", "migration", m.tracker.spec.ID, "error", err)
+		m.agent.logPanic(err)
 		return // The machine asks again at a later tick.
 	}
 	m.tell(migration.Received{Message: message})
 }
 
 func (m *move) check() {
-	outcome, at, err := m.work().check(m.agent.ctx)
+	var outcome engine.Outcome
+	var at time.Time
+	err := guard.Do(func() (err error) {
+		outcome, at, err = m.work().check(m.agent.ctx)
+		return err
+	})
 	if err != nil {
+		m.agent.logPanic(err)
 		m.tell(migration.StepFailed{Step: migration.StepCheck, Error: err.Error()})
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // recovering are the options of a server whose calls cannot end the agent: what a caller sends may lead to a panic that
@@ -24,6 +26,13 @@ func recovering(log *slog.Logger) []grpc.ServerOption {
 			defer recovered(log, info.FullMethod, &err)
 			return handle(server, stream)
 		}),
+	}
+}
+
+// logPanic writes the stack of a panic that a migration has failed by.
+func (a *Agent) logPanic(err error) {
+	if stack := guard.Stack(err); stack != "" {
+		a.log.Error("panic; this is a bug of godwit", "error", err, "stack", stack)
 	}
 }
 

@@ -65,16 +65,27 @@ func (s *localService) Watch(request *api.MigrationRequest, stream grpc.ServerSt
 	return stream.Send(&api.MigrationUpdate{ReportJson: report})
 }
 
-func (s *localService) Migrations(context.Context, *api.MigrationsRequest) (*api.MigrationsReply, error) {
-	var reports []migration.Report
+// Migrations sends the reports of all migrations that this node knows, the oldest first, one message each.
+func (s *localService) Migrations(_ *api.MigrationsRequest, stream grpc.ServerStreamingServer[api.MigrationsReply]) error {
 	for _, m := range s.agent.moves.list() {
-		reports = append(reports, m.report())
+		if err := sendReport(stream, m.report()); err != nil {
+			return err
+		}
 	}
 	for _, one := range s.agent.moves.unreadable() {
-		reports = append(reports, one.report())
+		if err := sendReport(stream, one.report()); err != nil {
+			return err
+		}
 	}
-	documents, err := marshalEach(reports)
-	return &api.MigrationsReply{ReportsJson: documents}, wireError(err)
+	return nil
+}
+
+func sendReport(stream grpc.ServerStreamingServer[api.MigrationsReply], report migration.Report) error {
+	document, err := json.Marshal(report)
+	if err != nil {
+		return wireError(err)
+	}
+	return stream.Send(&api.MigrationsReply{ReportJson: document})
 }
 
 // Set changes settings of a migration from this node that is under way.

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -321,8 +322,9 @@ func (a *Agent) serveData(ctx context.Context, listener *wire.Listener) {
 		}
 		go func() {
 			defer func() { <-room }()
-			if err := a.serveConn(ctx, conn); err != nil {
+			if err := guard.Do(func() error { return a.serveConn(ctx, conn) }); err != nil {
 				a.log.Info("data connection ended", "from", conn.Peer().Name, "error", err)
+				a.logPanic(err)
 			}
 		}()
 	}

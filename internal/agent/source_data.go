@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
@@ -101,27 +102,32 @@ func (s *source) guard(ctx context.Context) (done func()) {
 // listen notices that the target ends the data connection, so that nobody waits for a link that is gone.
 func (s *source) listen(data *stream.Session) {
 	for {
-		section, err := data.Next()
-		switch {
-		case err != nil:
-		case section.Kind == kindPlaced:
-			err = s.hearPlaced(section)
-		case section.Kind == kindClaims:
-			err = s.hearClaims(section)
-		case section.Kind == kindHeard:
-			err = s.hearKnown(section.Name)
-		case section.Kind == kindReady:
-			err = s.hearReady()
-		case section.Kind == kindAimed:
-			err = s.aim()
-		default:
-			err = fmt.Errorf("a section %.40q comes from the target", section.Kind)
-		}
-		if err != nil {
+		if err := guard.Do(func() error { return s.hearSection(data) }); err != nil {
+			s.agent.logPanic(err)
 			s.closePages(err)
 			s.move.tell(migration.PeerLost{Error: err.Error()})
 			return
 		}
+	}
+}
+
+func (s *source) hearSection(data *stream.Session) error {
+	section, err := data.Next()
+	switch {
+	case err != nil:
+		return err
+	case section.Kind == kindPlaced:
+		return s.hearPlaced(section)
+	case section.Kind == kindClaims:
+		return s.hearClaims(section)
+	case section.Kind == kindHeard:
+		return s.hearKnown(section.Name)
+	case section.Kind == kindReady:
+		return s.hearReady()
+	case section.Kind == kindAimed:
+		return s.aim()
+	default:
+		return fmt.Errorf("a section %.40q comes from the target", section.Kind)
 	}
 }
 

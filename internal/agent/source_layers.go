@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // comingLayers are the layers of the image on their way to the target, beside all else that comes before the freeze. Nothing at the
@@ -42,7 +44,8 @@ func (s *source) beginLayers() {
 	s.move.tracker.expectMore(s.lackedBytes())
 	go func() {
 		defer close(coming.done)
-		if err := s.bringLayers(ctx, coming.transfer); err != nil {
+		err := guard.Do(func() error { return s.bringLayers(ctx, coming.transfer) })
+		if err != nil {
 			coming.err = fmt.Errorf("bring the image: %w", err)
 		}
 	}()

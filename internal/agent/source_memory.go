@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
@@ -345,7 +346,7 @@ func (m *memorySource) faultIn(ctx context.Context) func() error {
 func beside(ctx context.Context, one func(context.Context) error) (wait func(other error) error) {
 	ctx, giveUp := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- one(ctx) }()
+	go func() { done <- guard.Do(func() error { return one(ctx) }) }()
 	return func(other error) error {
 		defer giveUp()
 		if other == nil {

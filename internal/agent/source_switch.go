@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/network"
 )
 
@@ -199,7 +200,9 @@ func (s *source) dump(ctx context.Context) error {
 	s.sender.known, s.sender.refer = s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) }
 	complete := make(chan struct{})
 	followed := make(chan error, 1)
-	go func() { followed <- s.sender.follow(ctx, complete) }()
+	go func() {
+		followed <- guard.Do(func() error { return s.sender.follow(ctx, complete) })
+	}()
 	last := func(context.Context) error { return nil }
 	if s.memory != nil {
 		last = s.memory.last

@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/shared"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -152,7 +153,7 @@ func (s *source) handOverShared(ctx context.Context) error {
 // patiently waits for what may never end, because it is the kernel that waits for a file server, as long as somebody wants it.
 func patiently(ctx context.Context, do func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- do() }()
+	go func() { done <- guard.Do(do) }()
 	select {
 	case err := <-done:
 		return err

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
@@ -121,20 +122,25 @@ func (g *stage) lost(err error) error { return fmt.Errorf("connection to %s: %w"
 // listen passes on what the target answers, and ends the stage when the connection ends.
 func (g *stage) listen(data *stream.Session) {
 	for {
-		section, err := data.Next()
-		switch {
-		case err != nil:
-		case section.Kind == kindPlaced:
-			err = g.sender.hearPlaced(section)
-		case section.Kind == kindClaims:
-			err = g.sender.hearClaims(section, g.most)
-		default:
-			err = g.hearAnswer(section)
-		}
-		if err != nil {
+		if err := guard.Do(func() error { return g.hearSection(data) }); err != nil {
+			g.agent.logPanic(err)
 			g.cancel(g.lost(err))
 			return
 		}
+	}
+}
+
+func (g *stage) hearSection(data *stream.Session) error {
+	section, err := data.Next()
+	switch {
+	case err != nil:
+		return err
+	case section.Kind == kindPlaced:
+		return g.sender.hearPlaced(section)
+	case section.Kind == kindClaims:
+		return g.sender.hearClaims(section, g.most)
+	default:
+		return g.hearAnswer(section)
 	}
 }
 

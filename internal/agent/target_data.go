@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -18,7 +19,7 @@ func (t *target) attach(data *stream.Session) (first bool) {
 		first = true
 		t.data = data
 		go func() {
-			t.stageErr = t.stage()
+			t.stageErr = guard.Do(t.stage)
 			close(t.staged)
 		}()
 	})

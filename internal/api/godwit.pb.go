@@ -2782,7 +2782,7 @@ func (*MigrationsRequest) Descriptor() ([]byte, []int) {
 
 type MigrationsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ReportsJson   [][]byte               `protobuf:"bytes,1,rep,name=reports_json,json=reportsJson,proto3" json:"reports_json,omitempty"`
+	ReportJson    []byte                 `protobuf:"bytes,1,opt,name=report_json,json=reportJson,proto3" json:"report_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2817,9 +2817,9 @@ func (*MigrationsReply) Descriptor() ([]byte, []int) {
 	return file_godwit_proto_rawDescGZIP(), []int{48}
 }
 
-func (x *MigrationsReply) GetReportsJson() [][]byte {
+func (x *MigrationsReply) GetReportJson() []byte {
 	if x != nil {
-		return x.ReportsJson
+		return x.ReportJson
 	}
 	return nil
 }
@@ -5326,9 +5326,10 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"\bSetReply\"\r\n" +
 	"\vSwitchReply\"\x13\n" +
-	"\x11MigrationsRequest\"4\n" +
-	"\x0fMigrationsReply\x12!\n" +
-	"\freports_json\x18\x01 \x03(\fR\vreportsJson\"\r\n" +
+	"\x11MigrationsRequest\"2\n" +
+	"\x0fMigrationsReply\x12\x1f\n" +
+	"\vreport_json\x18\x01 \x01(\fR\n" +
+	"reportJson\"\r\n" +
 	"\vCancelReply\"l\n" +
 	"\x0eResolveRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12\x17\n" +
@@ -5491,7 +5492,7 @@ const file_godwit_proto_rawDesc = "" +
 	"policyJson\x120\n" +
 	"\x14now_unix_nanoseconds\x18\x02 \x01(\x03R\x12nowUnixNanoseconds\x12\x1c\n" +
 	"\tmigration\x18\x03 \x01(\tR\tmigration\"\r\n" +
-	"\vFollowReply2\x88\x0f\n" +
+	"\vFollowReply2\x8a\x0f\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
 	"\tLoadImage\x12\x10.godwit.v1.Chunk\x1a\x18.godwit.v1.ImageProgress(\x010\x01\x12D\n" +
@@ -5515,9 +5516,9 @@ const file_godwit_proto_rawDesc = "" +
 	"\x05Token\x12\x17.godwit.v1.TokenRequest\x1a\x15.godwit.v1.TokenReply\x127\n" +
 	"\x04Plan\x12\x19.godwit.v1.MigrateRequest\x1a\x14.godwit.v1.PlanReply\x12=\n" +
 	"\aMigrate\x12\x19.godwit.v1.MigrateRequest\x1a\x17.godwit.v1.MigrateReply\x12B\n" +
-	"\x05Watch\x12\x1b.godwit.v1.MigrationRequest\x1a\x1a.godwit.v1.MigrationUpdate0\x01\x12F\n" +
+	"\x05Watch\x12\x1b.godwit.v1.MigrationRequest\x1a\x1a.godwit.v1.MigrationUpdate0\x01\x12H\n" +
 	"\n" +
-	"Migrations\x12\x1c.godwit.v1.MigrationsRequest\x1a\x1a.godwit.v1.MigrationsReply\x121\n" +
+	"Migrations\x12\x1c.godwit.v1.MigrationsRequest\x1a\x1a.godwit.v1.MigrationsReply0\x01\x121\n" +
 	"\x03Set\x12\x15.godwit.v1.SetRequest\x1a\x13.godwit.v1.SetReply\x12=\n" +
 	"\x06Switch\x12\x1b.godwit.v1.MigrationRequest\x1a\x16.godwit.v1.SwitchReply\x12=\n" +
 	"\x06Cancel\x12\x1b.godwit.v1.MigrationRequest\x1a\x16.godwit.v1.CancelReply\x12=\n" +

@@ -89,7 +89,8 @@ type AgentClient interface {
 	Plan(ctx context.Context, in *MigrateRequest, opts ...grpc.CallOption) (*PlanReply, error)
 	Migrate(ctx context.Context, in *MigrateRequest, opts ...grpc.CallOption) (*MigrateReply, error)
 	Watch(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MigrationUpdate], error)
-	Migrations(ctx context.Context, in *MigrationsRequest, opts ...grpc.CallOption) (*MigrationsReply, error)
+	// Hundreds of long reports do not fit into one message.
+	Migrations(ctx context.Context, in *MigrationsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MigrationsReply], error)
 	Set(ctx context.Context, in *SetRequest, opts ...grpc.CallOption) (*SetReply, error)
 	// Switch hands a container over whose memory is sent in rounds: what has not been sent follows.
 	Switch(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (*SwitchReply, error)
@@ -364,15 +365,24 @@ func (c *agentClient) Watch(ctx context.Context, in *MigrationRequest, opts ...g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_WatchClient = grpc.ServerStreamingClient[MigrationUpdate]
 
-func (c *agentClient) Migrations(ctx context.Context, in *MigrationsRequest, opts ...grpc.CallOption) (*MigrationsReply, error) {
+func (c *agentClient) Migrations(ctx context.Context, in *MigrationsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MigrationsReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(MigrationsReply)
-	err := c.cc.Invoke(ctx, Agent_Migrations_FullMethodName, in, out, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[5], Agent_Migrations_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	return out, nil
+	x := &grpc.GenericClientStream[MigrationsRequest, MigrationsReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
 }
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_MigrationsClient = grpc.ServerStreamingClient[MigrationsReply]
 
 func (c *agentClient) Set(ctx context.Context, in *SetRequest, opts ...grpc.CallOption) (*SetReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -416,7 +426,7 @@ func (c *agentClient) Resolve(ctx context.Context, in *ResolveRequest, opts ...g
 
 func (c *agentClient) Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StageUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[5], Agent_Stage_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[6], Agent_Stage_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -495,7 +505,8 @@ type AgentServer interface {
 	Plan(context.Context, *MigrateRequest) (*PlanReply, error)
 	Migrate(context.Context, *MigrateRequest) (*MigrateReply, error)
 	Watch(*MigrationRequest, grpc.ServerStreamingServer[MigrationUpdate]) error
-	Migrations(context.Context, *MigrationsRequest) (*MigrationsReply, error)
+	// Hundreds of long reports do not fit into one message.
+	Migrations(*MigrationsRequest, grpc.ServerStreamingServer[MigrationsReply]) error
 	Set(context.Context, *SetRequest) (*SetReply, error)
 	// Switch hands a container over whose memory is sent in rounds: what has not been sent follows.
 	Switch(context.Context, *MigrationRequest) (*SwitchReply, error)
@@ -583,8 +594,8 @@ func (UnimplementedAgentServer) Migrate(context.Context, *MigrateRequest) (*Migr
 func (UnimplementedAgentServer) Watch(*MigrationRequest, grpc.ServerStreamingServer[MigrationUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
-func (UnimplementedAgentServer) Migrations(context.Context, *MigrationsRequest) (*MigrationsReply, error) {
-	return nil, status.Error(codes.Unimplemented, "method Migrations not implemented")
+func (UnimplementedAgentServer) Migrations(*MigrationsRequest, grpc.ServerStreamingServer[MigrationsReply]) error {
+	return status.Error(codes.Unimplemented, "method Migrations not implemented")
 }
 func (UnimplementedAgentServer) Set(context.Context, *SetRequest) (*SetReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Set not implemented")
@@ -984,23 +995,16 @@ func _Agent_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_WatchServer = grpc.ServerStreamingServer[MigrationUpdate]
 
-func _Agent_Migrations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(MigrationsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
+func _Agent_Migrations_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(MigrationsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
 	}
-	if interceptor == nil {
-		return srv.(AgentServer).Migrations(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Agent_Migrations_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AgentServer).Migrations(ctx, req.(*MigrationsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
+	return srv.(AgentServer).Migrations(m, &grpc.GenericServerStream[MigrationsRequest, MigrationsReply]{ServerStream: stream})
 }
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_MigrationsServer = grpc.ServerStreamingServer[MigrationsReply]
 
 func _Agent_Set_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetRequest)
@@ -1215,10 +1219,6 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Agent_Migrate_Handler,
 		},
 		{
-			MethodName: "Migrations",
-			Handler:    _Agent_Migrations_Handler,
-		},
-		{
 			MethodName: "Set",
 			Handler:    _Agent_Set_Handler,
 		},
@@ -1273,6 +1273,11 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Watch",
 			Handler:       _Agent_Watch_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Migrations",
+			Handler:       _Agent_Migrations_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -242,21 +243,25 @@ func (w *world) cancel(t *testing.T, node, id string) {
 // report reads a node's report of a migration; false if it knows nothing of it.
 func (w *world) report(t *testing.T, node, id string) (migration.Report, bool) {
 	t.Helper()
-	reply, err := w.agents[node].Migrations(t.Context(), &api.MigrationsRequest{})
-	if err != nil {
-		if status.Code(err) == codes.Unavailable { // it is just starting
-			return migration.Report{Result: migration.ResultRuns}, true
+	stream, err := w.agents[node].Migrations(t.Context(), &api.MigrationsRequest{})
+	for err == nil {
+		var reply *api.MigrationsReply
+		if reply, err = stream.Recv(); err != nil {
+			break
 		}
-		t.Fatal(err)
-	}
-	for _, document := range reply.ReportsJson {
 		var r migration.Report
-		if err := json.Unmarshal(document, &r); err != nil {
+		if err := json.Unmarshal(reply.ReportJson, &r); err != nil {
 			t.Fatal(err)
 		}
 		if r.Migration == id {
 			return r, true
 		}
+	}
+	if status.Code(err) == codes.Unavailable { // it is just starting
+		return migration.Report{Result: migration.ResultRuns}, true
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
 	}
 	return migration.Report{}, false
 }

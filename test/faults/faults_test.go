@@ -33,6 +33,17 @@ func (f fault) String() string {
 	return strings.Join([]string{f.side, f.step, f.when, string(f.kind)}, "-")
 }
 
+// atAgent is what the agent itself does at this point. It waits there for what others do.
+func (f fault) atAgent() agent.FaultKind {
+	switch f.kind {
+	case stepFails:
+		return agent.FaultFail
+	case stepPanics:
+		return agent.FaultPanic
+	}
+	return agent.FaultPause
+}
+
 // point is where the agent has to stop for it.
 func (f fault) point() agent.Fault { return agent.Fault{Side: f.side, Step: f.step, When: f.when} }
 
@@ -45,6 +56,7 @@ const (
 	linkBlinks kind = "link-blinks" // it is down until the agents have noticed, and comes back
 	linkLoses  kind = "link-loses"  // it is down for less than the agents bear: what is lost is sent again
 	stepFails  kind = "fail"
+	stepPanics kind = "panic"
 	userStops  kind = "cancel"
 	agentEnds  kind = "stop" // the agent whose step it is is told to end
 	turnsSick  kind = "sick" // what is about to be started at the target will end at once
@@ -79,6 +91,18 @@ func faults() []fault {
 	// What undoes a step can go wrong too.
 	add("source", "before", []string{"thaw", "unhold", "close"}, killSource, stepFails)
 	add("target", "before", []string{"discard", "release"}, killTarget, stepFails)
+	return append(all, panics()...)
+}
+
+// panics lists steps that panic: the migration fails by it, or repeats the step, and the agents go on.
+func panics() []fault {
+	var all []fault
+	for _, at := range []agent.Fault{
+		{Side: "source", Step: "send", When: "before"}, {Side: "target", Step: "restore", When: "before"},
+		{Side: "source", Step: "destroy", When: "before"}, {Side: "source", Step: "thaw", When: "before"},
+	} {
+		all = append(all, fault{at.Side, at.Step, at.When, stepPanics})
+	}
 	return all
 }
 
@@ -104,7 +128,7 @@ func (f fault) moves() (moves, sure bool) {
 	case agent.Fault{Side: "source", Step: "send", When: "after"}:
 		return false, false // meanwhile the target goes on
 	case agent.Fault{Side: "target", Step: "receive", When: "after"}:
-		return false, f.kind == stepFails || f.kind == killTarget || f.kind == killBoth
+		return false, f.kind == stepFails || f.kind == stepPanics || f.kind == killTarget || f.kind == killBoth
 	case agent.Fault{Side: "target", Step: "restore", When: "before"},
 		agent.Fault{Side: "target", Step: "start", When: "before"},
 		agent.Fault{Side: "target", Step: "healthy", When: "before"}: // all has come, so the source is not needed
@@ -120,7 +144,7 @@ func (f fault) moves() (moves, sure bool) {
 // words are some that the source's report must have if the container did not move.
 func (f fault) words() []string {
 	switch f.kind {
-	case stepFails:
+	case stepFails, stepPanics:
 		return []string{"on purpose"}
 	case userStops:
 		return []string{"cancelled"}
@@ -134,6 +158,9 @@ func (f fault) words() []string {
 		return []string{"restarted", "lost", "failed"}
 	}
 }
+
+// TestPanics has steps panic: in a cold migration, each of them also with -short.
+func TestPanics(t *testing.T) { runFaults(t, migration.Cold, panics(), 1) }
 
 // TestFaults runs every combination in a cold migration.
 func TestFaults(t *testing.T) { runFaults(t, migration.Cold, faults(), 8) }
@@ -180,11 +207,7 @@ func (w *world) suffer(t *testing.T, f fault) {
 	if f.lacksImage() {
 		w.forgetImage(t, to)
 	}
-	if f.kind == stepFails {
-		w.set(t, node, f.point(), agent.FaultFail)
-	} else {
-		w.set(t, node, f.point(), agent.FaultPause)
-	}
+	w.set(t, node, f.point(), f.atAgent())
 	if f.undone() {
 		failing := "dump"
 		if w.mode == migration.Restart {
@@ -193,7 +216,7 @@ func (w *world) suffer(t *testing.T, f fault) {
 		w.set(t, from, agent.Fault{Side: "source", Step: failing, When: "after"}, agent.FaultFail)
 	}
 	id := w.begin(t, from, to)
-	if f.kind != stepFails {
+	if f.atAgent() == agent.FaultPause {
 		w.reach(t, node, f.point())
 		w.happen(t, f, from, to, id)
 	}
@@ -232,7 +255,7 @@ func (w *world) happen(t *testing.T, f fault, from, to, id string) {
 		w.linkDown(t)
 	case turnsSick:
 		w.infect(t, to)
-	case stepFails:
+	case stepFails, stepPanics:
 	}
 	w.goOn(t, node, f.point())
 	if f.kind == linkLoses {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // readAhead is how many frames are received and decompressed before somebody asks for them.
@@ -65,7 +67,7 @@ func (r *reader) receive(unanswered bool) {
 		err = r.answer()
 	}
 	if err == nil {
-		err = r.receiveAll()
+		err = guard.Do(r.receiveAll)
 	}
 	var peer *PeerError
 	select {
@@ -172,7 +174,9 @@ func (r *reader) receiveRecords(h header) error {
 			return err
 		}
 		go func() { // at most readAhead of them
-			f.err = decompress(r.session.zstds, h.codec, f.raw, f.wire)
+			f.err = guard.Do(func() error {
+				return decompress(r.session.zstds, h.codec, f.raw, f.wire)
+			})
 			f.ready <- struct{}{}
 		}()
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 const (
@@ -270,8 +272,17 @@ func (w *writer) submit() error {
 	}
 }
 
-// pack makes a chunk's frame.
+// pack makes a chunk's frame. A panic, such as a bug in a codec, ends the session.
 func (w *writer) pack(c *chunk) {
+	err := guard.Do(func() error { w.frame(c); return nil })
+	if err != nil {
+		w.session.fail(err)
+		return
+	}
+	c.ready <- struct{}{}
+}
+
+func (w *writer) frame(c *chunk) {
 	raw := len(c.raw) - headerBytes
 	w.tryCodec(c.raw[headerBytes:])
 	c.wire = append(c.wire[:0], make([]byte, headerBytes)...)
@@ -292,7 +303,6 @@ func (w *writer) pack(c *chunk) {
 		header{kind: frameRecords, wire: raw, raw: raw}.put(c.raw)
 		c.out = c.raw
 	}
-	c.ready <- struct{}{}
 }
 
 // send is the goroutine that writes to the connection, and the only one.
@@ -309,7 +319,8 @@ func (w *writer) send() {
 				return
 			}
 		}
-		if err := w.sendItem(item); err != nil {
+		err := guard.Do(func() error { return w.sendItem(item) })
+		if err != nil {
 			w.session.fail(w.explain(err))
 			return
 		}
@@ -328,7 +339,11 @@ func (w *writer) sendItem(item outgoing) error {
 		return nil
 	}
 	start := time.Now()
-	<-c.ready
+	select {
+	case <-c.ready:
+	case <-w.session.done: // it could not be packed
+		return w.session.failure()
+	}
 	packed := time.Now()
 	if c.final {
 		w.left.Store(true)

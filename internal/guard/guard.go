@@ -1,0 +1,44 @@
+// Package guard contains panics: a goroutine of one migration that panics fails that migration with
+// an error, and the agent and its other containers go on.
+//
+// The Go runtime ends the whole process when any goroutine panics and nothing recovers, so each
+// goroutine that handles a peer's data or carries out a step begins here.
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// Panic is the error that a panic became.
+type Panic struct {
+	Reason any
+	Stack  []byte // of the goroutine that panicked; for the log, not for users
+}
+
+func (p *Panic) Error() string {
+	return fmt.Sprintf("panic: %v; this is a bug of godwit, and the agent's log has the stack", p.Reason)
+}
+
+// Recover must be deferred directly. It stores a panic of the surrounding function in err.
+func Recover(err *error) {
+	if reason := recover(); reason != nil {
+		*err = &Panic{Reason: reason, Stack: debug.Stack()}
+	}
+}
+
+// Do returns do's error, or its panic as one.
+func Do(do func() error) (err error) {
+	defer Recover(&err)
+	return do()
+}
+
+// Stack returns the stack of the panic in err's chain; empty if there is none.
+func Stack(err error) string {
+	var p *Panic
+	if errors.As(err, &p) {
+		return string(p.Stack)
+	}
+	return ""
+}
