@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -197,9 +198,9 @@ func checkSizes(offer *api.Offer) error {
 }
 
 func checkProtocol(from string, offer *api.Offer) error {
-	if offer.Protocol == ProtocolVersion {
-		return nil
+	theirs := int(offer.Protocol)
+	if _, err := compat.Agree(compat.Ours(), compat.Range{Oldest: theirs, Newest: theirs}); err != nil {
+		return fmt.Errorf("%w: offer of node %s: %w", errInvalid, from, err)
 	}
-	return fmt.Errorf("%w: node %s speaks version %d of the migration protocol, this node %d: use the same version of godwit on both",
-		errInvalid, from, offer.Protocol, ProtocolVersion)
+	return nil
 }

@@ -23,6 +23,10 @@ import (
 
 // makeOffer describes a container that is to be moved, so that the target can tell whether it can take it.
 func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition engine.Definition, volumes []migration.VolumeMoved) (*api.Offer, error) {
+	protocol, err := a.peers.protocol(spec.Target)
+	if err != nil {
+		return nil, err
+	}
 	described, err := json.Marshal(definition)
 	if err != nil {
 		return nil, err
@@ -48,7 +52,7 @@ func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition e
 		return nil, err
 	}
 	return &api.Offer{
-		Protocol: ProtocolVersion, Migration: spec.ID, Mode: string(spec.Mode), DefinitionJson: described,
+		Protocol: uint32(protocol), Migration: spec.ID, Mode: string(spec.Mode), DefinitionJson: described,
 		PlatformJson: platformJSON, MemoryBytes: memory, TreesBytes: trees, StartedUnixNanoseconds: spec.Started.UnixNano(),
 		VolumesJson: volumesJSON,
 		Layers:      a.layersHere(definition.Layers),

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -69,7 +70,7 @@ func TestOffersChangeNothing(t *testing.T) {
 		}
 		stream := &answered{ctx: t.Context()}
 		err = a.answerDryRun(stream, "a", &api.Offer{
-			Protocol: ProtocolVersion, Mode: string(migration.Restart), DryRun: true, DefinitionJson: described, PlatformJson: []byte("{}"),
+			Protocol: uint32(compat.Ours().Newest), Mode: string(migration.Restart), DryRun: true, DefinitionJson: described, PlatformJson: []byte("{}"),
 		})
 		if err != nil {
 			return nil, err

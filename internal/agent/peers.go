@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -54,6 +55,7 @@ type peer struct {
 	reachable bool
 	failure   string
 	version   string
+	protocol  compat.Range
 	rtt       time.Duration
 	bandwidth float64 // bits per second; 0: not measured. The best that transfers have shown; what probes have, where there were none
 	transfers []float64
@@ -242,7 +244,7 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 	}
 	began := time.Now()
 	reply, err := api.NewPeerClient(client).Hello(ctx, request)
-	p.note(node.Name, reply.GetVersion(), time.Since(began), err)
+	p.note(node.Name, heardVersion{reply.GetVersion(), speaks(reply.GetProtocol())}, time.Since(began), err)
 	if err != nil {
 		return err
 	}
@@ -256,7 +258,9 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 		return nil, err
 	}
 	_, bandwidth := p.link(to)
-	return &api.HelloRequest{NodesJson: nodes, Locations: p.here(), Version: p.version, BandwidthBitsPerSecond: bandwidth}, nil
+	return &api.HelloRequest{
+		NodesJson: nodes, Locations: p.here(), Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth,
+	}, nil
 }
 
 // answer is the other half of hello.
@@ -270,7 +274,8 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 		return nil, err
 	}
 	return &api.HelloReply{
-		NodesJson: own.NodesJson, Locations: own.Locations, Version: own.Version, BandwidthBitsPerSecond: own.BandwidthBitsPerSecond,
+		NodesJson: own.NodesJson, Locations: own.Locations, Version: own.Version, Protocol: own.Protocol,
+		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond,
 	}, nil
 }
 
@@ -287,7 +292,7 @@ func (p *peers) hear(from string, nodesJSON []byte, locations []*api.Location) e
 	return nil
 }
 
-func (p *peers) note(name, version string, rtt time.Duration, err error) {
+func (p *peers) note(name string, version heardVersion, rtt time.Duration, err error) {
 	p.mu.Lock()
 	known := p.known[name]
 	if known == nil {
@@ -305,13 +310,13 @@ func (p *peers) note(name, version string, rtt time.Duration, err error) {
 	}
 }
 
-func (p *peer) note(version string, rtt time.Duration, err error) {
+func (p *peer) note(version heardVersion, rtt time.Duration, err error) {
 	p.reachable = err == nil
 	if err != nil {
 		p.failure = plain(err)
 		return
 	}
-	p.version, p.failure = version, ""
+	p.version, p.protocol, p.failure = version.program, version.protocol, ""
 	if p.rtt == 0 || rtt < p.rtt {
 		p.rtt = rtt
 	} else {

@@ -22,9 +22,6 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// ProtocolVersion of what two agents say to each other. It changes whenever two versions would misunderstand.
-const ProtocolVersion = 8
-
 // What one node may use of another. Peers have certificates, but one that has gone wrong must not take its neighbours
 // with it.
 const (

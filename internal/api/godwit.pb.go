@@ -3456,11 +3456,65 @@ func (x *Location) GetNode() string {
 	return ""
 }
 
+// ProtocolRange is the versions of the migration protocol that a node speaks.
+type ProtocolRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Oldest        uint32                 `protobuf:"varint,1,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	Newest        uint32                 `protobuf:"varint,2,opt,name=newest,proto3" json:"newest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProtocolRange) Reset() {
+	*x = ProtocolRange{}
+	mi := &file_godwit_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProtocolRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProtocolRange) ProtoMessage() {}
+
+func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProtocolRange.ProtoReflect.Descriptor instead.
+func (*ProtocolRange) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *ProtocolRange) GetOldest() uint32 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *ProtocolRange) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
 type HelloRequest struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
 	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"` // of containers that run at the caller and are not at home there
 	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller to the other, as the caller has measured it; 0: not measured
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
@@ -3468,7 +3522,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3534,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3547,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{61}
+	return file_godwit_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *HelloRequest) GetNodesJson() []byte {
@@ -3517,6 +3571,13 @@ func (x *HelloRequest) GetVersion() string {
 	return ""
 }
 
+func (x *HelloRequest) GetProtocol() *ProtocolRange {
+	if x != nil {
+		return x.Protocol
+	}
+	return nil
+}
+
 func (x *HelloRequest) GetBandwidthBitsPerSecond() float64 {
 	if x != nil {
 		return x.BandwidthBitsPerSecond
@@ -3529,6 +3590,7 @@ type HelloReply struct {
 	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
 	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`
 	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the one who answers
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
@@ -3536,7 +3598,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3610,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3623,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{62}
+	return file_godwit_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *HelloReply) GetNodesJson() []byte {
@@ -3585,6 +3647,13 @@ func (x *HelloReply) GetVersion() string {
 	return ""
 }
 
+func (x *HelloReply) GetProtocol() *ProtocolRange {
+	if x != nil {
+		return x.Protocol
+	}
+	return nil
+}
+
 func (x *HelloReply) GetBandwidthBitsPerSecond() float64 {
 	if x != nil {
 		return x.BandwidthBitsPerSecond
@@ -3601,7 +3670,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3682,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3695,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{63}
+	return file_godwit_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ProveRequest) GetProofs() []*Proof {
@@ -3646,7 +3715,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3727,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3740,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{64}
+	return file_godwit_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Proof) GetVolume() *Volume {
@@ -3697,7 +3766,7 @@ type ProveReply struct {
 
 func (x *ProveReply) Reset() {
 	*x = ProveReply{}
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3778,7 @@ func (x *ProveReply) String() string {
 func (*ProveReply) ProtoMessage() {}
 
 func (x *ProveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3791,7 @@ func (x *ProveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveReply.ProtoReflect.Descriptor instead.
 func (*ProveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{65}
+	return file_godwit_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ProveReply) GetProven() []*Proven {
@@ -3744,7 +3813,7 @@ type Proven struct {
 
 func (x *Proven) Reset() {
 	*x = Proven{}
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3756,7 +3825,7 @@ func (x *Proven) String() string {
 func (*Proven) ProtoMessage() {}
 
 func (x *Proven) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3769,7 +3838,7 @@ func (x *Proven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proven.ProtoReflect.Descriptor instead.
 func (*Proven) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{66}
+	return file_godwit_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Proven) GetToken() string {
@@ -3812,7 +3881,7 @@ type Envelope struct {
 
 func (x *Envelope) Reset() {
 	*x = Envelope{}
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3824,7 +3893,7 @@ func (x *Envelope) String() string {
 func (*Envelope) ProtoMessage() {}
 
 func (x *Envelope) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3837,7 +3906,7 @@ func (x *Envelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
 func (*Envelope) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{67}
+	return file_godwit_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Envelope) GetMessage() *Message {
@@ -3876,7 +3945,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +3957,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +3970,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{68}
+	return file_godwit_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Message) GetKind() string {
@@ -3967,7 +4036,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4048,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4061,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{69}
+	return file_godwit_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Offer) GetProtocol() uint32 {
@@ -4100,7 +4169,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4112,7 +4181,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4125,7 +4194,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{70}
+	return file_godwit_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Reservation) GetMissingLayers() []string {
@@ -4180,7 +4249,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4261,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4274,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{71}
+	return file_godwit_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -4231,7 +4300,7 @@ type TellReply struct {
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4243,7 +4312,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4256,7 +4325,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{72}
+	return file_godwit_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TellReply) GetAnswer() *Message {
@@ -4276,7 +4345,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4288,7 +4357,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4301,7 +4370,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{73}
+	return file_godwit_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -4327,7 +4396,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4339,7 +4408,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4352,7 +4421,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{74}
+	return file_godwit_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -4371,7 +4440,7 @@ type DurableRequest struct {
 
 func (x *DurableRequest) Reset() {
 	*x = DurableRequest{}
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +4452,7 @@ func (x *DurableRequest) String() string {
 func (*DurableRequest) ProtoMessage() {}
 
 func (x *DurableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +4465,7 @@ func (x *DurableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
 func (*DurableRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{75}
+	return file_godwit_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DurableRequest) GetMigration() string {
@@ -4414,7 +4483,7 @@ type DurableReply struct {
 
 func (x *DurableReply) Reset() {
 	*x = DurableReply{}
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4495,7 @@ func (x *DurableReply) String() string {
 func (*DurableReply) ProtoMessage() {}
 
 func (x *DurableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +4508,7 @@ func (x *DurableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
 func (*DurableReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{76}
+	return file_godwit_proto_rawDescGZIP(), []int{77}
 }
 
 type ReleaseRequest struct {
@@ -4452,7 +4521,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4464,7 +4533,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4477,7 +4546,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{77}
+	return file_godwit_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -4502,7 +4571,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4514,7 +4583,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4527,7 +4596,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{78}
+	return file_godwit_proto_rawDescGZIP(), []int{79}
 }
 
 type Layer struct {
@@ -4541,7 +4610,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4553,7 +4622,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4566,7 +4635,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{79}
+	return file_godwit_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -4608,7 +4677,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4620,7 +4689,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4633,7 +4702,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{80}
+	return file_godwit_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -4715,7 +4784,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4727,7 +4796,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4740,7 +4809,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{81}
+	return file_godwit_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -4759,7 +4828,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +4840,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +4853,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{82}
+	return file_godwit_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -4803,7 +4872,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4815,7 +4884,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4828,7 +4897,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{83}
+	return file_godwit_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -4847,7 +4916,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4859,7 +4928,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4872,7 +4941,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{84}
+	return file_godwit_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -4890,7 +4959,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4902,7 +4971,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4915,7 +4984,7 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{85}
+	return file_godwit_proto_rawDescGZIP(), []int{86}
 }
 
 type KeepRequest struct {
@@ -4928,7 +4997,7 @@ type KeepRequest struct {
 
 func (x *KeepRequest) Reset() {
 	*x = KeepRequest{}
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4940,7 +5009,7 @@ func (x *KeepRequest) String() string {
 func (*KeepRequest) ProtoMessage() {}
 
 func (x *KeepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4953,7 +5022,7 @@ func (x *KeepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
 func (*KeepRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{86}
+	return file_godwit_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *KeepRequest) GetContainer() string {
@@ -4980,7 +5049,7 @@ type KeepReply struct {
 
 func (x *KeepReply) Reset() {
 	*x = KeepReply{}
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4992,7 +5061,7 @@ func (x *KeepReply) String() string {
 func (*KeepReply) ProtoMessage() {}
 
 func (x *KeepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5005,7 +5074,7 @@ func (x *KeepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
 func (*KeepReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{87}
+	return file_godwit_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *KeepReply) GetMemoryBytes() int64 {
@@ -5033,7 +5102,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5045,7 +5114,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5058,7 +5127,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{88}
+	return file_godwit_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *FollowRequest) GetPolicyJson() []byte {
@@ -5090,7 +5159,7 @@ type FollowReply struct {
 
 func (x *FollowReply) Reset() {
 	*x = FollowReply{}
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5102,7 +5171,7 @@ func (x *FollowReply) String() string {
 func (*FollowReply) ProtoMessage() {}
 
 func (x *FollowReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5115,7 +5184,7 @@ func (x *FollowReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowReply.ProtoReflect.Descriptor instead.
 func (*FollowReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{89}
+	return file_godwit_proto_rawDescGZIP(), []int{90}
 }
 
 var File_godwit_proto protoreflect.FileDescriptor
@@ -5369,19 +5438,24 @@ const file_godwit_proto_rawDesc = "" +
 	"\bLocation\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\xb5\x01\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"?\n" +
+	"\rProtocolRange\x12\x16\n" +
+	"\x06oldest\x18\x01 \x01(\rR\x06oldest\x12\x16\n" +
+	"\x06newest\x18\x02 \x01(\rR\x06newest\"\xeb\x01\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\x129\n" +
-	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\"\xb3\x01\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
+	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
+	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\"\xe9\x01\n" +
 	"\n" +
 	"HelloReply\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\x129\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
+	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\"8\n" +
 	"\fProveRequest\x12(\n" +
 	"\x06proofs\x18\x01 \x03(\v2\x10.godwit.v1.ProofR\x06proofs\"F\n" +
@@ -5554,7 +5628,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
@@ -5617,35 +5691,36 @@ var file_godwit_proto_goTypes = []any{
 	(*UnstageRequest)(nil),     // 58: godwit.v1.UnstageRequest
 	(*UnstageReply)(nil),       // 59: godwit.v1.UnstageReply
 	(*Location)(nil),           // 60: godwit.v1.Location
-	(*HelloRequest)(nil),       // 61: godwit.v1.HelloRequest
-	(*HelloReply)(nil),         // 62: godwit.v1.HelloReply
-	(*ProveRequest)(nil),       // 63: godwit.v1.ProveRequest
-	(*Proof)(nil),              // 64: godwit.v1.Proof
-	(*ProveReply)(nil),         // 65: godwit.v1.ProveReply
-	(*Proven)(nil),             // 66: godwit.v1.Proven
-	(*Envelope)(nil),           // 67: godwit.v1.Envelope
-	(*Message)(nil),            // 68: godwit.v1.Message
-	(*Offer)(nil),              // 69: godwit.v1.Offer
-	(*Reservation)(nil),        // 70: godwit.v1.Reservation
-	(*TellRequest)(nil),        // 71: godwit.v1.TellRequest
-	(*TellReply)(nil),          // 72: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),     // 73: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),       // 74: godwit.v1.OutcomeReply
-	(*DurableRequest)(nil),     // 75: godwit.v1.DurableRequest
-	(*DurableReply)(nil),       // 76: godwit.v1.DurableReply
-	(*ReleaseRequest)(nil),     // 77: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),       // 78: godwit.v1.ReleaseReply
-	(*Layer)(nil),              // 79: godwit.v1.Layer
-	(*FetchRequest)(nil),       // 80: godwit.v1.FetchRequest
-	(*FetchReply)(nil),         // 81: godwit.v1.FetchReply
-	(*LayersRequest)(nil),      // 82: godwit.v1.LayersRequest
-	(*LayersReply)(nil),        // 83: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),     // 84: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),       // 85: godwit.v1.RemovedReply
-	(*KeepRequest)(nil),        // 86: godwit.v1.KeepRequest
-	(*KeepReply)(nil),          // 87: godwit.v1.KeepReply
-	(*FollowRequest)(nil),      // 88: godwit.v1.FollowRequest
-	(*FollowReply)(nil),        // 89: godwit.v1.FollowReply
+	(*ProtocolRange)(nil),      // 61: godwit.v1.ProtocolRange
+	(*HelloRequest)(nil),       // 62: godwit.v1.HelloRequest
+	(*HelloReply)(nil),         // 63: godwit.v1.HelloReply
+	(*ProveRequest)(nil),       // 64: godwit.v1.ProveRequest
+	(*Proof)(nil),              // 65: godwit.v1.Proof
+	(*ProveReply)(nil),         // 66: godwit.v1.ProveReply
+	(*Proven)(nil),             // 67: godwit.v1.Proven
+	(*Envelope)(nil),           // 68: godwit.v1.Envelope
+	(*Message)(nil),            // 69: godwit.v1.Message
+	(*Offer)(nil),              // 70: godwit.v1.Offer
+	(*Reservation)(nil),        // 71: godwit.v1.Reservation
+	(*TellRequest)(nil),        // 72: godwit.v1.TellRequest
+	(*TellReply)(nil),          // 73: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),     // 74: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),       // 75: godwit.v1.OutcomeReply
+	(*DurableRequest)(nil),     // 76: godwit.v1.DurableRequest
+	(*DurableReply)(nil),       // 77: godwit.v1.DurableReply
+	(*ReleaseRequest)(nil),     // 78: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),       // 79: godwit.v1.ReleaseReply
+	(*Layer)(nil),              // 80: godwit.v1.Layer
+	(*FetchRequest)(nil),       // 81: godwit.v1.FetchRequest
+	(*FetchReply)(nil),         // 82: godwit.v1.FetchReply
+	(*LayersRequest)(nil),      // 83: godwit.v1.LayersRequest
+	(*LayersReply)(nil),        // 84: godwit.v1.LayersReply
+	(*RemovedRequest)(nil),     // 85: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),       // 86: godwit.v1.RemovedReply
+	(*KeepRequest)(nil),        // 87: godwit.v1.KeepRequest
+	(*KeepReply)(nil),          // 88: godwit.v1.KeepReply
+	(*FollowRequest)(nil),      // 89: godwit.v1.FollowRequest
+	(*FollowReply)(nil),        // 90: godwit.v1.FollowReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
@@ -5655,110 +5730,112 @@ var file_godwit_proto_depIdxs = []int32{
 	35, // 4: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
 	54, // 5: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
 	60, // 6: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
-	60, // 7: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	64, // 8: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
-	10, // 9: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
-	66, // 10: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
-	68, // 11: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
-	69, // 12: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
-	70, // 13: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	79, // 14: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
-	68, // 15: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	68, // 16: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
-	68, // 17: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	79, // 18: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	79, // 19: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
-	0,  // 20: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
-	2,  // 21: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
-	5,  // 22: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
-	6,  // 23: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
-	8,  // 24: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
-	11, // 25: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
-	13, // 26: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
-	15, // 27: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
-	13, // 28: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	18, // 29: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
-	20, // 30: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	22, // 31: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	24, // 32: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	27, // 33: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	29, // 34: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
-	31, // 35: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
-	31, // 36: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
-	34, // 37: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	37, // 38: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	39, // 39: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	39, // 40: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	42, // 41: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	47, // 42: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	44, // 43: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
-	42, // 44: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
-	42, // 45: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	50, // 46: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	52, // 47: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
-	53, // 48: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
-	56, // 49: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
-	58, // 50: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
-	61, // 51: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	63, // 52: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
-	67, // 53: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	71, // 54: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	73, // 55: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	75, // 56: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	77, // 57: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	80, // 58: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	82, // 59: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	84, // 60: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	86, // 61: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
-	88, // 62: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
-	1,  // 63: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 64: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 65: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 66: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 67: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 68: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 69: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 70: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	17, // 71: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	19, // 72: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
-	21, // 73: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	23, // 74: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	25, // 75: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	28, // 76: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	30, // 77: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	32, // 78: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	33, // 79: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	36, // 80: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	38, // 81: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	40, // 82: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	41, // 83: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	43, // 84: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	48, // 85: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	45, // 86: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	46, // 87: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	49, // 88: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	51, // 89: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	55, // 90: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	57, // 91: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
-	57, // 92: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	59, // 93: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	62, // 94: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	65, // 95: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	67, // 96: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	72, // 97: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	74, // 98: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	76, // 99: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	78, // 100: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	81, // 101: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	83, // 102: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	85, // 103: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	87, // 104: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
-	89, // 105: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
-	63, // [63:106] is the sub-list for method output_type
-	20, // [20:63] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	61, // 7: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
+	60, // 8: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
+	61, // 9: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
+	65, // 10: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
+	10, // 11: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
+	67, // 12: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
+	69, // 13: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	70, // 14: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	71, // 15: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	80, // 16: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	69, // 17: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	69, // 18: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	69, // 19: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	80, // 20: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	80, // 21: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	0,  // 22: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
+	2,  // 23: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
+	5,  // 24: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
+	6,  // 25: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
+	8,  // 26: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
+	11, // 27: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
+	13, // 28: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
+	15, // 29: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
+	13, // 30: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
+	18, // 31: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
+	20, // 32: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	22, // 33: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	24, // 34: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	27, // 35: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	29, // 36: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
+	31, // 37: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
+	31, // 38: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
+	34, // 39: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	37, // 40: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	39, // 41: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	39, // 42: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	42, // 43: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	47, // 44: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	44, // 45: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
+	42, // 46: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
+	42, // 47: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	50, // 48: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	52, // 49: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
+	53, // 50: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
+	56, // 51: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
+	58, // 52: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
+	62, // 53: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	64, // 54: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
+	68, // 55: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	72, // 56: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	74, // 57: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	76, // 58: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	78, // 59: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	81, // 60: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	83, // 61: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	85, // 62: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	87, // 63: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
+	89, // 64: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
+	1,  // 65: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 66: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 67: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 68: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 69: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 70: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 71: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 72: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	17, // 73: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	19, // 74: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	21, // 75: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	23, // 76: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	25, // 77: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	28, // 78: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	30, // 79: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	32, // 80: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	33, // 81: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	36, // 82: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	38, // 83: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	40, // 84: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	41, // 85: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	43, // 86: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	48, // 87: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	45, // 88: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	46, // 89: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	49, // 90: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	51, // 91: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	55, // 92: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	57, // 93: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
+	57, // 94: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	59, // 95: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	63, // 96: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	66, // 97: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	68, // 98: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	73, // 99: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	75, // 100: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	77, // 101: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	79, // 102: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	82, // 103: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	84, // 104: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	86, // 105: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	88, // 106: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
+	90, // 107: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
+	65, // [65:108] is the sub-list for method output_type
+	22, // [22:65] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_godwit_proto_init() }
@@ -5773,7 +5850,7 @@ func file_godwit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   90,
+			NumMessages:   91,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

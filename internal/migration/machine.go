@@ -44,7 +44,7 @@ func New(spec Spec) (*Machine, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
 	}
-	rec := Record{Version: recordVersion, Spec: spec, State: Waiting, Begun: []StepName{}, Result: ResultRuns}
+	rec := Record{Version: recordVersion, ReadableFrom: readableFrom, Spec: spec, State: Waiting, Begun: []StepName{}, Result: ResultRuns}
 	return &Machine{rec: rec, steps: sideSteps(spec)}, nil
 }
 
@@ -57,6 +57,7 @@ func Resume(rec Record) (*Machine, []Action, error) {
 	if err := rec.check(m.steps); err != nil {
 		return nil, nil, fmt.Errorf("resume migration %s: %w", rec.Spec.ID, err)
 	}
+	m.rec.Version, m.rec.ReadableFrom = recordVersion, readableFrom // what a newer program wrote besides is not kept
 	if n := len(rec.Begun); n > 0 {
 		m.at = m.index(rec.Begun[n-1])
 	}

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,14 +46,21 @@ const (
 	ResultRuns  Result = "running" // the migration is still under way
 )
 
-// recordVersion is the format of the record; Resume refuses others.
-const recordVersion = 1
+// recordVersion is the format of the record that this program writes. readableFrom is the oldest
+// format whose readers understand it, so that a rollback to the previous release can carry on: raise it
+// when a reader that ignores what is new would do harm.
+const (
+	recordVersion = 1
+	readableFrom  = 1
+)
 
 // Record is what must be durable of a machine: a new machine made from it carries on where the old one was.
 type Record struct {
-	Version int   `json:"version"`
-	Spec    Spec  `json:"spec"`
-	State   State `json:"state"`
+	Version int `json:"version"`
+	// ReadableFrom is the oldest format whose readers understand this record; 0: only its own.
+	ReadableFrom int   `json:"readable_from,omitempty"`
+	Spec         Spec  `json:"spec"`
+	State        State `json:"state"`
 	// Begun are the steps that may have begun and are not undone, in order.
 	Begun []StepName `json:"begun"`
 	// Final: the final marker may have left (source), or has come (target).
@@ -87,8 +95,9 @@ func (r Record) clone() Record {
 
 // check refuses a record that no machine can have written.
 func (r Record) check(steps []Step) error {
-	if r.Version != recordVersion {
-		return fmt.Errorf("journal has format %d, this version reads %d", r.Version, recordVersion)
+	if r.Version < 1 || cmp.Or(r.ReadableFrom, r.Version) > recordVersion {
+		return fmt.Errorf("journal has format %d, which can be read from format %d on; this version of godwit reads %d",
+			r.Version, cmp.Or(r.ReadableFrom, r.Version), recordVersion)
 	}
 	states := []State{Waiting, Forward, InDoubt, Undoing, Committed, Done}
 	if r.Spec.Side == Target {
@@ -120,7 +129,7 @@ func Banned(id, source, target string, at time.Time) (Record, error) {
 		return Record{}, err
 	}
 	return Record{
-		Version: recordVersion, Spec: spec, State: Done, Begun: []StepName{}, Decision: NeverRan, Result: RolledBack,
+		Version: recordVersion, ReadableFrom: readableFrom, Spec: spec, State: Done, Begun: []StepName{}, Decision: NeverRan, Result: RolledBack,
 		Error: "it was given up before it was known here",
 	}, nil
 }

@@ -89,7 +89,9 @@ func TestResumeRefuses(t *testing.T) {
 		change func(*Record)
 		want   string
 	}{
-		"version":      {func(r *Record) { r.Version = 2 }, "format 2"},
+		"version":      {func(r *Record) { r.Version, r.ReadableFrom = 2, 2 }, "from format 2 on"},
+		"old version":  {func(r *Record) { r.Version, r.ReadableFrom = 2, 0 }, "from format 2 on"},
+		"no version":   {func(r *Record) { r.Version = 0 }, "format 0"},
 		"side":         {func(r *Record) { r.Spec.Side = "middle" }, `side "middle"`},
 		"mode":         {func(r *Record) { r.Spec.Mode = Auto }, "mode auto is for a request"},
 		"id":           {func(r *Record) { r.Spec.ID = "../../etc" }, "migration id"},
@@ -105,6 +107,19 @@ func TestResumeRefuses(t *testing.T) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// TestResumeNewer: after a rollback, a journal of the next release is carried on if that allows it.
+func TestResumeNewer(t *testing.T) {
+	rec := mustNew(Source, Cold).Record()
+	rec.Version, rec.ReadableFrom = recordVersion+1, recordVersion
+	m, _, err := Resume(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := m.Record(); again.Version != recordVersion || again.ReadableFrom != readableFrom {
+		t.Errorf("written again as format %d, readable from %d", again.Version, again.ReadableFrom)
 	}
 }
 

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/godwit/godwit/internal/agent"
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
@@ -97,7 +97,7 @@ func (w *world) offer(t *testing.T, number int) (*api.Offer, engine.Definition) 
 	definition.Network.Address = netip.AddrFrom4([4]byte{10, 88, 3, host})
 	definition.Network.MAC = fmt.Sprintf("0a:58:0a:58:03:%02x", host)
 	return &api.Offer{
-		Protocol: agent.ProtocolVersion, Migration: fmt.Sprintf("%016x", number), Mode: "cold", DefinitionJson: encode(t, definition),
+		Protocol: uint32(compat.Ours().Newest), Migration: fmt.Sprintf("%016x", number), Mode: "cold", DefinitionJson: encode(t, definition),
 		PlatformJson: platform, MemoryBytes: 1 << 20, TreesBytes: 1 << 20, StartedUnixNanoseconds: time.Now().UnixNano(),
 	}, definition
 }
