@@ -22,7 +22,15 @@ type Conn struct {
 	*tls.Conn
 	peer identity.Peer
 	raw  *rawConn
-	mu   sync.Mutex // one Write at a time
+	// leave ends that the connection is closed when the peer is removed from the cluster; nil: nobody minds it.
+	leave func()
+	mu    sync.Mutex // one Write at a time
+}
+
+// attend has the connection closed when its peer is removed from the cluster. Error: identity.ErrRevoked.
+func (c *Conn) attend(id *identity.Identity) (err error) {
+	c.leave, err = id.Attend(c.peer, c.raw.TCPConn)
+	return err
 }
 
 // Peer tells which node is at the other end.
@@ -58,6 +66,9 @@ func (c *Conn) WriteAll(parts [][]byte) (int64, error) {
 
 // Close ends the connection: at once if a Write is stuck, else after saying so to the peer.
 func (c *Conn) Close() error {
+	if c.leave != nil {
+		c.leave()
+	}
 	if !c.mu.TryLock() {
 		c.raw.TCPConn.Close()
 		return c.Conn.Close()

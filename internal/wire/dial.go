@@ -63,6 +63,8 @@ func secure(ctx context.Context, tcp *net.TCPConn, id *identity.Identity, expect
 		return nil, err
 	}
 	var err error
-	conn.peer, err = peerOf(conn.ConnectionState())
-	return conn, err
+	if conn.peer, err = peerOf(conn.ConnectionState()); err != nil {
+		return nil, err
+	}
+	return conn, conn.attend(id)
 }

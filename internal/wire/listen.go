@@ -170,7 +170,10 @@ func (l *Listener) handshake(tcp *net.TCPConn) (*Conn, string, error) {
 	if conn.peer, err = peerOf(state); err != nil {
 		return nil, "", err
 	}
-	return conn, state.NegotiatedProtocol, tune(tcp, timeout)
+	if err := tune(tcp, timeout); err != nil {
+		return nil, "", err
+	}
+	return conn, state.NegotiatedProtocol, conn.attend(l.options.Identity)
 }
 
 func (l *Listener) deliver(conn *Conn, protocol string) {
@@ -188,6 +191,7 @@ func (l *Listener) deliver(conn *Conn, protocol string) {
 	case <-timer.C:
 		l.options.Log(fmt.Errorf("connection of node %s (%s) was not accepted in %s", conn.peer, protocol, deliverTimeout))
 	}
+	conn.leave()
 	conn.raw.Close()
 }
 

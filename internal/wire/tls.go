@@ -30,8 +30,11 @@ func serverConfig(id *identity.Identity) *tls.Config {
 		if state.NegotiatedProtocol == "" {
 			return errors.New("the client names no protocol (ALPN)")
 		}
-		_, err := peerOf(state)
-		return err
+		peer, err := peerOf(state)
+		if err != nil {
+			return err
+		}
+		return id.CheckPeer(peer)
 	}
 	join := baseConfig(identity.JoinProtocol)
 	join.GetCertificate = mutual.GetCertificate
@@ -62,7 +65,10 @@ func clientConfig(id *identity.Identity, expected, protocol string) *tls.Config 
 		if err == nil && peer.Name != expected {
 			err = fmt.Errorf("%w: it is %s", ErrWrongPeer, peer.Name)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return id.CheckPeer(peer)
 	}
 	return config
 }

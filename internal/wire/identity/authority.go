@@ -18,13 +18,14 @@ var (
 	ErrNotAuthority = errors.New("this node does not have the certificate authority")
 )
 
-// Authority is the CA of a cluster, on the node that was initialised first. Its methods may be called concurrently,
-// also by several processes.
+// Authority is the CA of a cluster, on the node that was initialised first and on each that was promoted. All have the
+// same key, and each has numbers of its own to give. Its methods may be called concurrently, also by several processes.
 type Authority struct {
 	dir         string
 	certificate *x509.Certificate
 	key         crypto.Signer
 	now         func() time.Time
+	refused     func(Peer) error // says why a node gets no certificate: it has been removed
 	mu          sync.Mutex
 }
 
@@ -32,9 +33,12 @@ type Authority struct {
 type authorityState struct {
 	// Numbers grow only: the number of a node that is gone is not given again, because routes and containers of its
 	// addresses may still exist somewhere.
-	LastNumber int           `json:"last_number"`
-	Nodes      []Peer        `json:"nodes"`
-	Tokens     []tokenRecord `json:"tokens"`
+	LastNumber int `json:"last_number"`
+	// End is the highest number that this authority may give; 0: MaxNumber. Spare are numbers for afterwards.
+	End    int           `json:"end,omitempty"`
+	Spare  []span        `json:"spare,omitempty"`
+	Nodes  []Peer        `json:"nodes"`
+	Tokens []tokenRecord `json:"tokens"`
 }
 
 const maxStateBytes = 1 << 20
@@ -51,8 +55,11 @@ func openAuthority(dir string) (*Authority, error) {
 	if !ok || !pair.Leaf.IsCA {
 		return nil, fmt.Errorf("open the certificate authority: %s/ca.pem holds no authority", dir)
 	}
-	return &Authority{dir: dir, certificate: pair.Leaf, key: key, now: time.Now}, nil
+	return &Authority{dir: dir, certificate: pair.Leaf, key: key, now: time.Now, refused: nobody}, nil
 }
+
+// nobody is refused.
+func nobody(Peer) error { return nil }
 
 // createAuthority makes a new CA in an empty directory, with the first node's number already given.
 func createAuthority(dir string, first Peer, now time.Time) (*Authority, error) {
@@ -75,7 +82,7 @@ func createAuthority(dir string, first Peer, now time.Time) (*Authority, error) 
 	if err := writeJSON(filepath.Join(dir, "state.json"), state); err != nil {
 		return nil, err
 	}
-	return &Authority{dir: dir, certificate: certificate, key: key, now: time.Now}, nil
+	return &Authority{dir: dir, certificate: certificate, key: key, now: time.Now, refused: nobody}, nil
 }
 
 // change applies a function to the state and makes the outcome durable; if it fails nothing has changed.
@@ -106,8 +113,9 @@ func (a *Authority) change(apply func(*authorityState) error) error {
 }
 
 // admit redeems a token for a certificate. The token is spent and the number given before the certificate exists, and
-// neither if the node is refused.
-func (a *Authority) admit(secret []byte, name string, public crypto.PublicKey) (Peer, *x509.Certificate, error) {
+// neither if the node is refused. known are the nodes that this one knows: others may have admitted some of them.
+func (a *Authority) admit(secret []byte, name string, public crypto.PublicKey, known []Node) (Peer,
+	*x509.Certificate, error) {
 	now := a.now()
 	var peer Peer
 	err := a.change(func(state *authorityState) error {
@@ -118,6 +126,7 @@ func (a *Authority) admit(secret []byte, name string, public crypto.PublicKey) (
 		if token.Node != "" && token.Node != name {
 			return fmt.Errorf("%w: this token is for the node %s", ErrTokenUnknown, token.Node)
 		}
+		state.observe(known, a.refused)
 		if peer, err = state.place(name, token.Node == name); err != nil {
 			return err
 		}
@@ -143,8 +152,8 @@ func (s *authorityState) place(name string, again bool) (Peer, error) {
 		return Peer{}, fmt.Errorf("%w: a node %s has joined before; choose another name, or make a token for it with "+
 			"`godwit node token --node %s`", ErrNameTaken, name, name)
 	}
-	if s.LastNumber >= MaxNumber {
-		return Peer{}, fmt.Errorf("%w: a cluster can have had %d nodes in all", ErrClusterFull, MaxNumber)
+	if err := s.nextSpan(); err != nil {
+		return Peer{}, err
 	}
 	s.LastNumber++
 	peer := Peer{Name: name, Number: s.LastNumber}
@@ -152,21 +161,23 @@ func (s *authorityState) place(name string, again bool) (Peer, error) {
 	return peer, nil
 }
 
-// renew makes a new certificate for a node that has shown a valid one.
+// renew makes a new certificate for a node that has shown a valid one, which may be of another node with the authority.
 func (a *Authority) renew(peer Peer, public crypto.PublicKey) (*x509.Certificate, error) {
-	known := false
+	if err := a.refused(peer); err != nil {
+		return nil, err
+	}
 	err := a.change(func(state *authorityState) error {
 		for _, node := range state.Nodes {
-			known = known || node == peer
+			if node.Number == peer.Number && node.Name != peer.Name {
+				return fmt.Errorf("number %d is of node %s, not of %s, by what this certificate authority knows", peer.Number,
+					node.Name, peer.Name)
+			}
 		}
+		state.observe([]Node{{Name: peer.Name, Number: peer.Number}}, a.refused)
 		return nil
 	})
 	if err != nil {
 		return nil, err
-	}
-	if !known {
-		return nil, fmt.Errorf("node %s, number %d, is not one that this certificate authority has admitted", peer.Name,
-			peer.Number)
 	}
 	return issue(a.certificate, a.key, public, peer, a.now())
 }

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	caLifetime   = 10 * 365 * 24 * time.Hour
-	nodeLifetime = 365 * 24 * time.Hour
+	caLifetime = 10 * 365 * 24 * time.Hour
+	// nodeLifetime bounds what a stolen key is good for where nobody has removed its node. Renewal begins at half of it.
+	nodeLifetime = 30 * 24 * time.Hour
 	// backdate lets a node whose clock is behind use a certificate at once.
 	backdate = time.Hour
 	// domain makes a node's name a host name that the standard library verifies; it is never resolved.

@@ -11,7 +11,8 @@
 //
 //	identity/node.pem       the node's key, its certificate and the CA's, in one file so that they change together
 //	identity/node.json      Node and pool
-//	identity/ca/ca.pem      the CA's key and certificate; on the first node only
+//	identity/revoked.json   the nodes that have been removed, each entry signed by the CA
+//	identity/ca/ca.pem      the CA's key and certificate; on the first node, and on those that were promoted
 //	identity/ca/state.json  numbers given, tokens issued
 //	nodes.json              the nodes that this one knows
 //

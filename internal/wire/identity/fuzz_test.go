@@ -51,7 +51,7 @@ func FuzzJoinMessage(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, '{'})
 	f.Add([]byte{0, 0, 0, 2, '{', '}'})
 	id := initNode(f, "a")
-	server := &Server{identity: id, authority: authorityOf(f, id), nodes: func() []Node { return nil }}
+	server := &Server{identity: id, authority: id.Authority, nodes: func() []Node { return nil }}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var request joinRequest
 		if readMessage(bytes.NewReader(data), &request) == nil {
@@ -99,5 +99,43 @@ func FuzzState(f *testing.F) {
 		if peer, err := state.place("fresh", false); err == nil && peer.Number > MaxNumber {
 			t.Fatalf("number %d was given", peer.Number)
 		}
+	})
+}
+
+func FuzzParseRevocations(f *testing.F) {
+	f.Add([]byte(`[{"number":2,"name":"b","version":1,"time":"2026-01-01T00:00:00Z","signature":"AAAA"}]`))
+	f.Add([]byte(`[{"number":2,"name":"b","version":18446744073709551615,"time":"2026-01-01T00:00:00Z","signature":"AAAA"}]`))
+	f.Add([]byte(`null`))
+	id := initNode(f, "a")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := ParseRevocations(data)
+		if err != nil {
+			return
+		}
+		if fresh, _ := id.Revoke(list); len(fresh) > 0 {
+			t.Fatalf("revocations that nobody has signed were taken: %v", fresh)
+		}
+		if len(list) > MaxNumber || versionOf(list) > maxRevocationVersion {
+			t.Fatalf("%d entries, version %d", len(list), versionOf(list))
+		}
+	})
+}
+
+func FuzzVerifyNode(f *testing.F) {
+	id := initNode(f, "a")
+	entry, err := id.Entry()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(entry.Name, entry.Number, entry.Address, entry.Revision, entry.Certificate, entry.Signature)
+	f.Add("a", 1, "h:1", uint64(1<<63), "AAAA", "AAAA")
+	f.Fuzz(func(t *testing.T, name string, number int, address string, revision uint64, certificate, signature string) {
+		node := Node{Name: name, Number: number, Address: address, Revision: revision, Certificate: certificate,
+			Signature: signature}
+		if id.VerifyNode(node) == nil && (node.Name != entry.Name || node.Address != entry.Address ||
+			node.Number != entry.Number || node.Revision != entry.Revision) {
+			t.Fatalf("taken: %+v", node)
+		}
+		_, _ = Merge([]Node{entry}, []Node{node})
 	})
 }

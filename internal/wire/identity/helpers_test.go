@@ -90,12 +90,13 @@ type cluster struct {
 func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	c := &cluster{first: initNode(t, "a")}
+	c.authority = authorityOf(t, c.first)
 	server, err := NewServer(c.first, func() []Node { return append([]Node{c.first.Node}, c.joined...) },
 		func(n Node) { c.joined = append(c.joined, n) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.authority = server.authority
+	server.authority = func() (*Authority, error) { return c.authority, nil }
 	c.address, c.served = serve(t, server, c.first, c.first.Certificate())
 	return c
 }

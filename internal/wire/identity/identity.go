@@ -31,6 +31,7 @@ type Identity struct {
 	authority *x509.Certificate
 	roots     *x509.CertPool
 	current   atomic.Pointer[tls.Certificate]
+	revoked   revoked
 }
 
 // record is identity/node.json.
@@ -184,6 +185,9 @@ func Load(state string) (*Identity, error) {
 	if err := errors.Join(r.Validate(), CheckPool(r.Pool), identity.loadCertificate()); err != nil {
 		return nil, fmt.Errorf("read this node's identity: %w", err)
 	}
+	if err := identity.loadRevocations(); err != nil {
+		return nil, fmt.Errorf("read which nodes have been removed: %w", err)
+	}
 	return identity, nil
 }
 
@@ -233,14 +237,32 @@ func (i *Identity) Fingerprint() Fingerprint { return fingerprint(i.authority) }
 // Expires is when this node's certificate ends.
 func (i *Identity) Expires() time.Time { return i.Certificate().Leaf.NotAfter }
 
-// NeedsRenewal says whether a third or less of the certificate's life is left.
+// NeedsRenewal says whether half or less of the certificate's life is left, or it lives for longer than certificates
+// now do.
 func (i *Identity) NeedsRenewal(now time.Time) bool {
 	leaf := i.Certificate().Leaf
-	return leaf.NotAfter.Sub(now) <= leaf.NotAfter.Sub(leaf.NotBefore)/3
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	return leaf.NotAfter.Sub(now) <= life/2 || life > nodeLifetime+2*backdate
 }
 
 // Authority opens the CA if this node has it. Error: ErrNotAuthority.
-func (i *Identity) Authority() (*Authority, error) { return openAuthority(filepath.Join(i.dir, "ca")) }
+func (i *Identity) Authority() (*Authority, error) {
+	authority, err := openAuthority(filepath.Join(i.dir, "ca"))
+	if err != nil {
+		return nil, err
+	}
+	authority.refused = i.CheckPeer
+	return authority, nil
+}
+
+// HasAuthority says whether this node can sign.
+func (i *Identity) HasAuthority() bool {
+	_, err := os.Lstat(filepath.Join(i.dir, "ca", "ca.pem"))
+	return err == nil
+}
+
+// authorities are the certificates by which this node checks what others have signed.
+func (i *Identity) authorities() []*x509.Certificate { return []*x509.Certificate{i.authority} }
 
 // replaceCertificate makes a renewed certificate durable and uses it from now on.
 func (i *Identity) replaceCertificate(key crypto.Signer, certificate *x509.Certificate) error {

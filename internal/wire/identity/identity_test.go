@@ -92,8 +92,8 @@ func TestLoadRefusesWhatIsNotSafe(t *testing.T) {
 func TestRenewHere(t *testing.T) {
 	id := initNode(t, "a")
 	before := id.Certificate()
-	if id.NeedsRenewal(time.Now()) || !id.NeedsRenewal(time.Now().Add(nodeLifetime*3/4)) {
-		t.Error("a certificate needs renewal when a third of its life is left")
+	if id.NeedsRenewal(time.Now()) || !id.NeedsRenewal(time.Now().Add(nodeLifetime*11/20)) {
+		t.Error("a certificate needs renewal when half of its life is left")
 	}
 	if _, err := id.Renew(testContext(t), nil); err != nil {
 		t.Fatal(err)
@@ -123,12 +123,17 @@ func TestRenewOverTheNetwork(t *testing.T) {
 	if _, err := b.Renew(testContext(t), dialRenew(t, c, b)); err != nil {
 		t.Errorf("again, with the renewed one: %v", err)
 	}
-	// A node that the CA does not know, for example because its state was restored from a backup.
-	if err := c.authority.change(func(s *authorityState) error { s.Nodes = s.Nodes[:1]; return nil }); err != nil {
+	// A node that the CA does not know: it was promoted since, or its state was restored from a backup. The number
+	// is not given again.
+	forget := func(s *authorityState) error { s.Nodes, s.LastNumber = s.Nodes[:1], 1; return nil }
+	if err := c.authority.change(forget); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Renew(testContext(t), dialRenew(t, c, b)); err == nil {
-		t.Error("a node that was never admitted got a certificate")
+	if _, err := b.Renew(testContext(t), dialRenew(t, c, b)); err != nil {
+		t.Errorf("a node with a certificate of this authority: %v", err)
+	}
+	if d := c.mustJoin(t, "d"); d.Node.Number != 3 {
+		t.Errorf("the next node has number %d", d.Node.Number)
 	}
 }
 

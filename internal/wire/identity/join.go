@@ -57,6 +57,9 @@ func Join(ctx context.Context, o JoinOptions) (identity *Identity, setAside stri
 	}
 	nodes, _ := Merge(reply.Nodes, []Node{node})
 	setAside, err = install(o.State, o.Force, nodes, func(dir string) error {
+		if err := writeJSON(revocationsPath(dir), reply.signedRevocations(authority)); err != nil {
+			return err
+		}
 		return writeIdentity(dir, record{Node: node, Pool: reply.Pool}, key, certificate, authority)
 	})
 	if err != nil {
@@ -160,7 +163,7 @@ func exchange(ctx context.Context, conn net.Conn, request any, reply *certificat
 	if err := writeMessage(conn, request); err != nil {
 		return fmt.Errorf("send the request: %w", err)
 	}
-	if err := readMessage(conn, reply); err != nil {
+	if err := readUpTo(conn, reply, maxReplyBytes); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errors.New("the connection was closed")
 		}
@@ -176,7 +179,7 @@ func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer,
 	if err != nil {
 		return nil, fmt.Errorf("the certificate in the answer: %w", err)
 	}
-	if err := errors.Join(CheckPool(reply.Pool), validateNodes(reply.Nodes)); err != nil {
+	if err := errors.Join(CheckPool(reply.Pool), validateNodes(reply.Nodes), validateRevocations(reply.Revoked)); err != nil {
 		return nil, fmt.Errorf("the answer: %w", err)
 	}
 	roots := x509.NewCertPool()
@@ -193,4 +196,15 @@ func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer,
 		return certificate, nil
 	}
 	return nil, errors.New("the certificate in the answer is for another key")
+}
+
+// signedRevocations are those of an answer that the authority has signed; an earlier one may have signed others.
+func (r *certificateReply) signedRevocations(authority *x509.Certificate) []Revocation {
+	list := []Revocation{}
+	for _, one := range r.Revoked {
+		if one.verify([]*x509.Certificate{authority}) == nil {
+			list = append(list, one)
+		}
+	}
+	return list
 }

@@ -86,7 +86,7 @@ func TestTokenIsUsedOnceByManyAtOnce(t *testing.T) {
 			key, err := newKey()
 			if err == nil {
 				authority := []*Authority{c.authority, other}[i%2]
-				_, _, err = authority.admit(token.secret[:], fmt.Sprint("n", i), key.Public())
+				_, _, err = authority.admit(token.secret[:], fmt.Sprint("n", i), key.Public(), nil)
 			}
 			results <- err
 		})
@@ -250,7 +250,7 @@ func TestJoinAtANodeWithoutTheCA(t *testing.T) {
 
 func TestBadJoinRequestsAreRefused(t *testing.T) {
 	c := newCluster(t)
-	server := &Server{identity: c.first, authority: c.authority, nodes: func() []Node { return nil }}
+	server := &Server{identity: c.first, authority: c.first.Authority, nodes: func() []Node { return nil }}
 	token, _ := ParseToken(c.token(t, ""))
 	_, csr, err := newRequest()
 	if err != nil {
@@ -277,7 +277,7 @@ func TestBadJoinRequestsAreRefused(t *testing.T) {
 
 func TestJoinExchangeIsBounded(t *testing.T) {
 	c := newCluster(t)
-	server := &Server{identity: c.first, authority: c.authority, nodes: func() []Node { return nil }}
+	server := &Server{identity: c.first, authority: c.first.Authority, nodes: func() []Node { return nil }}
 	for what, bytes := range map[string][]byte{
 		"giant":     {0xff, 0xff, 0xff, 0xff},
 		"truncated": {0, 0, 1, 0, '{'},
@@ -304,7 +304,8 @@ func TestLongListOfNodesIsCut(t *testing.T) {
 	var nodes []Node
 	for i := range MaxNumber {
 		name := fmt.Sprintf("n%d-%s", i+1, strings.Repeat("x", 50))
-		nodes = append(nodes, Node{Name: name, Number: i + 1, Address: strings.Repeat("h", 240) + ":7443", Revision: 1})
+		nodes = append(nodes, Node{Name: name, Number: i + 1, Address: strings.Repeat("h", 240) + ":7443", Revision: 1,
+			Certificate: strings.Repeat("A", 8<<10)})
 	}
 	client, end := net.Pipe()
 	go func() {
@@ -312,7 +313,7 @@ func TestLongListOfNodesIsCut(t *testing.T) {
 		_ = (&Server{}).send(end, certificateReply{Certificate: []byte{1}, Number: 9, Nodes: nodes})
 	}()
 	var reply certificateReply
-	if err := readMessage(client, &reply); err != nil || len(reply.Nodes) != 2 || len(nodes) != MaxNumber {
+	if err := readUpTo(client, &reply, maxReplyBytes); err != nil || len(reply.Nodes) != 2 || len(nodes) != MaxNumber {
 		t.Errorf("%d nodes, %v", len(reply.Nodes), err)
 	}
 }

@@ -20,13 +20,15 @@ const (
 
 const (
 	maxMessageBytes = 64 << 10
+	// maxReplyBytes is for what comes from the authority, which has proven who it is.
+	maxReplyBytes   = 1 << 20
 	messageHeader   = 4
 	exchangeTimeout = 15 * time.Second
 	// maxClockSkew is more than certificates need, but nodes that disagree by more make reports and logs useless.
 	maxClockSkew = 5 * time.Minute
 )
 
-var errMessageTooLarge = fmt.Errorf("message is larger than %d bytes", maxMessageBytes)
+var errMessageTooLarge = errors.New("message is too large")
 
 // joinRequest is what a node sends to join. Nothing of it is trusted before the token is.
 type joinRequest struct {
@@ -52,6 +54,7 @@ type certificateReply struct {
 	Number      int          `json:"number,omitempty"`
 	Pool        netip.Prefix `json:"pool"`
 	Nodes       []Node       `json:"nodes,omitempty"`
+	Revoked     []Revocation `json:"revoked,omitempty"`
 }
 
 // replyCodes lets a refusal keep its kind across the wire.
@@ -64,6 +67,7 @@ func replyCodes() map[string]error {
 		"cluster-full":  ErrClusterFull,
 		"not-authority": ErrNotAuthority,
 		"clock-skew":    ErrClockSkew,
+		"revoked":       ErrRevoked,
 	}
 }
 
@@ -97,27 +101,31 @@ func (r *certificateReply) refused() error {
 }
 
 // writeMessage sends one value: four bytes of length, then JSON.
-func writeMessage(w io.Writer, value any) error {
+func writeMessage(w io.Writer, value any) error { return writeUpTo(w, value, maxMessageBytes) }
+
+func writeUpTo(w io.Writer, value any, limit int) error {
 	body, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	if len(body) > maxMessageBytes {
-		return errMessageTooLarge
+	if len(body) > limit {
+		return fmt.Errorf("%w: %d bytes, the limit is %d", errMessageTooLarge, len(body), limit)
 	}
 	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
 	return err
 }
 
 // readMessage receives one value and never holds more than the limit, whatever length is announced.
-func readMessage(r io.Reader, value any) error {
+func readMessage(r io.Reader, value any) error { return readUpTo(r, value, maxMessageBytes) }
+
+func readUpTo(r io.Reader, value any, limit uint32) error {
 	var header [messageHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		return err
 	}
 	length := binary.BigEndian.Uint32(header[:])
-	if length > maxMessageBytes {
-		return fmt.Errorf("%w: it announces %d", errMessageTooLarge, length)
+	if length > limit {
+		return fmt.Errorf("%w: it announces %d bytes, the limit is %d", errMessageTooLarge, length, limit)
 	}
 	body := make([]byte, length)
 	if _, err := io.ReadFull(r, body); err != nil {

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ const DefaultPort = 7443
 const MaxNumber = 254
 
 const (
-	maxNodesFileBytes = 256 << 10
+	maxNodesFileBytes = 1 << 20
 	maxHostBytes      = 253 // RFC 1035, section 2.3.4, without the dots at the ends
 )
 
@@ -29,19 +30,30 @@ var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 var hostPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])?$`)
 
-// Node is what nodes know of each other. Number 1 is the node that has the CA.
+// Node is what nodes know of each other. Each node signs its own entry, so that it does not matter who passes it on.
 type Node struct {
 	Name    string `json:"name"`
 	Number  int    `json:"number"`
 	Address string `json:"address"` // host:port of its agent
 	// Revision grows whenever the entry changes, so that the newest can be told without trusting clocks.
 	Revision uint64 `json:"revision"`
+	// Certificate (DER) and Signature, in base64, are empty in an entry that its node has not signed yet: see Entry.
+	Certificate string `json:"certificate,omitempty"`
+	Signature   string `json:"signature,omitempty"`
 }
 
 // Validate says what is wrong with an entry, for lists that come from elsewhere.
 func (n Node) Validate() error {
 	if err := CheckName(n.Name); err != nil {
 		return err
+	}
+	if n.Revision > MaxRevision {
+		return fmt.Errorf("node %s has the revision %d; the limit is %d", n.Name, n.Revision, uint64(MaxRevision))
+	}
+	if len(n.Certificate) > base64.StdEncoding.EncodedLen(maxEntryCertBytes) ||
+		len(n.Signature) > base64.StdEncoding.EncodedLen(maxSignatureBytes) {
+		return fmt.Errorf("node %s: certificate of %d and signature of %d bytes are too long", n.Name, len(n.Certificate),
+			len(n.Signature))
 	}
 	if n.Number < 1 || n.Number > MaxNumber {
 		return fmt.Errorf("node %s has the number %d; numbers are 1 to %d", n.Name, n.Number, MaxNumber)
@@ -174,15 +186,28 @@ func Merge(known, heard []Node) (merged []Node, changed bool) {
 	return merged, !slices.Equal(merged, known)
 }
 
-// newer decides by revision, and between equal revisions by content: any order does, if all nodes use the same.
+// newer decides. A signed entry is newer than one that is not. Then the time of the certificate counts, which the
+// authority has set, so that a node cannot outbid the one that has its number after it; then the revision, which the
+// node has set; and then the content: any order does, if all nodes use the same.
 func newer(a, b Node) bool {
+	if a.Certificate != b.Certificate {
+		if was, is := b.issued(), a.issued(); !was.Equal(is) {
+			return is.After(was)
+		}
+	}
 	if a.Revision != b.Revision {
 		return a.Revision > b.Revision
 	}
 	if a.Address != b.Address {
 		return a.Address > b.Address
 	}
-	return a.Name > b.Name
+	if a.Name != b.Name {
+		return a.Name > b.Name
+	}
+	if a.Certificate != b.Certificate {
+		return a.Certificate > b.Certificate
+	}
+	return a.Signature > b.Signature
 }
 
 // LoadNodes reads the nodes that this one knows; a node that knows none has an empty list.

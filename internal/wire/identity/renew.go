@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -30,7 +31,8 @@ func (i *Identity) Renew(ctx context.Context, conn net.Conn) ([]Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("renew the certificate of this node: %w", err)
 	}
-	return slices.Clone(reply.Nodes), i.replaceCertificate(key, certificate)
+	_, revokeErr := i.Revoke(reply.Revoked)
+	return slices.Clone(reply.Nodes), errors.Join(revokeErr, i.replaceCertificate(key, certificate))
 }
 
 func (i *Identity) renewHere(key crypto.Signer) error {

@@ -13,8 +13,9 @@ import (
 // Server answers nodes that want to join or to renew their certificates. It is made on every node: one without the CA
 // says so.
 type Server struct {
-	identity  *Identity
-	authority *Authority // nil: the CA is elsewhere
+	identity *Identity
+	// authority opens the CA, which this node may get or lose at any time. Error: ErrNotAuthority.
+	authority func() (*Authority, error)
 	nodes     func() []Node
 	joined    func(Node)
 }
@@ -22,11 +23,10 @@ type Server struct {
 // NewServer makes the server of a node. nodes is asked for the list that a new node is given, and joined, if not nil,
 // is told of each node that has been admitted.
 func NewServer(identity *Identity, nodes func() []Node, joined func(Node)) (*Server, error) {
-	authority, err := identity.Authority()
-	if err != nil && !errors.Is(err, ErrNotAuthority) {
+	if _, err := identity.Authority(); err != nil && !errors.Is(err, ErrNotAuthority) {
 		return nil, err
 	}
-	return &Server{identity: identity, authority: authority, nodes: nodes, joined: joined}, nil
+	return &Server{identity: identity, authority: identity.Authority, nodes: nodes, joined: joined}, nil
 }
 
 // ServeJoin holds one join exchange on a connection whose peer is not known, and closes it. It returns an error if no
@@ -55,14 +55,15 @@ func (s *Server) ServeJoin(conn net.Conn) error {
 }
 
 func (s *Server) join(request joinRequest) (Node, certificateReply, error) {
-	if s.authority == nil {
-		return Node{}, certificateReply{}, s.notHere()
+	authority, err := s.authority()
+	if err != nil {
+		return Node{}, certificateReply{}, s.notHere(err)
 	}
-	key, address, err := s.checkJoin(request)
+	key, address, err := s.checkJoin(request, authority.now())
 	if err != nil {
 		return Node{}, certificateReply{}, err
 	}
-	peer, certificate, err := s.authority.admit(request.Secret, request.Name, key)
+	peer, certificate, err := authority.admit(request.Secret, request.Name, key, s.nodes())
 	if err != nil {
 		return Node{}, certificateReply{}, err
 	}
@@ -76,8 +77,8 @@ func (s *Server) join(request joinRequest) (Node, certificateReply, error) {
 
 // checkJoin refuses what can be refused before the token is spent. Whoever has no token learns nothing from it about
 // the cluster.
-func (s *Server) checkJoin(request joinRequest) (crypto.PublicKey, string, error) {
-	if skew := s.authority.now().Sub(request.Time); skew.Abs() > maxClockSkew {
+func (s *Server) checkJoin(request joinRequest, now time.Time) (crypto.PublicKey, string, error) {
+	if skew := now.Sub(request.Time); skew.Abs() > maxClockSkew {
 		return nil, "", fmt.Errorf("%w: the joining node's clock is %s %s this one's; set both (for example with NTP)",
 			ErrClockSkew, skew.Abs().Round(time.Second), aheadOrBehind(skew))
 	}
@@ -103,7 +104,7 @@ func aheadOrBehind(skew time.Duration) string {
 func (s *Server) nextRevision(number int) uint64 {
 	for _, node := range s.nodes() {
 		if node.Number == number {
-			return node.Revision + 1
+			return min(node.Revision, MaxRevision-1) + 1
 		}
 	}
 	return 1
@@ -127,34 +128,41 @@ func (s *Server) ServeRenew(conn net.Conn, peer Peer) error {
 }
 
 func (s *Server) renew(peer Peer, request renewRequest) (*x509.Certificate, error) {
-	if s.authority == nil {
-		return nil, s.notHere()
+	authority, err := s.authority()
+	if err != nil {
+		return nil, s.notHere(err)
 	}
 	key, err := requestKey(request.Request)
 	if err != nil {
 		return nil, err
 	}
-	return s.authority.renew(peer, key)
+	return authority.renew(peer, key)
 }
 
 func (s *Server) reply(peer Peer, certificate *x509.Certificate, nodes []Node) certificateReply {
-	return certificateReply{Certificate: certificate.Raw, Number: peer.Number, Pool: s.identity.Pool, Nodes: nodes}
+	return certificateReply{
+		Certificate: certificate.Raw, Number: peer.Number, Pool: s.identity.Pool, Nodes: nodes, Revoked: s.identity.Revocations(),
+	}
 }
 
 // send answers; a list of nodes that does not fit is cut to the CA's node and the new one, which hears of the others
 // later.
 func (s *Server) send(conn net.Conn, reply certificateReply) error {
-	err := writeMessage(conn, reply)
+	err := writeUpTo(conn, reply, maxReplyBytes)
 	if !errors.Is(err, errMessageTooLarge) {
 		return err
 	}
 	reply.Nodes = slices.DeleteFunc(slices.Clone(reply.Nodes), func(n Node) bool {
 		return n.Number != 1 && n.Number != reply.Number
 	})
-	return writeMessage(conn, reply)
+	return writeUpTo(conn, reply, maxReplyBytes)
 }
 
-func (s *Server) notHere() error {
+// notHere says where to ask, as far as this node knows, if it does not have the authority.
+func (s *Server) notHere(err error) error {
+	if !errors.Is(err, ErrNotAuthority) {
+		return err
+	}
 	for _, node := range s.nodes() {
 		if node.Number == 1 {
 			return fmt.Errorf("%w; ask node %s at %s", ErrNotAuthority, node.Name, node.Address)

@@ -1,0 +1,101 @@
+package identity
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// MaxRevision bounds revisions, so that a next one can always be computed.
+	MaxRevision       = 1 << 40
+	maxEntryCertBytes = 2 << 10 // a node's certificate takes some 600
+)
+
+// signed is what the signature of an entry is over.
+func (n Node) signed() []byte {
+	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-node/1\n%d\n%s\n%s\n%d\n", n.Number, n.Name, n.Address, n.Revision))
+	return sum[:]
+}
+
+// Signed says whether the entry has a signature; VerifyNode checks it.
+func (n Node) Signed() bool { return n.Signature != "" }
+
+// certificate decodes the certificate with whose key the entry is signed.
+func (n Node) certificate() (*x509.Certificate, error) {
+	if len(n.Certificate) > base64.StdEncoding.EncodedLen(maxEntryCertBytes) {
+		return nil, fmt.Errorf("certificate of %d bytes; the limit is %d", len(n.Certificate), maxEntryCertBytes)
+	}
+	der, err := base64.StdEncoding.DecodeString(n.Certificate)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// issued is when the certificate of an entry was made; the zero time if there is none.
+func (n Node) issued() time.Time {
+	if n.Certificate == "" {
+		return time.Time{}
+	}
+	certificate, err := n.certificate()
+	if err != nil {
+		return time.Time{}
+	}
+	return certificate.NotBefore
+}
+
+// Entry is this node's entry, signed with the key of its present certificate.
+func (i *Identity) Entry() (Node, error) {
+	pair := i.Certificate()
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return i.Node, errors.New("the key of this node cannot sign")
+	}
+	node := i.Node
+	signature, err := key.Sign(rand.Reader, node.signed(), crypto.SHA256)
+	if err != nil {
+		return i.Node, fmt.Errorf("sign this node's entry: %w", err)
+	}
+	node.Certificate = base64.StdEncoding.EncodeToString(pair.Certificate[0])
+	node.Signature = base64.StdEncoding.EncodeToString(signature)
+	return node, nil
+}
+
+// VerifyNode checks that an entry is from its node: signed with the key of a certificate that this cluster's authority
+// has given for this name and number. The certificate may have expired since, as that of a node that is switched off.
+func (i *Identity) VerifyNode(n Node) error {
+	if err := n.Validate(); err != nil {
+		return err
+	}
+	peer := Peer{Name: n.Name, Number: n.Number}
+	if err := i.CheckPeer(peer); err != nil {
+		return err
+	}
+	if !n.Signed() {
+		return fmt.Errorf("entry of node %s is not signed", n.Name)
+	}
+	certificate, err := n.certificate()
+	if err != nil {
+		return fmt.Errorf("entry of node %s: %w", n.Name, err)
+	}
+	options := x509.VerifyOptions{Roots: i.Roots(), CurrentTime: certificate.NotBefore.Add(backdate)}
+	if _, err := certificate.Verify(options); err != nil {
+		return fmt.Errorf("entry of node %s: %w", n.Name, err)
+	}
+	if got, err := PeerOf(certificate); err != nil || got != peer {
+		return fmt.Errorf("entry of node %s, number %d, is signed by %s, number %d", n.Name, n.Number, got.Name, got.Number)
+	}
+	signature, err := base64.StdEncoding.DecodeString(n.Signature)
+	key, ok := certificate.PublicKey.(*ecdsa.PublicKey)
+	if err != nil || !ok || !ecdsa.VerifyASN1(key, n.signed(), signature) {
+		return fmt.Errorf("entry of node %s has a wrong signature", n.Name)
+	}
+	return nil
+}

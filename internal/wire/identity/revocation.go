@@ -1,0 +1,287 @@
+package identity
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	maxRevocationsBytes = 128 << 10
+	maxSignatureBytes   = 128 // ECDSA P-256 in ASN.1 takes at most 72
+	// maxRevocationVersion leaves room above, so that the next version can always be computed.
+	maxRevocationVersion = 1 << 40
+)
+
+// ErrRevoked says that a node has been removed from the cluster.
+var ErrRevoked = errors.New("node has been removed from this cluster")
+
+// Revocation takes a node out of the cluster for good. The authority signs it, so every node can pass it on. Numbers are
+// never given twice, so the list of revocations only grows, has at most MaxNumber entries, and two lists are merged by
+// their union: an old list never brings a node back.
+type Revocation struct {
+	Number int    `json:"number"`
+	Name   string `json:"name"`
+	// Version is that of the list with this entry: one more than the highest that its signer knew.
+	Version   uint64    `json:"version"`
+	Time      time.Time `json:"time"`
+	Signature []byte    `json:"signature"`
+}
+
+// signed is what the signature is over.
+func (r Revocation) signed() []byte {
+	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-revocation/1\n%d\n%s\n%d\n%d\n", r.Number, r.Name, r.Version, r.Time.Unix()))
+	return sum[:]
+}
+
+func (r Revocation) validate() error {
+	if err := CheckName(r.Name); err != nil {
+		return err
+	}
+	if r.Number < 1 || r.Number > MaxNumber {
+		return fmt.Errorf("number %d of node %s; numbers are 1 to %d", r.Number, r.Name, MaxNumber)
+	}
+	if r.Version < 1 || r.Version > maxRevocationVersion {
+		return fmt.Errorf("version %d of the revocation of node %s", r.Version, r.Name)
+	}
+	if len(r.Signature) == 0 || len(r.Signature) > maxSignatureBytes {
+		return fmt.Errorf("signature of %d bytes under the revocation of node %s", len(r.Signature), r.Name)
+	}
+	return nil
+}
+
+// ParseRevocations decodes a list of revocations and checks its form. Whether the authority has signed them is checked
+// by Identity.Revoke.
+func ParseRevocations(data []byte) ([]Revocation, error) {
+	if len(data) > maxRevocationsBytes {
+		return nil, fmt.Errorf("list of revocations has %d bytes; the limit is %d", len(data), maxRevocationsBytes)
+	}
+	var list []Revocation
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("decode list of revocations: %w", err)
+	}
+	return list, validateRevocations(list)
+}
+
+func validateRevocations(list []Revocation) error {
+	if len(list) > MaxNumber {
+		return fmt.Errorf("list of revocations has %d entries; the limit is %d", len(list), MaxNumber)
+	}
+	numbers := map[int]bool{}
+	for _, one := range list {
+		if err := one.validate(); err != nil {
+			return fmt.Errorf("list of revocations: %w", err)
+		}
+		if numbers[one.Number] {
+			return fmt.Errorf("list of revocations: number %d occurs twice", one.Number)
+		}
+		numbers[one.Number] = true
+	}
+	return nil
+}
+
+// verify checks that one of the authorities has signed it.
+func (r Revocation) verify(authorities []*x509.Certificate) error {
+	for _, authority := range authorities {
+		if key, ok := authority.PublicKey.(*ecdsa.PublicKey); ok && ecdsa.VerifyASN1(key, r.signed(), r.Signature) {
+			return nil
+		}
+	}
+	return fmt.Errorf("revocation of node %s is not signed by this cluster's authority", r.Name)
+}
+
+func signRevocation(key crypto.Signer, r Revocation) (Revocation, error) {
+	var err error
+	if r.Signature, err = key.Sign(rand.Reader, r.signed(), crypto.SHA256); err != nil {
+		return r, fmt.Errorf("sign the removal of node %s: %w", r.Name, err)
+	}
+	return r, nil
+}
+
+// revoked is the list of a node, and the connections that end when their peer is removed.
+type revoked struct {
+	mu    sync.Mutex
+	list  []Revocation // in order of number
+	conns map[int]map[*attended]bool
+}
+
+// attended is a connection to a peer.
+type attended struct{ conn io.Closer }
+
+func (v *revoked) find(number int) (Revocation, bool) {
+	i, found := slices.BinarySearchFunc(v.list, number, func(r Revocation, n int) int { return r.Number - n })
+	if !found {
+		return Revocation{}, false
+	}
+	return v.list[i], true
+}
+
+func (v *revoked) check(peer Peer) error {
+	if one, found := v.find(peer.Number); found {
+		return fmt.Errorf("%w: %s (number %d) was removed at %s", ErrRevoked, one.Name, one.Number,
+			one.Time.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// add takes what is new, and returns it with the connections that it ends.
+func (v *revoked) add(list []Revocation) (fresh []Revocation, ended []io.Closer) {
+	for _, one := range list {
+		if _, known := v.find(one.Number); known {
+			continue
+		}
+		fresh = append(fresh, one)
+		v.list = append(v.list, one)
+		slices.SortFunc(v.list, func(a, b Revocation) int { return a.Number - b.Number })
+		for conn := range v.conns[one.Number] {
+			ended = append(ended, conn.conn)
+		}
+		delete(v.conns, one.Number)
+	}
+	return fresh, ended
+}
+
+// CheckPeer refuses a peer that has been removed. Error: ErrRevoked.
+func (i *Identity) CheckPeer(peer Peer) error {
+	i.revoked.mu.Lock()
+	defer i.revoked.mu.Unlock()
+	return i.revoked.check(peer)
+}
+
+// Attend closes a connection when its peer is removed, until leave is called. Error: ErrRevoked.
+func (i *Identity) Attend(peer Peer, conn io.Closer) (leave func(), err error) {
+	v := &i.revoked
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := v.check(peer); err != nil {
+		return nil, err
+	}
+	if v.conns == nil {
+		v.conns = map[int]map[*attended]bool{}
+	}
+	if v.conns[peer.Number] == nil {
+		v.conns[peer.Number] = map[*attended]bool{}
+	}
+	one := &attended{conn: conn}
+	v.conns[peer.Number][one] = true
+	return func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		delete(v.conns[peer.Number], one)
+	}, nil
+}
+
+// Revocations lists the nodes that have been removed, as far as this one knows, in order of number.
+func (i *Identity) Revocations() []Revocation {
+	i.revoked.mu.Lock()
+	defer i.revoked.mu.Unlock()
+	return slices.Clone(i.revoked.list)
+}
+
+// RevocationVersion is the version of the list that this node has; 0: nobody has been removed.
+func (i *Identity) RevocationVersion() uint64 { return versionOf(i.Revocations()) }
+
+func versionOf(list []Revocation) (version uint64) {
+	for _, one := range list {
+		version = max(version, one.Version)
+	}
+	return version
+}
+
+// Revoke takes revocations that another node has told of and returns those that are new. They hold from now on:
+// connections of the nodes are closed, and they are on disk. One that the authority has not signed is left out and told
+// of in the error; what could not be written still holds until this node's agent ends.
+func (i *Identity) Revoke(list []Revocation) (fresh []Revocation, err error) {
+	var failed []error
+	var signed []Revocation
+	for _, one := range list {
+		if i.CheckPeer(Peer{Number: one.Number}) != nil {
+			continue // it is known
+		}
+		if err := errors.Join(one.validate(), one.verify(i.authorities())); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		signed = append(signed, one)
+	}
+	if len(signed) == 0 {
+		return nil, errors.Join(failed...)
+	}
+	i.revoked.mu.Lock()
+	fresh, ended := i.revoked.add(signed)
+	if err := writeJSON(revocationsPath(i.dir), i.revoked.list); err != nil {
+		failed = append(failed, err)
+	}
+	i.revoked.mu.Unlock()
+	for _, conn := range ended {
+		_ = conn.Close() // its peer is gone, whatever it says
+	}
+	return fresh, errors.Join(failed...)
+}
+
+func revocationsPath(dir string) string { return filepath.Join(dir, "revoked.json") }
+
+func (i *Identity) loadRevocations() error {
+	data, err := readFile(revocationsPath(i.dir), maxRevocationsBytes)
+	if isNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	list, err := ParseRevocations(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", revocationsPath(i.dir), err)
+	}
+	for _, one := range list {
+		if err := one.verify(i.authorities()); err != nil {
+			return fmt.Errorf("%s: %w", revocationsPath(i.dir), err)
+		}
+	}
+	i.revoked.add(list)
+	return nil
+}
+
+// RemoveNode removes a node from the cluster for good; this node must have the authority. Its tokens end, its name may
+// be given again, its number never is.
+func (i *Identity) RemoveNode(peer Peer) (Revocation, error) {
+	authority, err := i.Authority()
+	if err != nil {
+		return Revocation{}, err
+	}
+	list := i.Revocations()
+	for _, one := range list {
+		if one.Number == peer.Number {
+			return one, nil
+		}
+	}
+	one, err := signRevocation(authority.key, Revocation{
+		Number: peer.Number, Name: peer.Name, Version: versionOf(list) + 1, Time: authority.now().UTC().Truncate(time.Second),
+	})
+	if err != nil {
+		return one, err
+	}
+	if _, err := i.Revoke([]Revocation{one}); err != nil {
+		return one, fmt.Errorf("remove node %s: %w", peer.Name, err)
+	}
+	return one, authority.forget(peer)
+}
+
+// forget drops what the authority has of a node that was removed.
+func (a *Authority) forget(peer Peer) error {
+	return a.change(func(state *authorityState) error {
+		state.Nodes = slices.DeleteFunc(state.Nodes, func(p Peer) bool { return p.Number == peer.Number })
+		state.Tokens = slices.DeleteFunc(state.Tokens, func(t tokenRecord) bool { return t.Node == peer.Name })
+		return nil
+	})
+}
