@@ -259,7 +259,11 @@ const resolveLong = `Resolve decides where a container runs when its two nodes c
 A migration is in doubt when contact was lost while the container was handed over: it may run at the target, or not. The
 source keeps it frozen and asks the target until it gets an answer, so there is nothing to decide as long as the target
 may come back. If you know that the target is lost, run "resolve --runs-at source" on the source. If you know that the container
-runs at the target, "--runs-at target" removes the frozen copy here. A wrong answer makes two copies, or none.
+runs at the target, "--runs-at target" removes the frozen copy here.
+
+The other node is asked first, and must agree: to "--runs-at source" the target says that nothing of the container runs there
+and nothing ever will, to "--runs-at target" that it runs there. If it cannot be reached, or cannot tell, the decision is refused
+unless there is --force: then a wrong answer makes two copies, or none. What --force decides it says, with the last contact.
 
 After the handover of a post-copy or hybrid, memory of the container may be at the source alone. If that node is lost for good,
 run "resolve --runs-at target" on the target and say what becomes of the container without that memory: with "--missing-pages
@@ -273,6 +277,7 @@ func newMigrationResolveCommand() *cobra.Command {
 		Short: "Decide a migration that is in doubt",
 		Long:  resolveLong,
 		Example: "  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source\n" +
+			"  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source --force     # the target is lost for good\n" +
 			"  godwit migration resolve 3f2a81c09b7d5e60 --runs-at target --missing-pages kill",
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -284,13 +289,17 @@ func newMigrationResolveCommand() *cobra.Command {
 				return &codedError{exitUsage, fmt.Errorf("--missing-pages %s: say fail or kill", how)}
 			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
-				_, err := agent.Resolve(cmd.Context(), request)
+				reply, err := agent.Resolve(cmd.Context(), request)
+				if err == nil && reply.Notice != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), reply.Notice)
+				}
 				return err
 			})
 		},
 	}
 	cmd.Flags().StringVar(&request.RunsAt, "runs-at", "", "source or target")
 	cmd.Flags().StringVar(&request.MissingPages, "missing-pages", "", "what becomes of the container if memory of it is lost with the source: fail or kill")
+	cmd.Flags().BoolVar(&request.Force, "force", false, "decide also if the other node cannot be reached, or cannot tell")
 	completeValues(cmd, "runs-at", string(migration.Source), string(migration.Target))
 	completeValues(cmd, "missing-pages", "fail", "kill")
 	return cmd

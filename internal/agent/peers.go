@@ -56,6 +56,7 @@ type peer struct {
 	failure   string
 	version   string
 	protocol  compat.Range
+	contact   time.Time // when it was last heard of; zero: not since this agent was started
 	rtt       time.Duration
 	bandwidth float64 // bits per second; 0: not measured. The best that transfers have shown; what probes have, where there were none
 	transfers []float64
@@ -269,6 +270,7 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 		return nil, err
 	}
 	p.noteBack(from, request.BandwidthBitsPerSecond)
+	p.noteContact(from)
 	own, err := p.helloRequest(from)
 	if err != nil {
 		return nil, err
@@ -316,7 +318,7 @@ func (p *peer) note(version heardVersion, rtt time.Duration, err error) {
 		p.failure = plain(err)
 		return
 	}
-	p.version, p.protocol, p.failure = version.program, version.protocol, ""
+	p.version, p.protocol, p.failure, p.contact = version.program, version.protocol, "", time.Now()
 	if p.rtt == 0 || rtt < p.rtt {
 		p.rtt = rtt
 	} else {
@@ -359,6 +361,25 @@ func (p *peers) reaches(name string) bool {
 	defer p.mu.Unlock()
 	known := p.known[name]
 	return known != nil && known.reachable
+}
+
+// noteContact keeps when a node has called.
+func (p *peers) noteContact(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[name]; known != nil {
+		known.contact = time.Now()
+	}
+}
+
+// contact is when a node was last heard of; zero: not since this agent was started.
+func (p *peers) contact(name string) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[name]; known != nil {
+		return known.contact
+	}
+	return time.Time{}
 }
 
 // describe tells of all nodes, as they were last seen.

@@ -138,6 +138,7 @@ func (s *localService) Cancel(_ context.Context, request *api.MigrationRequest) 
 	return &api.CancelReply{}, wireError(err)
 }
 
+// Resolve carries out an operator's decision.
 func (s *localService) Resolve(ctx context.Context, request *api.ResolveRequest) (*api.ResolveReply, error) {
 	side := migration.Side(request.RunsAt)
 	if side != migration.Source && side != migration.Target {
@@ -147,17 +148,6 @@ func (s *localService) Resolve(ctx context.Context, request *api.ResolveRequest)
 	if err != nil {
 		return nil, wireError(err)
 	}
-	if giver, ok := m.work().(*source); ok && side == migration.Source {
-		if err := giver.mayTakeBack(ctx); err != nil {
-			return nil, wireError(err)
-		}
-	}
-	if getter, ok := m.work().(*target); ok && side == migration.Target {
-		decided, err := getter.giveUp(ctx, request.MissingPages)
-		if err != nil || decided && m.ended() {
-			return &api.ResolveReply{}, wireError(err)
-		}
-	}
-	_, err = m.step(migration.Resolve{RunsAt: side})
-	return &api.ResolveReply{}, wireError(err)
+	notice, err := s.agent.resolve(ctx, m, decision{runsAt: side, missing: request.MissingPages, force: request.Force})
+	return &api.ResolveReply{Notice: notice}, wireError(err)
 }

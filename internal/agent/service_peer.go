@@ -136,7 +136,11 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 		return nil, status.Errorf(codes.InvalidArgument, "message %.40q belongs in a session", request.Message.Kind)
 	}
 	s.agent.deliver(m, request.Message)
-	return &api.TellReply{}, nil
+	reply := &api.TellReply{}
+	if m.tracker.spec.Side == migration.Source {
+		reply.Word = string(m.record().SourceWord())
+	}
+	return reply, nil
 }
 
 // Outcome answers a source that does not know. A migration that this node has never heard of, or has forgotten since
@@ -178,6 +182,10 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 	m, err := s.peerMove(ctx, request.Migration)
 	if err != nil {
 		return nil, err
+	}
+	if record := m.record(); record.Decision == migration.NeverRan && record.Overruled {
+		return nil, status.Errorf(codes.DataLoss, "an operator has taken the container of migration %s back: it is not at %s any more",
+			request.Migration, s.agent.self.Name)
 	}
 	if m.record().Decision != migration.Ran {
 		return nil, status.Errorf(codes.FailedPrecondition, "migration %s has not brought a container here", request.Migration)

@@ -282,21 +282,26 @@ func (t *target) mayMiss() bool {
 		record.State == migration.Done && record.Result == migration.Moved && t.agent.moves.of(t.definition.ID) == nil
 }
 
-// giveUp decides about pages of a container here that its source will not send any more, as an operator says. It tells whether
-// there was something to decide; if not the machine says whether there is something else.
-func (t *target) giveUp(ctx context.Context, how string) (decided bool, err error) {
+// missingPages looks for pages of a container here that its source may not send any more, of which an operator has to say what
+// becomes. It tells whether there are some; if not the machine says whether there is something else to decide.
+func (t *target) missingPages(ctx context.Context, how string) (missing bool, err error) {
 	fill, err := t.fillReport(ctx)
 	if err != nil || !t.mayMiss() || !unfinished(fill) {
 		return false, err
 	}
-	return true, t.giveUpPages(ctx, how, fill)
-}
-
-func (t *target) giveUpPages(ctx context.Context, how string, fill memory.FillReport) error {
 	if how != missingFail && how != missingKill {
-		return fmt.Errorf("%w: %d of %d pages of %s's memory are still at %s; say what becomes of it without them: --missing-pages %s "+
+		return true, fmt.Errorf("%w: %d of %d pages of %s's memory are still at %s; say what becomes of it without them: --missing-pages %s "+
 			"(it runs on, and each access to one of them fails with SIGBUS) or --missing-pages %s", errInvalid, fill.LateLeft, fill.Pages,
 			t.definition.Name, t.move.tracker.spec.Source, missingFail, missingKill)
+	}
+	return true, nil
+}
+
+// giveUpPages gives up the pages that have not come.
+func (t *target) giveUpPages(ctx context.Context, how string) error {
+	fill, err := t.fillReport(ctx)
+	if err != nil {
+		return err
 	}
 	if t.drain.connected() && t.agent.peers.reaches(t.move.tracker.spec.Source) { // a broken connection may tell nobody for long
 		return fmt.Errorf("%w: %s sends that memory, as far as is known: if it is lost, that is known after some seconds", errRefused, t.move.tracker.spec.Source)

@@ -1014,6 +1014,7 @@ func (x *ListRequest) GetAll() bool {
 type ListReply struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	ContainersJson [][]byte               `protobuf:"bytes,1,rep,name=containers_json,json=containersJson,proto3" json:"containers_json,omitempty"`
+	Alarms         []*Alarm               `protobuf:"bytes,2,rep,name=alarms,proto3" json:"alarms,omitempty"` // what an operator should look at
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1055,6 +1056,90 @@ func (x *ListReply) GetContainersJson() [][]byte {
 	return nil
 }
 
+func (x *ListReply) GetAlarms() []*Alarm {
+	if x != nil {
+		return x.Alarms
+	}
+	return nil
+}
+
+// Alarm is something about a container that does not come to an end by itself, or must not be.
+type Alarm struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Kind                 string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`           // double, doubt, left
+	Container            string                 `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"` // its id
+	Name                 string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Text                 string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"` // what is wrong, and what to do
+	SinceUnixNanoseconds int64                  `protobuf:"varint,5,opt,name=since_unix_nanoseconds,json=sinceUnixNanoseconds,proto3" json:"since_unix_nanoseconds,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *Alarm) Reset() {
+	*x = Alarm{}
+	mi := &file_godwit_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alarm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alarm) ProtoMessage() {}
+
+func (x *Alarm) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
+func (*Alarm) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Alarm) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Alarm) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *Alarm) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Alarm) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Alarm) GetSinceUnixNanoseconds() int64 {
+	if x != nil {
+		return x.SinceUnixNanoseconds
+	}
+	return 0
+}
+
 type InspectReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerJson []byte                 `protobuf:"bytes,1,opt,name=container_json,json=containerJson,proto3" json:"container_json,omitempty"`
@@ -1064,7 +1149,7 @@ type InspectReply struct {
 
 func (x *InspectReply) Reset() {
 	*x = InspectReply{}
-	mi := &file_godwit_proto_msgTypes[17]
+	mi := &file_godwit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1161,7 @@ func (x *InspectReply) String() string {
 func (*InspectReply) ProtoMessage() {}
 
 func (x *InspectReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[17]
+	mi := &file_godwit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1174,7 @@ func (x *InspectReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectReply.ProtoReflect.Descriptor instead.
 func (*InspectReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{17}
+	return file_godwit_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InspectReply) GetContainerJson() []byte {
@@ -1109,7 +1194,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_godwit_proto_msgTypes[18]
+	mi := &file_godwit_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1206,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[18]
+	mi := &file_godwit_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1219,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{18}
+	return file_godwit_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TopRequest) GetContainer() string {
@@ -1160,7 +1245,7 @@ type TopReply struct {
 
 func (x *TopReply) Reset() {
 	*x = TopReply{}
-	mi := &file_godwit_proto_msgTypes[19]
+	mi := &file_godwit_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1257,7 @@ func (x *TopReply) String() string {
 func (*TopReply) ProtoMessage() {}
 
 func (x *TopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[19]
+	mi := &file_godwit_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1270,7 @@ func (x *TopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopReply.ProtoReflect.Descriptor instead.
 func (*TopReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{19}
+	return file_godwit_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TopReply) GetMeasuredJson() [][]byte {
@@ -1206,7 +1291,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_godwit_proto_msgTypes[20]
+	mi := &file_godwit_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1303,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[20]
+	mi := &file_godwit_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1316,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{20}
+	return file_godwit_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StopRequest) GetReference() string {
@@ -1263,7 +1348,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_godwit_proto_msgTypes[21]
+	mi := &file_godwit_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1360,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[21]
+	mi := &file_godwit_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1373,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{21}
+	return file_godwit_proto_rawDescGZIP(), []int{22}
 }
 
 type RemoveRequest struct {
@@ -1301,7 +1386,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_godwit_proto_msgTypes[22]
+	mi := &file_godwit_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1398,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[22]
+	mi := &file_godwit_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1411,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{22}
+	return file_godwit_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RemoveRequest) GetReference() string {
@@ -1351,7 +1436,7 @@ type RemoveReply struct {
 
 func (x *RemoveReply) Reset() {
 	*x = RemoveReply{}
-	mi := &file_godwit_proto_msgTypes[23]
+	mi := &file_godwit_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1448,7 @@ func (x *RemoveReply) String() string {
 func (*RemoveReply) ProtoMessage() {}
 
 func (x *RemoveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[23]
+	mi := &file_godwit_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1461,7 @@ func (x *RemoveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveReply.ProtoReflect.Descriptor instead.
 func (*RemoveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{23}
+	return file_godwit_proto_rawDescGZIP(), []int{24}
 }
 
 type LogsRequest struct {
@@ -1390,7 +1475,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_godwit_proto_msgTypes[24]
+	mi := &file_godwit_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1487,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[24]
+	mi := &file_godwit_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1500,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{24}
+	return file_godwit_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LogsRequest) GetReference() string {
@@ -1450,7 +1535,7 @@ type LogEntry struct {
 
 func (x *LogEntry) Reset() {
 	*x = LogEntry{}
-	mi := &file_godwit_proto_msgTypes[25]
+	mi := &file_godwit_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1547,7 @@ func (x *LogEntry) String() string {
 func (*LogEntry) ProtoMessage() {}
 
 func (x *LogEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[25]
+	mi := &file_godwit_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1560,7 @@ func (x *LogEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEntry.ProtoReflect.Descriptor instead.
 func (*LogEntry) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{25}
+	return file_godwit_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LogEntry) GetUnixNanoseconds() int64 {
@@ -1513,7 +1598,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_godwit_proto_msgTypes[26]
+	mi := &file_godwit_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1610,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[26]
+	mi := &file_godwit_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1623,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{26}
+	return file_godwit_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExecStart) GetReference() string {
@@ -1594,7 +1679,7 @@ type ExecInput struct {
 
 func (x *ExecInput) Reset() {
 	*x = ExecInput{}
-	mi := &file_godwit_proto_msgTypes[27]
+	mi := &file_godwit_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1691,7 @@ func (x *ExecInput) String() string {
 func (*ExecInput) ProtoMessage() {}
 
 func (x *ExecInput) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[27]
+	mi := &file_godwit_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1704,7 @@ func (x *ExecInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecInput.ProtoReflect.Descriptor instead.
 func (*ExecInput) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{27}
+	return file_godwit_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExecInput) GetStart() *ExecStart {
@@ -1655,7 +1740,7 @@ type ExecOutput struct {
 
 func (x *ExecOutput) Reset() {
 	*x = ExecOutput{}
-	mi := &file_godwit_proto_msgTypes[28]
+	mi := &file_godwit_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1752,7 @@ func (x *ExecOutput) String() string {
 func (*ExecOutput) ProtoMessage() {}
 
 func (x *ExecOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[28]
+	mi := &file_godwit_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1765,7 @@ func (x *ExecOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOutput.ProtoReflect.Descriptor instead.
 func (*ExecOutput) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{28}
+	return file_godwit_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecOutput) GetStdout() []byte {
@@ -1719,7 +1804,7 @@ type VolumesRequest struct {
 
 func (x *VolumesRequest) Reset() {
 	*x = VolumesRequest{}
-	mi := &file_godwit_proto_msgTypes[29]
+	mi := &file_godwit_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1816,7 @@ func (x *VolumesRequest) String() string {
 func (*VolumesRequest) ProtoMessage() {}
 
 func (x *VolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[29]
+	mi := &file_godwit_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1829,7 @@ func (x *VolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesRequest.ProtoReflect.Descriptor instead.
 func (*VolumesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{29}
+	return file_godwit_proto_rawDescGZIP(), []int{30}
 }
 
 type VolumesReply struct {
@@ -1756,7 +1841,7 @@ type VolumesReply struct {
 
 func (x *VolumesReply) Reset() {
 	*x = VolumesReply{}
-	mi := &file_godwit_proto_msgTypes[30]
+	mi := &file_godwit_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1853,7 @@ func (x *VolumesReply) String() string {
 func (*VolumesReply) ProtoMessage() {}
 
 func (x *VolumesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[30]
+	mi := &file_godwit_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1866,7 @@ func (x *VolumesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesReply.ProtoReflect.Descriptor instead.
 func (*VolumesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{30}
+	return file_godwit_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VolumesReply) GetVolumesJson() [][]byte {
@@ -1800,7 +1885,7 @@ type VolumeRequest struct {
 
 func (x *VolumeRequest) Reset() {
 	*x = VolumeRequest{}
-	mi := &file_godwit_proto_msgTypes[31]
+	mi := &file_godwit_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +1897,7 @@ func (x *VolumeRequest) String() string {
 func (*VolumeRequest) ProtoMessage() {}
 
 func (x *VolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[31]
+	mi := &file_godwit_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +1910,7 @@ func (x *VolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeRequest.ProtoReflect.Descriptor instead.
 func (*VolumeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{31}
+	return file_godwit_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *VolumeRequest) GetName() string {
@@ -1844,7 +1929,7 @@ type InspectVolumeReply struct {
 
 func (x *InspectVolumeReply) Reset() {
 	*x = InspectVolumeReply{}
-	mi := &file_godwit_proto_msgTypes[32]
+	mi := &file_godwit_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1941,7 @@ func (x *InspectVolumeReply) String() string {
 func (*InspectVolumeReply) ProtoMessage() {}
 
 func (x *InspectVolumeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[32]
+	mi := &file_godwit_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1954,7 @@ func (x *InspectVolumeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectVolumeReply.ProtoReflect.Descriptor instead.
 func (*InspectVolumeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{32}
+	return file_godwit_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *InspectVolumeReply) GetVolumeJson() []byte {
@@ -1887,7 +1972,7 @@ type RemoveVolumeReply struct {
 
 func (x *RemoveVolumeReply) Reset() {
 	*x = RemoveVolumeReply{}
-	mi := &file_godwit_proto_msgTypes[33]
+	mi := &file_godwit_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1984,7 @@ func (x *RemoveVolumeReply) String() string {
 func (*RemoveVolumeReply) ProtoMessage() {}
 
 func (x *RemoveVolumeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[33]
+	mi := &file_godwit_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1997,7 @@ func (x *RemoveVolumeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeReply.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{33}
+	return file_godwit_proto_rawDescGZIP(), []int{34}
 }
 
 type NodesRequest struct {
@@ -1924,7 +2009,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_godwit_proto_msgTypes[34]
+	mi := &file_godwit_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2021,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[34]
+	mi := &file_godwit_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2034,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{34}
+	return file_godwit_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NodesRequest) GetMeasure() bool {
@@ -1979,7 +2064,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_godwit_proto_msgTypes[35]
+	mi := &file_godwit_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2076,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[35]
+	mi := &file_godwit_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2089,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{35}
+	return file_godwit_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Node) GetName() string {
@@ -2100,7 +2185,7 @@ type NodesReply struct {
 
 func (x *NodesReply) Reset() {
 	*x = NodesReply{}
-	mi := &file_godwit_proto_msgTypes[36]
+	mi := &file_godwit_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2197,7 @@ func (x *NodesReply) String() string {
 func (*NodesReply) ProtoMessage() {}
 
 func (x *NodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[36]
+	mi := &file_godwit_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2210,7 @@ func (x *NodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesReply.ProtoReflect.Descriptor instead.
 func (*NodesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{36}
+	return file_godwit_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NodesReply) GetNodes() []*Node {
@@ -2145,7 +2230,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_godwit_proto_msgTypes[37]
+	mi := &file_godwit_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2242,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[37]
+	mi := &file_godwit_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2255,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{37}
+	return file_godwit_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TokenRequest) GetTtlSeconds() float64 {
@@ -2197,7 +2282,7 @@ type TokenReply struct {
 
 func (x *TokenReply) Reset() {
 	*x = TokenReply{}
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2209,7 +2294,7 @@ func (x *TokenReply) String() string {
 func (*TokenReply) ProtoMessage() {}
 
 func (x *TokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2222,7 +2307,7 @@ func (x *TokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenReply.ProtoReflect.Descriptor instead.
 func (*TokenReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{38}
+	return file_godwit_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TokenReply) GetToken() string {
@@ -2264,7 +2349,7 @@ type MigrateRequest struct {
 
 func (x *MigrateRequest) Reset() {
 	*x = MigrateRequest{}
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2361,7 @@ func (x *MigrateRequest) String() string {
 func (*MigrateRequest) ProtoMessage() {}
 
 func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2374,7 @@ func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateRequest.ProtoReflect.Descriptor instead.
 func (*MigrateRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{39}
+	return file_godwit_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MigrateRequest) GetContainer() string {
@@ -2420,7 +2505,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2517,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2530,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{40}
+	return file_godwit_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PlanReply) GetPlanJson() []byte {
@@ -2464,7 +2549,7 @@ type MigrateReply struct {
 
 func (x *MigrateReply) Reset() {
 	*x = MigrateReply{}
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2561,7 @@ func (x *MigrateReply) String() string {
 func (*MigrateReply) ProtoMessage() {}
 
 func (x *MigrateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2574,7 @@ func (x *MigrateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateReply.ProtoReflect.Descriptor instead.
 func (*MigrateReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{41}
+	return file_godwit_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MigrateReply) GetMigration() string {
@@ -2508,7 +2593,7 @@ type MigrationRequest struct {
 
 func (x *MigrationRequest) Reset() {
 	*x = MigrationRequest{}
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2605,7 @@ func (x *MigrationRequest) String() string {
 func (*MigrationRequest) ProtoMessage() {}
 
 func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2618,7 @@ func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationRequest.ProtoReflect.Descriptor instead.
 func (*MigrationRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{42}
+	return file_godwit_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *MigrationRequest) GetMigration() string {
@@ -2553,7 +2638,7 @@ type MigrationUpdate struct {
 
 func (x *MigrationUpdate) Reset() {
 	*x = MigrationUpdate{}
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2650,7 @@ func (x *MigrationUpdate) String() string {
 func (*MigrationUpdate) ProtoMessage() {}
 
 func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2663,7 @@ func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationUpdate.ProtoReflect.Descriptor instead.
 func (*MigrationUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{43}
+	return file_godwit_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *MigrationUpdate) GetProgressJson() []byte {
@@ -2609,7 +2694,7 @@ type SetRequest struct {
 
 func (x *SetRequest) Reset() {
 	*x = SetRequest{}
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2706,7 @@ func (x *SetRequest) String() string {
 func (*SetRequest) ProtoMessage() {}
 
 func (x *SetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2719,7 @@ func (x *SetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequest.ProtoReflect.Descriptor instead.
 func (*SetRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{44}
+	return file_godwit_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetRequest) GetMigration() string {
@@ -2680,7 +2765,7 @@ type SetReply struct {
 
 func (x *SetReply) Reset() {
 	*x = SetReply{}
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2777,7 @@ func (x *SetReply) String() string {
 func (*SetReply) ProtoMessage() {}
 
 func (x *SetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2790,7 @@ func (x *SetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReply.ProtoReflect.Descriptor instead.
 func (*SetReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{45}
+	return file_godwit_proto_rawDescGZIP(), []int{46}
 }
 
 type SwitchReply struct {
@@ -2716,7 +2801,7 @@ type SwitchReply struct {
 
 func (x *SwitchReply) Reset() {
 	*x = SwitchReply{}
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2813,7 @@ func (x *SwitchReply) String() string {
 func (*SwitchReply) ProtoMessage() {}
 
 func (x *SwitchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2826,7 @@ func (x *SwitchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchReply.ProtoReflect.Descriptor instead.
 func (*SwitchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{46}
+	return file_godwit_proto_rawDescGZIP(), []int{47}
 }
 
 type MigrationsRequest struct {
@@ -2752,7 +2837,7 @@ type MigrationsRequest struct {
 
 func (x *MigrationsRequest) Reset() {
 	*x = MigrationsRequest{}
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2849,7 @@ func (x *MigrationsRequest) String() string {
 func (*MigrationsRequest) ProtoMessage() {}
 
 func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2862,7 @@ func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsRequest.ProtoReflect.Descriptor instead.
 func (*MigrationsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{47}
+	return file_godwit_proto_rawDescGZIP(), []int{48}
 }
 
 type MigrationsReply struct {
@@ -2789,7 +2874,7 @@ type MigrationsReply struct {
 
 func (x *MigrationsReply) Reset() {
 	*x = MigrationsReply{}
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2886,7 @@ func (x *MigrationsReply) String() string {
 func (*MigrationsReply) ProtoMessage() {}
 
 func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2899,7 @@ func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsReply.ProtoReflect.Descriptor instead.
 func (*MigrationsReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{48}
+	return file_godwit_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MigrationsReply) GetReportJson() []byte {
@@ -2832,7 +2917,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +2929,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +2942,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{49}
+	return file_godwit_proto_rawDescGZIP(), []int{50}
 }
 
 type ResolveRequest struct {
@@ -2865,13 +2950,14 @@ type ResolveRequest struct {
 	Migration     string                 `protobuf:"bytes,1,opt,name=migration,proto3" json:"migration,omitempty"`
 	RunsAt        string                 `protobuf:"bytes,2,opt,name=runs_at,json=runsAt,proto3" json:"runs_at,omitempty"`                   // source or target
 	MissingPages  string                 `protobuf:"bytes,3,opt,name=missing_pages,json=missingPages,proto3" json:"missing_pages,omitempty"` // at the target, if memory of the container is still at the source: fail or kill
+	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`                                  // also if the other node cannot be reached, or cannot tell
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +2969,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +2982,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{50}
+	return file_godwit_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ResolveRequest) GetMigration() string {
@@ -2920,15 +3006,23 @@ func (x *ResolveRequest) GetMissingPages() string {
 	return ""
 }
 
+func (x *ResolveRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type ResolveReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Notice        string                 `protobuf:"bytes,1,opt,name=notice,proto3" json:"notice,omitempty"` // with force: the last contact with the other node, and what may happen
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResolveReply) Reset() {
 	*x = ResolveReply{}
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3034,7 @@ func (x *ResolveReply) String() string {
 func (*ResolveReply) ProtoMessage() {}
 
 func (x *ResolveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3047,110 @@ func (x *ResolveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveReply.ProtoReflect.Descriptor instead.
 func (*ResolveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{51}
+	return file_godwit_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ResolveReply) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
+}
+
+type ThawRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reference     string                 `protobuf:"bytes,1,opt,name=reference,proto3" json:"reference,omitempty"`
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"` // also if the node to which it was leaving cannot be reached, or cannot tell
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThawRequest) Reset() {
+	*x = ThawRequest{}
+	mi := &file_godwit_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThawRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThawRequest) ProtoMessage() {}
+
+func (x *ThawRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThawRequest.ProtoReflect.Descriptor instead.
+func (*ThawRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ThawRequest) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *ThawRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type ThawReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Notice        string                 `protobuf:"bytes,1,opt,name=notice,proto3" json:"notice,omitempty"` // with force: the last contact with that node, and what may happen
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThawReply) Reset() {
+	*x = ThawReply{}
+	mi := &file_godwit_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThawReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThawReply) ProtoMessage() {}
+
+func (x *ThawReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThawReply.ProtoReflect.Descriptor instead.
+func (*ThawReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ThawReply) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
 }
 
 type StageRequest struct {
@@ -2970,7 +3167,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2982,7 +3179,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2995,7 +3192,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{52}
+	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StageRequest) GetContainer() string {
@@ -3055,7 +3252,7 @@ type StageAheadRequest struct {
 
 func (x *StageAheadRequest) Reset() {
 	*x = StageAheadRequest{}
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3067,7 +3264,7 @@ func (x *StageAheadRequest) String() string {
 func (*StageAheadRequest) ProtoMessage() {}
 
 func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3080,7 +3277,7 @@ func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageAheadRequest.ProtoReflect.Descriptor instead.
 func (*StageAheadRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+	return file_godwit_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StageAheadRequest) GetContainer() string {
@@ -3142,7 +3339,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3351,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3364,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
+	return file_godwit_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Stop) GetNode() string {
@@ -3193,7 +3390,7 @@ type StageUpdate struct {
 
 func (x *StageUpdate) Reset() {
 	*x = StageUpdate{}
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3402,7 @@ func (x *StageUpdate) String() string {
 func (*StageUpdate) ProtoMessage() {}
 
 func (x *StageUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3415,7 @@ func (x *StageUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageUpdate.ProtoReflect.Descriptor instead.
 func (*StageUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{55}
+	return file_godwit_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StageUpdate) GetStageJson() []byte {
@@ -3236,7 +3433,7 @@ type StagesRequest struct {
 
 func (x *StagesRequest) Reset() {
 	*x = StagesRequest{}
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3445,7 @@ func (x *StagesRequest) String() string {
 func (*StagesRequest) ProtoMessage() {}
 
 func (x *StagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3458,7 @@ func (x *StagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesRequest.ProtoReflect.Descriptor instead.
 func (*StagesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{56}
+	return file_godwit_proto_rawDescGZIP(), []int{59}
 }
 
 type StagesReply struct {
@@ -3273,7 +3470,7 @@ type StagesReply struct {
 
 func (x *StagesReply) Reset() {
 	*x = StagesReply{}
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3482,7 @@ func (x *StagesReply) String() string {
 func (*StagesReply) ProtoMessage() {}
 
 func (x *StagesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3495,7 @@ func (x *StagesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesReply.ProtoReflect.Descriptor instead.
 func (*StagesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{57}
+	return file_godwit_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StagesReply) GetStagesJson() [][]byte {
@@ -3318,7 +3515,7 @@ type UnstageRequest struct {
 
 func (x *UnstageRequest) Reset() {
 	*x = UnstageRequest{}
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3527,7 @@ func (x *UnstageRequest) String() string {
 func (*UnstageRequest) ProtoMessage() {}
 
 func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3540,7 @@ func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageRequest.ProtoReflect.Descriptor instead.
 func (*UnstageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{58}
+	return file_godwit_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *UnstageRequest) GetContainer() string {
@@ -3368,7 +3565,7 @@ type UnstageReply struct {
 
 func (x *UnstageReply) Reset() {
 	*x = UnstageReply{}
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3577,7 @@ func (x *UnstageReply) String() string {
 func (*UnstageReply) ProtoMessage() {}
 
 func (x *UnstageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3590,7 @@ func (x *UnstageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageReply.ProtoReflect.Descriptor instead.
 func (*UnstageReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{59}
+	return file_godwit_proto_rawDescGZIP(), []int{62}
 }
 
 type Location struct {
@@ -3407,7 +3604,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3616,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3629,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{60}
+	return file_godwit_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Location) GetAddress() string {
@@ -3467,7 +3664,7 @@ type ProtocolRange struct {
 
 func (x *ProtocolRange) Reset() {
 	*x = ProtocolRange{}
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3676,7 @@ func (x *ProtocolRange) String() string {
 func (*ProtocolRange) ProtoMessage() {}
 
 func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3689,7 @@ func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtocolRange.ProtoReflect.Descriptor instead.
 func (*ProtocolRange) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{61}
+	return file_godwit_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ProtocolRange) GetOldest() uint32 {
@@ -3522,7 +3719,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3731,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3547,7 +3744,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{62}
+	return file_godwit_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HelloRequest) GetNodesJson() []byte {
@@ -3598,7 +3795,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3807,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3820,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{63}
+	return file_godwit_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HelloReply) GetNodesJson() []byte {
@@ -3670,7 +3867,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3682,7 +3879,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3695,7 +3892,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{64}
+	return file_godwit_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ProveRequest) GetProofs() []*Proof {
@@ -3715,7 +3912,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3727,7 +3924,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3740,7 +3937,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{65}
+	return file_godwit_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Proof) GetVolume() *Volume {
@@ -3766,7 +3963,7 @@ type ProveReply struct {
 
 func (x *ProveReply) Reset() {
 	*x = ProveReply{}
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3975,7 @@ func (x *ProveReply) String() string {
 func (*ProveReply) ProtoMessage() {}
 
 func (x *ProveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3988,7 @@ func (x *ProveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveReply.ProtoReflect.Descriptor instead.
 func (*ProveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{66}
+	return file_godwit_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ProveReply) GetProven() []*Proven {
@@ -3813,7 +4010,7 @@ type Proven struct {
 
 func (x *Proven) Reset() {
 	*x = Proven{}
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +4022,7 @@ func (x *Proven) String() string {
 func (*Proven) ProtoMessage() {}
 
 func (x *Proven) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +4035,7 @@ func (x *Proven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proven.ProtoReflect.Descriptor instead.
 func (*Proven) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{67}
+	return file_godwit_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Proven) GetToken() string {
@@ -3881,7 +4078,7 @@ type Envelope struct {
 
 func (x *Envelope) Reset() {
 	*x = Envelope{}
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3893,7 +4090,7 @@ func (x *Envelope) String() string {
 func (*Envelope) ProtoMessage() {}
 
 func (x *Envelope) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3906,7 +4103,7 @@ func (x *Envelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
 func (*Envelope) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{68}
+	return file_godwit_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Envelope) GetMessage() *Message {
@@ -3945,7 +4142,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3957,7 +4154,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3970,7 +4167,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{69}
+	return file_godwit_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Message) GetKind() string {
@@ -4036,7 +4233,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +4245,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +4258,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{70}
+	return file_godwit_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Offer) GetProtocol() uint32 {
@@ -4169,7 +4366,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4181,7 +4378,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4194,7 +4391,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{71}
+	return file_godwit_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Reservation) GetMissingLayers() []string {
@@ -4249,7 +4446,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4261,7 +4458,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4274,7 +4471,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{72}
+	return file_godwit_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -4294,13 +4491,14 @@ func (x *TellRequest) GetMessage() *Message {
 type TellReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Answer        *Message               `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"` // to running, when the migration is known no more: confirm
+	Word          string                 `protobuf:"bytes,2,opt,name=word,proto3" json:"word,omitempty"`     // of the source, to its target: migration.Word, on where the container runs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4312,7 +4510,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4325,7 +4523,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{73}
+	return file_godwit_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *TellReply) GetAnswer() *Message {
@@ -4333,6 +4531,13 @@ func (x *TellReply) GetAnswer() *Message {
 		return x.Answer
 	}
 	return nil
+}
+
+func (x *TellReply) GetWord() string {
+	if x != nil {
+		return x.Word
+	}
+	return ""
 }
 
 type OutcomeRequest struct {
@@ -4345,7 +4550,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4357,7 +4562,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4370,7 +4575,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{74}
+	return file_godwit_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -4396,7 +4601,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4408,7 +4613,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4421,7 +4626,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{75}
+	return file_godwit_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -4440,7 +4645,7 @@ type DurableRequest struct {
 
 func (x *DurableRequest) Reset() {
 	*x = DurableRequest{}
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4657,7 @@ func (x *DurableRequest) String() string {
 func (*DurableRequest) ProtoMessage() {}
 
 func (x *DurableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4465,7 +4670,7 @@ func (x *DurableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
 func (*DurableRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{76}
+	return file_godwit_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *DurableRequest) GetMigration() string {
@@ -4483,7 +4688,7 @@ type DurableReply struct {
 
 func (x *DurableReply) Reset() {
 	*x = DurableReply{}
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4700,7 @@ func (x *DurableReply) String() string {
 func (*DurableReply) ProtoMessage() {}
 
 func (x *DurableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4713,7 @@ func (x *DurableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
 func (*DurableReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{77}
+	return file_godwit_proto_rawDescGZIP(), []int{80}
 }
 
 type ReleaseRequest struct {
@@ -4521,7 +4726,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4533,7 +4738,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4546,7 +4751,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{78}
+	return file_godwit_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -4571,7 +4776,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4583,7 +4788,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4596,7 +4801,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{79}
+	return file_godwit_proto_rawDescGZIP(), []int{82}
 }
 
 type Layer struct {
@@ -4610,7 +4815,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4622,7 +4827,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4635,7 +4840,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{80}
+	return file_godwit_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -4677,7 +4882,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4689,7 +4894,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4702,7 +4907,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{81}
+	return file_godwit_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -4784,7 +4989,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4796,7 +5001,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4809,7 +5014,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{82}
+	return file_godwit_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -4828,7 +5033,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4840,7 +5045,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4853,7 +5058,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{83}
+	return file_godwit_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -4872,7 +5077,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4884,7 +5089,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4897,7 +5102,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{84}
+	return file_godwit_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -4916,7 +5121,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4928,7 +5133,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4941,7 +5146,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{85}
+	return file_godwit_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -4959,7 +5164,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4971,7 +5176,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4984,7 +5189,7 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{86}
+	return file_godwit_proto_rawDescGZIP(), []int{89}
 }
 
 type KeepRequest struct {
@@ -4997,7 +5202,7 @@ type KeepRequest struct {
 
 func (x *KeepRequest) Reset() {
 	*x = KeepRequest{}
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5009,7 +5214,7 @@ func (x *KeepRequest) String() string {
 func (*KeepRequest) ProtoMessage() {}
 
 func (x *KeepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5022,7 +5227,7 @@ func (x *KeepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
 func (*KeepRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{87}
+	return file_godwit_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *KeepRequest) GetContainer() string {
@@ -5049,7 +5254,7 @@ type KeepReply struct {
 
 func (x *KeepReply) Reset() {
 	*x = KeepReply{}
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5061,7 +5266,7 @@ func (x *KeepReply) String() string {
 func (*KeepReply) ProtoMessage() {}
 
 func (x *KeepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5074,7 +5279,7 @@ func (x *KeepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
 func (*KeepReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{88}
+	return file_godwit_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *KeepReply) GetMemoryBytes() int64 {
@@ -5102,7 +5307,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5114,7 +5319,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5127,7 +5332,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{89}
+	return file_godwit_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *FollowRequest) GetPolicyJson() []byte {
@@ -5159,7 +5364,7 @@ type FollowReply struct {
 
 func (x *FollowReply) Reset() {
 	*x = FollowReply{}
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5171,7 +5376,7 @@ func (x *FollowReply) String() string {
 func (*FollowReply) ProtoMessage() {}
 
 func (x *FollowReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5184,7 +5389,7 @@ func (x *FollowReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowReply.ProtoReflect.Descriptor instead.
 func (*FollowReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{90}
+	return file_godwit_proto_rawDescGZIP(), []int{93}
 }
 
 var File_godwit_proto protoreflect.FileDescriptor
@@ -5266,9 +5471,16 @@ const file_godwit_proto_rawDesc = "" +
 	"\tWaitReply\x12\x1b\n" +
 	"\texit_code\x18\x01 \x01(\x05R\bexitCode\"\x1f\n" +
 	"\vListRequest\x12\x10\n" +
-	"\x03all\x18\x01 \x01(\bR\x03all\"4\n" +
+	"\x03all\x18\x01 \x01(\bR\x03all\"^\n" +
 	"\tListReply\x12'\n" +
-	"\x0fcontainers_json\x18\x01 \x03(\fR\x0econtainersJson\"5\n" +
+	"\x0fcontainers_json\x18\x01 \x03(\fR\x0econtainersJson\x12(\n" +
+	"\x06alarms\x18\x02 \x03(\v2\x10.godwit.v1.AlarmR\x06alarms\"\x97\x01\n" +
+	"\x05Alarm\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\x124\n" +
+	"\x16since_unix_nanoseconds\x18\x05 \x01(\x03R\x14sinceUnixNanoseconds\"5\n" +
 	"\fInspectReply\x12%\n" +
 	"\x0econtainer_json\x18\x01 \x01(\fR\rcontainerJson\"Q\n" +
 	"\n" +
@@ -5399,12 +5611,19 @@ const file_godwit_proto_rawDesc = "" +
 	"\x0fMigrationsReply\x12\x1f\n" +
 	"\vreport_json\x18\x01 \x01(\fR\n" +
 	"reportJson\"\r\n" +
-	"\vCancelReply\"l\n" +
+	"\vCancelReply\"\x82\x01\n" +
 	"\x0eResolveRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12\x17\n" +
 	"\aruns_at\x18\x02 \x01(\tR\x06runsAt\x12#\n" +
-	"\rmissing_pages\x18\x03 \x01(\tR\fmissingPages\"\x0e\n" +
-	"\fResolveReply\"\xf8\x01\n" +
+	"\rmissing_pages\x18\x03 \x01(\tR\fmissingPages\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"&\n" +
+	"\fResolveReply\x12\x16\n" +
+	"\x06notice\x18\x01 \x01(\tR\x06notice\"A\n" +
+	"\vThawRequest\x12\x1c\n" +
+	"\treference\x18\x01 \x01(\tR\treference\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"#\n" +
+	"\tThawReply\x12\x16\n" +
+	"\x06notice\x18\x01 \x01(\tR\x06notice\"\xf8\x01\n" +
 	"\fStageRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12!\n" +
@@ -5509,9 +5728,10 @@ const file_godwit_proto_rawDesc = "" +
 	"startsLate\"Y\n" +
 	"\vTellRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12,\n" +
-	"\amessage\x18\x02 \x01(\v2\x12.godwit.v1.MessageR\amessage\"7\n" +
+	"\amessage\x18\x02 \x01(\v2\x12.godwit.v1.MessageR\amessage\"K\n" +
 	"\tTellReply\x12*\n" +
-	"\x06answer\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\x06answer\"D\n" +
+	"\x06answer\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\x06answer\x12\x12\n" +
+	"\x04word\x18\x02 \x01(\tR\x04word\"D\n" +
 	"\x0eOutcomeRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12\x14\n" +
 	"\x05abort\x18\x02 \x01(\bR\x05abort\"<\n" +
@@ -5566,7 +5786,7 @@ const file_godwit_proto_rawDesc = "" +
 	"policyJson\x120\n" +
 	"\x14now_unix_nanoseconds\x18\x02 \x01(\x03R\x12nowUnixNanoseconds\x12\x1c\n" +
 	"\tmigration\x18\x03 \x01(\tR\tmigration\"\r\n" +
-	"\vFollowReply2\x8a\x0f\n" +
+	"\vFollowReply2\xc0\x0f\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
 	"\tLoadImage\x12\x10.godwit.v1.Chunk\x1a\x18.godwit.v1.ImageProgress(\x010\x01\x12D\n" +
@@ -5596,7 +5816,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\x03Set\x12\x15.godwit.v1.SetRequest\x1a\x13.godwit.v1.SetReply\x12=\n" +
 	"\x06Switch\x12\x1b.godwit.v1.MigrationRequest\x1a\x16.godwit.v1.SwitchReply\x12=\n" +
 	"\x06Cancel\x12\x1b.godwit.v1.MigrationRequest\x1a\x16.godwit.v1.CancelReply\x12=\n" +
-	"\aResolve\x12\x19.godwit.v1.ResolveRequest\x1a\x17.godwit.v1.ResolveReply\x12:\n" +
+	"\aResolve\x12\x19.godwit.v1.ResolveRequest\x1a\x17.godwit.v1.ResolveReply\x124\n" +
+	"\x04Thaw\x12\x16.godwit.v1.ThawRequest\x1a\x14.godwit.v1.ThawReply\x12:\n" +
 	"\x05Stage\x12\x17.godwit.v1.StageRequest\x1a\x16.godwit.v1.StageUpdate0\x01\x12B\n" +
 	"\n" +
 	"StageAhead\x12\x1c.godwit.v1.StageAheadRequest\x1a\x16.godwit.v1.StagesReply\x12:\n" +
@@ -5628,7 +5849,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
@@ -5647,195 +5868,201 @@ var file_godwit_proto_goTypes = []any{
 	(*WaitReply)(nil),          // 14: godwit.v1.WaitReply
 	(*ListRequest)(nil),        // 15: godwit.v1.ListRequest
 	(*ListReply)(nil),          // 16: godwit.v1.ListReply
-	(*InspectReply)(nil),       // 17: godwit.v1.InspectReply
-	(*TopRequest)(nil),         // 18: godwit.v1.TopRequest
-	(*TopReply)(nil),           // 19: godwit.v1.TopReply
-	(*StopRequest)(nil),        // 20: godwit.v1.StopRequest
-	(*StopReply)(nil),          // 21: godwit.v1.StopReply
-	(*RemoveRequest)(nil),      // 22: godwit.v1.RemoveRequest
-	(*RemoveReply)(nil),        // 23: godwit.v1.RemoveReply
-	(*LogsRequest)(nil),        // 24: godwit.v1.LogsRequest
-	(*LogEntry)(nil),           // 25: godwit.v1.LogEntry
-	(*ExecStart)(nil),          // 26: godwit.v1.ExecStart
-	(*ExecInput)(nil),          // 27: godwit.v1.ExecInput
-	(*ExecOutput)(nil),         // 28: godwit.v1.ExecOutput
-	(*VolumesRequest)(nil),     // 29: godwit.v1.VolumesRequest
-	(*VolumesReply)(nil),       // 30: godwit.v1.VolumesReply
-	(*VolumeRequest)(nil),      // 31: godwit.v1.VolumeRequest
-	(*InspectVolumeReply)(nil), // 32: godwit.v1.InspectVolumeReply
-	(*RemoveVolumeReply)(nil),  // 33: godwit.v1.RemoveVolumeReply
-	(*NodesRequest)(nil),       // 34: godwit.v1.NodesRequest
-	(*Node)(nil),               // 35: godwit.v1.Node
-	(*NodesReply)(nil),         // 36: godwit.v1.NodesReply
-	(*TokenRequest)(nil),       // 37: godwit.v1.TokenRequest
-	(*TokenReply)(nil),         // 38: godwit.v1.TokenReply
-	(*MigrateRequest)(nil),     // 39: godwit.v1.MigrateRequest
-	(*PlanReply)(nil),          // 40: godwit.v1.PlanReply
-	(*MigrateReply)(nil),       // 41: godwit.v1.MigrateReply
-	(*MigrationRequest)(nil),   // 42: godwit.v1.MigrationRequest
-	(*MigrationUpdate)(nil),    // 43: godwit.v1.MigrationUpdate
-	(*SetRequest)(nil),         // 44: godwit.v1.SetRequest
-	(*SetReply)(nil),           // 45: godwit.v1.SetReply
-	(*SwitchReply)(nil),        // 46: godwit.v1.SwitchReply
-	(*MigrationsRequest)(nil),  // 47: godwit.v1.MigrationsRequest
-	(*MigrationsReply)(nil),    // 48: godwit.v1.MigrationsReply
-	(*CancelReply)(nil),        // 49: godwit.v1.CancelReply
-	(*ResolveRequest)(nil),     // 50: godwit.v1.ResolveRequest
-	(*ResolveReply)(nil),       // 51: godwit.v1.ResolveReply
-	(*StageRequest)(nil),       // 52: godwit.v1.StageRequest
-	(*StageAheadRequest)(nil),  // 53: godwit.v1.StageAheadRequest
-	(*Stop)(nil),               // 54: godwit.v1.Stop
-	(*StageUpdate)(nil),        // 55: godwit.v1.StageUpdate
-	(*StagesRequest)(nil),      // 56: godwit.v1.StagesRequest
-	(*StagesReply)(nil),        // 57: godwit.v1.StagesReply
-	(*UnstageRequest)(nil),     // 58: godwit.v1.UnstageRequest
-	(*UnstageReply)(nil),       // 59: godwit.v1.UnstageReply
-	(*Location)(nil),           // 60: godwit.v1.Location
-	(*ProtocolRange)(nil),      // 61: godwit.v1.ProtocolRange
-	(*HelloRequest)(nil),       // 62: godwit.v1.HelloRequest
-	(*HelloReply)(nil),         // 63: godwit.v1.HelloReply
-	(*ProveRequest)(nil),       // 64: godwit.v1.ProveRequest
-	(*Proof)(nil),              // 65: godwit.v1.Proof
-	(*ProveReply)(nil),         // 66: godwit.v1.ProveReply
-	(*Proven)(nil),             // 67: godwit.v1.Proven
-	(*Envelope)(nil),           // 68: godwit.v1.Envelope
-	(*Message)(nil),            // 69: godwit.v1.Message
-	(*Offer)(nil),              // 70: godwit.v1.Offer
-	(*Reservation)(nil),        // 71: godwit.v1.Reservation
-	(*TellRequest)(nil),        // 72: godwit.v1.TellRequest
-	(*TellReply)(nil),          // 73: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),     // 74: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),       // 75: godwit.v1.OutcomeReply
-	(*DurableRequest)(nil),     // 76: godwit.v1.DurableRequest
-	(*DurableReply)(nil),       // 77: godwit.v1.DurableReply
-	(*ReleaseRequest)(nil),     // 78: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),       // 79: godwit.v1.ReleaseReply
-	(*Layer)(nil),              // 80: godwit.v1.Layer
-	(*FetchRequest)(nil),       // 81: godwit.v1.FetchRequest
-	(*FetchReply)(nil),         // 82: godwit.v1.FetchReply
-	(*LayersRequest)(nil),      // 83: godwit.v1.LayersRequest
-	(*LayersReply)(nil),        // 84: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),     // 85: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),       // 86: godwit.v1.RemovedReply
-	(*KeepRequest)(nil),        // 87: godwit.v1.KeepRequest
-	(*KeepReply)(nil),          // 88: godwit.v1.KeepReply
-	(*FollowRequest)(nil),      // 89: godwit.v1.FollowRequest
-	(*FollowReply)(nil),        // 90: godwit.v1.FollowReply
+	(*Alarm)(nil),              // 17: godwit.v1.Alarm
+	(*InspectReply)(nil),       // 18: godwit.v1.InspectReply
+	(*TopRequest)(nil),         // 19: godwit.v1.TopRequest
+	(*TopReply)(nil),           // 20: godwit.v1.TopReply
+	(*StopRequest)(nil),        // 21: godwit.v1.StopRequest
+	(*StopReply)(nil),          // 22: godwit.v1.StopReply
+	(*RemoveRequest)(nil),      // 23: godwit.v1.RemoveRequest
+	(*RemoveReply)(nil),        // 24: godwit.v1.RemoveReply
+	(*LogsRequest)(nil),        // 25: godwit.v1.LogsRequest
+	(*LogEntry)(nil),           // 26: godwit.v1.LogEntry
+	(*ExecStart)(nil),          // 27: godwit.v1.ExecStart
+	(*ExecInput)(nil),          // 28: godwit.v1.ExecInput
+	(*ExecOutput)(nil),         // 29: godwit.v1.ExecOutput
+	(*VolumesRequest)(nil),     // 30: godwit.v1.VolumesRequest
+	(*VolumesReply)(nil),       // 31: godwit.v1.VolumesReply
+	(*VolumeRequest)(nil),      // 32: godwit.v1.VolumeRequest
+	(*InspectVolumeReply)(nil), // 33: godwit.v1.InspectVolumeReply
+	(*RemoveVolumeReply)(nil),  // 34: godwit.v1.RemoveVolumeReply
+	(*NodesRequest)(nil),       // 35: godwit.v1.NodesRequest
+	(*Node)(nil),               // 36: godwit.v1.Node
+	(*NodesReply)(nil),         // 37: godwit.v1.NodesReply
+	(*TokenRequest)(nil),       // 38: godwit.v1.TokenRequest
+	(*TokenReply)(nil),         // 39: godwit.v1.TokenReply
+	(*MigrateRequest)(nil),     // 40: godwit.v1.MigrateRequest
+	(*PlanReply)(nil),          // 41: godwit.v1.PlanReply
+	(*MigrateReply)(nil),       // 42: godwit.v1.MigrateReply
+	(*MigrationRequest)(nil),   // 43: godwit.v1.MigrationRequest
+	(*MigrationUpdate)(nil),    // 44: godwit.v1.MigrationUpdate
+	(*SetRequest)(nil),         // 45: godwit.v1.SetRequest
+	(*SetReply)(nil),           // 46: godwit.v1.SetReply
+	(*SwitchReply)(nil),        // 47: godwit.v1.SwitchReply
+	(*MigrationsRequest)(nil),  // 48: godwit.v1.MigrationsRequest
+	(*MigrationsReply)(nil),    // 49: godwit.v1.MigrationsReply
+	(*CancelReply)(nil),        // 50: godwit.v1.CancelReply
+	(*ResolveRequest)(nil),     // 51: godwit.v1.ResolveRequest
+	(*ResolveReply)(nil),       // 52: godwit.v1.ResolveReply
+	(*ThawRequest)(nil),        // 53: godwit.v1.ThawRequest
+	(*ThawReply)(nil),          // 54: godwit.v1.ThawReply
+	(*StageRequest)(nil),       // 55: godwit.v1.StageRequest
+	(*StageAheadRequest)(nil),  // 56: godwit.v1.StageAheadRequest
+	(*Stop)(nil),               // 57: godwit.v1.Stop
+	(*StageUpdate)(nil),        // 58: godwit.v1.StageUpdate
+	(*StagesRequest)(nil),      // 59: godwit.v1.StagesRequest
+	(*StagesReply)(nil),        // 60: godwit.v1.StagesReply
+	(*UnstageRequest)(nil),     // 61: godwit.v1.UnstageRequest
+	(*UnstageReply)(nil),       // 62: godwit.v1.UnstageReply
+	(*Location)(nil),           // 63: godwit.v1.Location
+	(*ProtocolRange)(nil),      // 64: godwit.v1.ProtocolRange
+	(*HelloRequest)(nil),       // 65: godwit.v1.HelloRequest
+	(*HelloReply)(nil),         // 66: godwit.v1.HelloReply
+	(*ProveRequest)(nil),       // 67: godwit.v1.ProveRequest
+	(*Proof)(nil),              // 68: godwit.v1.Proof
+	(*ProveReply)(nil),         // 69: godwit.v1.ProveReply
+	(*Proven)(nil),             // 70: godwit.v1.Proven
+	(*Envelope)(nil),           // 71: godwit.v1.Envelope
+	(*Message)(nil),            // 72: godwit.v1.Message
+	(*Offer)(nil),              // 73: godwit.v1.Offer
+	(*Reservation)(nil),        // 74: godwit.v1.Reservation
+	(*TellRequest)(nil),        // 75: godwit.v1.TellRequest
+	(*TellReply)(nil),          // 76: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),     // 77: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),       // 78: godwit.v1.OutcomeReply
+	(*DurableRequest)(nil),     // 79: godwit.v1.DurableRequest
+	(*DurableReply)(nil),       // 80: godwit.v1.DurableReply
+	(*ReleaseRequest)(nil),     // 81: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),       // 82: godwit.v1.ReleaseReply
+	(*Layer)(nil),              // 83: godwit.v1.Layer
+	(*FetchRequest)(nil),       // 84: godwit.v1.FetchRequest
+	(*FetchReply)(nil),         // 85: godwit.v1.FetchReply
+	(*LayersRequest)(nil),      // 86: godwit.v1.LayersRequest
+	(*LayersReply)(nil),        // 87: godwit.v1.LayersReply
+	(*RemovedRequest)(nil),     // 88: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),       // 89: godwit.v1.RemovedReply
+	(*KeepRequest)(nil),        // 90: godwit.v1.KeepRequest
+	(*KeepReply)(nil),          // 91: godwit.v1.KeepReply
+	(*FollowRequest)(nil),      // 92: godwit.v1.FollowRequest
+	(*FollowReply)(nil),        // 93: godwit.v1.FollowReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
 	4,  // 1: godwit.v1.ListImagesReply.images:type_name -> godwit.v1.Image
 	10, // 2: godwit.v1.RunRequest.volumes:type_name -> godwit.v1.Volume
-	26, // 3: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
-	35, // 4: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
-	54, // 5: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
-	60, // 6: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
-	61, // 7: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
-	60, // 8: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	61, // 9: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
-	65, // 10: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
-	10, // 11: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
-	67, // 12: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
-	69, // 13: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
-	70, // 14: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
-	71, // 15: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	80, // 16: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
-	69, // 17: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	69, // 18: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
-	69, // 19: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	80, // 20: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	80, // 21: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
-	0,  // 22: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
-	2,  // 23: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
-	5,  // 24: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
-	6,  // 25: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
-	8,  // 26: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
-	11, // 27: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
-	13, // 28: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
-	15, // 29: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
-	13, // 30: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	18, // 31: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
-	20, // 32: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	22, // 33: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	24, // 34: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	27, // 35: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	29, // 36: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
-	31, // 37: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
-	31, // 38: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
-	34, // 39: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	37, // 40: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	39, // 41: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	39, // 42: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	42, // 43: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	47, // 44: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	44, // 45: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
-	42, // 46: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
-	42, // 47: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	50, // 48: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	52, // 49: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
-	53, // 50: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
-	56, // 51: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
-	58, // 52: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
-	62, // 53: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	64, // 54: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
-	68, // 55: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	72, // 56: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	74, // 57: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	76, // 58: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	78, // 59: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	81, // 60: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	83, // 61: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	85, // 62: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	87, // 63: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
-	89, // 64: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
-	1,  // 65: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 66: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 67: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 68: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 69: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 70: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 71: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 72: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	17, // 73: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	19, // 74: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
-	21, // 75: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	23, // 76: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	25, // 77: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	28, // 78: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	30, // 79: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	32, // 80: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	33, // 81: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	36, // 82: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	38, // 83: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	40, // 84: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	41, // 85: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	43, // 86: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	48, // 87: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	45, // 88: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	46, // 89: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	49, // 90: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	51, // 91: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	55, // 92: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	57, // 93: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
-	57, // 94: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	59, // 95: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	63, // 96: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	66, // 97: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	68, // 98: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	73, // 99: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	75, // 100: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	77, // 101: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	79, // 102: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	82, // 103: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	84, // 104: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	86, // 105: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	88, // 106: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
-	90, // 107: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
-	65, // [65:108] is the sub-list for method output_type
-	22, // [22:65] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	17, // 3: godwit.v1.ListReply.alarms:type_name -> godwit.v1.Alarm
+	27, // 4: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
+	36, // 5: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
+	57, // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
+	63, // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
+	64, // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
+	63, // 9: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
+	64, // 10: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
+	68, // 11: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
+	10, // 12: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
+	70, // 13: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
+	72, // 14: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	73, // 15: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	74, // 16: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	83, // 17: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	72, // 18: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	72, // 19: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	72, // 20: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	83, // 21: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	83, // 22: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	0,  // 23: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
+	2,  // 24: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
+	5,  // 25: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
+	6,  // 26: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
+	8,  // 27: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
+	11, // 28: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
+	13, // 29: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
+	15, // 30: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
+	13, // 31: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
+	19, // 32: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
+	21, // 33: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	23, // 34: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	25, // 35: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	28, // 36: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	30, // 37: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
+	32, // 38: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
+	32, // 39: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
+	35, // 40: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	38, // 41: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	40, // 42: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	40, // 43: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	43, // 44: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	48, // 45: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	45, // 46: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
+	43, // 47: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
+	43, // 48: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	51, // 49: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	53, // 50: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
+	55, // 51: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
+	56, // 52: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
+	59, // 53: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
+	61, // 54: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
+	65, // 55: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	67, // 56: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
+	71, // 57: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	75, // 58: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	77, // 59: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	79, // 60: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	81, // 61: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	84, // 62: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	86, // 63: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	88, // 64: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	90, // 65: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
+	92, // 66: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
+	1,  // 67: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 68: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 69: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 70: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 71: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 72: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 73: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 74: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	18, // 75: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	20, // 76: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	22, // 77: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	24, // 78: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	26, // 79: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	29, // 80: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	31, // 81: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	33, // 82: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	34, // 83: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	37, // 84: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	39, // 85: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	41, // 86: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	42, // 87: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	44, // 88: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	49, // 89: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	46, // 90: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	47, // 91: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	50, // 92: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	52, // 93: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	54, // 94: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
+	58, // 95: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	60, // 96: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
+	60, // 97: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	62, // 98: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	66, // 99: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	69, // 100: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	71, // 101: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	76, // 102: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	78, // 103: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	80, // 104: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	82, // 105: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	85, // 106: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	87, // 107: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	89, // 108: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	91, // 109: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
+	93, // 110: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
+	67, // [67:111] is the sub-list for method output_type
+	23, // [23:67] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_godwit_proto_init() }
@@ -5843,14 +6070,14 @@ func file_godwit_proto_init() {
 	if File_godwit_proto != nil {
 		return
 	}
-	file_godwit_proto_msgTypes[44].OneofWrappers = []any{}
+	file_godwit_proto_msgTypes[45].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   91,
+			NumMessages:   94,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -51,6 +51,7 @@ const (
 	Agent_Switch_FullMethodName        = "/godwit.v1.Agent/Switch"
 	Agent_Cancel_FullMethodName        = "/godwit.v1.Agent/Cancel"
 	Agent_Resolve_FullMethodName       = "/godwit.v1.Agent/Resolve"
+	Agent_Thaw_FullMethodName          = "/godwit.v1.Agent/Thaw"
 	Agent_Stage_FullMethodName         = "/godwit.v1.Agent/Stage"
 	Agent_StageAhead_FullMethodName    = "/godwit.v1.Agent/StageAhead"
 	Agent_Stages_FullMethodName        = "/godwit.v1.Agent/Stages"
@@ -96,6 +97,8 @@ type AgentClient interface {
 	Switch(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (*SwitchReply, error)
 	Cancel(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (*CancelReply, error)
 	Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveReply, error)
+	// Thaw lets a container go on that a migration has left frozen, when the other node has said that it does not run there.
+	Thaw(ctx context.Context, in *ThawRequest, opts ...grpc.CallOption) (*ThawReply, error)
 	// Copies of memory that are made ahead of a migration.
 	Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StageUpdate], error)
 	// StageAhead has copies made where a container will be, or may be: in time for each node of its path, or at its nearest neighbours.
@@ -424,6 +427,16 @@ func (c *agentClient) Resolve(ctx context.Context, in *ResolveRequest, opts ...g
 	return out, nil
 }
 
+func (c *agentClient) Thaw(ctx context.Context, in *ThawRequest, opts ...grpc.CallOption) (*ThawReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ThawReply)
+	err := c.cc.Invoke(ctx, Agent_Thaw_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StageUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[6], Agent_Stage_FullMethodName, cOpts...)
@@ -512,6 +525,8 @@ type AgentServer interface {
 	Switch(context.Context, *MigrationRequest) (*SwitchReply, error)
 	Cancel(context.Context, *MigrationRequest) (*CancelReply, error)
 	Resolve(context.Context, *ResolveRequest) (*ResolveReply, error)
+	// Thaw lets a container go on that a migration has left frozen, when the other node has said that it does not run there.
+	Thaw(context.Context, *ThawRequest) (*ThawReply, error)
 	// Copies of memory that are made ahead of a migration.
 	Stage(*StageRequest, grpc.ServerStreamingServer[StageUpdate]) error
 	// StageAhead has copies made where a container will be, or may be: in time for each node of its path, or at its nearest neighbours.
@@ -608,6 +623,9 @@ func (UnimplementedAgentServer) Cancel(context.Context, *MigrationRequest) (*Can
 }
 func (UnimplementedAgentServer) Resolve(context.Context, *ResolveRequest) (*ResolveReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resolve not implemented")
+}
+func (UnimplementedAgentServer) Thaw(context.Context, *ThawRequest) (*ThawReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Thaw not implemented")
 }
 func (UnimplementedAgentServer) Stage(*StageRequest, grpc.ServerStreamingServer[StageUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Stage not implemented")
@@ -1078,6 +1096,24 @@ func _Agent_Resolve_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Thaw_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ThawRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Thaw(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Thaw_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Thaw(ctx, req.(*ThawRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Stage_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(StageRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1233,6 +1269,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Resolve",
 			Handler:    _Agent_Resolve_Handler,
+		},
+		{
+			MethodName: "Thaw",
+			Handler:    _Agent_Thaw_Handler,
 		},
 		{
 			MethodName: "StageAhead",

@@ -310,26 +310,33 @@ func (m *Machine) takeBack() {
 // sourceResolves takes an operator's decision in place of the target's answer, when the target does not know whether what
 // arrived there is whole, or when it cannot be reached and some of the container's memory is still here.
 func (m *Machine) sourceResolves(e Resolve) error {
-	if m.rec.State != InDoubt && !m.withheld && !m.cut {
-		if m.rec.State == Committed {
-			return fmt.Errorf("%w: %s was handed over to %s, of which is not known that it is lost: to know it takes some seconds", ErrNotInDoubt, m.rec.Spec.Name, m.rec.Spec.Target)
-		}
-		return fmt.Errorf("%w: migration %s is %s, not in doubt", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
+	if err := m.sourceResolvable(e); err != nil {
+		return err
 	}
-	switch e.RunsAt {
-	case Source:
+	if e.RunsAt == Source {
 		m.note("an operator decided that it runs at the source")
 		m.rec.Overruled = true
 		m.rec.Decision, m.rec.Resumed, m.withheld, m.cut = NeverRan, time.Time{}, false, false
 		m.takeBack()
-	case Target:
-		m.note("an operator decided that it runs at the target")
-		m.giveAway()
-	default:
-		return fmt.Errorf("%w: it runs at the source or at the target, not at %q",
-			ErrNotInDoubt, bounded(string(e.RunsAt), maxName))
+		return nil
 	}
+	m.note("an operator decided that it runs at the target")
+	m.giveAway()
 	return nil
+}
+
+// sourceResolvable refuses a decision of what decides itself.
+func (m *Machine) sourceResolvable(e Resolve) error {
+	switch {
+	case e.RunsAt != Source && e.RunsAt != Target:
+		return fmt.Errorf("%w: it runs at the source or at the target, not at %q", ErrNotInDoubt, bounded(string(e.RunsAt), maxName))
+	case m.rec.State == InDoubt, m.withheld, m.cut:
+		return nil
+	case m.rec.State == Committed:
+		return fmt.Errorf("%w: %s was handed over to %s, of which is not known that it is lost: to know it takes some seconds",
+			ErrNotInDoubt, m.rec.Spec.Name, m.rec.Spec.Target)
+	}
+	return fmt.Errorf("%w: migration %s is %s, not in doubt", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
 }
 
 // giveAway goes on to the end without asking the target for anything.

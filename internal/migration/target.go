@@ -324,6 +324,17 @@ func (m *Machine) fence() {
 // targetResolves takes an operator's decision in place of the source's confirmation. That it runs at the source can only
 // be decided there: this side cannot know whether the source has already given its copy away.
 func (m *Machine) targetResolves(e Resolve) error {
+	if err := m.targetResolvable(e); err != nil {
+		return err
+	}
+	m.note("an operator decided that it runs at the target")
+	m.rec.Resolved = true
+	m.do(m.commitIndex() + 1)
+	return nil
+}
+
+// targetResolvable refuses a decision of what decides itself, or is decided at the source.
+func (m *Machine) targetResolvable(e Resolve) error {
 	if m.rec.State != Running || m.busy != "" {
 		return fmt.Errorf("%w: migration %s is %s on this node", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
 	}
@@ -331,8 +342,5 @@ func (m *Machine) targetResolves(e Resolve) error {
 		return fmt.Errorf("%w: the container runs on this node; to take it back, resolve on %s or migrate it",
 			ErrNotInDoubt, m.rec.Spec.Source)
 	}
-	m.note("an operator decided that it runs at the target")
-	m.rec.Resolved = true
-	m.do(m.commitIndex() + 1)
 	return nil
 }

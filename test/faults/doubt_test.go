@@ -116,7 +116,9 @@ func (w *world) operatorErrs(t *testing.T) {
 	from, to, id := w.doubt(t)
 	w.goOn(t, to, beforeRestore)
 	w.expectState(t, to, engine.Running)
-	w.must(t, from, "migration", "resolve", id, "--runs-at", "source")
+	w.refused(t, from, "last contact with "+to, "migration", "resolve", id, "--runs-at", "source")
+	w.expectState(t, from, engine.Frozen)
+	w.must(t, from, "migration", "resolve", id, "--runs-at", "source", "--force")
 	w.expectState(t, from, engine.Running)
 	w.clientGoesOn(t)
 	w.linkUp(t)
@@ -168,7 +170,7 @@ func (w *world) targetLost(t *testing.T) {
 	if out, err := w.godwit(t.Context(), from, "stop", container); err == nil || !strings.Contains(err.Error(), "not known yet") {
 		t.Errorf("stop in doubt: %s %v", out, err)
 	}
-	w.must(t, from, "migration", "resolve", id, "--runs-at", "source")
+	w.must(t, from, "migration", "resolve", id, "--runs-at", "source", "--force")
 	w.expectState(t, from, engine.Running)
 	eventually(t, "the migration to end", func() error {
 		if r, _ := w.report(t, from, id); r.Result != migration.RolledBack {

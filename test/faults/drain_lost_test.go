@@ -132,7 +132,7 @@ func (w *world) sourceLost(t *testing.T, missing string) {
 	}
 	w.expectState(t, "b", engine.Running)
 	eventually(t, "the operator to be heard", func() error { // not before the target knows that nothing comes
-		_, err := w.godwit(t.Context(), "b", "migration", "resolve", id, "--runs-at", "target", "--missing-pages", missing)
+		_, err := w.godwit(t.Context(), "b", "migration", "resolve", id, "--runs-at", "target", "--missing-pages", missing, "--force")
 		return err
 	})
 	w.stop()
@@ -198,7 +198,7 @@ func (w *world) targetLostDraining(t *testing.T) {
 		t.Errorf("the source says %s", r.Result)
 	}
 	eventually(t, "the operator to be heard", func() error { // not before the source knows that the target is gone
-		_, err := w.godwit(t.Context(), "a", "migration", "resolve", id, "--runs-at", "source")
+		_, err := w.godwit(t.Context(), "a", "migration", "resolve", id, "--runs-at", "source", "--force")
 		return err
 	})
 	w.runsAgain(t, id)

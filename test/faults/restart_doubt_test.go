@@ -31,7 +31,7 @@ func TestRestartDoubt(t *testing.T) {
 		if out, err := w.godwit(t.Context(), to, "exec", container, "true"); err == nil || !strings.Contains(err.Error(), "is being migrated") {
 			t.Errorf("exec on trial: %s %v", out, err)
 		}
-		w.must(t, from, "migration", "resolve", id, "--runs-at", "source")
+		w.must(t, from, "migration", "resolve", id, "--runs-at", "source", "--force")
 		w.expectState(t, from, engine.Running)
 		w.linkUp(t) // the target hears of it while it waits
 		r := w.end(t, from, id, false, "nothing was heard")
@@ -44,7 +44,7 @@ func TestRestartDoubt(t *testing.T) {
 		w.goOn(t, to, healthy)
 		w.expectState(t, to, engine.Running)
 		w.expectState(t, from, engine.Frozen)
-		w.must(t, from, "migration", "resolve", id, "--runs-at", "target")
+		w.must(t, from, "migration", "resolve", id, "--runs-at", "target", "--force")
 		w.linkUp(t)
 		w.end(t, from, id, true)
 	})
