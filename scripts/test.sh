@@ -17,7 +17,7 @@ if ((EUID != 0)); then
   exit 1
 fi
 # A package that hangs is to say where, before the whole is stopped.
-limit=20m package_limit=17m length=(-short)
+limit=25m package_limit=22m length=(-short)
 if [[ ${1:-} == --long ]]; then
   limit=2h package_limit=90m length=()
   shift

@@ -309,7 +309,7 @@ func (inContainerd) does(what verb, container string) []string {
 	case unpause:
 		return []string{"ctr", "task", "resume", container}
 	case stop: // for good: otherwise it is started again
-		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status=stopped && ctr task kill -s USR1 " + container}
+		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status= && ctr task kill -s USR1 " + container}
 	case start: // containerd, which ends what is to be stopped, must not know that any more
 		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status= && { ctr task rm " + container +
 			"; ctr task start --detach --null-io " + container + "; }"}
