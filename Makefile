@@ -154,6 +154,13 @@ test-mixed: setup ## the system's engines on one node and newer ones, which are 
 	$(call test-mixed,containerd,2,sid,Containerd)
 	$(call test-mixed,lxc,7,sid,LXC)
 
+MOVES ?= 100
+
+.PHONY: test-upgrade
+test-upgrade: setup ## MOVES (default 100) moves during a rolling upgrade from the previous release, and its rollback; leaves build/upgrade.json
+	@mkdir -p build
+	UPGRADE_MOVES=$(MOVES) UPGRADE_JSON=$(CURDIR)/build/upgrade.json go test -count=1 -timeout 2h -v ./test/upgrade
+
 .PHONY: compatibility
 .IGNORE: compatibility # what fails is in the tables
 compatibility: export GODWIT_COMPATIBILITY := $(CURDIR)/build/compatibility
