@@ -189,10 +189,13 @@ func (c conformance) oneCopy(t *testing.T, container string, moved, ended bool) 
 	c.s.nothing(t, home, container)
 }
 
+// counters is what processes of containers are that count: of LXC they run a script.
+const counters = "^/bin/sh (-c i=0; [w]hile|/[s]cript)"
+
 // copies is how many containers count on a node.
 func copies(t *testing.T, node string) int {
 	t.Helper()
-	said := in(t, node, "sh", "-c", "pgrep -f -c '^/bin/sh -c i=0; [w]hile' || true")
+	said := in(t, node, "sh", "-c", "pgrep -f -c '"+counters+"' || true")
 	number, err := strconv.Atoi(said)
 	if err != nil {
 		t.Fatal(err)

@@ -70,6 +70,14 @@ type Adapter interface {
 	Start(ctx context.Context, own string) error
 }
 
+// Guarder is an Adapter that can have its engine refuse to start a container: of a copy that leaves the engine knows nothing but that it
+// runs, or has ended, and whoever asks for it would have a second one. What is guarded stays so when the engine or the agent is
+// started again. Both methods may be repeated. Adapters whose Restart refuses each start, as Podman's, need not be one.
+type Guarder interface {
+	Guard(ctx context.Context, found Found) error
+	Unguard(ctx context.Context, found Found) error
+}
+
 // Restarter is an Adapter whose engine starts again what has ended, and tells who has ended it.
 type Restarter interface {
 	// Restarts tells whether the engine would have started a container by this policy that does not run any more, and was running at this

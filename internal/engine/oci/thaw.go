@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// noRestarts has the engine not start a container again, whatever becomes of it, and records what it was to do.
+// noRestarts has the engine not start a container again, whatever becomes of it and whoever asks, and records what it was to do.
 func (e *Engine) noRestarts(ctx context.Context, id string, found Found, first moving.Identity, group *kernel.Cgroup) error {
 	boot, err := kernel.BootID()
 	if err != nil {
@@ -32,7 +32,29 @@ func (e *Engine) noRestarts(ctx context.Context, id string, found Found, first m
 	if err := save(e.departurePath(id), record); err != nil {
 		return err
 	}
-	return e.adapter.Restart(ctx, found, nil)
+	if err := e.adapter.Restart(ctx, found, nil); err != nil {
+		return err
+	}
+	if guarder, is := e.adapter.(Guarder); is {
+		return guarder.Guard(ctx, found)
+	}
+	return nil
+}
+
+// unguard lets the engine start a container again that stays.
+func (e *Engine) unguard(ctx context.Context, id string) error {
+	guarder, is := e.adapter.(Guarder)
+	if !is {
+		return nil
+	}
+	found, err := e.find(ctx, id)
+	if errors.Is(err, engine.ErrNotFound) { // it has been removed, and its guard with it
+		return nil
+	}
+	if err == nil {
+		err = guarder.Unguard(ctx, found)
+	}
+	return err
 }
 
 // restartsAgain gives a container that stays back to its engine.
@@ -43,6 +65,9 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 		return nil
 	}
 	if err != nil {
+		return err
+	}
+	if err := e.unguard(ctx, id); err != nil {
 		return err
 	}
 	failed, err := e.giveBack(ctx, id, withheld{Restart: was.Restart, Boot: was.Boot, Since: was.Started})

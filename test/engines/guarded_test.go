@@ -1,0 +1,175 @@
+package engines
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// restarts are scripts by which people have an engine start a container that they take for a running one, or for one that has ended.
+// The last command of each is a start.
+func restarts(s subject, container string) []string {
+	all := []string{"godwit rm --force " + container, "godwit stop --time 1s " + container}
+	switch s.name() {
+	case dockerEngine, podmanEngine:
+		is := s.name()
+		all = []string{
+			is + " restart --time 1 " + container,
+			is + " stop --time 1 " + container + "; " + is + " start " + container,
+			is + " kill " + container + "; " + is + " start " + container,
+		}
+	case containerdEngine:
+		all = []string{
+			"ctr task rm --force " + container + "; ctr task start --detach --null-io " + container,
+			"ctr task kill -s KILL " + container + "; ctr task rm " + container + "; ctr task start --detach --null-io " + container,
+		}
+	case lxcEngine:
+		all = []string{"lxc-stop -k -n " + container + "; lxc-start -n " + container}
+	}
+	if testing.Short() {
+		all = all[:1]
+	}
+	return all
+}
+
+// TestGuarded: while nobody knows yet where a container runs, no engine starts the copy that it has, whatever it is asked; if the other
+// node runs it, that is the only one that ever did, and if it never ran there the engine can start it again.
+func TestGuarded(t *testing.T) {
+	for _, s := range subjects() {
+		t.Run(titleOf(s), func(t *testing.T) {
+			t.Run("runs at the target", func(t *testing.T) { guardedInDoubt(t, s, true) })
+			if s.name() == dockerEngine || s.name() == containerdEngine || !testing.Short() {
+				t.Run("never ran there", func(t *testing.T) { guardedInDoubt(t, s, false) })
+			}
+		})
+	}
+}
+
+func guardedInDoubt(t *testing.T, s subject, runs bool) {
+	const container = "guarded"
+	c := conformance{s: s}
+	c.begins(t, container, nil, count)
+	c.counted(t, "a", container, 1)
+	frozen := counting(t, "a")
+	held, goOn := inDoubt(t, s, container)
+	for _, script := range restarts(s, container) {
+		err := tried(t, "a", "sh", "-c", script)
+		if err == nil {
+			t.Errorf("%s: it succeeded", script)
+		}
+		t.Logf("%s: %v", script, err)
+		if says := s.name() == dockerEngine || s.name() == containerdEngine || s.name() == podmanEngine; says && !strings.Contains(fmt.Sprint(err), "godwit migration ls") {
+			t.Errorf("%s: the engine does not say why: %v", script, err)
+		}
+		noSecond(t, "a", frozen)
+	}
+	if s.name() == dockerEngine && runs {
+		restartsDaemon(t, s, container, frozen)
+	}
+	if runs {
+		held.goOn(t)
+		eventually(t, "it runs at b", func() bool { return copies(t, "b") == 1 })
+		noSecond(t, "a", frozen)
+	}
+	if err := goOn(!runs); (err == nil) != runs {
+		t.Errorf("the migration says %v", err)
+	}
+	if runs || s.name() == ownEngine || s.name() == lxcEngine && copies(t, "a") == 1 {
+		c.oneCopy(t, container, runs, false)
+		return
+	}
+	eventually(t, "nothing of it is at b", func() bool { return copies(t, "b") == 0 })
+	startsAgain(t, s, container)
+	c.oneCopy(t, container, false, false)
+}
+
+// inDoubt brings a migration from a into doubt: the target waits before its restore, and the link is down. goOn takes it up again, with
+// the target's step failing if it is to, and waits for the migration's end.
+func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(fails bool) error) {
+	t.Helper()
+	held = fault(t, "b", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultPause)
+	moved := make(chan error, 1)
+	go func() {
+		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", "pre-copy", godwitName(s, container), "b")
+		moved <- err
+	}()
+	eventually(t, "the target has all", func() bool {
+		if len(moved) > 0 {
+			t.Fatalf("the move was over before: %v", <-moved)
+		}
+		return held.isReached()
+	})
+	up := func() {
+		if err := world.lab.LinkUp("a", "b"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := world.lab.LinkDown("a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up)
+	eventually(t, "it is in doubt", func() bool {
+		return strings.Contains(in(t, "a", "godwit", "migration", "ls"), "in-doubt")
+	})
+	return held, func(fails bool) error {
+		if fails { // it says never-ran when it is asked
+			in(t, "b", "sh", "-c", "id=$(godwit migration ls | awk '/running/ { print $1; exit }'); godwit migration cancel $id")
+			held.goOn(t)
+		}
+		up()
+		eventually(t, "nobody is in doubt", func() bool {
+			return !strings.Contains(in(t, "a", "godwit", "migration", "ls"), "in-doubt")
+		})
+		eventually(t, "the migration is over", func() bool { return len(moved) > 0 })
+		return <-moved
+	}
+}
+
+// restartsDaemon has Docker's daemon be killed and started again, which it takes for no reason to start the container either.
+func restartsDaemon(t *testing.T, s subject, container string, frozen []string) {
+	t.Helper()
+	in(t, "a", "sh", "-c", "kill -KILL $(cat /run/docker.pid)")
+	restartDaemon(t, s, "a")
+	if err := tried(t, "a", "docker", "start", container); err == nil {
+		t.Error("a daemon that was started again starts it")
+	}
+	noSecond(t, "a", frozen)
+}
+
+// startsAgain has the engine start a container that somebody has ended while it was to leave.
+func startsAgain(t *testing.T, s subject, container string) {
+	t.Helper()
+	script := s.name() + " start " + container
+	switch s.name() {
+	case containerdEngine:
+		script = "ctr task rm " + container + " 2>/dev/null; ctr task start --detach --null-io " + container
+	case lxcEngine:
+		script = "lxc-start -n " + container
+	}
+	in(t, "a", "sh", "-c", script)
+	eventually(t, "it runs at a again", func() bool { return copies(t, "a") == 1 })
+	if one := (conformance{s: s}).seen(t, "a", container); one.State != engine.Running {
+		t.Errorf("it is %s", one.State)
+	}
+}
+
+// counting are the processes of containers that count on a node.
+func counting(t *testing.T, node string) []string {
+	t.Helper()
+	return strings.Fields(in(t, node, "sh", "-c", "pgrep -f '"+counters+"' || true"))
+}
+
+// noSecond wants no process that counts on a node but those that were there before.
+func noSecond(t *testing.T, node string, before []string) {
+	t.Helper()
+	for _, pid := range counting(t, node) {
+		if !slices.Contains(before, pid) {
+			t.Errorf("a second copy runs on %s, process %s", node, pid)
+		}
+	}
+}
