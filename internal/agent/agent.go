@@ -371,7 +371,7 @@ func (a *Agent) tuneSockets() {
 }
 
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
-	localServer := grpc.NewServer(append(recovering(a.log), grpc.Creds(newLocalCredentials()))...)
+	localServer := grpc.NewServer(append(recovering(a.log), grpc.Creds(newLocalCredentials()), a.noticing())...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
 	options := append(recovering(a.log), wire.ServerOptions()...)
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"context"
 	"net/netip"
 	"sync"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 )
@@ -13,8 +15,11 @@ import (
 // that packets need not take the way by the home node. It is a shortcut: without it they still arrive.
 type locations struct {
 	agent *Agent
-	mu    sync.Mutex
-	away  map[netip.Addr]place
+	// all are the containers of this node, withAddress those that have addresses of the pool.
+	all, withAddress *inventory
+
+	mu   sync.Mutex
+	away map[netip.Addr]place
 	// missed is how often in a row nodes have not told of a container on a bridge.
 	missed map[netip.Addr]int
 	// claims is how often other nodes have told of one while the node at which it was could not be reached.
@@ -25,12 +30,16 @@ type locations struct {
 type place struct{ node, container string }
 
 func newLocations(agent *Agent) *locations {
-	return &locations{agent: agent, away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}, claims: map[netip.Addr]int{}}
+	all := func(ctx context.Context) ([]engine.Container, error) { return agent.engines.ListAnswered(ctx) }
+	return &locations{
+		agent: agent, all: &inventory{list: all}, withAddress: &inventory{list: agent.addressed},
+		away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}, claims: map[netip.Addr]int{},
+	}
 }
 
 // here lists this node's guests.
 func (l *locations) here() []*api.Location {
-	containers, err := l.agent.engines.ListAnswered(l.agent.ctx)
+	containers, err := l.all.get(l.agent.ctx)
 	if err != nil {
 		l.agent.log.Warn("list of containers", "error", err)
 		return nil
@@ -109,7 +118,7 @@ func (l *locations) forget(address netip.Addr) {
 
 // own are the addresses of the containers on this node: where they are nobody else has to say.
 func (l *locations) own() (map[netip.Addr]bool, error) {
-	containers, err := l.agent.addressed(l.agent.ctx)
+	containers, err := l.withAddress.get(l.agent.ctx)
 	if err != nil {
 		return nil, err
 	}

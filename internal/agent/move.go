@@ -393,6 +393,7 @@ func (m *move) finish(result migration.Finish) {
 	}
 	m.over = true
 	m.work().ended(result)
+	m.agent.containersChanged()
 	close(m.done)
 	m.agent.adopted.look()
 	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large

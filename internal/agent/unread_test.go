@@ -54,6 +54,7 @@ func TestUnreadJournalIsNotOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	record.Version++
+	record.ReadableFrom++
 	written := a.moves.journal(testMigration, engine.Definition{})
 	if err := written.write(record); err != nil {
 		t.Fatal(err)
@@ -81,6 +82,7 @@ func TestUnreadJournalIsNotOverwritten(t *testing.T) {
 	}
 
 	record.Version--
+	record.ReadableFrom--
 	if err := written.write(record); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// inventory is one look at the containers of this node, shared by all greetings of an interval: what
+// an idle agent costs must not grow with the number of peers times containers. It is for knowledge that
+// is exchanged again and again; whatever is decided about a container asks its engine.
+type inventory struct {
+	list func(ctx context.Context) ([]engine.Container, error)
+
+	looking sync.Mutex // one look at a time; the others wait for its result
+
+	mu         sync.Mutex
+	generation int // counts the changes
+	taken      time.Time
+	valid      bool
+	containers []engine.Container
+	err        error
+}
+
+// changed has the next caller look again: a migration has ended here, or a user has made a call that
+// may have started or ended something. A look that began before is not used.
+func (i *inventory) changed() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.generation++
+	i.valid = false
+}
+
+// get returns the containers as they were at most helloEvery ago, and after the last change. The slice
+// must not be changed.
+func (i *inventory) get(ctx context.Context) ([]engine.Container, error) {
+	i.looking.Lock()
+	defer i.looking.Unlock()
+	for {
+		i.mu.Lock()
+		if i.valid && time.Since(i.taken) < helloEvery {
+			defer i.mu.Unlock()
+			return i.containers, i.err
+		}
+		generation, taken := i.generation, time.Now()
+		i.mu.Unlock()
+
+		containers, err := i.list(ctx)
+
+		i.mu.Lock()
+		unchanged := i.generation == generation
+		if unchanged {
+			i.containers, i.err, i.taken, i.valid = containers, err, taken, err == nil
+		}
+		i.mu.Unlock()
+		if unchanged {
+			return containers, err
+		}
+	}
+}
+
+// containersChanged has what this node tells and hears of containers be looked at anew.
+func (a *Agent) containersChanged() {
+	a.locations.all.changed()
+	a.locations.withAddress.changed()
+}
+
+// noticing is the option of the local server: a user's call may have changed what there is.
+func (a *Agent) noticing() grpc.ServerOption {
+	return grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
+		handle grpc.UnaryHandler) (any, error) {
+		defer a.containersChanged()
+		return handle(ctx, request)
+	})
+}
