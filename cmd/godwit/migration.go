@@ -88,7 +88,15 @@ func printReports(w io.Writer, list []migration.Report) error {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Migration, r.Container, r.Source, r.Target, r.Mode,
 			r.Result, downtime, total, formatAge(time.Since(r.Started)))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, r := range list {
+		if r.Alarm != "" {
+			fmt.Fprintf(w, "ALARM %s: %s\n", r.Migration, r.Alarm)
+		}
+	}
+	return nil
 }
 
 func newMigrationShowCommand() *cobra.Command {

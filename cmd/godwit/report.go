@@ -236,7 +236,9 @@ func printReason(w io.Writer, r migration.Report) {
 	if r.Error != nil && len(r.Problems) == 0 {
 		fmt.Fprintf(w, "  why: %s\n", errorOf(r))
 	}
-	if r.Result == migration.ResultDoubt {
+	if r.Alarm != "" {
+		fmt.Fprintf(w, "  ALARM: %s\n", r.Alarm)
+	} else if r.Result == migration.ResultDoubt {
 		fmt.Fprintf(w, "  %s asks %s until it answers; if %s is gone for good, see \"godwit migration resolve --help\"\n", r.Source, r.Target, r.Target)
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -77,6 +78,7 @@ type Agent struct {
 	log       *slog.Logger
 	ctx       context.Context //nolint:containedctx // The life of the daemon: migrations outlive the calls that begin them.
 	stop      context.CancelFunc
+	state     *statedir.Dir // the state directory is this process's
 	id        *identity.Identity
 	self      identity.Node
 	engines   *engine.Set
@@ -130,24 +132,46 @@ func Run(ctx context.Context, config Config) error {
 }
 
 func newAgent(ctx context.Context, config Config) (*Agent, error) {
+	state, err := takeState(config)
+	if err != nil {
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
-		config: config, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
+		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
 		adopted:   newAdopted(),
 		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
 		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
-	for _, dir := range []string{config.RunDir, filepath.Join(config.StateDir, "migrations")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("directory of the agent: %w", err)
-		}
+	err = os.MkdirAll(filepath.Join(config.StateDir, "migrations"), 0o755)
+	if err != nil {
+		err = fmt.Errorf("directory of the agent: %w", err)
+	} else {
+		err = a.open()
 	}
-	if err := a.open(); err != nil {
+	if err != nil {
 		stop()
-		return nil, err
+		return nil, errors.Join(err, state.Close())
 	}
 	return a, nil
+}
+
+// takeState makes sure that nobody else writes what this agent is about to read and to change. An agent of a version without locks
+// still answers at its socket.
+func takeState(config Config) (*statedir.Dir, error) {
+	state, err := statedir.Open(config.StateDir, config.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	if path := socketPath(config.RunDir); answers(path) {
+		err := fmt.Errorf("an agent is already running on this node: it answers at %s", path)
+		return nil, errors.Join(err, state.Close())
+	}
+	if state.Renewed != "" {
+		config.Log.Info("the state has a new incarnation", "incarnation", state.Incarnation, "why", state.Renewed)
+	}
+	return state, nil
 }
 
 // open makes the parts of the agent from what is on disk.
@@ -425,7 +449,7 @@ func stopHeard(server *grpc.Server) {
 
 func (a *Agent) close() {
 	a.stop()
-	if err := errors.Join(a.peers.close(), a.network.Close()); err != nil {
+	if err := errors.Join(a.peers.close(), a.network.Close(), a.state.Close()); err != nil {
 		a.log.Warn("closing", "error", err)
 	}
 }

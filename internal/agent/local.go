@@ -15,12 +15,12 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
+// socketPath is the socket for the command line.
+func socketPath(runDir string) string { return filepath.Join(runDir, "agent.sock") }
+
 // listenLocal opens the unix socket. Who may use it is decided by its group; the kernel checks.
 func (a *Agent) listenLocal() (net.Listener, error) {
-	path := filepath.Join(a.config.RunDir, "agent.sock")
-	if answers(path) {
-		return nil, fmt.Errorf("an agent is already running on this node: it answers at %s", path)
-	}
+	path := socketPath(a.config.RunDir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("socket of an earlier agent: %w", err)
 	}

@@ -45,6 +45,9 @@ func (e *problemsError) Error() string {
 // tickEvery is the pace at which what has to be repeated is repeated: asking in doubt, an undo that failed.
 const tickEvery = 500 * time.Millisecond
 
+// unknownEvery is the pace at which a target is asked again that cannot know the outcome: it asks its engine each time.
+const unknownEvery = 5 * time.Second
+
 // move is one migration on this node. It feeds events to the state machine and executes what comes out, in order;
 // only steps and undos go on beside it. It decides nothing.
 type move struct {
@@ -60,6 +63,8 @@ type move struct {
 	running map[migration.StepName]*runningStep
 	answer  *migration.Message // of the event being processed
 	asking  bool               // the outcome is being asked for
+	unknown time.Time          // when the target last said that it cannot know the outcome
+	alarm   string             // logged last
 	halted  bool               // the journal could not be written; see restartFromJournal
 
 	policy  sync.Mutex // held while the container that it brought is given a policy of copies
@@ -104,7 +109,17 @@ func (m *move) step(event migration.Event) (*migration.Message, error) {
 	m.answer = nil
 	actions, err := m.machine.Step(event)
 	m.execute(actions)
+	m.raise(m.machine.Alarm())
 	return m.answer, err
+}
+
+// raise tells of an alarm once, not at each time that the target is asked.
+func (m *move) raise(alarm string) {
+	if alarm != "" && alarm != m.alarm {
+		m.agent.log.Error("only an operator can tell where a container runs", "migration", m.tracker.spec.ID,
+			"container", m.tracker.spec.Name, "alarm", alarm)
+	}
+	m.alarm = alarm
 }
 
 // tell processes an event that nobody waits for.
@@ -184,7 +199,7 @@ func (m *move) executeOne(action migration.Action) {
 	case migration.Send:
 		m.work().send(action.Message)
 	case migration.AskOutcome:
-		if !m.asking { // a tick asks again
+		if !m.asking && time.Since(m.unknown) > unknownEvery { // a tick asks again
 			m.asking = true
 			go m.ask(action.Abort)
 		}
@@ -333,6 +348,9 @@ func (m *move) ask(abort bool) {
 	})
 	m.mu.Lock()
 	m.asking = false
+	if err == nil && message.Kind == migration.KindUnknown {
+		m.unknown = time.Now()
+	}
 	m.mu.Unlock()
 	if err != nil {
 		m.agent.log.Debug("outcome unknown", "migration", m.tracker.spec.ID, "error", err)

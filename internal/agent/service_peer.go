@@ -143,41 +143,6 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 	return reply, nil
 }
 
-// Outcome answers a source that does not know. A migration that this node has never heard of, or has forgotten since
-// nothing of it was ever begun, never ran here; and since its id is made durable as such, it never will.
-func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) (*api.OutcomeReply, error) {
-	from, err := caller(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := migration.CheckID(request.Migration); err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
-	}
-	m, err := s.peerMove(ctx, request.Migration)
-	if status.Code(err) == codes.NotFound {
-		if err := s.agent.moves.ban(request.Migration, from); err != nil {
-			return nil, wireError(err)
-		}
-		return &api.OutcomeReply{Message: &api.Message{
-			Kind: string(migration.KindNeverRan), Error: "this migration is not known here",
-		}}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	answer, err := m.step(migration.Asked{Abort: request.Abort})
-	if answer == nil {
-		return nil, wireError(fmt.Errorf("no answer yet: %w", errors.Join(err, errBusyMachine)))
-	}
-	encoded, err := encodeMessage(*answer)
-	if err != nil {
-		return nil, wireError(err)
-	}
-	return &api.OutcomeReply{Message: encoded}, nil
-}
-
-var errBusyMachine = errors.New("the migration has nothing to say")
-
 func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) (*api.DurableReply, error) {
 	m, err := s.peerMove(ctx, request.Migration)
 	if err != nil {

@@ -153,7 +153,7 @@ const maxMessageParts = 1 << 10
 
 // encodeMessage and decodeMessage translate between the state machine and the wire.
 func encodeMessage(message migration.Message) (*api.Message, error) {
-	encoded := &api.Message{Kind: string(message.Kind), Error: message.Error}
+	encoded := &api.Message{Kind: string(message.Kind), Error: message.Error, Incarnation: message.Incarnation}
 	if !message.At.IsZero() {
 		encoded.AtUnixNanoseconds = message.At.UnixNano()
 	}
@@ -168,7 +168,7 @@ func encodeMessage(message migration.Message) (*api.Message, error) {
 }
 
 func decodeMessage(encoded *api.Message) (migration.Message, error) {
-	message := migration.Message{Kind: migration.MessageKind(encoded.Kind), Error: encoded.Error}
+	message := migration.Message{Kind: migration.MessageKind(encoded.Kind), Error: encoded.Error, Incarnation: encoded.Incarnation}
 	if encoded.AtUnixNanoseconds != 0 {
 		message.At = time.Unix(0, encoded.AtUnixNanoseconds)
 	}

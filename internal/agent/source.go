@@ -206,7 +206,7 @@ func (s *source) send(message migration.Message) {
 func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
 	var reply *api.OutcomeReply
 	err := s.control.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
-		reply, err = peer.Outcome(ctx, &api.OutcomeRequest{Migration: s.id(), Abort: abort})
+		reply, err = peer.Outcome(ctx, s.question(abort))
 		return err
 	})
 	if err != nil {
@@ -216,6 +216,14 @@ func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error)
 		return migration.Message{}, fmt.Errorf("%s answered nothing", s.target.Name)
 	}
 	return decodeMessage(reply.Message)
+}
+
+// question says for which container an outcome is asked, and of which state: see migration.MayDeny.
+func (s *source) question(abort bool) *api.OutcomeRequest {
+	return &api.OutcomeRequest{
+		Migration: s.id(), Abort: abort, Incarnation: s.move.record().Incarnation,
+		Container: s.definition.ID, Name: s.definition.Name, Engine: s.definition.EngineName,
+	}
 }
 
 func (s *source) ended(result migration.Finish) {

@@ -409,6 +409,7 @@ func (t *target) fence(ctx context.Context) error {
 
 // send hands a message to the session, with what belongs to it.
 func (t *target) send(message migration.Message) {
+	message.Incarnation = t.agent.incarnation()
 	t.control.send(message, func(envelope *api.Envelope) {
 		if message.Kind == migration.KindReserved {
 			t.mu.Lock()

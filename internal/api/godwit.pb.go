@@ -4136,6 +4136,7 @@ type Message struct {
 	AtUnixNanoseconds int64                  `protobuf:"varint,4,opt,name=at_unix_nanoseconds,json=atUnixNanoseconds,proto3" json:"at_unix_nanoseconds,omitempty"`
 	SpansJson         []byte                 `protobuf:"bytes,5,opt,name=spans_json,json=spansJson,proto3" json:"spans_json,omitempty"`
 	ReportJson        []byte                 `protobuf:"bytes,6,opt,name=report_json,json=reportJson,proto3" json:"report_json,omitempty"` // with confirm: the source's report, which the target keeps too
+	Incarnation       string                 `protobuf:"bytes,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                 // of the target's state, see package statedir: with all that a target says
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -4210,6 +4211,13 @@ func (x *Message) GetReportJson() []byte {
 		return x.ReportJson
 	}
 	return nil
+}
+
+func (x *Message) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
 }
 
 type Offer struct {
@@ -4543,7 +4551,11 @@ func (x *TellReply) GetWord() string {
 type OutcomeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Migration     string                 `protobuf:"bytes,1,opt,name=migration,proto3" json:"migration,omitempty"`
-	Abort         bool                   `protobuf:"varint,2,opt,name=abort,proto3" json:"abort,omitempty"` // do not let it run if it has not run yet
+	Abort         bool                   `protobuf:"varint,2,opt,name=abort,proto3" json:"abort,omitempty"`            // do not let it run if it has not run yet
+	Incarnation   string                 `protobuf:"bytes,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // of the state that took the reservation; empty: it was not noted
+	Container     string                 `protobuf:"bytes,4,opt,name=container,proto3" json:"container,omitempty"`     // its id
+	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	Engine        string                 `protobuf:"bytes,6,opt,name=engine,proto3" json:"engine,omitempty"` // engine.Definition.EngineName
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4590,6 +4602,34 @@ func (x *OutcomeRequest) GetAbort() bool {
 		return x.Abort
 	}
 	return false
+}
+
+func (x *OutcomeRequest) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *OutcomeRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *OutcomeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OutcomeRequest) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
 }
 
 type OutcomeReply struct {
@@ -5692,7 +5732,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\bEnvelope\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\x12&\n" +
 	"\x05offer\x18\x02 \x01(\v2\x10.godwit.v1.OfferR\x05offer\x128\n" +
-	"\vreservation\x18\x03 \x01(\v2\x16.godwit.v1.ReservationR\vreservation\"\xc8\x01\n" +
+	"\vreservation\x18\x03 \x01(\v2\x16.godwit.v1.ReservationR\vreservation\"\xea\x01\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12#\n" +
@@ -5701,7 +5741,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"spans_json\x18\x05 \x01(\fR\tspansJson\x12\x1f\n" +
 	"\vreport_json\x18\x06 \x01(\fR\n" +
-	"reportJson\"\xc9\x03\n" +
+	"reportJson\x12 \n" +
+	"\vincarnation\x18\a \x01(\tR\vincarnation\"\xc9\x03\n" +
 	"\x05Offer\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x1c\n" +
 	"\tmigration\x18\x02 \x01(\tR\tmigration\x12\x12\n" +
@@ -5731,10 +5772,14 @@ const file_godwit_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\v2\x12.godwit.v1.MessageR\amessage\"K\n" +
 	"\tTellReply\x12*\n" +
 	"\x06answer\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\x06answer\x12\x12\n" +
-	"\x04word\x18\x02 \x01(\tR\x04word\"D\n" +
+	"\x04word\x18\x02 \x01(\tR\x04word\"\xb0\x01\n" +
 	"\x0eOutcomeRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12\x14\n" +
-	"\x05abort\x18\x02 \x01(\bR\x05abort\"<\n" +
+	"\x05abort\x18\x02 \x01(\bR\x05abort\x12 \n" +
+	"\vincarnation\x18\x03 \x01(\tR\vincarnation\x12\x1c\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12\x16\n" +
+	"\x06engine\x18\x06 \x01(\tR\x06engine\"<\n" +
 	"\fOutcomeReply\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\".\n" +
 	"\x0eDurableRequest\x12\x1c\n" +

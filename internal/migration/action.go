@@ -84,6 +84,7 @@ const (
 	KindRunning  MessageKind = "running"
 	KindNeverRan MessageKind = "never-ran" // and never will, which is durable; with the reason, or with problems: refused
 	KindPending  MessageKind = "pending"   // not known yet: ask again
+	KindUnknown  MessageKind = "unknown"   // it cannot be known there: an operator has to look
 )
 
 // NeedsSession tells of a message that means nothing without the session: nobody would notice that its sender is gone.
@@ -103,6 +104,8 @@ type Message struct {
 	Error    string      `json:"error,omitempty"`
 	Problems []Problem   `json:"problems,omitempty"`
 	At       time.Time   `json:"at,omitzero"` // running: the instant of the resume, by the target's clock
+	// Incarnation of the target's state; empty: the source says it, or a target that knows of none.
+	Incarnation string `json:"incarnation,omitempty"`
 	// Spans of the target's steps, by the target's clock.
 	Spans []Span `json:"spans,omitempty"`
 }

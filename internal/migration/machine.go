@@ -81,6 +81,9 @@ func sideSteps(spec Spec) []Step {
 // Record is what would be journaled now. It is for reading; only a Journal action asks to write.
 func (m *Machine) Record() Record { return m.rec.clone() }
 
+// Alarm is why only an operator can tell where the container runs; empty: there is no such reason.
+func (m *Machine) Alarm() string { return m.rec.Alarm }
+
 // Step takes an event and returns what to do, in order. Of its errors only ErrTooLate and ErrNotInDoubt concern the
 // user; after any error there is nothing to do but what the actions say.
 func (m *Machine) Step(event Event) ([]Action, error) {

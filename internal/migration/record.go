@@ -72,10 +72,15 @@ type Record struct {
 	// Resolved: an operator decided that it runs at the target, because the other node may not be there to be asked.
 	Resolved bool `json:"resolved,omitempty"`
 	// Overruled: an operator decided that it runs at the source.
-	Overruled bool      `json:"overruled,omitempty"`
-	Result    Result    `json:"result"`
-	Error     string    `json:"error,omitempty"`
-	Problems  []Problem `json:"problems,omitempty"`
+	Overruled bool `json:"overruled,omitempty"`
+	// Incarnation of the target's state that took the reservation, at the source. Empty in journals of before there were any, and if
+	// the target has said none: then the word of any state counts, as it did.
+	Incarnation string `json:"incarnation,omitempty"`
+	// Alarm is why only an operator can tell where it runs, and how; empty: there is no such reason.
+	Alarm    string    `json:"alarm,omitempty"`
+	Result   Result    `json:"result"`
+	Error    string    `json:"error,omitempty"`
+	Problems []Problem `json:"problems,omitempty"`
 	// Notes are what did not change the result but should be told.
 	Notes     []string  `json:"notes,omitempty"`
 	Resumed   time.Time `json:"resumed,omitzero"` // the resume, by the target's clock
@@ -106,6 +111,9 @@ func (r Record) check(steps []Step) error {
 	if !slices.Contains(states, r.State) {
 		return fmt.Errorf("journal of the %s has state %q, which it cannot have",
 			r.Spec.Side, bounded(string(r.State), maxName))
+	}
+	if len(r.Incarnation) > maxName || len(r.Alarm) > 2*maxText {
+		return fmt.Errorf("journal has an incarnation of %d bytes and an alarm of %d", len(r.Incarnation), len(r.Alarm))
 	}
 	last := -1
 	for _, name := range r.Begun {

@@ -16,6 +16,8 @@ type Report struct {
 	Requested Mode    `json:"requested_mode,omitempty"`
 	Result    Result  `json:"result"`
 	Error     *string `json:"error"`
+	// Alarm is why only an operator can tell where the container runs, with what each node knows.
+	Alarm string `json:"alarm,omitempty"`
 	// Problems are the refusals, if it was refused.
 	Problems []Problem `json:"problems,omitempty"`
 	Notes    []string  `json:"notes,omitempty"`
@@ -181,7 +183,7 @@ func NewReport(rec Record, facts Facts, at time.Time) Report {
 	spec := rec.Spec
 	report := Report{
 		Migration: spec.ID, Container: spec.Name, Source: spec.Source, Target: spec.Target, Mode: spec.Mode, Requested: facts.Requested,
-		Result: rec.Result, Problems: slices.Clone(rec.Problems), Notes: slices.Clone(rec.Notes), Started: spec.Started,
+		Result: rec.Result, Alarm: rec.Alarm, Problems: slices.Clone(rec.Problems), Notes: slices.Clone(rec.Notes), Started: spec.Started,
 		Rounds: append([]Round{}, facts.Rounds...), FileRounds: append([]FileRound{}, facts.FileRounds...), Bytes: facts.Bytes, Link: facts.Link, Held: facts.Held, Decisions: slices.Clone(facts.Decisions),
 		Throttles: slices.Clone(facts.Throttles), DirtyingRateBytesPerSecond: facts.DirtyingRate,
 		MemoryGrowthBytes: facts.MemoryGrowth, Volumes: slices.Clone(facts.Volumes), Layers: facts.Layers,

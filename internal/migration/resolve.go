@@ -118,6 +118,8 @@ func WordOf(message Message) Word {
 		return WordElse
 	case KindNeverRan:
 		return WordNever
+	case KindUnknown:
+		return WordUnknown
 	default:
 		return WordPending
 	}

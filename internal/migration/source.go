@@ -206,7 +206,13 @@ func (m *Machine) sourceHears(msg Message) error {
 	if len(msg.Spans) > 0 && m.rec.Resumed.IsZero() {
 		m.rec.PeerSpans = boundedSpans(msg.Spans) // only for the report
 	}
+	if m.doubted(msg) {
+		m.alarm(msg)
+		return nil
+	}
 	switch msg.Kind {
+	case KindUnknown:
+		return m.unexpected(msg)
 	case KindRunning:
 		return m.hearsRunning(msg)
 	case KindNeverRan:
@@ -221,6 +227,9 @@ func (m *Machine) sourceHears(msg Message) error {
 	s := m.steps[m.at]
 	if m.rec.State != Forward || s.At != Target || s.Answer != msg.Kind {
 		return fmt.Errorf("%w: message %s while %s", ErrUnexpected, bounded(string(msg.Kind), maxName), m.rec.State)
+	}
+	if msg.Kind == KindReserved {
+		m.rec.Incarnation = bounded(msg.Incarnation, maxName)
 	}
 	m.begin(m.at + 1)
 	return nil
@@ -262,6 +271,7 @@ func (m *Machine) hearsRunning(msg Message) error {
 // only lets them go to where the container runs. A source that knows no more of it is in doubt, asks, and begins it again.
 func (m *Machine) commit() {
 	m.forgive()
+	m.rec.Alarm = ""
 	m.rec.State = Committed
 	m.rec.Decision = Ran
 	m.at = m.commitIndex()
@@ -297,6 +307,7 @@ func (m *Machine) hearsNeverRan(msg Message) error {
 // takeBack undoes after the final marker. The decision is durable first: a source that runs again must not be in doubt
 // after a crash.
 func (m *Machine) takeBack() {
+	m.rec.Alarm = ""
 	m.rec.State = Undoing
 	m.journal()
 	if m.busy == "" {

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+var errBusyMachine = errors.New("the migration has nothing to say")
+
+// incarnation is that of this node's state.
+func (a *Agent) incarnation() string {
+	if a.state == nil {
+		return ""
+	}
+	return a.state.Incarnation
+}
+
+// Outcome answers a source that does not know. A migration of which this node has no journal never ran here if this is the state that
+// took the reservation, or would have, and its engine has no such container; since its id is made durable as such, it never will.
+func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) (*api.OutcomeReply, error) {
+	from, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkQuestion(request); err != nil {
+		return nil, err
+	}
+	var answer *migration.Message
+	m, err := s.peerMove(ctx, request.Migration)
+	switch {
+	case status.Code(err) == codes.NotFound:
+		answer, err = s.unrecorded(ctx, from, request)
+	case err == nil:
+		answer, err = s.recorded(ctx, m, request)
+	}
+	if err != nil {
+		return nil, wireError(err)
+	}
+	answer.Incarnation = s.agent.incarnation()
+	encoded, err := encodeMessage(*answer)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &api.OutcomeReply{Message: encoded}, nil
+}
+
+// checkQuestion refuses what no source asks. One of before there were incarnations says no more than the migration.
+func checkQuestion(request *api.OutcomeRequest) error {
+	err := migration.CheckID(request.Migration)
+	if err == nil && request.Container != "" {
+		err = migration.CheckContainerID(request.Container)
+	}
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return nil
+}
+
+// unrecorded answers for a migration that has no journal here.
+func (s *peerService) unrecorded(ctx context.Context, from string, request *api.OutcomeRequest) (*migration.Message, error) {
+	if err := s.agent.moves.ban(request.Migration, from); err != nil {
+		return nil, err
+	}
+	return s.deny(ctx, request, &migration.Message{Kind: migration.KindNeverRan, Error: "this migration is not known here"}), nil
+}
+
+// recorded answers by the journal. That it never ran is not said while the engine runs such a container: a journal that was put
+// back knows nothing of its end.
+func (s *peerService) recorded(ctx context.Context, m *move, request *api.OutcomeRequest) (*migration.Message, error) {
+	answer, err := m.step(migration.Asked{Abort: request.Abort})
+	if answer == nil {
+		return nil, fmt.Errorf("no answer yet: %w", errors.Join(err, errBusyMachine))
+	}
+	if answer.Kind == migration.KindNeverRan && m.ended() {
+		answer = s.deny(ctx, request, answer)
+	}
+	return answer, nil
+}
+
+// deny is the answer never-ran if it may be given, or that it is unknown.
+func (s *peerService) deny(ctx context.Context, request *api.OutcomeRequest, never *migration.Message) *migration.Message {
+	evidence := migration.Evidence{Reserved: request.Incarnation, Incarnation: s.agent.incarnation(), Presence: migration.Absent}
+	record := s.agent.moves.recordOf(request.Migration)
+	evidence.Journaled = record != nil && record.Spec.Container == request.Container
+	if request.Container != "" {
+		evidence.Presence, evidence.Since = s.agent.presence(ctx, request)
+	}
+	why, may := migration.MayDeny(evidence)
+	if may {
+		return never
+	}
+	return &migration.Message{Kind: migration.KindUnknown, Error: why}
+}
+
+// recordOf is the journal of a migration, if this node knows it.
+func (m *moves) recordOf(id string) *migration.Record {
+	found, err := m.find(id)
+	if err != nil {
+		return nil
+	}
+	record := found.record()
+	return &record
+}
+
+// presence looks for a container in the engine that a source names.
+func (a *Agent) presence(ctx context.Context, request *api.OutcomeRequest) (migration.Presence, time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, a.config.callTimeout())
+	defer cancel()
+	one, err := a.engines.For(engine.Definition{EngineName: request.Engine})
+	if errors.Is(err, engine.ErrNoEngine) {
+		return migration.Absent, time.Time{} // this node has never had it
+	}
+	var found engine.Container
+	if err == nil {
+		found, err = one.Inspect(ctx, request.Container)
+	}
+	switch {
+	case errors.Is(err, engine.ErrNotFound):
+		return migration.Absent, time.Time{}
+	case err != nil:
+		a.log.Warn("whether a container is here is not known", "container", request.Name, "error", err)
+		return migration.Unlooked, time.Time{}
+	case found.State == engine.Running:
+		return migration.RunsThere, found.Started
+	}
+	return migration.Standing, time.Time{}
+}

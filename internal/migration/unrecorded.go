@@ -1,0 +1,84 @@
+package migration
+
+import (
+	"fmt"
+	"time"
+)
+
+// This file decides what may be said of a migration by a state that may not be the one that knew it: its journals were lost, put back,
+// or copied to another machine. A target that says never-ran wrongly makes two copies, one that says running wrongly makes none.
+
+// Presence is what the engine of the target has of a container.
+type Presence string
+
+// The presences.
+const (
+	Absent    Presence = "absent"
+	Unlooked  Presence = "not known" // the engine does not answer
+	Standing  Presence = "there"     // and does not run
+	RunsThere Presence = "running"
+)
+
+// Evidence is what a target has beside its journal of a migration, when it is asked for the outcome.
+type Evidence struct {
+	// Reserved is the incarnation that took the reservation, as the source has noted it; empty: it has noted none.
+	Reserved string
+	// Incarnation of this state.
+	Incarnation string
+	// Journaled: there is a journal of the migration, which says never-ran.
+	Journaled bool
+	// Presence of a container of that identity in this node's engine, which it has since then, if that is known.
+	Presence Presence
+	Since    time.Time
+}
+
+// MayDeny tells whether the target may answer never-ran, and if not why, in words for an operator. A journal that says so is believed
+// by the state that wrote it unless the engine runs the container. A migration without a journal never ran if this is the state that
+// took the reservation and its engine has nothing of the container. A source that has noted no incarnation (its journal was made before
+// there were any) is answered by what the engine has alone.
+func MayDeny(e Evidence) (why string, may bool) {
+	switch {
+	case e.Presence == RunsThere, e.Presence == Standing && !e.Journaled:
+		text := "its engine has a container of that id, which is " + string(e.Presence)
+		if !e.Since.IsZero() {
+			text += " since " + e.Since.UTC().Format(time.RFC3339)
+		}
+		return text + "; of this migration its journals know no such end", false
+	case e.Reserved != "" && e.Reserved != e.Incarnation:
+		return fmt.Sprintf("its state is %s, and not %s, which took the reservation: it was lost, put back or copied; "+
+			"of a container of that id its engine says: %s", e.Incarnation, e.Reserved, e.Presence), false
+	case e.Presence == Unlooked && !e.Journaled:
+		return "its journals do not know the migration, and whether the container is there its engine does not say", false
+	}
+	return "", true
+}
+
+// doubted tells whether the source must not believe what ends its doubt: it was said by another state than the one that took the
+// reservation. As long as the final marker has not left, the source decides alone.
+func (m *Machine) doubted(msg Message) bool {
+	if m.rec.State != InDoubt && (m.rec.State != Forward || !m.rec.Final) {
+		return false
+	}
+	switch msg.Kind {
+	case KindUnknown:
+		return true
+	case KindNeverRan, KindRunning:
+		return m.rec.Incarnation != "" && msg.Incarnation != m.rec.Incarnation
+	default:
+		return false
+	}
+}
+
+// alarm notes that only an operator can tell, with what each side knows, and how to decide. The source stays as it is, and goes on asking.
+func (m *Machine) alarm(msg Message) {
+	spec := m.rec.Spec
+	said := bounded(msg.Error, maxText/2)
+	if msg.Kind != KindUnknown {
+		said = fmt.Sprintf("it says %s, but its state is %q, and not %s, which took the reservation", msg.Kind,
+			bounded(msg.Incarnation, maxName), m.rec.Incarnation)
+	}
+	m.rec.Alarm = fmt.Sprintf("where %[1]s runs cannot be known by the nodes: %[2]s has it whole and does not run it; of %[3]s: %[4]s. "+
+		"Look there, for example with \"godwit ps\" and its engine's own list. If it runs on %[3]s: godwit migration resolve %[5]s --runs-at "+
+		"target --force. If it does not, and never will: godwit migration resolve %[5]s --runs-at source --force. Both on %[2]s",
+		spec.Name, spec.Source, spec.Target, said, spec.ID)
+}

@@ -1,0 +1,102 @@
+package statedir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockName is the file in each of the two directories on which the lock is taken.
+const lockName = "agent.lock"
+
+// patience is how long a lock may be held by a process that was killed: the kernel takes a process apart in its own time. A lock
+// that is held longer has an owner that lives.
+var patience = 3 * time.Second
+
+// pollEvery is how often a lock that is held is tried again meanwhile.
+const pollEvery = 50 * time.Millisecond
+
+// maxHolder bounds what is read of a lock file.
+const maxHolder = 1 << 10
+
+// ErrLocked says that another process has the directory.
+var ErrLocked = errors.New("another agent has this directory")
+
+// holder is what the owner of a lock writes into its file, for people.
+type holder struct {
+	PID   int       `json:"pid"`
+	Since time.Time `json:"since"`
+}
+
+// lock is a flock(2) on a file. It ends with the process, or with the file: the descriptor is closed on exec, so no child has it.
+type lock struct{ file *os.File }
+
+// take waits at most for patience. Of a directory that another process has nothing is changed.
+func take(dir string) (*lock, error) {
+	path := filepath.Join(dir, lockName)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // with O_CLOEXEC, as os does
+	if err != nil {
+		return nil, fmt.Errorf("lock of %s: %w", dir, err)
+	}
+	for until := time.Now().Add(patience); ; time.Sleep(pollEvery) {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(until) {
+			break
+		}
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("%w: %s is locked by %s: end it first, or give this agent directories of its own (--state, --run)",
+			ErrLocked, dir, readHolder(file))
+	} else if err != nil {
+		err = fmt.Errorf("lock %s: %w", path, err)
+	}
+	if err == nil {
+		err = writeHolder(file)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &lock{file}, nil
+}
+
+func (l *lock) release() error { return l.file.Close() }
+
+func writeHolder(file *os.File) error {
+	text, err := json.Marshal(holder{PID: os.Getpid(), Since: time.Now().UTC().Truncate(time.Second)})
+	if err == nil {
+		err = file.Truncate(0)
+	}
+	if err == nil {
+		_, err = file.WriteAt(append(text, '\n'), 0)
+	}
+	if full(err) {
+		return nil // what counts is the lock, and an agent must start on a full disk, too
+	}
+	if err != nil {
+		return fmt.Errorf("note who has the lock: %w", err)
+	}
+	return nil
+}
+
+func readHolder(file io.ReaderAt) string {
+	text, err := io.ReadAll(io.NewSectionReader(file, 0, maxHolder))
+	if err != nil {
+		return "another process"
+	}
+	return describeHolder(text)
+}
+
+// describeHolder puts into words what a lock file says. Its owner may be just about to write it.
+func describeHolder(text []byte) string {
+	var h holder
+	if json.Unmarshal(text, &h) != nil || h.PID <= 0 {
+		return "another process"
+	}
+	return fmt.Sprintf("process %d since %s", h.PID, h.Since.UTC().Format(time.RFC3339))
+}

@@ -1,0 +1,63 @@
+package statedir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Dir is the state directory of an agent, and its run directory, as long as this process has them.
+type Dir struct {
+	// Incarnation is the name of this state: no other has it, and no one that was put in its place.
+	Incarnation string
+	// Renewed says why this incarnation is new, for the log; empty: it is the one of the last time.
+	Renewed string
+
+	locks []*lock
+}
+
+// Open takes both directories, which it makes if they are not there, and reads the incarnation. Error: ErrLocked; then nothing was
+// changed, and nobody was disturbed.
+func Open(stateDir, runDir string) (*Dir, error) {
+	d := &Dir{}
+	for _, dir := range []string{stateDir, runDir} {
+		if err := d.take(dir); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	if err := d.identify(stateDir, runDir, machineIDFile); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// Lock takes the state directory alone, for a command that changes it while no agent runs. Error: ErrLocked.
+func Lock(stateDir string) (*Dir, error) {
+	d := &Dir{}
+	if err := d.take(stateDir); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Dir) take(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // What is secret in it has modes of its own.
+		return fmt.Errorf("directory of the agent: %w", err)
+	}
+	taken, err := take(dir)
+	if err != nil {
+		return err
+	}
+	d.locks = append(d.locks, taken)
+	return nil
+}
+
+// Close lets others have the directories.
+func (d *Dir) Close() error {
+	var errs []error
+	for _, one := range d.locks {
+		errs = append(errs, one.release())
+	}
+	d.locks = nil
+	return errors.Join(errs...)
+}
