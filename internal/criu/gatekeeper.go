@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/godwit/godwit/internal/criu/vet"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -29,13 +28,12 @@ const GatekeeperCommand = "restore-gatekeeper"
 
 // Gatekeeper says what a gate needs that gets nothing from the engine but a stand-in for CRIU.
 type Gatekeeper struct {
-	Gate   string     // socket on which ListenGate listens
-	Record string     // file that is made durably before anything runs
-	Socket string     // that is made for the stand-in
-	Images string     // directory
-	Work   string     // directory, for CRIU's log
-	Cgroup string     // the container's, as for kernel.OpenCgroup: what a restore that failed leaves there is killed
-	Agreed vet.Agreed // what the images may say
+	Gate   string // socket on which ListenGate listens
+	Record string // file that is made durably before anything runs
+	Socket string // that is made for the stand-in
+	Images string // directory
+	Work   string // directory, for CRIU's log
+	Cgroup string // the container's, as for kernel.OpenCgroup: what a restore that failed leaves there is killed
 }
 
 // Start starts the gate and returns when its socket is there. The process lives until the restore is over, or the agent gives
@@ -88,7 +86,7 @@ func gatekeeperMain(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &k); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
-	g := &gateProcess{record: k.Record, workDir: k.Work, cgroup: k.Cgroup, agreed: k.Agreed}
+	g := &gateProcess{record: k.Record, workDir: k.Work, cgroup: k.Cgroup}
 	return g.end(g.keep(k))
 }
 
