@@ -20,9 +20,9 @@ import (
 	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/memory/pager"
-	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 // version is stamped by the Makefile.
@@ -95,11 +95,11 @@ func becomeHelper() {
 	if len(os.Args) > 1 && os.Args[1] == criu.GatekeeperCommand {
 		os.Exit(criu.GatekeeperMain(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == kernel.SeizureCommand {
+		os.Exit(kernel.SeizureMain(os.Stdin, os.Stdout))
+	}
 	if len(os.Args) > 1 && os.Args[1] == pager.Command {
 		os.Exit(pager.Main(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == wireguard.Command {
-		os.Exit(wireguard.Main(os.Args[2:]))
 	}
 }
 

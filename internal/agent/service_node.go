@@ -38,11 +38,7 @@ func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*a
 		})
 	}
 	all.Wait()
-	nodes := s.agent.peers.describe()
-	for _, node := range nodes {
-		s.agent.describeOverlay(node)
-	}
-	return &api.NodesReply{Nodes: nodes}, nil
+	return &api.NodesReply{Nodes: s.agent.peers.describe()}, nil
 }
 
 // measureTimeout bounds the measurement of a link.

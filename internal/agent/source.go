@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -40,8 +41,9 @@ type source struct {
 	silenced    func() error // waits until nothing that the frozen container sends arrives; nil: it may speak
 	sender      *stateSender
 	files       *fileSource
-	memory      *memorySource // nil: all memory is in the execution state
-	drain       *draining     // pages that follow when the container was handed over; nil: none, as far as is known
+	memory      *memorySource   // nil: all memory is in the execution state
+	keeper      *kernel.Seizure // of the frozen processes, where pages stay; nil: none
+	drain       *draining       // pages that follow when the container was handed over; nil: none, as far as is known
 	turn        turn
 	slowed      bool       // the container may have been slowed down, as far as is known here
 	auto        *autoMode  // nil: the user has named the mode

@@ -260,18 +260,24 @@ func (s *source) sendState(ctx context.Context) error {
 	defer s.guard(ctx)()
 	permission := make(chan error, 1)
 	go func() { permission <- s.move.mayEmitFinal(ctx) }()
+	kept := beside(ctx, s.keepMemory)
 	manifest, err := s.sendContent(ctx)
-	if err = errors.Join(err, <-permission); err != nil {
-		return err
+	if err = errors.Join(err, <-permission); err == nil {
+		err = s.sendFinal(manifest)
 	}
-	if err := s.section(kindFinal, "", manifest); err != nil {
-		return err
-	}
-	if err := s.data.Finish(); err != nil {
+	if err = kept(err); err != nil {
 		return err
 	}
 	s.move.tracker.counted(s.sent())
 	return s.beginDrain(ctx)
+}
+
+// sendFinal sends the final marker: from now on this node does not decide alone.
+func (s *source) sendFinal(manifest []byte) error {
+	if err := s.section(kindFinal, "", manifest); err != nil {
+		return err
+	}
+	return s.data.Finish()
 }
 
 func (s *source) sendContent(ctx context.Context) ([]byte, error) {

@@ -228,6 +228,10 @@ func (s *source) reopenDrain(ctx context.Context) error {
 		return err
 	}
 	if !s.drain.made() {
+		s.startKeeper()
+		if err := s.keepMemory(ctx); err != nil {
+			return err
+		}
 		if err := s.makeServer(ctx, drain.ServerConfig{}); err != nil {
 			return err
 		}

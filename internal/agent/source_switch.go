@@ -83,6 +83,7 @@ func (s *source) openWays(ctx context.Context) error {
 		if !s.memory.pages.Leaving() {
 			return nil
 		}
+		s.startKeeper()
 		return s.openDrain(ctx)
 	})
 	_, err := s.files.round(ctx)
@@ -92,6 +93,7 @@ func (s *source) openWays(ctx context.Context) error {
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
 func (s *source) unprepare(ctx context.Context) error {
 	var err error
+	s.endKeeper()
 	if s.departure != nil {
 		err = s.departure.Close()
 	} else {

@@ -243,6 +243,13 @@ func waitsForChild(thread string) bool {
 // is not left frozen: of a container without processes in a frozen group runc says that it is paused, and does not delete it
 // (libcontainer, refreshState).
 func (c *Cgroup) Kill(ctx context.Context) error {
+	held, err := c.Procs()
+	if err == nil {
+		err = ReleaseSeized(ctx, held)
+	}
+	if err != nil {
+		return fmt.Errorf("kill cgroup %s: %w", c.freeze.dir, err)
+	}
 	pause := newBackoff()
 	for {
 		left, err := c.killOnce()

@@ -173,3 +173,61 @@ func noSecond(t *testing.T, node string, before []string) {
 		}
 	}
 }
+
+// TestKilledWhileDraining: whoever removes the copy that its engine still lists as running, while pages of it are to follow, takes none
+// of them away: the container at the other node gets them all.
+func TestKilledWhileDraining(t *testing.T) {
+	all := []subject{byDocker{byCommand{inDocker}}, inLXC{}}
+	if !testing.Short() {
+		all = subjects()
+	}
+	for _, s := range all {
+		t.Run(titleOf(s), func(t *testing.T) { killedWhileDraining(t, s) })
+	}
+}
+
+func killedWhileDraining(t *testing.T, s subject) {
+	const container = "drained"
+	c := conformance{s: s}
+	c.begins(t, container, nil, count)
+	c.counted(t, "a", container, 1)
+	frozen := counting(t, "a")
+	stop := fault(t, "a", agent.Fault{Side: "source", Step: "drain", When: "before"}, agent.FaultPause)
+	moved := make(chan error, 1)
+	go func() {
+		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--wait", "--mode", "post-copy", godwitName(s, container), "b")
+		moved <- err
+	}()
+	eventually(t, "it runs at b", func() bool {
+		if len(moved) > 0 {
+			t.Fatalf("the move was over before: %v", <-moved)
+		}
+		return stop.isReached()
+	})
+	removed := make(chan error, 1)
+	go func() { // it waits for an end that does not come yet, or gives up
+		_, err := world.lab.Exec(context.Background(), "a", "sh", "-c", ": removing; "+removal(s, container))
+		removed <- err
+	}()
+	eventually(t, "it is being removed", func() bool {
+		return len(removed) > 0 || tried(t, "a", "pgrep", "-f", "^sh -c : removing") == nil
+	})
+	in(t, "a", append([]string{"kill", "-KILL"}, frozen...)...) // whatever the engine has done by now
+	stop.goOn(t)
+	eventually(t, "the migration is over", func() bool { return len(moved) > 0 })
+	if err := <-moved; err != nil {
+		t.Errorf("the move: %v", err)
+	}
+	t.Logf("%s: %v", removal(s, container), <-removed)
+	eventually(t, "nothing of it runs at a", func() bool { return copies(t, "a") == 0 })
+	c.counted(t, "b", container, c.counted(t, "b", container, 1))
+	c.oneCopy(t, container, true, false)
+}
+
+// removal is a script by which people remove a container that runs.
+func removal(s subject, container string) string {
+	if s.name() == containerdEngine {
+		return "ctr task rm --force " + container
+	}
+	return quoted(s.does(remove, container))
+}

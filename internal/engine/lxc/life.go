@@ -89,7 +89,11 @@ func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int,
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 	one, err := e.running(ctx, id)
 	if err != nil {
-		return nil, err
+		was, unknown := e.departureOf(id) // of a container that leaves LXC may say that it has been stopped
+		if unknown != nil || !was.First.Alive() {
+			return nil, err
+		}
+		one.PID = was.First.PID
 	}
 	group, err := groupOf(one)
 	if err != nil {

@@ -16,6 +16,9 @@ func Thaw(ctx context.Context, group *kernel.Cgroup) error {
 	if err != nil {
 		return err
 	}
+	if err := kernel.ReleaseSeized(ctx, pids); err != nil {
+		return err
+	}
 	if err := waitUntraced(ctx, pids); err != nil {
 		return err
 	}

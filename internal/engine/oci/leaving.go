@@ -171,9 +171,23 @@ func surroundings(found Found, pids []int) ([]engine.Problem, error) {
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 	group, err := e.group(ctx, id)
 	if err != nil {
-		return nil, err
+		left, known := e.leavingGroup(id)
+		if !known {
+			return nil, err
+		}
+		group = left
 	}
 	return group.Procs()
+}
+
+// leavingGroup is the group of a container that leaves, whatever its engine says: that may be away, or be removing it.
+func (e *Engine) leavingGroup(id string) (*kernel.Cgroup, bool) {
+	var was departureRecord
+	if !idPattern.MatchString(id) || records.Load(e.departurePath(id), &was) != nil || !was.First.Alive() {
+		return nil, false
+	}
+	group, err := kernel.CgroupOf(was.First.PID)
+	return group, err == nil
 }
 
 // CPUTime is how much processor time a container has used.

@@ -1,0 +1,201 @@
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SeizureCommand is the hidden command of this program that holds frozen processes: see SeizureMain.
+const SeizureCommand = "memory-keeper"
+
+// Seizure keeps the memory of frozen processes readable, whoever kills them, until it is released. It is a process of its own, so
+// that it outlives the one that has started it, and its end, of whatever kind, releases everything.
+//
+// It traces all their threads (PTRACE_SEIZE) and asks for PTRACE_EVENT_EXIT: a thread that is killed stops there, before it gives
+// up its memory (kernel/exit.c: do_exit calls ptrace_event before exit_mm), and another SIGKILL does not wake it, because its process
+// is ending already (kernel/signal.c, prepare_signal, Linux 5.17; before that a second one does). It also has all threads stop
+// (PTRACE_INTERRUPT), so that none of them runs if somebody else thaws them.
+type Seizure struct {
+	in    *os.File
+	out   *os.File
+	ended chan struct{}
+}
+
+// seizurePatience bounds the answer of a process that has to make some system calls for each thread.
+const seizurePatience = 5 * time.Second
+
+// seizureReply is what the process answers.
+type seizureReply struct {
+	Threads int    `json:"threads"` // that it holds
+	Error   string `json:"error"`   // why not all of them
+}
+
+// StartSeizure starts the process, which holds nothing yet.
+func StartSeizure() (*Seizure, error) {
+	cmd := exec.Command("/proc/self/exe", SeizureCommand)
+	cmd.Args[0] = "godwit"
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	s := &Seizure{ended: make(chan struct{})}
+	stdin, in, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, err)
+	}
+	out, stdout, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, errors.Join(err, stdin.Close(), in.Close()))
+	}
+	s.in, s.out, cmd.Stdin, cmd.Stdout = in, out, stdin, stdout
+	if err = errors.Join(cmd.Start(), stdin.Close(), stdout.Close()); err != nil {
+		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, errors.Join(err, s.Close()))
+	}
+	go func() {
+		defer close(s.ended)
+		_ = cmd.Wait() // its end is all that matters
+	}()
+	return s, nil
+}
+
+// Hold has it hold all threads of these processes, which must be frozen, and traced by nobody. It returns how many it holds, and why
+// not all.
+func (s *Seizure) Hold(pids []int) (threads int, err error) {
+	var reply seizureReply
+	err = json.NewEncoder(s.in).Encode(pids)
+	if err == nil {
+		_ = s.out.SetReadDeadline(time.Now().Add(seizurePatience)) // a pipe has one
+		err = json.NewDecoder(io.LimitReader(s.out, 1<<16)).Decode(&reply)
+	}
+	if err == nil && reply.Error != "" {
+		err = errors.New(reply.Error)
+	}
+	if err != nil {
+		err = fmt.Errorf("hold %d frozen processes: %w", len(pids), err)
+	}
+	return reply.Threads, err
+}
+
+// Close ends the use of it. If it holds nothing it ends.
+func (s *Seizure) Close() error { return errors.Join(s.in.Close(), s.out.Close()) }
+
+// SeizureMain is the main function of SeizureCommand. It reads a list of processes, holds them, answers, and stays until there is
+// nothing left to hold, or it is killed: it never lets a thread go on.
+func SeizureMain(in io.Reader, out io.Writer) int {
+	runtime.LockOSThread() // a tracer is a thread
+	// Best effort, it needs CAP_SYS_RESOURCE: with it the memory goes that others hold.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0)
+	var pids []int
+	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&pids); err != nil {
+		return 0 // nobody needs it
+	}
+	var reply seizureReply
+	var failed []error
+	for _, pid := range pids {
+		threads, err := seizeThreads(pid)
+		if reply.Threads += threads; err != nil {
+			failed = append(failed, fmt.Errorf("process %d: %w", pid, err))
+		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		reply.Error = err.Error()
+	}
+	if err := json.NewEncoder(out).Encode(reply); err != nil {
+		return 1 // who has asked is gone, and takes nothing for held
+	}
+	for {
+		var status unix.WaitStatus
+		_, err := unix.Wait4(-1, &status, unix.WALL, nil) // each stop is left as it is
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return 0
+		}
+	}
+}
+
+// seizeThreads traces all threads of a process, and has them stop. One that has ended has none.
+func seizeThreads(pid int) (seized int, err error) {
+	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if errors.Is(whenGone(err), fs.ErrNotExist) {
+		return 0, nil
+	}
+	for _, name := range names {
+		tid, e := strconv.Atoi(name.Name())
+		if e != nil {
+			continue
+		}
+		t := tracee{pid: pid, tid: tid}
+		e = t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACEEXIT)
+		if e == nil {
+			e = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0)
+			seized++
+		}
+		if e == nil || errors.Is(e, fs.ErrNotExist) || hasEndedOrIsHeld(tid) {
+			continue
+		}
+		err = errors.Join(err, fmt.Errorf("thread %d: %w%s", tid, e, tracedBy(tid)))
+	}
+	return seized, err
+}
+
+// hasEndedOrIsHeld tells whether a thread is gone, or a zombie, which nobody can trace, or another Seizure holds it.
+func hasEndedOrIsHeld(tid int) bool {
+	p, err := ReadProcess(tid)
+	return err != nil || p.State == 'Z' || p.State == 'X' || p.Tracer != 0 && isSeizure(p.Tracer)
+}
+
+// isSeizure tells whether a process is one that holds others.
+func isSeizure(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	words := strings.Split(string(line), "\x00")
+	return err == nil && len(words) > 1 && words[1] == SeizureCommand
+}
+
+// ReleaseSeized releases processes from whatever Seizure holds them, also one that another agent has started, and returns when none is
+// held any more: those that were killed meanwhile end. It must be called before they are thawed or killed.
+func ReleaseSeized(ctx context.Context, pids []int) error {
+	var seen []int
+	for _, pid := range pids {
+		process, err := ReadProcess(pid)
+		if err != nil || process.Tracer == 0 || slices.Contains(pids, process.Tracer) || slices.Contains(seen, process.Tracer) {
+			continue
+		}
+		seen = append(seen, process.Tracer)
+		if err := endSeizure(ctx, process.Tracer); err != nil {
+			return fmt.Errorf("release process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// endSeizure kills a process if it is a Seizure's, and waits for its end. When it has ended the kernel has released what it traced.
+func endSeizure(ctx context.Context, pid int) error {
+	pidfd, err := PidfdOpen(pid)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer pidfd.Close()
+	if !isSeizure(pid) { // looked at after the descriptor was opened: the number is still its own
+		return nil // a CRIU, or a debugger
+	}
+	if err := PidfdKill(pidfd); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, seizurePatience)
+	defer cancel()
+	return PidfdWait(ctx, pidfd)
+}

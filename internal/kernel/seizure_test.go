@@ -1,0 +1,236 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == SeizureCommand:
+		os.Exit(SeizureMain(os.Stdin, os.Stdout))
+	case os.Getenv(envThreads) != "":
+		countInThreads()
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	envThreads = "GODWIT_TEST_THREADS"
+	threads    = 20
+	pattern    = "memory that must stay readable"
+)
+
+// countInThreads is a process with many threads, which all count in one place in its memory. It says where that is.
+func countInThreads() {
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		panic(err)
+	}
+	copy(page[8:], pattern)
+	counter := (*atomic.Uint64)(unsafe.Pointer(&page[0]))
+	var running sync.WaitGroup
+	for range threads {
+		running.Add(1)
+		go func() {
+			runtime.LockOSThread()
+			running.Done()
+			for {
+				counter.Add(1)
+				time.Sleep(time.Millisecond)
+			}
+		}()
+	}
+	running.Wait()
+	fmt.Printf("%d\n", uintptr(unsafe.Pointer(&page[0])))
+	select {}
+}
+
+// threaded is such a process, in a group of its own.
+type threaded struct {
+	group   *Cgroup
+	pid     int
+	address int64
+	memory  *os.File
+}
+
+func newThreaded(t *testing.T, mount string) *threaded {
+	t.Helper()
+	dir := fmt.Sprintf("%s/godwit-test-seized-%d", mount, os.Getpid())
+	must(t, os.Mkdir(dir, 0o755))
+	p := &threaded{}
+	var err error
+	p.group, err = CgroupAt(dir)
+	must(t, err)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), envThreads+"=1")
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := errors.Join(p.group.Kill(ctx), p.group.Thaw()); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait()
+		if err := p.group.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.pid = cmd.Process.Pid
+	must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, p.pid), 0))
+	_, err = fmt.Fscan(out, &p.address)
+	must(t, err)
+	p.memory, err = os.Open(fmt.Sprintf("/proc/%d/mem", p.pid))
+	must(t, err)
+	t.Cleanup(func() { _ = p.memory.Close() })
+	return p
+}
+
+// read is what is in its memory: it counts in the first eight bytes.
+func (p *threaded) read() ([]byte, error) {
+	data := make([]byte, 8+len(pattern))
+	_, err := p.memory.ReadAt(data, p.address)
+	if err == nil && string(data[8:]) != pattern {
+		err = fmt.Errorf("it has %q", data[8:])
+	}
+	return data, err
+}
+
+// held freezes it and has it held.
+func (p *threaded) held(t *testing.T) {
+	t.Helper()
+	_, err := p.group.Freeze(t.Context())
+	must(t, err)
+	s, err := StartSeizure()
+	must(t, err)
+	n, err := s.Hold([]int{p.pid})
+	if must(t, err); n <= threads {
+		t.Errorf("%d threads are held, of more than %d", n, threads)
+	}
+	must(t, s.Close()) // who has started it may be gone
+}
+
+// awaitState waits until the process's first thread is in one of some states.
+func (p *threaded) awaitState(t *testing.T, states string) {
+	t.Helper()
+	for until := time.Now().Add(20 * time.Second); ; {
+		process, err := ReadProcess(p.pid)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.IndexByte(states, process.State) >= 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("process %d is %+v, %v; want one of %s", p.pid, process, err, states)
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestSeizedKilled: the memory of frozen processes that are held can be read after they were killed, more than once and also thread by
+// thread, and they end when they are released.
+func TestSeizedKilled(t *testing.T) {
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			p := newThreaded(t, mount)
+			p.held(t)
+			before, err := p.read()
+			must(t, err)
+			for range 50 {
+				must(t, unix.Kill(p.pid, unix.SIGKILL))
+				names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
+				must(t, err)
+				for _, name := range names {
+					var tid int
+					_, _ = fmt.Sscan(name.Name(), &tid)
+					_ = unix.Tgkill(p.pid, tid, unix.SIGKILL)
+				}
+				if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
+					t.Fatalf("it was killed, and has %q, %v; had %q", after, err, before)
+				}
+			}
+			must(t, p.group.Thaw()) // in version 1 only now a SIGKILL is looked at
+			p.awaitState(t, "t")
+			if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
+				t.Fatalf("it was killed and thawed, and has %q, %v; had %q", after, err, before)
+			}
+			must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			for until := time.Now().Add(20 * time.Second); ; { // of many threads the last one takes the memory with it
+				if _, err := p.read(); err != nil {
+					break
+				}
+				if time.Now().After(until) {
+					t.Fatal("it does not end")
+				}
+			}
+		})
+	}
+}
+
+// TestSeizedThawed: processes that are held do not run if somebody else thaws them, and go on where they were when they are released.
+func TestSeizedThawed(t *testing.T) {
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			p := newThreaded(t, mount)
+			p.held(t)
+			before, err := p.read()
+			must(t, err)
+			must(t, p.group.Thaw())
+			p.awaitState(t, "t")
+			_, err = p.group.Freeze(t.Context())
+			must(t, err)
+			if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
+				t.Errorf("it ran: %q, %v; had %q", after, err, before)
+			}
+			must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			must(t, p.group.Thaw())
+			for until := time.Now().Add(20 * time.Second); ; {
+				after, err := p.read()
+				must(t, err)
+				if !bytes.Equal(before, after) {
+					break
+				}
+				if time.Now().After(until) {
+					t.Fatal("it does not run")
+				}
+			}
+		})
+	}
+}
+
+// TestSeizureUnused: a keeper that was asked for nothing ends with who has started it, and one whose processes are gone ends by itself.
+func TestSeizureUnused(t *testing.T) {
+	unused, err := StartSeizure()
+	must(t, err)
+	must(t, unused.Close())
+	gone := exec.Command("true")
+	must(t, gone.Run())
+	idle, err := StartSeizure()
+	must(t, err)
+	if n, err := idle.Hold([]int{gone.Process.Pid}); n != 0 || err != nil {
+		t.Errorf("%d threads of a process that is gone are held, %v", n, err)
+	}
+	for _, one := range []*Seizure{unused, idle} {
+		select {
+		case <-one.ended:
+		case <-time.After(20 * time.Second):
+			t.Error("it does not end")
+		}
+	}
+	must(t, idle.Close())
+}
