@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/network"
 )
 
 const agentLong = `Agent is the daemon of a node. It runs containers, answers the command line on a unix socket, and
@@ -21,8 +22,19 @@ If a migration to this node fails, the files that have come stay on its disk for
 and no container finds them, so that the next attempt need not send them again. They go when that has brought the container, or
 it is found at another node, when the disk is wanted, and by "godwit stage rm"; "godwit stage ls" lists them.`
 
+// overlayFlag is the value of --overlay.
+type overlayFlag struct{ to *network.Overlay }
+
+func (f *overlayFlag) String() string { return string(*f.to) }
+func (f *overlayFlag) Type() string   { return "kind" }
+
+func (f *overlayFlag) Set(text string) (err error) {
+	*f.to, err = network.ParseOverlay(text)
+	return err
+}
+
 func newAgentCommand() *cobra.Command {
-	config := agent.Config{Version: version}
+	config := agent.Config{Version: version, Overlay: network.OverlayAuto}
 	var debug bool
 	limit := &parsed[int64]{kind: "size", parse: parseBytes}
 	cmd := &cobra.Command{
@@ -63,6 +75,10 @@ func newAgentCommand() *cobra.Command {
 		"memory for what is kept of containers that have left (--keep-footprint), such as 2g (default: a quarter of what is available)")
 	flags.DurationVar(&config.KeepBroken, "keep-broken-copies", agent.DefaultKeepBroken,
 		"how long files stay here that came by a migration that failed, for the next attempt; 0: they are removed at once")
+	flags.Var(&overlayFlag{&config.Overlay}, "overlay",
+		"how packets of containers go to other nodes: auto (WireGuard, by the kernel if it can), wireguard (by the kernel only), "+
+			"userspace (WireGuard, by a process), vxlan (not encrypted: only for links that nobody else can send on); the same at all nodes, "+
+			"but for the first three")
 	flags.BoolVar(&config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
 	if err := flags.MarkHidden("faults"); err != nil {
 		panic(err) // The flag was defined a line above.

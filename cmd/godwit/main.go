@@ -23,6 +23,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/memory/pager"
+	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 // version is stamped by the Makefile.
@@ -100,6 +101,9 @@ func becomeHelper() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == pager.Command {
 		os.Exit(pager.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == wireguard.Command {
+		os.Exit(wireguard.Main(os.Args[2:]))
 	}
 }
 

@@ -39,7 +39,7 @@ func newNodesCommand() *cobra.Command {
 
 func printNodes(w io.Writer, nodes []*api.Node) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tADDRESS\tSTATE\tRTT\tJITTER\tBANDWIDTH\tBACK\tLOSS\tVERSION")
+	fmt.Fprintln(table, "NODE\tADDRESS\tSTATE\tRTT\tJITTER\tBANDWIDTH\tBACK\tLOSS\tOVERLAY\tVERSION")
 	var errs []string
 	for _, node := range nodes {
 		state, rtt, jitter, bandwidth, back, loss := "reachable", "-", "-", "-", "-", "-"
@@ -50,6 +50,9 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 			state = "unreachable"
 			errs = append(errs, fmt.Sprintf("%s: %s", node.Name, plainText(node.Error)))
 		}
+		if node.OverlayError != "" {
+			errs = append(errs, fmt.Sprintf("%s: %s", node.Name, plainText(node.OverlayError)))
+		}
 		if node.Reachable && node.RttSeconds > 0 {
 			rtt, jitter = formatSeconds(node.RttSeconds), formatSeconds(node.JitterSeconds)
 		}
@@ -59,7 +62,8 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 		if node.Reachable && node.BackBitsPerSecond > 0 {
 			back = formatBits(node.BackBitsPerSecond)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, jitter, bandwidth, back, loss, cmp.Or(node.Version, "-"))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, jitter, bandwidth, back, loss,
+			cmp.Or(node.Overlay, "-"), cmp.Or(node.Version, "-"))
 	}
 	if err := table.Flush(); err != nil {
 		return err

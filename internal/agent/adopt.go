@@ -28,6 +28,7 @@ func (a *Agent) adoptForEver(ctx context.Context) {
 		a.tellOnce(told, "containers that are no more", a.forgetRemoved(ctx))
 		a.adoptAll(ctx, told)
 		a.tellOnce(told, "networks of engines", errors.Join(a.followSegments(ctx), a.network.KeepPassing()))
+		a.tellOnce(told, "overlay between nodes", a.network.KeepOverlay())
 		a.followBridged(ctx)
 		a.adopted.took.Store(int64(time.Since(began)))
 		select {

@@ -51,7 +51,8 @@ type Config struct {
 	FootprintLimit int64
 	// KeepBroken is how long files stay that came by a migration that failed; 0: not at all.
 	KeepBroken time.Duration
-	Faults     bool // for tests: do what files in the run directory ask for, see Fault
+	Overlay    network.Overlay // how packets of containers go to other nodes; network.OverlayAuto if empty
+	Faults     bool            // for tests: do what files in the run directory ask for, see Fault
 	Log        *slog.Logger
 }
 
@@ -94,8 +95,10 @@ type Agent struct {
 	spool    *image.Spool // layers on their way to engines that keep images themselves
 	network  *network.Network
 	peers    *peers
-	cores    int
-	boot     string // id of the machine's boot
+	// settingPeers keeps calls of setPeers in order.
+	settingPeers sync.Mutex
+	cores        int
+	boot         string // id of the machine's boot
 
 	moves        *moves
 	spare        *spare
@@ -213,13 +216,14 @@ func (a *Agent) open() error {
 	}
 	a.locations = newLocations(a)
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
+	a.peers.ownOverlay = a.ownOverlay
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 	a.peers.back = func(node string) {
 		a.moves.peerBack(node)
 		go a.repeatReleases(node)
 	}
-	a.setPeers(a.peers.others())
+	a.setPeers()
 	a.unlease(a.ctx)
 	a.moves = newMoves(a) // reconcile has ends of containers waited for, which asks whether they move
 	if err := a.reconcile(); err != nil {
@@ -280,7 +284,7 @@ func (a *Agent) openNetwork() error {
 	}
 	a.network, err = network.New(network.Config{
 		NodeName: a.self.Name, NodeNumber: a.self.Number, Pool: a.id.Pool, Underlay: underlay,
-		RunDir: a.config.RunDir, StateDir: a.config.StateDir, Log: a.log,
+		RunDir: a.config.RunDir, StateDir: a.config.StateDir, Overlay: a.config.Overlay, Log: a.log,
 	})
 	if err != nil {
 		return err
@@ -314,15 +318,17 @@ func hostAddress(address string) (netip.Addr, error) {
 
 // setPeers tells the network which nodes there are. A node whose name cannot be resolved now is left out, and the
 // next change brings it in.
-func (a *Agent) setPeers(nodes []identity.Node) {
+func (a *Agent) setPeers() {
+	a.settingPeers.Lock() // so that what is known last is said last
+	defer a.settingPeers.Unlock()
 	var peers []network.Peer
-	for _, node := range nodes {
-		ip, err := hostAddress(node.Address)
+	for _, node := range a.peers.others() {
+		peer, err := a.peerOf(node)
 		if err != nil {
 			a.log.Warn("node left out", "node", node.Name, "error", err)
 			continue
 		}
-		peers = append(peers, network.Peer{Name: node.Name, Number: node.Number, Underlay: ip})
+		peers = append(peers, peer)
 	}
 	if err := a.network.SetPeers(peers); err != nil {
 		a.log.Error("routes to other nodes", "error", err)

@@ -35,8 +35,10 @@ type peers struct {
 	timeout time.Duration // of a hello
 	// here lists the containers that live on this node and are not at home here.
 	here func() []*api.Location
-	// changed is called with the nodes, without this one, when the list has changed.
-	changed func([]identity.Node)
+	// changed is called when the list of nodes, or what is known of their overlays, has changed.
+	changed func()
+	// ownOverlay is how this node sends packets of containers.
+	ownOverlay func() (*api.Overlay, error)
 	// heard is called with what a peer says about containers that live there.
 	heard func(node string, locations []*api.Location)
 	// back is called when a node that could not be reached answers again.
@@ -45,6 +47,8 @@ type peers struct {
 	mu    sync.Mutex
 	nodes []identity.Node
 	known map[string]*peer
+	// overlays is what nodes have said of theirs.
+	overlays map[string]heardOverlay
 }
 
 // peer is one other node as it was last seen.
@@ -77,7 +81,7 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 	}
 	merged, _ := identity.Merge(nodes, []identity.Node{id.Node})
 	return &peers{
-		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{},
+		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
 	}, nil
 }
 
@@ -193,7 +197,7 @@ func (p *peers) learn(heard []identity.Node) {
 	}
 	// A list that cannot be saved is heard again from the peers after a restart.
 	_ = identity.SaveNodes(p.state, merged)
-	p.changed(p.others())
+	p.changed()
 }
 
 // believable leaves out what another node may not say: about a node that is known here only that node itself and the one
@@ -250,7 +254,7 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 		return err
 	}
 	p.noteBack(node.Name, reply.BandwidthBitsPerSecond)
-	return p.hear(node.Name, reply.NodesJson, reply.Locations)
+	return errors.Join(p.hear(node.Name, reply.NodesJson, reply.Locations), p.hearOverlay(node.Name, reply.Overlay))
 }
 
 func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
@@ -258,15 +262,21 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 	if err != nil {
 		return nil, err
 	}
+	overlay, err := p.ownOverlay()
+	if err != nil {
+		return nil, err
+	}
 	_, bandwidth := p.link(to)
 	return &api.HelloRequest{
+		Overlay:   overlay,
 		NodesJson: nodes, Locations: p.here(), Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth,
 	}, nil
 }
 
 // answer is the other half of hello.
 func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply, error) {
-	if err := p.hear(from, request.NodesJson, request.Locations); err != nil {
+	err := errors.Join(p.hear(from, request.NodesJson, request.Locations), p.hearOverlay(from, request.Overlay))
+	if err != nil {
 		return nil, err
 	}
 	p.noteBack(from, request.BandwidthBitsPerSecond)
@@ -277,7 +287,7 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 	}
 	return &api.HelloReply{
 		NodesJson: own.NodesJson, Locations: own.Locations, Version: own.Version, Protocol: own.Protocol,
-		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond,
+		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond, Overlay: own.Overlay,
 	}, nil
 }
 

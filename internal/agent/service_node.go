@@ -38,7 +38,11 @@ func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*a
 		})
 	}
 	all.Wait()
-	return &api.NodesReply{Nodes: s.agent.peers.describe()}, nil
+	nodes := s.agent.peers.describe()
+	for _, node := range nodes {
+		s.agent.describeOverlay(node)
+	}
+	return &api.NodesReply{Nodes: nodes}, nil
 }
 
 // measureTimeout bounds the measurement of a link.

@@ -2058,6 +2058,8 @@ type Node struct {
 	JitterSeconds          float64                `protobuf:"fixed64,10,opt,name=jitter_seconds,json=jitterSeconds,proto3" json:"jitter_seconds,omitempty"`
 	Loss                   float64                `protobuf:"fixed64,11,opt,name=loss,proto3" json:"loss,omitempty"`                                                        // share of what was sent that had to be sent again
 	BackBitsPerSecond      float64                `protobuf:"fixed64,12,opt,name=back_bits_per_second,json=backBitsPerSecond,proto3" json:"back_bits_per_second,omitempty"` // from there to here, as that node has measured it; 0: not measured
+	Overlay                string                 `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                    // how packets of containers go there; of this node also who encrypts
+	OverlayError           string                 `protobuf:"bytes,21,opt,name=overlay_error,json=overlayError,proto3" json:"overlay_error,omitempty"`                      // why none do
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -2174,6 +2176,20 @@ func (x *Node) GetBackBitsPerSecond() float64 {
 		return x.BackBitsPerSecond
 	}
 	return 0
+}
+
+func (x *Node) GetOverlay() string {
+	if x != nil {
+		return x.Overlay
+	}
+	return ""
+}
+
+func (x *Node) GetOverlayError() string {
+	if x != nil {
+		return x.OverlayError
+	}
+	return ""
 }
 
 type NodesReply struct {
@@ -3706,6 +3722,59 @@ func (x *ProtocolRange) GetNewest() uint32 {
 	return 0
 }
 
+// Overlay is how a node sends packets of containers to others.
+type Overlay struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // "wireguard" or "vxlan"
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`   // its public key for WireGuard
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overlay) Reset() {
+	*x = Overlay{}
+	mi := &file_godwit_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overlay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overlay) ProtoMessage() {}
+
+func (x *Overlay) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overlay.ProtoReflect.Descriptor instead.
+func (*Overlay) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *Overlay) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Overlay) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 type HelloRequest struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
@@ -3713,13 +3782,14 @@ type HelloRequest struct {
 	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller to the other, as the caller has measured it; 0: not measured
+	Overlay                *Overlay               `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                                  // of the caller
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +3801,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +3814,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{65}
+	return file_godwit_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HelloRequest) GetNodesJson() []byte {
@@ -3782,6 +3852,13 @@ func (x *HelloRequest) GetBandwidthBitsPerSecond() float64 {
 	return 0
 }
 
+func (x *HelloRequest) GetOverlay() *Overlay {
+	if x != nil {
+		return x.Overlay
+	}
+	return nil
+}
+
 type HelloReply struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
@@ -3789,13 +3866,14 @@ type HelloReply struct {
 	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the one who answers
+	Overlay                *Overlay               `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                                  // of the one who answers
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3807,7 +3885,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3820,7 +3898,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{66}
+	return file_godwit_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *HelloReply) GetNodesJson() []byte {
@@ -3858,6 +3936,13 @@ func (x *HelloReply) GetBandwidthBitsPerSecond() float64 {
 	return 0
 }
 
+func (x *HelloReply) GetOverlay() *Overlay {
+	if x != nil {
+		return x.Overlay
+	}
+	return nil
+}
+
 type ProveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Proofs        []*Proof               `protobuf:"bytes,1,rep,name=proofs,proto3" json:"proofs,omitempty"`
@@ -3867,7 +3952,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3879,7 +3964,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3892,7 +3977,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{67}
+	return file_godwit_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ProveRequest) GetProofs() []*Proof {
@@ -3912,7 +3997,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3924,7 +4009,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4022,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{68}
+	return file_godwit_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Proof) GetVolume() *Volume {
@@ -3963,7 +4048,7 @@ type ProveReply struct {
 
 func (x *ProveReply) Reset() {
 	*x = ProveReply{}
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4060,7 @@ func (x *ProveReply) String() string {
 func (*ProveReply) ProtoMessage() {}
 
 func (x *ProveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4073,7 @@ func (x *ProveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveReply.ProtoReflect.Descriptor instead.
 func (*ProveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{69}
+	return file_godwit_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ProveReply) GetProven() []*Proven {
@@ -4010,7 +4095,7 @@ type Proven struct {
 
 func (x *Proven) Reset() {
 	*x = Proven{}
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4022,7 +4107,7 @@ func (x *Proven) String() string {
 func (*Proven) ProtoMessage() {}
 
 func (x *Proven) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4035,7 +4120,7 @@ func (x *Proven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proven.ProtoReflect.Descriptor instead.
 func (*Proven) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{70}
+	return file_godwit_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Proven) GetToken() string {
@@ -4078,7 +4163,7 @@ type Envelope struct {
 
 func (x *Envelope) Reset() {
 	*x = Envelope{}
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4175,7 @@ func (x *Envelope) String() string {
 func (*Envelope) ProtoMessage() {}
 
 func (x *Envelope) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4188,7 @@ func (x *Envelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
 func (*Envelope) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{71}
+	return file_godwit_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Envelope) GetMessage() *Message {
@@ -4143,7 +4228,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +4240,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +4253,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{72}
+	return file_godwit_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Message) GetKind() string {
@@ -4241,7 +4326,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4253,7 +4338,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4266,7 +4351,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{73}
+	return file_godwit_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Offer) GetProtocol() uint32 {
@@ -4374,7 +4459,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4386,7 +4471,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4399,7 +4484,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{74}
+	return file_godwit_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Reservation) GetMissingLayers() []string {
@@ -4454,7 +4539,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4466,7 +4551,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4479,7 +4564,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{75}
+	return file_godwit_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -4506,7 +4591,7 @@ type TellReply struct {
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4603,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4616,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{76}
+	return file_godwit_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *TellReply) GetAnswer() *Message {
@@ -4562,7 +4647,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4574,7 +4659,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4587,7 +4672,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{77}
+	return file_godwit_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -4641,7 +4726,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4653,7 +4738,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4666,7 +4751,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{78}
+	return file_godwit_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -4685,7 +4770,7 @@ type DurableRequest struct {
 
 func (x *DurableRequest) Reset() {
 	*x = DurableRequest{}
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4697,7 +4782,7 @@ func (x *DurableRequest) String() string {
 func (*DurableRequest) ProtoMessage() {}
 
 func (x *DurableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4710,7 +4795,7 @@ func (x *DurableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
 func (*DurableRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{79}
+	return file_godwit_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *DurableRequest) GetMigration() string {
@@ -4728,7 +4813,7 @@ type DurableReply struct {
 
 func (x *DurableReply) Reset() {
 	*x = DurableReply{}
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4740,7 +4825,7 @@ func (x *DurableReply) String() string {
 func (*DurableReply) ProtoMessage() {}
 
 func (x *DurableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4753,7 +4838,7 @@ func (x *DurableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
 func (*DurableReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{80}
+	return file_godwit_proto_rawDescGZIP(), []int{81}
 }
 
 type ReleaseRequest struct {
@@ -4766,7 +4851,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4778,7 +4863,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4791,7 +4876,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{81}
+	return file_godwit_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -4816,7 +4901,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4828,7 +4913,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4841,7 +4926,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{82}
+	return file_godwit_proto_rawDescGZIP(), []int{83}
 }
 
 type Layer struct {
@@ -4855,7 +4940,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4867,7 +4952,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4880,7 +4965,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{83}
+	return file_godwit_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -4922,7 +5007,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4934,7 +5019,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4947,7 +5032,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{84}
+	return file_godwit_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -5029,7 +5114,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5041,7 +5126,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5054,7 +5139,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{85}
+	return file_godwit_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -5073,7 +5158,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5085,7 +5170,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5098,7 +5183,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{86}
+	return file_godwit_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -5117,7 +5202,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5129,7 +5214,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5142,7 +5227,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{87}
+	return file_godwit_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -5161,7 +5246,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5173,7 +5258,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5186,7 +5271,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{88}
+	return file_godwit_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -5204,7 +5289,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +5301,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +5314,7 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{89}
+	return file_godwit_proto_rawDescGZIP(), []int{90}
 }
 
 type KeepRequest struct {
@@ -5242,7 +5327,7 @@ type KeepRequest struct {
 
 func (x *KeepRequest) Reset() {
 	*x = KeepRequest{}
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5254,7 +5339,7 @@ func (x *KeepRequest) String() string {
 func (*KeepRequest) ProtoMessage() {}
 
 func (x *KeepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5267,7 +5352,7 @@ func (x *KeepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
 func (*KeepRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{90}
+	return file_godwit_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *KeepRequest) GetContainer() string {
@@ -5294,7 +5379,7 @@ type KeepReply struct {
 
 func (x *KeepReply) Reset() {
 	*x = KeepReply{}
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5306,7 +5391,7 @@ func (x *KeepReply) String() string {
 func (*KeepReply) ProtoMessage() {}
 
 func (x *KeepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5319,7 +5404,7 @@ func (x *KeepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
 func (*KeepReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{91}
+	return file_godwit_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *KeepReply) GetMemoryBytes() int64 {
@@ -5347,7 +5432,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5359,7 +5444,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5372,7 +5457,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{92}
+	return file_godwit_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *FollowRequest) GetPolicyJson() []byte {
@@ -5404,7 +5489,7 @@ type FollowReply struct {
 
 func (x *FollowReply) Reset() {
 	*x = FollowReply{}
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5416,7 +5501,7 @@ func (x *FollowReply) String() string {
 func (*FollowReply) ProtoMessage() {}
 
 func (x *FollowReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5429,7 +5514,7 @@ func (x *FollowReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowReply.ProtoReflect.Descriptor instead.
 func (*FollowReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{93}
+	return file_godwit_proto_rawDescGZIP(), []int{94}
 }
 
 var File_godwit_proto protoreflect.FileDescriptor
@@ -5574,7 +5659,7 @@ const file_godwit_proto_rawDesc = "" +
 	"volumeJson\"\x13\n" +
 	"\x11RemoveVolumeReply\"(\n" +
 	"\fNodesRequest\x12\x18\n" +
-	"\ameasure\x18\x01 \x01(\bR\ameasure\"\xf6\x02\n" +
+	"\ameasure\x18\x01 \x01(\bR\ameasure\"\xb5\x03\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x18\n" +
@@ -5589,7 +5674,9 @@ const file_godwit_proto_rawDesc = "" +
 	"\x0ejitter_seconds\x18\n" +
 	" \x01(\x01R\rjitterSeconds\x12\x12\n" +
 	"\x04loss\x18\v \x01(\x01R\x04loss\x12/\n" +
-	"\x14back_bits_per_second\x18\f \x01(\x01R\x11backBitsPerSecond\"3\n" +
+	"\x14back_bits_per_second\x18\f \x01(\x01R\x11backBitsPerSecond\x12\x18\n" +
+	"\aoverlay\x18\x14 \x01(\tR\aoverlay\x12#\n" +
+	"\roverlay_error\x18\x15 \x01(\tR\foverlayError\"3\n" +
 	"\n" +
 	"NodesReply\x12%\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x0f.godwit.v1.NodeR\x05nodes\"C\n" +
@@ -5700,14 +5787,18 @@ const file_godwit_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\tR\x04node\"?\n" +
 	"\rProtocolRange\x12\x16\n" +
 	"\x06oldest\x18\x01 \x01(\rR\x06oldest\x12\x16\n" +
-	"\x06newest\x18\x02 \x01(\rR\x06newest\"\xeb\x01\n" +
+	"\x06newest\x18\x02 \x01(\rR\x06newest\"/\n" +
+	"\aOverlay\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\x99\x02\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
-	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\"\xe9\x01\n" +
+	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
+	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\"\x97\x02\n" +
 	"\n" +
 	"HelloReply\x12\x1d\n" +
 	"\n" +
@@ -5715,7 +5806,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
-	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\"8\n" +
+	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
+	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\"8\n" +
 	"\fProveRequest\x12(\n" +
 	"\x06proofs\x18\x01 \x03(\v2\x10.godwit.v1.ProofR\x06proofs\"F\n" +
 	"\x05Proof\x12)\n" +
@@ -5894,7 +5986,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
@@ -5961,35 +6053,36 @@ var file_godwit_proto_goTypes = []any{
 	(*UnstageReply)(nil),       // 62: godwit.v1.UnstageReply
 	(*Location)(nil),           // 63: godwit.v1.Location
 	(*ProtocolRange)(nil),      // 64: godwit.v1.ProtocolRange
-	(*HelloRequest)(nil),       // 65: godwit.v1.HelloRequest
-	(*HelloReply)(nil),         // 66: godwit.v1.HelloReply
-	(*ProveRequest)(nil),       // 67: godwit.v1.ProveRequest
-	(*Proof)(nil),              // 68: godwit.v1.Proof
-	(*ProveReply)(nil),         // 69: godwit.v1.ProveReply
-	(*Proven)(nil),             // 70: godwit.v1.Proven
-	(*Envelope)(nil),           // 71: godwit.v1.Envelope
-	(*Message)(nil),            // 72: godwit.v1.Message
-	(*Offer)(nil),              // 73: godwit.v1.Offer
-	(*Reservation)(nil),        // 74: godwit.v1.Reservation
-	(*TellRequest)(nil),        // 75: godwit.v1.TellRequest
-	(*TellReply)(nil),          // 76: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),     // 77: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),       // 78: godwit.v1.OutcomeReply
-	(*DurableRequest)(nil),     // 79: godwit.v1.DurableRequest
-	(*DurableReply)(nil),       // 80: godwit.v1.DurableReply
-	(*ReleaseRequest)(nil),     // 81: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),       // 82: godwit.v1.ReleaseReply
-	(*Layer)(nil),              // 83: godwit.v1.Layer
-	(*FetchRequest)(nil),       // 84: godwit.v1.FetchRequest
-	(*FetchReply)(nil),         // 85: godwit.v1.FetchReply
-	(*LayersRequest)(nil),      // 86: godwit.v1.LayersRequest
-	(*LayersReply)(nil),        // 87: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),     // 88: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),       // 89: godwit.v1.RemovedReply
-	(*KeepRequest)(nil),        // 90: godwit.v1.KeepRequest
-	(*KeepReply)(nil),          // 91: godwit.v1.KeepReply
-	(*FollowRequest)(nil),      // 92: godwit.v1.FollowRequest
-	(*FollowReply)(nil),        // 93: godwit.v1.FollowReply
+	(*Overlay)(nil),            // 65: godwit.v1.Overlay
+	(*HelloRequest)(nil),       // 66: godwit.v1.HelloRequest
+	(*HelloReply)(nil),         // 67: godwit.v1.HelloReply
+	(*ProveRequest)(nil),       // 68: godwit.v1.ProveRequest
+	(*Proof)(nil),              // 69: godwit.v1.Proof
+	(*ProveReply)(nil),         // 70: godwit.v1.ProveReply
+	(*Proven)(nil),             // 71: godwit.v1.Proven
+	(*Envelope)(nil),           // 72: godwit.v1.Envelope
+	(*Message)(nil),            // 73: godwit.v1.Message
+	(*Offer)(nil),              // 74: godwit.v1.Offer
+	(*Reservation)(nil),        // 75: godwit.v1.Reservation
+	(*TellRequest)(nil),        // 76: godwit.v1.TellRequest
+	(*TellReply)(nil),          // 77: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),     // 78: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),       // 79: godwit.v1.OutcomeReply
+	(*DurableRequest)(nil),     // 80: godwit.v1.DurableRequest
+	(*DurableReply)(nil),       // 81: godwit.v1.DurableReply
+	(*ReleaseRequest)(nil),     // 82: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),       // 83: godwit.v1.ReleaseReply
+	(*Layer)(nil),              // 84: godwit.v1.Layer
+	(*FetchRequest)(nil),       // 85: godwit.v1.FetchRequest
+	(*FetchReply)(nil),         // 86: godwit.v1.FetchReply
+	(*LayersRequest)(nil),      // 87: godwit.v1.LayersRequest
+	(*LayersReply)(nil),        // 88: godwit.v1.LayersReply
+	(*RemovedRequest)(nil),     // 89: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),       // 90: godwit.v1.RemovedReply
+	(*KeepRequest)(nil),        // 91: godwit.v1.KeepRequest
+	(*KeepReply)(nil),          // 92: godwit.v1.KeepReply
+	(*FollowRequest)(nil),      // 93: godwit.v1.FollowRequest
+	(*FollowReply)(nil),        // 94: godwit.v1.FollowReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
@@ -6001,113 +6094,115 @@ var file_godwit_proto_depIdxs = []int32{
 	57, // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
 	63, // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
 	64, // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
-	63, // 9: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	64, // 10: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
-	68, // 11: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
-	10, // 12: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
-	70, // 13: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
-	72, // 14: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
-	73, // 15: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
-	74, // 16: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	83, // 17: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
-	72, // 18: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	72, // 19: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
-	72, // 20: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	83, // 21: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	83, // 22: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
-	0,  // 23: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
-	2,  // 24: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
-	5,  // 25: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
-	6,  // 26: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
-	8,  // 27: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
-	11, // 28: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
-	13, // 29: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
-	15, // 30: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
-	13, // 31: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	19, // 32: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
-	21, // 33: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	23, // 34: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	25, // 35: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	28, // 36: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	30, // 37: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
-	32, // 38: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
-	32, // 39: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
-	35, // 40: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	38, // 41: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	40, // 42: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	40, // 43: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	43, // 44: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	48, // 45: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	45, // 46: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
-	43, // 47: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
-	43, // 48: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	51, // 49: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	53, // 50: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
-	55, // 51: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
-	56, // 52: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
-	59, // 53: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
-	61, // 54: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
-	65, // 55: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	67, // 56: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
-	71, // 57: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	75, // 58: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	77, // 59: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	79, // 60: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	81, // 61: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	84, // 62: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	86, // 63: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	88, // 64: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	90, // 65: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
-	92, // 66: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
-	1,  // 67: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 68: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 69: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 70: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 71: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 72: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 73: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 74: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	18, // 75: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	20, // 76: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
-	22, // 77: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	24, // 78: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	26, // 79: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	29, // 80: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	31, // 81: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	33, // 82: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	34, // 83: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	37, // 84: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	39, // 85: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	41, // 86: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	42, // 87: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	44, // 88: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	49, // 89: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	46, // 90: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	47, // 91: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	50, // 92: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	52, // 93: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	54, // 94: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
-	58, // 95: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	60, // 96: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
-	60, // 97: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	62, // 98: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	66, // 99: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	69, // 100: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	71, // 101: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	76, // 102: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	78, // 103: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	80, // 104: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	82, // 105: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	85, // 106: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	87, // 107: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	89, // 108: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	91, // 109: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
-	93, // 110: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
-	67, // [67:111] is the sub-list for method output_type
-	23, // [23:67] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	65, // 9: godwit.v1.HelloRequest.overlay:type_name -> godwit.v1.Overlay
+	63, // 10: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
+	64, // 11: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
+	65, // 12: godwit.v1.HelloReply.overlay:type_name -> godwit.v1.Overlay
+	69, // 13: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
+	10, // 14: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
+	71, // 15: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
+	73, // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	74, // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	75, // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	84, // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	73, // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	73, // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	73, // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	84, // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	84, // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	0,  // 25: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
+	2,  // 26: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
+	5,  // 27: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
+	6,  // 28: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
+	8,  // 29: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
+	11, // 30: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
+	13, // 31: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
+	15, // 32: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
+	13, // 33: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
+	19, // 34: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
+	21, // 35: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	23, // 36: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	25, // 37: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	28, // 38: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	30, // 39: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
+	32, // 40: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
+	32, // 41: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
+	35, // 42: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	38, // 43: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	40, // 44: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	40, // 45: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	43, // 46: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	48, // 47: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	45, // 48: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
+	43, // 49: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
+	43, // 50: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	51, // 51: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	53, // 52: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
+	55, // 53: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
+	56, // 54: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
+	59, // 55: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
+	61, // 56: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
+	66, // 57: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	68, // 58: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
+	72, // 59: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	76, // 60: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	78, // 61: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	80, // 62: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	82, // 63: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	85, // 64: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	87, // 65: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	89, // 66: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	91, // 67: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
+	93, // 68: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
+	1,  // 69: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,  // 70: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,  // 71: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,  // 72: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,  // 73: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12, // 74: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14, // 75: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16, // 76: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	18, // 77: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	20, // 78: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	22, // 79: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	24, // 80: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	26, // 81: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	29, // 82: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	31, // 83: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	33, // 84: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	34, // 85: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	37, // 86: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	39, // 87: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	41, // 88: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	42, // 89: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	44, // 90: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	49, // 91: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	46, // 92: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	47, // 93: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	50, // 94: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	52, // 95: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	54, // 96: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
+	58, // 97: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	60, // 98: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
+	60, // 99: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	62, // 100: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	67, // 101: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	70, // 102: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	72, // 103: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	77, // 104: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	79, // 105: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	81, // 106: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	83, // 107: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	86, // 108: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	88, // 109: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	90, // 110: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	92, // 111: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
+	94, // 112: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
+	69, // [69:113] is the sub-list for method output_type
+	25, // [25:69] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_godwit_proto_init() }
@@ -6122,7 +6217,7 @@ func file_godwit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   94,
+			NumMessages:   95,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

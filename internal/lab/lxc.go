@@ -19,7 +19,7 @@ const lxcData = "/usr/share/lxc"
 const lxcConfig = `lxc.net.0.type = veth
 lxc.net.0.veth.mode = router
 lxc.net.0.flags = up
-lxc.net.0.mtu = 1450
+lxc.net.0.mtu = 1390
 lxc.net.0.ipv4.address = %s/32
 lxc.net.0.ipv4.gateway = 169.254.1.1
 lxc.console.path = none

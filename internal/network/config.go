@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+
+	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 // Errors that callers act on; they come wrapped with what, where and what to do.
@@ -24,7 +27,7 @@ var (
 const (
 	subnetBits      = 24    // each node owns one /24 of the pool
 	maxNodeNumber   = 0xfff // 12 bits of a packet mark
-	defaultPort     = 7444  // UDP port of the tunnel
+	defaultPort     = 7444  // UDP port that nodes speak to each other on
 	vni             = 7444  // VXLAN network identifier
 	minMTU          = 576   // RFC 791: every host must accept this much
 	maxMTU          = 65535 // of IPv4
@@ -39,7 +42,8 @@ type Config struct {
 	NodeNumber int          // from 1; unique in the cluster
 	Pool       netip.Prefix // of all containers
 	Underlay   netip.Addr   // this node's address that peers send the tunnel's packets to
-	Port       int          // UDP port of the tunnel, the same on all nodes; 7444 if zero
+	Port       int          // UDP port of the overlay, the same on all nodes; 7444 if zero. The next one is used on the node only
+	Overlay    Overlay      // how packets go between nodes; OverlayAuto if empty
 	MTU        int          // of containers; what the underlay's interface leaves if zero
 	RunDir     string       // network namespaces are mounted below it
 	StateDir   string       // leases are kept in it
@@ -53,6 +57,11 @@ type Peer struct {
 	Name     string     `json:"name"`
 	Number   int        `json:"number"`
 	Underlay netip.Addr `json:"underlay"`
+	// Key is its public key in the overlay. If it is zero, that which is known already is kept; as long as none is known
+	// nothing is sent to it.
+	Key wireguard.Key `json:"key"`
+	// Apart says that its overlay is another one than this node's: nothing is sent to it, and nothing taken from it.
+	Apart bool `json:"apart"`
 }
 
 // Address is what a container keeps for life.
@@ -63,7 +72,7 @@ type Address struct {
 }
 
 // withDefaults fills in what was left out and refuses what cannot work.
-func (c Config) withDefaults() (Config, error) {
+func (c Config) withDefaults() (_ Config, err error) {
 	if c.Port == 0 {
 		c.Port = defaultPort
 	}
@@ -81,14 +90,17 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("node name is %w: it must not be empty", ErrInvalid)
 	case !c.Underlay.IsValid() || c.Underlay.IsUnspecified() || c.Underlay.IsMulticast() || c.Pool.Contains(c.Underlay):
 		return c, fmt.Errorf("underlay address %s is %w: it must be an address of this node outside %s", c.Underlay, ErrInvalid, c.Pool)
-	case c.Port < 1 || c.Port > 65535:
-		return c, fmt.Errorf("tunnel port %d is %w: it must be from 1 to 65535", c.Port, ErrInvalid)
+	case c.Port < 1 || c.Port > 65534:
+		return c, fmt.Errorf("overlay port %d is %w: it must be from 1 to 65534", c.Port, ErrInvalid)
 	case c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU):
 		return c, fmt.Errorf("MTU %d is %w: it must be from %d to %d", c.MTU, ErrInvalid, minMTU, maxMTU)
 	case c.HoldBytes < 1<<16:
 		return c, fmt.Errorf("hold limit of %d bytes is %w: it must be at least 64 KiB", c.HoldBytes, ErrInvalid)
 	case !filepath.IsAbs(c.RunDir) || !filepath.IsAbs(c.StateDir):
 		return c, fmt.Errorf("run directory %q or state directory %q is %w: both must be absolute", c.RunDir, c.StateDir, ErrInvalid)
+	}
+	if c.Overlay, err = ParseOverlay(string(cmp.Or(c.Overlay, OverlayAuto))); err != nil {
+		return c, err
 	}
 	return c, c.checkNumber(c.NodeNumber)
 }
@@ -110,6 +122,12 @@ func (c Config) subnet(number int) netip.Prefix {
 // nodeAddress is the address of the node itself in its subnet: the source of its own packets to containers.
 func (c Config) nodeAddress(number int) netip.Addr {
 	return c.offset(uint32(number)<<(32-subnetBits) + 1)
+}
+
+// overlayAddress is the address of a node's end of the encrypted overlay. No container has it: see home.
+func (c Config) overlayAddress(number int) netip.Addr {
+	const last = 255
+	return c.offset(uint32(number)<<(32-subnetBits) + last)
 }
 
 // offset is the address so far from the beginning of the pool.

@@ -13,7 +13,10 @@
 // meets a blackhole: while a container is away nobody answers for it, neither by a reset nor by ICMP.
 //
 // Nodes are joined by one VXLAN device without learning and without ARP: each peer has a permanent neighbour, a
-// forwarding entry and routes. The tunnel is not encrypted; packets that are not from a peer's address are dropped.
+// forwarding entry and routes. The device sends within WireGuard (see Overlay): each node has an address of the pool for its end of the
+// tunnel, WireGuard takes from a peer only what has that peer's, and the packet filter takes VXLAN only from WireGuard's device and with
+// the hardware address of the peer whose end it comes from. To route containers' addresses in WireGuard itself would spare VXLAN's header,
+// but its table has one peer for each source address, and what a node forwards for clients and for containers that have moved has any.
 //
 // # Where answers go
 //

@@ -18,6 +18,7 @@ const tableName = "godwit"
 const (
 	setContainers = "containers" // device and source address of each container that is plugged in
 	setHere       = "here"       // addresses of those containers
+	setEnds       = "ends"       // outer source and inner hardware address of what peers send through the tunnel
 	setPeers      = "peers"      // underlay addresses of the peers
 )
 
@@ -49,12 +50,13 @@ func (n *Network) applyFirewall() error {
 	n.outputChain(conn, table)
 	n.leaveChain(conn, table)
 	n.lateChain(conn, table)
+	n.forwardChain(conn, table, bridged)
 	n.bridgedRules(conn, table, bridged, inside)
 	outer := table
 	if n.config.Underlay.Is6() {
 		outer = newTable(conn, nftables.TableFamilyIPv6)
 	}
-	if err := n.inputChain(conn, outer); err != nil {
+	if err := n.overlayRules(conn, table, outer, bridged); err != nil {
 		return err
 	}
 	if err := conn.Flush(); err != nil {
@@ -217,31 +219,6 @@ func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table, bridge
 			add(from, is(&expr.Verdict{Kind: expr.VerdictJump, Chain: name}))
 		}
 	}
-}
-
-// inputChain drops tunnel packets of strangers.
-func (n *Network) inputChain(conn *nftables.Conn, table *nftables.Table) error {
-	peers := &nftables.Set{Table: table, Name: setPeers, KeyType: nftables.TypeIPAddr}
-	if n.config.Underlay.Is6() {
-		peers.KeyType = nftables.TypeIP6Addr
-	}
-	var elements []nftables.SetElement
-	for _, peer := range n.peers {
-		elements = append(elements, nftables.SetElement{Key: peer.Underlay.AsSlice()})
-	}
-	if err := conn.AddSet(peers, elements); err != nil {
-		return fmt.Errorf("describe the set of peers: %w", err)
-	}
-	chain := conn.AddChain(&nftables.Chain{Name: "input", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)})
-	add := ruleAdder(conn, table, chain)
-	source := &expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4}
-	if n.config.Underlay.Is6() {
-		source.Offset, source.Len = offsetSource6, 16
-	}
-	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), toPort(n.config.Port), is(source,
-		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: peers.Name, SetID: peers.ID, Invert: true}), drop())
-	return nil
 }
 
 // outputChain keeps the kernel from telling senders to go to another node directly (ICMP redirect): a home forwards

@@ -13,16 +13,17 @@ import (
 
 // Offsets of fields (RFC 791, RFC 8200, RFC 9293) and values.
 const (
-	offsetSource      = 12
-	offsetDestination = 16
-	offsetSource6     = 8
-	offsetTCPFlags    = 13
-	offsetPort        = 2 // destination port of UDP
-	tcpFIN            = 0x01
-	tcpSYN            = 0x02
-	tcpRST            = 0x04
-	tcpACK            = 0x10
-	icmpRedirect      = 5
+	offsetSource       = 12
+	offsetDestination  = 16
+	offsetSource6      = 8
+	offsetDestination6 = 24
+	offsetTCPFlags     = 13
+	offsetPort         = 2 // destination port of UDP
+	tcpFIN             = 0x01
+	tcpSYN             = 0x02
+	tcpRST             = 0x04
+	tcpACK             = 0x10
+	icmpRedirect       = 5
 )
 
 // rule is a list of expressions; a packet that fails one leaves the rule.
@@ -60,7 +61,7 @@ func fromGroup(number uint32) rule { return group(expr.MetaKeyIIFGROUP, number) 
 // notGroups: the packet's device is not one of ours.
 func notGroups(key expr.MetaKey) rule {
 	parts := is(&expr.Meta{Key: key, Register: unix.NFT_REG_1})
-	for _, number := range []uint32{groupContainer, groupTunnel, groupHold} {
+	for _, number := range []uint32{groupContainer, groupTunnel, groupHold, groupOverlay} {
 		parts = append(parts, &expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: binaryutil.NativeEndian.PutUint32(number)})
 	}
 	return parts

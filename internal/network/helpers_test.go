@@ -15,14 +15,17 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 // site is what a test has: nodes a, b and c on one underlay, 192.0.2.1 to .3, and a client attached to each of a and b.
 // The client of a node has the address 198.51.100.2 (on a) or 203.0.113.2 (on b); no other node has a route to it.
 type site struct {
-	t     *testing.T
-	dir   string
-	nodes map[string]*Network
+	t       *testing.T
+	dir     string
+	overlay Overlay
+	nodes   map[string]*Network
 }
 
 // namespace makes a network namespace with lo up that is removed when the test ends.
@@ -80,7 +83,13 @@ func failing(n *Network, do func()) {
 // newSite makes the underlay (a bridge in a namespace of its own), nodes and clients.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{t: t, dir: t.TempDir(), nodes: map[string]*Network{}}
+	return newSiteOf(t, OverlayAuto)
+}
+
+// newSiteOf is newSite with an overlay.
+func newSiteOf(t *testing.T, overlay Overlay) *site {
+	t.Helper()
+	s := &site{t: t, dir: t.TempDir(), overlay: overlay, nodes: map[string]*Network{}}
 	hub := namespace(t, s.dir, "hub")
 	inside(t, hub, func(h *netlink.Handle) error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
@@ -97,6 +106,11 @@ func newSite(t *testing.T) *site {
 	s.client("a", "client-a", "198.51.100.1/24", "198.51.100.2/24")
 	s.client("b", "client-b", "203.0.113.1/24", "203.0.113.2/24")
 	for _, name := range names {
+		t.Cleanup(func() { // also of one that a test has started itself
+			if err := Cleanup(s.config(name)); err != nil {
+				t.Error(err)
+			}
+		})
 		s.start(name)
 	}
 	return s
@@ -179,7 +193,7 @@ func (s *site) config(name string) Config {
 	number := int(name[0]-'a') + 1
 	return Config{NodeName: name, Pool: netip.MustParsePrefix("10.88.0.0/16"), NodeNumber: number, Underlay: netip.AddrFrom4([4]byte{192, 0, 2, byte(number)}),
 		RunDir: filepath.Join(s.dir, "run-"+name), StateDir: filepath.Join(s.dir, "state-"+name),
-		Namespace: filepath.Join(s.dir, name)}
+		Namespace: filepath.Join(s.dir, name), Overlay: s.overlay}
 }
 
 // start brings up a node's network and tells it its peers.
@@ -211,10 +225,21 @@ func (s *site) setPeers(name string) {
 	var peers []Peer
 	for _, other := range []string{"a", "b", "c"} {
 		if config := s.config(other); other != name {
-			peers = append(peers, Peer{Name: other, Number: config.NodeNumber, Underlay: config.Underlay})
+			peers = append(peers, Peer{Name: other, Number: config.NodeNumber, Underlay: config.Underlay, Key: s.key(other)})
 		}
 	}
 	must(s.t, s.nodes[name].SetPeers(peers))
+}
+
+// key is the public one of a node, also of one that is started later.
+func (s *site) key(name string) wireguard.Key {
+	s.t.Helper()
+	config := s.config(name)
+	private, err := wireguard.LoadKey(filepath.Join(config.StateDir, "wireguard.key"))
+	must(s.t, err)
+	public, err := private.Public()
+	must(s.t, err)
+	return public
 }
 
 // container leases an address on a node, attaches and plugs in.

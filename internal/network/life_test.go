@@ -197,8 +197,9 @@ func TestContainerCannotSendAsAnother(t *testing.T) {
 func TestFullSizedPackets(t *testing.T) {
 	s := newSite(t)
 	one, two := s.container("a", "one"), s.container("b", "two")
-	if one.MTU != 1450 || s.nodes["a"].MTU() != 1450 {
-		t.Errorf("MTU of the container is %d, of the tunnel %d, want 1450", one.MTU, s.nodes["a"].MTU())
+	const want = 1500 - 50 - 60 // VXLAN and WireGuard
+	if one.MTU != want || s.nodes["a"].MTU() != want {
+		t.Errorf("MTU of the container is %d, of the tunnel %d, want %d", one.MTU, s.nodes["a"].MTU(), want)
 	}
 	at := netip.AddrPortFrom(two.IP, 7000)
 	socket := s.listen("b/two", at)

@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 // Network is the containers' network on one node. Its methods may be called concurrently.
@@ -24,6 +26,10 @@ type Network struct {
 	leases *leases
 
 	mu         sync.Mutex
+	underlay   netlink.Link      // which has the node's underlay address
+	overlay    *wireguard.Device // nil: packets between nodes are not encrypted
+	key        wireguard.Key     // this node's private one
+	guarded    bool              // this node did not forward packets before: see forwardChain
 	tunnel     netlink.Link
 	mtu        int
 	peers      map[int]Peer            // by number
@@ -105,8 +111,11 @@ func (n *Network) setUp() error {
 	if err := os.MkdirAll(filepath.Join(n.config.RunDir, "netns"), 0o755); err != nil {
 		return fmt.Errorf("make the directory of network namespaces: %w", err)
 	}
-	if err := within(n.ns, func() error { return sysctl("ipv4/ip_forward", "1") }); err != nil {
-		return fmt.Errorf("let the node forward packets: %w", err)
+	if err := n.findForwarding(); err != nil {
+		return err
+	}
+	if err := errors.Join(n.findUnderlay(), n.openOverlay()); err != nil {
+		return err
 	}
 	if err := n.bringUpTunnel(); err != nil {
 		return err
@@ -121,6 +130,9 @@ func (n *Network) setUp() error {
 		return err
 	}
 	if err := errors.Join(n.applyFirewall(), n.removeAbsent()); err != nil {
+		return err
+	}
+	if err := n.startForwarding(); err != nil {
 		return err
 	}
 	n.watching.Go(n.watchBridges)

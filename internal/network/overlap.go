@@ -83,7 +83,7 @@ func usesIn(namespace string, prefix netip.Prefix, devices []string) ([]use, err
 	links := map[int]netlink.Link{}
 	for _, link := range all {
 		group := link.Attrs().Group
-		own := group == groupContainer || group == groupTunnel || group == groupHold
+		own := group == groupContainer || group == groupTunnel || group == groupHold || group == groupOverlay
 		if !own && !slices.Contains(devices, link.Attrs().Name) {
 			links[link.Attrs().Index] = link
 		}

@@ -95,7 +95,7 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 			return ended(route.Table)
 		}
 		bits, _ := route.Dst.Mask.Size()
-		return bits == 32 && !routes[route.Dst.String()]
+		return bits == 32 && !routes[route.Dst.String()] && !n.toOverlay(route)
 	})
 	if err != nil {
 		return err
@@ -123,10 +123,10 @@ func (n *Network) cleanup() error {
 	for _, id := range ids {
 		errs = append(errs, n.detach(id))
 	}
-	errs = append(errs, n.removeDevices(),
+	errs = append(errs, n.overlayDevice().Remove(), n.removeDevices(),
 		n.removeRules(func(netlink.Rule) bool { return true }),
 		n.removeRoutes(func(netlink.Route) bool { return true }),
-		n.removeFirewall(), n.removeAbsent(), n.cleanupBridged())
+		n.endForwarding(), n.removeFirewall(), n.removeAbsent(), n.cleanupBridged())
 	return errors.Join(errs...)
 }
 

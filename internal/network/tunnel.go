@@ -19,6 +19,7 @@ const (
 	groupContainer = 7441
 	groupTunnel    = 7442
 	groupHold      = 7443
+	groupOverlay   = 7444
 )
 
 // bringUpTunnel makes the VXLAN device, or takes over the one that is there if it is as asked.
@@ -32,7 +33,7 @@ func (n *Network) bringUpTunnel() error {
 	attributes.Name, attributes.MTU, attributes.Group = TunnelDevice, mtu, groupTunnel
 	attributes.HardwareAddr = tunnelMAC(number)
 	wanted := &netlink.Vxlan{
-		LinkAttrs: attributes, VxlanId: vni, SrcAddr: n.config.Underlay.AsSlice(), Port: n.config.Port, UDPCSum: true,
+		LinkAttrs: attributes, VxlanId: vni, SrcAddr: n.tunnelEnd().AsSlice(), Port: n.tunnelPort(), UDPCSum: true,
 	}
 	if err := n.makeTunnel(wanted); err != nil {
 		return err
@@ -76,35 +77,36 @@ func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
 	return nil
 }
 
-// tunnelMTU is what the underlay's interface leaves.
-func (n *Network) tunnelMTU() (int, error) {
+// findUnderlay finds the interface that has the underlay address.
+func (n *Network) findUnderlay() error {
 	addresses, err := n.links.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
-		return 0, fmt.Errorf("list the node's addresses: %w", err)
+		return fmt.Errorf("list the node's addresses: %w", err)
 	}
 	for _, address := range addresses {
 		if ip, ok := netip.AddrFromSlice(address.IP); !ok || ip.Unmap() != n.config.Underlay {
 			continue
 		}
-		link, err := n.links.LinkByIndex(address.LinkIndex)
-		if err != nil {
-			return 0, fmt.Errorf("find the interface of underlay address %s: %w", n.config.Underlay, err)
+		if n.underlay, err = n.links.LinkByIndex(address.LinkIndex); err != nil {
+			return fmt.Errorf("find the interface of underlay address %s: %w", n.config.Underlay, err)
 		}
-		overhead := overheadIPv4
-		if n.config.Underlay.Is6() {
-			overhead = overheadIPv6
-		}
-		most := min(link.Attrs().MTU, maxMTU) - overhead
-		switch {
-		case n.config.MTU > most || most < minMTU:
-			return 0, fmt.Errorf("MTU %d is %w: interface %s of underlay address %s leaves %d of its %d bytes",
-				n.config.MTU, ErrInvalid, link.Attrs().Name, n.config.Underlay, most, link.Attrs().MTU)
-		case n.config.MTU != 0:
-			return n.config.MTU, nil
-		}
-		return most, nil
+		return nil
 	}
-	return 0, fmt.Errorf("underlay address %s is %w: no interface of this node has it", n.config.Underlay, ErrInvalid)
+	return fmt.Errorf("underlay address %s is %w: no interface of this node has it", n.config.Underlay, ErrInvalid)
+}
+
+// tunnelMTU is what the underlay's interface leaves.
+func (n *Network) tunnelMTU() (int, error) {
+	link := n.underlay.Attrs()
+	most := min(link.MTU, maxMTU) - n.config.overhead()
+	switch {
+	case n.config.MTU > most || most < minMTU:
+		return 0, fmt.Errorf("MTU %d is %w: interface %s of underlay address %s leaves %d of its %d bytes",
+			n.config.MTU, ErrInvalid, link.Name, n.config.Underlay, most, link.MTU)
+	case n.config.MTU != 0:
+		return n.config.MTU, nil
+	}
+	return most, nil
 }
 
 // SetPeers says which other nodes there are, all of them: those not named are forgotten, with the routes through them.
@@ -129,6 +131,9 @@ func (n *Network) SetPeers(peers []Peer) error {
 				return fmt.Errorf("forget peer %s (node %d): %w", peer.Name, number, err)
 			}
 		}
+	}
+	if err := n.applyOverlay(); err != nil {
+		return err
 	}
 	for _, peer := range wanted {
 		if err := n.addPeer(peer); err != nil {
@@ -159,6 +164,9 @@ func (n *Network) checkPeers(peers []Peer) (map[int]Peer, error) {
 			return nil, fmt.Errorf("underlay address %s of peer %s is %w: it must be another node's, outside %s, and of the kind of %s",
 				peer.Underlay, peer.Name, ErrInvalid, n.config.Pool, n.config.Underlay)
 		}
+		if peer.Key.IsZero() {
+			peer.Key = n.peers[peer.Number].Key
+		}
 		wanted[peer.Number], names[peer.Name], underlays[peer.Underlay] = peer, true, true
 	}
 	return wanted, nil
@@ -169,6 +177,11 @@ func (n *Network) addPeer(peer Peer) error {
 	for _, entry := range n.peerNeighbours(peer) {
 		if err := n.links.NeighSet(entry); err != nil {
 			return fmt.Errorf("set neighbour entry: %w", err)
+		}
+	}
+	if peer.Apart {
+		if err := n.removeForwarding(peer); err != nil {
+			return err
 		}
 	}
 	subnet := n.via(ipNet(n.config.subnet(peer.Number)), peer.Number, unix.RT_TABLE_MAIN)
@@ -189,7 +202,7 @@ func (n *Network) removePeer(peer Peer) error {
 	if err != nil {
 		return err
 	}
-	for _, entry := range n.peerNeighbours(peer) {
+	for _, entry := range append(n.peerNeighbours(peer), n.forwardingEntry(peer)) {
 		if err := n.links.NeighDel(entry); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("remove neighbour entry: %w", err)
 		}
@@ -197,30 +210,58 @@ func (n *Network) removePeer(peer Peer) error {
 	return nil
 }
 
-// peerNeighbours are the permanent entries of a peer: its hardware address, and the underlay address where that is.
+// peerNeighbours are the permanent entries of a peer: its hardware address, and where that is, unless it is apart.
 func (n *Network) peerNeighbours(peer Peer) []*netlink.Neigh {
-	mac, index := tunnelMAC(peer.Number), n.tunnel.Attrs().Index
-	return []*netlink.Neigh{
-		{LinkIndex: index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT, Flags: netlink.NTF_SELF,
-			IP: net.IP(peer.Underlay.AsSlice()), HardwareAddr: mac},
-		{LinkIndex: index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
-			IP: net.IP(n.config.nodeAddress(peer.Number).AsSlice()), HardwareAddr: mac},
+	entries := []*netlink.Neigh{
+		{LinkIndex: n.tunnel.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
+			IP: net.IP(n.config.nodeAddress(peer.Number).AsSlice()), HardwareAddr: tunnelMAC(peer.Number)},
 	}
+	if !peer.Apart {
+		entries = append(entries, n.forwardingEntry(peer))
+	}
+	return entries
 }
 
-// recoverPeers reads from the tunnel which peers an earlier process had set, so that their packets are let in until
-// SetPeers is called.
+// forwardingEntry says where a peer's end of the tunnel is.
+func (n *Network) forwardingEntry(peer Peer) *netlink.Neigh {
+	return &netlink.Neigh{LinkIndex: n.tunnel.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT,
+		Flags: netlink.NTF_SELF, IP: net.IP(n.tunnelEndOf(peer).AsSlice()), HardwareAddr: tunnelMAC(peer.Number)}
+}
+
+// removeForwarding has nothing sent to a peer.
+func (n *Network) removeForwarding(peer Peer) error {
+	if err := n.links.NeighDel(n.forwardingEntry(peer)); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove the forwarding entry: %w", err)
+	}
+	return nil
+}
+
+// recoverPeers reads from the tunnel and the overlay which peers an earlier process had set, so that their packets are
+// let in until SetPeers is called.
 func (n *Network) recoverPeers() error {
 	entries, err := n.links.NeighList(n.tunnel.Attrs().Index, unix.AF_BRIDGE)
 	if err != nil {
 		return fmt.Errorf("list the peers of the tunnel: %w", err)
 	}
+	encrypted, err := n.overlayPeers()
+	if err != nil {
+		return err
+	}
 	for _, entry := range entries {
 		number, ours := tunnelNumber(entry.HardwareAddr)
-		underlay, ok := netip.AddrFromSlice(entry.IP)
-		if ours && ok && number != n.config.NodeNumber && n.config.checkNumber(number) == nil {
-			n.peers[number] = Peer{Number: number, Underlay: underlay.Unmap()}
+		end, ok := netip.AddrFromSlice(entry.IP)
+		if !ours || !ok || number == n.config.NodeNumber || n.config.checkNumber(number) != nil {
+			continue
 		}
+		peer := Peer{Number: number, Underlay: end.Unmap()}
+		if n.overlay != nil {
+			found := encrypted[n.config.overlayAddress(number)]
+			peer.Underlay, peer.Key = found.Endpoint.Addr(), found.Key
+			if peer.Underlay.Is4() != n.config.Underlay.Is4() { // this node's address was of the other kind
+				peer.Underlay = netip.Addr{}
+			}
+		}
+		n.peers[number] = peer
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
 package network
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -17,7 +19,7 @@ func TestUnderlayIPv6(t *testing.T) {
 	s := newSite(t)
 	underlay := func(name string) netip.Addr { return netip.MustParseAddr("2001:db8::" + name) }
 	for _, name := range []string{"a", "b"} {
-		must(t, s.nodes[name].Close())
+		must(t, errors.Join(s.nodes[name].Close(), Cleanup(s.config(name))))
 		inside(t, s.ns(name), func(h *netlink.Handle) error {
 			link, err := h.LinkByName("under0")
 			must(t, err)
@@ -36,16 +38,44 @@ func TestUnderlayIPv6(t *testing.T) {
 	one := s.container("a", "one")
 	server := netip.AddrPortFrom(one.IP, 7000)
 	s.echo("a/one", server)
-	must(t, s.nodes["b"].SetPeers([]Peer{{Name: "a", Number: 1, Underlay: underlay("a")}}))
+	must(t, s.nodes["b"].SetPeers([]Peer{{Name: "a", Number: 1, Underlay: underlay("a"), Key: s.key("a")}}))
 	if got := s.ask("b", server, 1e8); got != "" {
 		t.Errorf("a stranger was answered %q", got)
 	}
-	must(t, s.nodes["a"].SetPeers([]Peer{{Name: "b", Number: 2, Underlay: underlay("b")}}))
+	must(t, s.nodes["a"].SetPeers([]Peer{{Name: "b", Number: 2, Underlay: underlay("b"), Key: s.key("b")}}))
 	s.sees("b", server, "10.88.2.1")
 	s.sees("client-b", server, "203.0.113.2")
-	if mtu := s.nodes["a"].MTU(); mtu != 1430 {
+	if mtu := s.nodes["a"].MTU(); mtu != 1500-50-80 { // VXLAN in IPv4 in WireGuard in IPv6
 		t.Errorf("MTU is %d", mtu)
 	}
+}
+
+// TestPeerWithAnotherAddress: a node that has another underlay address is found there, also while its device has gone on.
+func TestPeerWithAnotherAddress(t *testing.T) {
+	s := newSite(t)
+	one := s.container("a", "one")
+	server := netip.AddrPortFrom(one.IP, 7000)
+	s.echo("a/one", server)
+	s.sees("b", server, "10.88.2.1")
+	inside(t, s.ns("b"), func(h *netlink.Handle) error {
+		link, err := h.LinkByName("under0")
+		must(t, err)
+		old, err := netlink.ParseAddr("192.0.2.2/24")
+		must(t, err)
+		return h.AddrDel(link, old)
+	})
+	configure(t, s.ns("b"), "under0", "192.0.2.22/24", "")
+	must(t, s.nodes["b"].Close())
+	config := s.config("b")
+	config.Underlay = netip.MustParseAddr("192.0.2.22")
+	b, err := New(config)
+	must(t, err)
+	s.nodes["b"] = b
+	t.Cleanup(func() { _ = b.Close() })
+	s.setPeers("b")
+	must(t, s.nodes["a"].SetPeers([]Peer{{Name: "b", Number: 2, Underlay: config.Underlay, Key: s.key("b")}}))
+	// What is sent with a key of before, until both have agreed on another one, is lost.
+	eventually(t, "an answer", func() bool { return s.ask("b", server, 100*time.Millisecond) == "10.88.2.1" })
 }
 
 func TestObstacles(t *testing.T) {

@@ -1,0 +1,256 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/wireguard"
+)
+
+// Overlay is how packets of containers go from node to node. What is within them, VXLAN, is the same in all.
+type Overlay string
+
+// The overlays. All but the last are one to other nodes: they differ in who encrypts.
+const (
+	OverlayAuto      Overlay = "auto"      // WireGuard by the kernel, or by a process if the kernel has none
+	OverlayWireGuard Overlay = "wireguard" // WireGuard by the kernel
+	OverlayUserspace Overlay = "userspace" // WireGuard by a process
+	OverlayVXLAN     Overlay = "vxlan"     // in the clear: whoever can send packets with a peer's address gets in
+)
+
+// ParseOverlay reads what a user has given.
+func ParseOverlay(text string) (Overlay, error) {
+	known := []Overlay{OverlayAuto, OverlayWireGuard, OverlayUserspace, OverlayVXLAN}
+	if slices.Contains(known, Overlay(text)) {
+		return Overlay(text), nil
+	}
+	return "", fmt.Errorf("overlay %.40q is %w: it must be auto, wireguard, userspace or vxlan", text, ErrInvalid)
+}
+
+// Kind is what two nodes must have in common: "wireguard" or "vxlan".
+func (o Overlay) Kind() string {
+	if o == OverlayVXLAN {
+		return string(OverlayVXLAN)
+	}
+	return string(OverlayWireGuard)
+}
+
+// way is who encrypts.
+func (o Overlay) way() wireguard.Way {
+	switch o {
+	case OverlayWireGuard:
+		return wireguard.Kernel
+	case OverlayUserspace:
+		return wireguard.Userspace
+	}
+	return wireguard.Auto
+}
+
+// OverlayDevice is the device that encrypts what the tunnel sends. It is there while this node has a peer.
+const OverlayDevice = "gw-wireguard"
+
+// encrypted tells whether the overlay is.
+func (c Config) encrypted() bool { return c.Overlay != OverlayVXLAN }
+
+// wireguardOverhead is what encryption adds to a packet: 32 bytes of WireGuard, 8 of UDP, and the IP header.
+func (c Config) wireguardOverhead() int {
+	if c.Underlay.Is6() {
+		return 80
+	}
+	return 60
+}
+
+// overhead is what all headers between the containers' packets and the wire take. In an encrypted overlay VXLAN is
+// between addresses of the pool.
+func (c Config) overhead() int {
+	switch {
+	case c.encrypted():
+		return overheadIPv4 + c.wireguardOverhead()
+	case c.Underlay.Is6():
+		return overheadIPv6
+	}
+	return overheadIPv4
+}
+
+// tunnelEnd is the address of this node's end of the tunnel.
+func (n *Network) tunnelEnd() netip.Addr {
+	return n.tunnelEndOf(Peer{Number: n.config.NodeNumber, Underlay: n.config.Underlay})
+}
+
+// tunnelEndOf is the address of a peer's.
+func (n *Network) tunnelEndOf(peer Peer) netip.Addr {
+	if n.config.encrypted() {
+		return n.config.overlayAddress(peer.Number)
+	}
+	return peer.Underlay
+}
+
+// tunnelPort is the UDP port of VXLAN. In an encrypted overlay it is never on the wire, where WireGuard has the port.
+func (n *Network) tunnelPort() int {
+	if n.config.encrypted() {
+		return n.config.Port + 1
+	}
+	return n.config.Port
+}
+
+// openOverlay describes the device, and removes what an agent with another setting has left.
+func (n *Network) openOverlay() error {
+	device := n.overlayDevice()
+	if !n.config.encrypted() {
+		return device.Remove()
+	}
+	key, err := wireguard.LoadKey(filepath.Join(n.config.StateDir, "wireguard.key"))
+	if err != nil {
+		return err
+	}
+	n.key, n.overlay = key, device
+	return nil
+}
+
+func (n *Network) overlayDevice() *wireguard.Device {
+	config := wireguard.Config{
+		Name: OverlayDevice, Way: n.config.Overlay.way(), Links: n.links,
+		Within: func(run func() error) error { return within(n.ns, run) },
+		Group:  groupOverlay, Address: n.config.overlayAddress(n.config.NodeNumber),
+		Socket: filepath.Join(n.config.RunDir, "wireguard.sock"), Log: filepath.Join(n.config.RunDir, "wireguard.log"),
+	}
+	if n.underlay != nil {
+		config.MTU = min(n.underlay.Attrs().MTU, maxMTU) - n.config.wireguardOverhead()
+	}
+	return wireguard.New(config)
+}
+
+// PublicKey is what other nodes must know of this one; zero if the overlay is not encrypted.
+func (n *Network) PublicKey() (wireguard.Key, error) {
+	if n.overlay == nil {
+		return wireguard.Key{}, nil
+	}
+	return n.key.Public()
+}
+
+// applyOverlay makes the device what the peers ask for, and the routes to their ends of the tunnel.
+func (n *Network) applyOverlay() error {
+	if n.overlay == nil {
+		return nil
+	}
+	state := wireguard.State{Private: n.key, Port: n.config.Port}
+	for _, peer := range n.peers {
+		if peer.Key.IsZero() {
+			continue
+		}
+		one := wireguard.Peer{Key: peer.Key, Address: n.config.overlayAddress(peer.Number)}
+		if peer.Underlay.IsValid() {
+			one.Endpoint = netip.AddrPortFrom(peer.Underlay, uint16(n.config.Port))
+		}
+		state.Peers = append(state.Peers, one)
+	}
+	if err := n.overlay.Apply(state); err != nil {
+		return fmt.Errorf("encrypt what goes to other nodes: %w", err)
+	}
+	if len(state.Peers) == 0 {
+		return nil
+	}
+	return n.routeOverlay(state.Peers)
+}
+
+// routeOverlay makes the routes to the peers' ends of the tunnel, and removes those of others.
+func (n *Network) routeOverlay(peers []wireguard.Peer) error {
+	link, err := n.links.LinkByName(OverlayDevice)
+	if err != nil {
+		return fmt.Errorf("find device %s: %w", OverlayDevice, err)
+	}
+	if err := within(n.ns, func() error { return disableIPv6(OverlayDevice) }); err != nil {
+		return fmt.Errorf("prepare device %s: %w", OverlayDevice, err)
+	}
+	err = n.removeRoutes(func(route netlink.Route) bool {
+		to, _ := prefixOf(route.Dst)
+		return n.toOverlay(route) && !slices.ContainsFunc(peers, func(p wireguard.Peer) bool { return p.Address == to.Addr() })
+	})
+	for _, peer := range peers {
+		route := &netlink.Route{Dst: hostNet(peer.Address), Table: unix.RT_TABLE_MAIN, Protocol: routeProtocol,
+			Scope: unix.RT_SCOPE_LINK, LinkIndex: link.Attrs().Index, Src: n.tunnelEnd().AsSlice()}
+		if failed := n.links.RouteReplace(route); failed != nil {
+			err = errors.Join(err, fmt.Errorf("route to %s by %s: %w", peer.Address, OverlayDevice, failed))
+		}
+	}
+	return err
+}
+
+// toOverlay tells of a route to a node's end of the tunnel.
+func (n *Network) toOverlay(route netlink.Route) bool {
+	to, ok := prefixOf(route.Dst)
+	return ok && n.overlay != nil && to.IsSingleIP() && n.config.Pool.Contains(to.Addr()) && to.Addr().As4()[3] == 255
+}
+
+// KeepOverlay makes the device anew if it has gone: its process may have been killed.
+func (n *Network) KeepOverlay() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.overlay == nil || !slices.ContainsFunc(n.peerList(), func(p Peer) bool { return !p.Key.IsZero() }) {
+		return nil
+	}
+	link, err := n.links.LinkByName(OverlayDevice)
+	if err == nil && link.Attrs().Flags&unix.IFF_UP != 0 {
+		return nil
+	}
+	return n.applyOverlay()
+}
+
+// peerList lists the peers.
+func (n *Network) peerList() []Peer {
+	peers := make([]Peer, 0, len(n.peers))
+	for _, peer := range n.peers {
+		peers = append(peers, peer)
+	}
+	return peers
+}
+
+// overlayPeers are the peers of the device that an earlier process has left, by their ends of the tunnel.
+func (n *Network) overlayPeers() (map[netip.Addr]wireguard.Peer, error) {
+	found := map[netip.Addr]wireguard.Peer{}
+	if n.overlay == nil {
+		return found, nil
+	}
+	peers, err := n.overlay.Peers()
+	for _, peer := range peers {
+		found[peer.Address] = peer
+	}
+	return found, err
+}
+
+// OverlayStatus tells how packets go to other nodes.
+type OverlayStatus struct {
+	Kind string // see Overlay.Kind
+	Way  string // "kernel" or "userspace"; "" while there is no peer, or in the clear
+}
+
+// String is the status in a line.
+func (s OverlayStatus) String() string {
+	switch s.Way {
+	case string(wireguard.Kernel):
+		return s.Kind + " (kernel)"
+	case string(wireguard.Userspace):
+		return s.Kind + " (process)"
+	}
+	return s.Kind
+}
+
+// OverlayKind is what this node and its peers must have in common.
+func (n *Network) OverlayKind() string { return n.config.Overlay.Kind() }
+
+// OverlayStatus tells how packets go to other nodes now.
+func (n *Network) OverlayStatus() (OverlayStatus, error) {
+	status := OverlayStatus{Kind: n.config.Overlay.Kind()}
+	if n.overlay == nil {
+		return status, nil
+	}
+	way, err := n.overlay.Current()
+	status.Way = string(way)
+	return status, err
+}

@@ -1,0 +1,187 @@
+package wireguard
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Way is who encrypts.
+type Way string
+
+// The ways. Auto takes the kernel's where it can be had.
+const (
+	Auto      Way = "auto"
+	Kernel    Way = "kernel"
+	Userspace Way = "userspace"
+)
+
+// Config of a device.
+type Config struct {
+	Name    string
+	Way     Way
+	Links   *netlink.Handle              // of the network namespace in which it is
+	Within  func(run func() error) error // runs a function in that namespace
+	MTU     int
+	Group   int
+	Address netip.Addr // of this node within the overlay
+	Socket  string     // of the process, where it is one
+	Log     string     // file for what the process cannot say otherwise
+}
+
+// way is a device that is there.
+type way interface {
+	get() (State, error)
+	set(c change) error
+	close() error
+}
+
+// Device is the WireGuard device of a node. It is not there before it has a peer. Calls must not overlap.
+type Device struct {
+	config Config
+}
+
+// New describes a device and makes nothing.
+func New(config Config) *Device { return &Device{config: config} }
+
+// Apply makes the device what it shall be: made, configured and up, or not there if it has no peers. It repairs what has
+// gone since: a process that has ended took its device along.
+func (d *Device) Apply(want State) error {
+	if len(want.Peers) == 0 {
+		return d.Remove()
+	}
+	w, err := d.ensure()
+	if err != nil {
+		return err
+	}
+	have, err := w.get()
+	if err == nil {
+		if c := difference(have, want); !c.isNothing() {
+			err = w.set(c)
+		}
+	}
+	if err := errors.Join(err, w.close()); err != nil {
+		return err
+	}
+	return d.bringUp()
+}
+
+// bringUp gives the device what every link has.
+func (d *Device) bringUp() error {
+	link, err := d.config.Links.LinkByName(d.config.Name)
+	if err != nil {
+		return fmt.Errorf("find device %s: %w", d.config.Name, err)
+	}
+	own := &netlink.Addr{IPNet: netlink.NewIPNet(d.config.Address.AsSlice()), Scope: unix.RT_SCOPE_UNIVERSE}
+	links := d.config.Links
+	err = errors.Join(links.LinkSetGroup(link, d.config.Group), links.LinkSetMTU(link, d.config.MTU),
+		links.AddrReplace(link, own), links.LinkSetUp(link))
+	if err != nil {
+		return fmt.Errorf("configure device %s: %w", d.config.Name, err)
+	}
+	return nil
+}
+
+// Current is the way that is used now; "" if the device is not there.
+func (d *Device) Current() (Way, error) {
+	link, err := d.config.Links.LinkByName(d.config.Name)
+	if isNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for device %s: %w", d.config.Name, err)
+	}
+	if link.Type() == kernelKind {
+		return Kernel, nil
+	}
+	return Userspace, nil
+}
+
+// Peers are those of the device that is there; none if it is not, or is to be made anew.
+func (d *Device) Peers() ([]Peer, error) {
+	w, err := d.find()
+	if w == nil || err != nil {
+		return nil, err
+	}
+	state, err := w.get()
+	return state.Peers, errors.Join(err, w.close())
+}
+
+// kernelKind is the kernel's name of the kind of its devices.
+const kernelKind = "wireguard"
+
+// find opens the device that is there; nil if there is none that can be used.
+func (d *Device) find() (way, error) {
+	current, err := d.Current()
+	switch {
+	case err != nil || current == "":
+		return nil, err
+	case d.config.Way != Auto && current != d.config.Way:
+		return nil, nil //nolint:nilnil // it is to be made anew
+	case current == Kernel:
+		return openKernel(d.config)
+	}
+	p, err := openProcess(d.config)
+	if err != nil {
+		return nil, nil //nolint:nilnil,nilerr // the same
+	}
+	return p, nil
+}
+
+// ensure opens the device, and makes it if there is none.
+func (d *Device) ensure() (way, error) {
+	w, err := d.find()
+	if w != nil || err != nil {
+		return w, err
+	}
+	if err := d.Remove(); err != nil {
+		return nil, err
+	}
+	if d.config.Way == Userspace {
+		return startProcess(d.config)
+	}
+	err = d.makeInKernel()
+	switch {
+	case err == nil:
+		return openKernel(d.config)
+	case d.config.Way == Auto && IsMissing(err):
+		return startProcess(d.config)
+	}
+	return nil, fmt.Errorf("make the kernel's WireGuard device %s: %w", d.config.Name, err)
+}
+
+func (d *Device) makeInKernel() error {
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name, attributes.MTU, attributes.Group = d.config.Name, d.config.MTU, uint32(d.config.Group)
+	return d.config.Links.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes})
+}
+
+// IsMissing tells of an error by which a kernel says that it has no WireGuard (rtnl_newlink: unknown kind of link).
+func IsMissing(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)
+}
+
+// Remove removes the device, and waits for the end of its process if it has one. Doing nothing is success.
+func (d *Device) Remove() error {
+	link, err := d.config.Links.LinkByName(d.config.Name)
+	if isNotFound(err) {
+		return nil
+	}
+	await := watchEnd(d.config.Socket)
+	if err == nil {
+		err = d.config.Links.LinkDel(link)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove device %s: %w", d.config.Name, err)
+	}
+	return await()
+}
+
+// isNotFound tells a missing device from a failure to look.
+func isNotFound(err error) bool {
+	var notFound netlink.LinkNotFoundError
+	return errors.As(err, &notFound)
+}

@@ -1,0 +1,51 @@
+package wireguard
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLoadKey: a node keeps its key, nobody but root can read it, and what is no key is not replaced.
+func TestLoadKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "wireguard.key")
+	first, err := LoadKey(path)
+	must(t, err)
+	again, err := LoadKey(path)
+	must(t, err)
+	if first != again || first.IsZero() {
+		t.Error("the key has changed")
+	}
+	info, err := os.Stat(path)
+	must(t, err)
+	if mode := info.Mode().Perm(); mode != 0o600 {
+		t.Errorf("mode %o", mode)
+	}
+	must(t, os.WriteFile(path, []byte("x"), 0o600))
+	if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), "is not a WireGuard key") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestParseKey(t *testing.T) {
+	for _, raw := range [][]byte{nil, make([]byte, 31), make([]byte, 32), make([]byte, 33)} {
+		if _, err := ParseKey(raw); err == nil {
+			t.Errorf("%d bytes are taken for a key", len(raw))
+		}
+	}
+	private, err := NewKey()
+	must(t, err)
+	public, err := private.Public()
+	must(t, err)
+	if parsed, err := ParseKey(public[:]); err != nil || parsed != public {
+		t.Errorf("%v, %v", parsed, err)
+	}
+}

@@ -1,0 +1,175 @@
+package wireguard
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+)
+
+const (
+	ready = "ready"
+	// controlVersion changes with what the process and the agent say to each other besides the configuration protocol.
+	controlVersion = "1"
+	// mostProcessors bounds what the process takes of a machine that has many.
+	mostProcessors = 4
+)
+
+// ownVersion is that of the process which this program would start. Another version of the module is another version.
+func ownVersion() string {
+	const module = "golang.zx2c4.com/wireguard"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, one := range info.Deps {
+			if one.Path == module {
+				return controlVersion + " " + one.Version
+			}
+		}
+	}
+	return controlVersion
+}
+
+// Main is the process of a device: NAME SOCKET MTU. It runs until the device is removed.
+func Main(args []string) int {
+	pipe := os.NewFile(readyFD, "ready")
+	err := run(args, func() error {
+		_, err := io.WriteString(pipe, ready)
+		return errors.Join(err, pipe.Close())
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "godwit:", err)
+		_, _ = fmt.Fprintln(pipe, err)
+		return 1
+	}
+	return 0
+}
+
+func run(args []string, ready func() error) error {
+	const wanted = 3
+	if len(args) != wanted {
+		return fmt.Errorf("%d arguments, want %d", len(args), wanted)
+	}
+	name, socket := args[0], args[1]
+	mtu, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(min(runtime.NumCPU(), mostProcessors))
+	opened, err := openTUN(name, mtu)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	listener, err := net.Listen("unix", socket) // in a directory of root's
+	if err == nil {
+		err = os.Chmod(socket, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	dev := device.NewDevice(opened, conn.NewDefaultBind(), newLogger())
+	go answer(listener, dev)
+	if err := ready(); err != nil {
+		return err
+	}
+	awaitEnd(dev, socket)
+	return listener.Close()
+}
+
+// lookEvery is how often the process looks whether it can still be reached.
+const lookEvery = 10 * time.Second
+
+// awaitEnd waits until the device is removed, or nobody can find the process any more: its socket is gone, or another's.
+func awaitEnd(dev *device.Device, socket string) {
+	own, err := os.Stat(socket)
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for err == nil {
+		select {
+		case <-dev.Wait():
+			return
+		case <-ticker.C:
+			var now os.FileInfo
+			if now, err = os.Stat(socket); err == nil && !os.SameFile(own, now) {
+				err = fs.ErrNotExist
+			}
+		}
+	}
+	dev.Close()
+}
+
+// answer serves the control socket. Who connects and says nothing sees by that when the process ends.
+func answer(listener net.Listener, dev *device.Device) {
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go handle(connection, dev)
+	}
+}
+
+// handle answers who asks for the version itself, and has WireGuard answer the rest.
+func handle(connection net.Conn, dev *device.Device) {
+	reader := bufio.NewReader(connection)
+	first, err := reader.ReadSlice('\n')
+	if err != nil || string(first) == "version=1\n" {
+		_, _ = fmt.Fprintf(connection, "version=%s\nerrno=0\n\n", ownVersion())
+		_ = connection.Close()
+		return
+	}
+	request := &peeked{Conn: connection, reader: io.MultiReader(strings.NewReader(string(first)), reader)}
+	if string(first) == "set=1\n" {
+		request.before = dev.Up
+	}
+	dev.IpcHandle(request)
+}
+
+// peeked is a connection of which something was read ahead. Before the first answer to what was set the device is
+// brought up: its port is known by then.
+type peeked struct {
+	net.Conn
+	reader io.Reader
+	before func() error
+}
+
+func (p *peeked) Read(to []byte) (int, error) { return p.reader.Read(to) }
+
+func (p *peeked) Write(answer []byte) (int, error) {
+	if p.before != nil {
+		if err := p.before(); err != nil {
+			return 0, err
+		}
+	}
+	return p.Conn.Write(answer)
+}
+
+// logEvery keeps the log small, which is in a directory in memory: WireGuard says of each packet that it cannot send it.
+const logEvery = time.Second
+
+// newLogger logs errors, at most one in a while.
+func newLogger() *device.Logger {
+	var mu sync.Mutex
+	var last time.Time
+	return &device.Logger{Verbosef: device.DiscardLogf, Errorf: func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.Sub(last) >= logEvery {
+			last = now
+			fmt.Fprintf(os.Stderr, now.UTC().Format(time.RFC3339)+" "+format+"\n", args...)
+		}
+	}}
+}
