@@ -42,7 +42,7 @@ type Config struct {
 	NodeNumber int          // from 1; unique in the cluster
 	Pool       netip.Prefix // of all containers
 	Underlay   netip.Addr   // this node's address that peers send the tunnel's packets to
-	Port       int          // UDP port of the overlay, the same on all nodes; 7444 if zero. The next one is used on the node only
+	Port       int          // UDP port of VXLAN, the same on all nodes; 7444 if zero. WireGuard has the next one
 	Overlay    Overlay      // how packets go between nodes; OverlayAuto if empty
 	MTU        int          // of containers; what the underlay's interface leaves if zero
 	RunDir     string       // network namespaces are mounted below it

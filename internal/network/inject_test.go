@@ -165,7 +165,7 @@ func TestInjected(t *testing.T) {
 				to := port("192.0.2.1", number)
 				i.raw("stranger", datagram(port(strangerAddress, 7444), to, i.inner(b, b, "own source")))
 				i.raw("stranger", datagram(port("192.0.2.2", 7444), to, i.inner(b, b, "source of b")))
-				i.raw("stranger", datagram(port("10.88.2.255", 7445), to, i.inner(b, b, "source of b's end")))
+				i.raw("stranger", datagram(port("10.88.2.255", defaultPort), to, i.inner(b, b, "source of b's end")))
 				i.raw("stranger", datagram(port("192.0.2.2", 7444), to, i.inner(c, c, "c with source of b")))
 				for _, there := range []string{"192.0.2.1", "10.88.1.1", "10.88.1.255"} {
 					i.say(i.sender, port(there, number), i.inner(b, b, "from a container of b"))
@@ -189,7 +189,7 @@ func TestInjectedByMember(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	i := newIntruder(t, OverlayUserspace)
 	config := i.nodes["a"].config
-	end := func(number int) netip.AddrPort { return netip.AddrPortFrom(config.overlayAddress(number), 7445) }
+	end := func(number int) netip.AddrPort { return netip.AddrPortFrom(config.overlayAddress(number), defaultPort) }
 	i.raw("b", datagram(end(b), end(a), i.inner(b, b, "as itself")))
 	i.raw("b", datagram(end(b), end(a), i.inner(c, c, "with the hardware address of c")))
 	i.raw("b", datagram(end(c), end(a), i.inner(c, c, "from the end of c")))
@@ -205,7 +205,7 @@ func TestInjectedOnward(t *testing.T) {
 	config := i.nodes["a"].config
 	outside := netip.MustParseAddrPort("198.51.100.2:7001")
 	box := i.mailbox("client-a", outside)
-	end := func(number int) netip.AddrPort { return netip.AddrPortFrom(config.overlayAddress(number), 7445) }
+	end := func(number int) netip.AddrPort { return netip.AddrPortFrom(config.overlayAddress(number), defaultPort) }
 	i.raw("b", datagram(end(b), end(a), inVXLAN(b, a, datagram(port("203.0.113.9", 1), outside, []byte("onward")))))
 	i.expect("nothing", false)
 	eventually(t, "what a container sends", func() bool {

@@ -91,13 +91,9 @@ func (n *Network) tunnelEndOf(peer Peer) netip.Addr {
 	return peer.Underlay
 }
 
-// tunnelPort is the UDP port of VXLAN. In an encrypted overlay it is never on the wire, where WireGuard has the port.
-func (n *Network) tunnelPort() int {
-	if n.config.encrypted() {
-		return n.config.Port + 1
-	}
-	return n.config.Port
-}
+// wireguardPort is the UDP port of WireGuard. VXLAN, which is not on the wire then, has that which it has without: the
+// device of WireGuard goes on when a release that knows none takes over.
+func (c Config) wireguardPort() int { return c.Port + 1 }
 
 // openOverlay describes the device, and removes what an agent with another setting has left.
 func (n *Network) openOverlay() error {
@@ -117,7 +113,7 @@ func (n *Network) overlayDevice() *wireguard.Device {
 	config := wireguard.Config{
 		Name: OverlayDevice, Way: n.config.Overlay.way(), Links: n.links,
 		Within: func(run func() error) error { return within(n.ns, run) },
-		Group:  groupOverlay, Address: n.config.overlayAddress(n.config.NodeNumber),
+		Group:  groupOverlay,
 		Socket: filepath.Join(n.config.RunDir, "wireguard.sock"), Log: filepath.Join(n.config.RunDir, "wireguard.log"),
 	}
 	if n.underlay != nil {
@@ -139,14 +135,14 @@ func (n *Network) applyOverlay() error {
 	if n.overlay == nil {
 		return nil
 	}
-	state := wireguard.State{Private: n.key, Port: n.config.Port}
+	state := wireguard.State{Private: n.key, Port: n.config.wireguardPort()}
 	for _, peer := range n.peers {
 		if peer.Key.IsZero() {
 			continue
 		}
 		one := wireguard.Peer{Key: peer.Key, Address: n.config.overlayAddress(peer.Number)}
 		if peer.Underlay.IsValid() {
-			one.Endpoint = netip.AddrPortFrom(peer.Underlay, uint16(n.config.Port))
+			one.Endpoint = netip.AddrPortFrom(peer.Underlay, uint16(n.config.wireguardPort()))
 		}
 		state.Peers = append(state.Peers, one)
 	}

@@ -33,7 +33,7 @@ func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table
 	own := filter(outer, "overlay-input", nftables.ChainHookInput)
 	other := filter(outer, "overlay-forward", nftables.ChainHookForward)
 	source := fieldOf(outer, offsetSource, offsetSource6)
-	for _, port := range []int{n.config.Port, n.config.Port + 1} {
+	for _, port := range []int{n.config.Port, n.config.wireguardPort()} {
 		toOverlay := join(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), toPort(port))
 		own(toOverlay, fromGroup(groupContainer), drop())
 		if outer.Family == nftables.TableFamilyIPv4 {
@@ -52,7 +52,7 @@ func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table
 // the outer source if the overlay is encrypted, and the inner hardware address, by which doors are told apart, must be
 // that peer's.
 func (n *Network) tunnelInput(add func(...rule), ends *nftables.Set) {
-	toTunnel := join(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), toPort(n.tunnelPort()))
+	toTunnel := join(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), toPort(n.config.Port))
 	if n.config.encrypted() {
 		add(toTunnel, is(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: unix.NFT_REG_1},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(groupOverlay)}), drop())

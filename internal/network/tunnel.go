@@ -33,7 +33,7 @@ func (n *Network) bringUpTunnel() error {
 	attributes.Name, attributes.MTU, attributes.Group = TunnelDevice, mtu, groupTunnel
 	attributes.HardwareAddr = tunnelMAC(number)
 	wanted := &netlink.Vxlan{
-		LinkAttrs: attributes, VxlanId: vni, SrcAddr: n.tunnelEnd().AsSlice(), Port: n.tunnelPort(), UDPCSum: true,
+		LinkAttrs: attributes, VxlanId: vni, SrcAddr: n.tunnelEnd().AsSlice(), Port: n.config.Port, UDPCSum: true,
 	}
 	if err := n.makeTunnel(wanted); err != nil {
 		return err
@@ -47,6 +47,10 @@ func (n *Network) bringUpTunnel() error {
 	}
 	own := &netlink.Addr{IPNet: hostNet(n.config.nodeAddress(number)), Scope: unix.RT_SCOPE_UNIVERSE}
 	err = errors.Join(n.links.LinkSetMTU(link, mtu), n.links.AddrReplace(link, own), n.links.LinkSetUp(link))
+	if n.config.encrypted() { // a release that knows no encryption finds no address of the pool on a device that it does not know
+		end := &netlink.Addr{IPNet: hostNet(n.tunnelEnd()), Scope: unix.RT_SCOPE_UNIVERSE}
+		err = errors.Join(err, n.links.AddrReplace(link, end))
+	}
 	if err != nil {
 		return fmt.Errorf("configure the tunnel %s: %w", TunnelDevice, err)
 	}

@@ -3,7 +3,6 @@ package wireguard
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,15 +20,14 @@ const (
 
 // Config of a device.
 type Config struct {
-	Name    string
-	Way     Way
-	Links   *netlink.Handle              // of the network namespace in which it is
-	Within  func(run func() error) error // runs a function in that namespace
-	MTU     int
-	Group   int
-	Address netip.Addr // of this node within the overlay
-	Socket  string     // of the process, where it is one
-	Log     string     // file for what the process cannot say otherwise
+	Name   string
+	Way    Way
+	Links  *netlink.Handle              // of the network namespace in which it is
+	Within func(run func() error) error // runs a function in that namespace
+	MTU    int
+	Group  int
+	Socket string // of the process, where it is one
+	Log    string // file for what the process cannot say otherwise
 }
 
 // way is a device that is there.
@@ -75,10 +73,8 @@ func (d *Device) bringUp() error {
 	if err != nil {
 		return fmt.Errorf("find device %s: %w", d.config.Name, err)
 	}
-	own := &netlink.Addr{IPNet: netlink.NewIPNet(d.config.Address.AsSlice()), Scope: unix.RT_SCOPE_UNIVERSE}
 	links := d.config.Links
-	err = errors.Join(links.LinkSetGroup(link, d.config.Group), links.LinkSetMTU(link, d.config.MTU),
-		links.AddrReplace(link, own), links.LinkSetUp(link))
+	err = errors.Join(links.LinkSetGroup(link, d.config.Group), links.LinkSetMTU(link, d.config.MTU), links.LinkSetUp(link))
 	if err != nil {
 		return fmt.Errorf("configure device %s: %w", d.config.Name, err)
 	}
