@@ -266,6 +266,9 @@ func (m *moves) recoverOne(id string) {
 	if err == nil {
 		_, err = m.agent.engines.For(read.Definition)
 	}
+	if err == nil && read.Record.DeniesRun() {
+		err = m.agent.contradicted(read.Definition)
+	}
 	if err != nil {
 		m.setUnread(id, read, err)
 		return

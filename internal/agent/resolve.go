@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,12 +210,25 @@ func (s *source) hear(ctx context.Context, state migration.State, runsAt migrati
 	if err != nil {
 		return noWord(err)
 	}
-	return said{word: migration.WordOf(message), message: &message, why: "it has not ended what it had begun"}
+	word, why := s.move.wordOf(message), "it has not ended what it had begun"
+	if word == migration.WordUnknown {
+		why = cmp.Or(message.Error, "its state is not the one that took the container")
+	}
+	return said{word: word, message: &message, why: why}
+}
+
+// wordOf is what an answer of the target is worth.
+func (m *move) wordOf(message migration.Message) migration.Word {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.WordOf(message)
 }
 
 // hear tells the source that the container runs here, and asks whether it has given its copy away.
 func (t *target) hear(ctx context.Context, _ migration.State, _ migration.Side) said {
-	heard, _ := t.control.tellNow(ctx, migration.Message{Kind: migration.KindRunning, At: t.move.record().Resumed})
+	heard, _ := t.control.tellNow(ctx, migration.Message{
+		Kind: migration.KindRunning, At: t.move.record().Resumed, Incarnation: t.agent.incarnation(),
+	})
 	return heard
 }
 

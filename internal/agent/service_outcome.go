@@ -37,6 +37,8 @@ func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) 
 	var answer *migration.Message
 	m, err := s.peerMove(ctx, request.Migration)
 	switch {
+	case s.agent.moves.wasPutBack(request.Migration):
+		answer, err = &migration.Message{Kind: migration.KindUnknown, Error: errPutBack.Error()}, nil
 	case status.Code(err) == codes.NotFound:
 		answer, err = s.unrecorded(ctx, from, request)
 	case err == nil:
@@ -92,7 +94,8 @@ func (s *peerService) deny(ctx context.Context, request *api.OutcomeRequest, nev
 	record := s.agent.moves.recordOf(request.Migration)
 	evidence.Journaled = record != nil && record.Spec.Container == request.Container
 	if request.Container != "" {
-		evidence.Presence, evidence.Since = s.agent.presence(ctx, request)
+		sought := engine.Definition{EngineName: request.Engine, ID: request.Container, Name: request.Name}
+		evidence.Presence, evidence.Since = s.agent.presence(ctx, sought)
 	}
 	why, may := migration.MayDeny(evidence)
 	if may {
@@ -111,26 +114,44 @@ func (m *moves) recordOf(id string) *migration.Record {
 	return &record
 }
 
-// presence looks for a container in the engine that a source names.
-func (a *Agent) presence(ctx context.Context, request *api.OutcomeRequest) (migration.Presence, time.Time) {
+// presence looks for a container in the engine that it is of.
+func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migration.Presence, time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, a.config.callTimeout())
 	defer cancel()
-	one, err := a.engines.For(engine.Definition{EngineName: request.Engine})
+	one, err := a.engines.For(sought)
 	if errors.Is(err, engine.ErrNoEngine) {
 		return migration.Absent, time.Time{} // this node has never had it
 	}
 	var found engine.Container
 	if err == nil {
-		found, err = one.Inspect(ctx, request.Container)
+		found, err = one.Inspect(ctx, sought.ID)
 	}
 	switch {
 	case errors.Is(err, engine.ErrNotFound):
 		return migration.Absent, time.Time{}
 	case err != nil:
-		a.log.Warn("whether a container is here is not known", "container", request.Name, "error", err)
+		a.log.Warn("whether a container is here is not known", "container", sought.Name, "error", err)
 		return migration.Unlooked, time.Time{}
 	case found.State == engine.Running:
 		return migration.RunsThere, found.Started
 	}
 	return migration.Standing, time.Time{}
+}
+
+// errPutBack says that a journal is not the one that this node wrote last.
+var errPutBack = errors.New("its engine runs the container, of which the journal says that it has not been resumed: an older state was put back")
+
+// contradicted refuses a journal by which the container cannot run here, if it does.
+func (a *Agent) contradicted(definition engine.Definition) error {
+	if presence, _ := a.presence(a.ctx, definition); presence == migration.RunsThere {
+		return errPutBack
+	}
+	return nil
+}
+
+// wasPutBack tells whether the journal of a migration is an older one.
+func (m *moves) wasPutBack(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return errors.Is(m.unread[id].err, errPutBack)
 }

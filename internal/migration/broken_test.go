@@ -25,7 +25,7 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 		{"source thaws in doubt", "", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
 			for _, a := range actions {
 				if _, ok := a.(AskOutcome); ok {
-					return append(actions, tellMachine(s, i, Received{Message{Kind: KindNeverRan}})...)
+					return append(actions, tellMachine(s, i, Received{Message{Kind: KindNeverRan, Incarnation: said(src, reservedBy)}})...)
 				}
 			}
 			return actions
@@ -47,12 +47,12 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 		{"source destroys before it hears", "", 1, "no copy is left", func(s *system, i int, actions []Action) []Action {
 			for _, a := range actions {
 				if _, ok := a.(EmitFinal); ok {
-					return append(actions, tellMachine(s, i, Received{Message{Kind: KindRunning}})...)
+					return append(actions, tellMachine(s, i, Received{Message{Kind: KindRunning, Incarnation: said(src, reservedBy)}})...)
 				}
 			}
 			return actions
 		}},
-		{"source never asks", "", 1, "source: a copy is left over", func(s *system, i int, actions []Action) []Action {
+		{"source never asks", "", 1, "no copy runs", func(s *system, i int, actions []Action) []Action {
 			return slices.DeleteFunc(actions, func(a Action) bool { _, ok := a.(AskOutcome); return ok })
 		}},
 		{"target resumes whatever it was denied", "", 1, "two copies run", func(s *system, i int, actions []Action) []Action {
@@ -83,7 +83,7 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 		{"source starts again in doubt", Restart, 1, "two copies run", func(s *system, i int, actions []Action) []Action {
 			for _, a := range actions {
 				if _, ok := a.(AskOutcome); ok {
-					return append(actions, tellMachine(s, i, Received{Message{Kind: KindNeverRan}})...)
+					return append(actions, tellMachine(s, i, Received{Message{Kind: KindNeverRan, Incarnation: said(src, reservedBy)}})...)
 				}
 			}
 			return actions

@@ -71,6 +71,9 @@ func (s *system) moves() []move {
 	for i := range s.agents {
 		s.stepMoves(i, add)
 	}
+	if m := s.agents[src].m; m != nil && m.rec.State == InDoubt && m.rec.Alarm != "" {
+		add("alarm heeded", src) // there is somebody who looks
+	}
 	add("tick of both", src)
 	for i := range s.agents {
 		if s.agents[i].m != nil {
@@ -146,6 +149,7 @@ func (s *system) faultMoves(out *[]move) {
 		}
 	}
 	s.resolveMoves(add)
+	s.trustMoves(add)
 }
 
 // resolveMoves are the decisions of an operator who has looked.
@@ -153,7 +157,7 @@ func (s *system) resolveMoves(add func(string, int)) {
 	if m := s.agents[src].m; m != nil && m.rec.State == InDoubt {
 		if s.copies[dst] == copyRuns {
 			add("resolve target", src)
-		} else if d := s.agents[dst].disk; d == nil || d.Decision == NeverRan {
+		} else if d := s.agents[dst].disk; s.loss == "" && (d == nil || d.Decision == NeverRan) {
 			add("resolve source", src)
 		}
 	}
@@ -186,7 +190,7 @@ func (s *system) apply(v move) int {
 	case "message":
 		kind := s.session[i][0]
 		s.session[i] = s.session[i][1:]
-		return s.feed(i, Received{Message{Kind: kind}}, v.crash)
+		return s.feed(i, Received{Message{Kind: kind, Incarnation: said(i, s.state)}}, v.crash)
 	case "call":
 		return s.takeCall(i, v.crash)
 	case "resume":
@@ -204,9 +208,11 @@ func (s *system) apply(v move) int {
 	case "cancel":
 		return s.feed(i, Cancel{}, v.crash)
 	case "resolve source":
-		return s.feed(i, Resolve{RunsAt: Source}, v.crash)
+		return s.resolve(i, Source, true, v.crash)
 	case "resolve target":
-		return s.feed(i, Resolve{RunsAt: Target}, v.crash)
+		return s.resolve(i, Target, true, v.crash)
+	default:
+		return s.applyTrust(v)
 	}
 	return 0
 }
@@ -227,9 +233,9 @@ func (s *system) takeCall(i, limit int) int {
 	case s.agents[i].m == nil:
 		return 0
 	case c.ask:
-		return s.feed(i, Asked{Abort: c.with}, limit)
+		return s.execute(i, s.answer(c.with), limit)
 	}
-	return s.feed(i, Received{Message{Kind: c.kind}}, limit)
+	return s.feed(i, Received{Message{Kind: c.kind, Incarnation: said(i, c.by)}}, limit)
 }
 
 func (s *system) raise(i, limit int) int {
@@ -245,13 +251,13 @@ func (s *system) raise(i, limit int) int {
 func (s *system) end(i int, v move) int {
 	step := s.agents[i].doing
 	s.agents[i].doing = ""
-	unresumed := s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased
+	unresumed := !s.away && (s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased)
 	if step == StepCheck && v.kind == "done" {
 		if unresumed {
 			s.copies[dst] = copyPrepared
 		}
 		outcome := NeverRan
-		if s.copies[dst] == copyRuns {
+		if s.presence() == RunsThere {
 			outcome = Ran
 		}
 		return s.feed(i, Arrived{Outcome: outcome}, v.crash)

@@ -112,14 +112,14 @@ func (q Question) laterUnforced() Ruling {
 }
 
 // WordOf is what a message of the target, the answer to the source's question, says.
-func WordOf(message Message) Word {
-	switch message.Kind {
-	case KindRunning:
-		return WordElse
-	case KindNeverRan:
-		return WordNever
-	case KindUnknown:
+func (m *Machine) WordOf(message Message) Word {
+	switch {
+	case m.doubted(message) || message.Kind == KindUnknown:
 		return WordUnknown
+	case message.Kind == KindRunning:
+		return WordElse
+	case message.Kind == KindNeverRan:
+		return WordNever
 	default:
 		return WordPending
 	}

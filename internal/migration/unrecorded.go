@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -37,20 +38,29 @@ type Evidence struct {
 // took the reservation and its engine has nothing of the container. A source that has noted no incarnation (its journal was made before
 // there were any) is answered by what the engine has alone.
 func MayDeny(e Evidence) (why string, may bool) {
+	seen := string(e.Presence)
+	if e.Presence == RunsThere && !e.Since.IsZero() {
+		seen += " since " + e.Since.UTC().Format(time.RFC3339)
+	}
 	switch {
-	case e.Presence == RunsThere, e.Presence == Standing && !e.Journaled:
-		text := "its engine has a container of that id, which is " + string(e.Presence)
-		if !e.Since.IsZero() {
-			text += " since " + e.Since.UTC().Format(time.RFC3339)
-		}
-		return text + "; of this migration its journals know no such end", false
 	case e.Reserved != "" && e.Reserved != e.Incarnation:
 		return fmt.Sprintf("its state is %s, and not %s, which took the reservation: it was lost, put back or copied; "+
-			"of a container of that id its engine says: %s", e.Incarnation, e.Reserved, e.Presence), false
+			"of a container of that id its engine says: %s", e.Incarnation, e.Reserved, seen), false
+	case e.Presence == RunsThere, e.Presence == Standing && !e.Journaled:
+		return "its engine has a container of that id, which is " + seen + "; its journals know of no such end of the migration", false
 	case e.Presence == Unlooked && !e.Journaled:
 		return "its journals do not know the migration, and whether the container is there its engine does not say", false
 	}
 	return "", true
+}
+
+// DeniesRun tells whether the record of a target that has not ended says that the container cannot run there: what resumes it was not
+// begun. If the engine runs it nevertheless the record is an older one that was put back, and nothing may be said or done by it.
+func (r Record) DeniesRun() bool {
+	if r.Spec.Side != Target || r.State == Done || r.Decision == Ran || r.Overruled {
+		return false
+	}
+	return !slices.ContainsFunc(Steps(r.Spec.Mode), func(s Step) bool { return s.Commit && slices.Contains(r.Begun, s.Name) })
 }
 
 // doubted tells whether the source must not believe what ends its doubt: it was said by another state than the one that took the

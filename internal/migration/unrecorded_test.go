@@ -25,7 +25,7 @@ func TestMayDeny(t *testing.T) {
 		{"the journal was lost, and the container was stopped", Evidence{own, own, false, Standing, time.Time{}}, "which is there"},
 		{"the journal was lost, and the engine is away", Evidence{own, own, false, Unlooked, since}, "does not say"},
 		{"the state was lost", Evidence{other, own, false, Absent, since}, "lost, put back or copied"},
-		{"the state was lost, and the container runs", Evidence{other, own, false, RunsThere, since}, "which is running"},
+		{"the state was lost, and the container runs", Evidence{other, own, false, RunsThere, since}, "says: running since"},
 		{"an old journal at the source", Evidence{"", own, false, Absent, since}, ""},
 		{"an old journal at the source, and the container runs", Evidence{"", own, false, RunsThere, since}, "which is running"},
 	} {

@@ -39,6 +39,7 @@ type agentState struct {
 	denied   bool
 	lost     bool // PeerLost is to be delivered
 	finished bool
+	unread   bool // its journal is not the one that was written last, and it says nothing of it
 }
 
 // call is a message outside of the session.
@@ -46,6 +47,7 @@ type call struct {
 	kind MessageKind
 	ask  bool
 	with bool // abort
+	by   byte // incarnation of the target that says it
 }
 
 type system struct {
@@ -66,6 +68,12 @@ type system struct {
 	faults  int // still allowed
 	bad     string
 	mutant  mutation
+
+	state   byte     // the target's incarnation
+	loss    string   // what became of the target's state; empty: nothing
+	away    bool     // the copy of the target is on a machine that answers no more: another one has its name
+	without string   // the protection that this world has not, see trust_test.go
+	only    []string // what can happen from outside; empty: everything
 }
 
 const (
@@ -87,7 +95,7 @@ func mustNew(side Side, mode Mode) *Machine {
 }
 
 func newSystem(mode Mode, faults int, mutant mutation) *system {
-	s := &system{mode: mode, link: true, joined: true, faults: faults, mutant: mutant}
+	s := &system{mode: mode, link: true, joined: true, faults: faults, mutant: mutant, state: reservedBy}
 	s.agents[src].m = mustNew(Source, mode)
 	s.agents[dst].m = mustNew(Target, mode)
 	s.copies[src] = copyRuns
@@ -122,6 +130,9 @@ func (s *system) fail(format string, args ...any) {
 // feed gives an event to a machine and executes what follows, but only the first limit actions if the agent crashes
 // then (limit >= 0). It returns how many actions there were.
 func (s *system) feed(i int, event Event, limit int) int {
+	if i == dst && s.forgot() {
+		return 0
+	}
 	actions, _ := s.agents[i].m.Step(event)
 	return s.execute(i, actions, limit)
 }
@@ -172,11 +183,11 @@ func (s *system) act(i int, action Action) {
 	case Deny:
 		a.denied = true
 	case Send:
-		s.send(1-i, call{kind: x.Message.Kind}, s.joined)
+		s.send(1-i, call{kind: x.Message.Kind, by: s.state}, s.joined)
 	case AskOutcome:
 		s.send(dst, call{ask: true, with: x.Abort}, false)
 	case Answer:
-		s.send(src, call{kind: x.Message.Kind}, false)
+		s.send(src, call{kind: x.Message.Kind, by: s.state}, false)
 	case Finish:
 		a.finished = true
 	}
@@ -206,6 +217,9 @@ func (s *system) send(to int, c call, session bool) {
 
 // effect is what a step does to the world. Undos bear that there is nothing to undo.
 func (s *system) effect(step StepName) {
+	if ofTarget := slices.Contains([]StepName{StepReserve, StepArrive, UndoArrive, UndoReserve, StepSettle, UndoRestore}, step); s.away && ofTarget {
+		return // it is another machine that does it
+	}
 	switch step {
 	case StepRounds:
 		s.tracked, s.slowed = true, true
@@ -289,6 +303,10 @@ func (s *system) restart(i, limit int) int {
 		a.finished = i == src // its agent knows nothing of a migration that was not journaled
 		return 0
 	}
+	if i == dst && s.without != "contradiction" && a.disk.DeniesRun() && s.presence() == RunsThere {
+		a.m, a.unread = mustNew(Target, s.mode), true
+		return 0
+	}
 	m, actions, err := Resume(*a.disk)
 	if err != nil {
 		s.fail("%s: %v", side(i), err)
@@ -307,6 +325,9 @@ func (s *system) invariant() string {
 	}
 	if s.copies[src] == copyRuns && s.runsThere() {
 		return "two copies run"
+	}
+	if s.copies[src] == copyNone && s.copies[dst] == copyPrepared && s.loss != "" {
+		return "no copy is left"
 	}
 	if s.copies[src] == copyNone && s.copies[dst] != copyRuns {
 		return "no copy is left"
@@ -333,6 +354,9 @@ func (s *system) stuck() string {
 
 // ended checks what must hold when nothing more happens and the link is up.
 func (s *system) ended() string {
+	if s.loss != "" {
+		return s.endedAnyhow()
+	}
 	var runs []int
 	for i, c := range s.copies {
 		if c == copyRuns {
@@ -373,8 +397,8 @@ func (s *system) key(b []byte) []byte {
 		}
 		return out
 	}
-	b = append(b, byte(s.faults), byte(s.copies[src]), byte(s.copies[dst]), s.marker,
-		flags(s.held, s.warm, s.room, s.link, s.joined, s.tracked, s.slowed, s.split))
+	b = append(b, byte(s.faults), byte(s.copies[src]), byte(s.copies[dst]), s.marker, s.state, byte(len(s.loss)),
+		flags(s.held, s.warm, s.room, s.link, s.joined, s.tracked, s.slowed, s.split), flags(s.away, s.agents[dst].unread))
 	for i := range s.agents {
 		a := &s.agents[i]
 		b = append(b, flags(a.m == nil, a.disk == nil, a.cut, a.raised, a.granted, a.denied, a.lost, a.finished))
@@ -390,7 +414,7 @@ func (s *system) key(b []byte) []byte {
 			b = append(append(b, k...), 1)
 		}
 		for _, c := range s.calls[i] {
-			b = append(append(b, c.kind...), 2, flags(c.ask, c.with))
+			b = append(append(b, c.kind...), 2, flags(c.ask, c.with), c.by)
 		}
 	}
 	return b
@@ -403,7 +427,7 @@ func recordKey(b []byte, r *Record) []byte {
 	}
 	b = append(append(b, 3), r.Decision...)
 	bits := byte(0)
-	for i, bit := range []bool{r.Final, r.Abort, r.Overruled, r.Resolved, r.Error != ""} {
+	for i, bit := range []bool{r.Final, r.Abort, r.Overruled, r.Resolved, r.Error != "", r.Incarnation != "", r.Alarm != ""} {
 		if bit {
 			bits |= 1 << i
 		}

@@ -1,0 +1,50 @@
+package migration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Worlds without what protects the commit rule from outside, and machines that believe whoever answers. The checker must notice.
+func TestCheckerNoticesWhatIsMissing(t *testing.T) {
+	believes := func(s *system, i int, actions []Action) []Action {
+		if m := s.agents[i].m; i == src && m != nil && m.rec.State != InDoubt {
+			m.rec.Incarnation = ""
+		}
+		return actions
+	}
+	for _, test := range []struct {
+		name, without string
+		faults        int
+		only          []string // moves from outside that there are; empty: all
+		want          string
+		broken        mutation
+	}{
+		{"C1: no lock", "lock", 1, []string{"second agent at the source"}, "two copies run", nil},
+		{"C2: engines start what leaves", "guard", 1, []string{"engine starts it"}, "two copies run", nil},
+		{"C2: engines remove what leaves", "guard", 1, []string{"engine removes it"}, "no copy is left", nil},
+		{"C3: a lost journal says never-ran", "evidence", 1, []string{"journal lost"}, "two copies run", nil},
+		{"C3: a journal that was put back says never-ran", "contradiction", 1, []string{"state put back"}, "two copies run", nil},
+		{"C3: a copied state is believed", "evidence", 1, []string{"state was copied"}, "two copies run", believes},
+		{"C3: the state of a machine that is gone is believed", "evidence", 1, []string{"machine was replaced"}, "no copy is left", believes},
+		{"H1: an operator is obeyed before the target is fenced", "fence", 2, []string{"an operator wants it at the source"}, "two copies run", nil},
+		{"H1: an operator is obeyed who is wrong", "fence", 2, []string{"an operator wants it at the target"}, "no copy is left", nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSystem(Cold, test.faults, test.broken)
+			s.without, s.only = test.without, test.only
+			found := exploreFrom(s)
+			if found.violation != test.want {
+				t.Fatalf("found %q in %d states, want %q:\n  %s", found.violation, found.states, test.want, strings.Join(found.trace, "\n  "))
+			}
+			from := slices.IndexFunc(found.trace, func(one string) bool {
+				return slices.ContainsFunc(test.only, func(kind string) bool { return strings.Contains(one, kind) })
+			})
+			if from < 0 {
+				t.Fatalf("not by what is missing:\n  %s", strings.Join(found.trace, "\n  "))
+			}
+			t.Logf("found after %d states:\n  %s", found.states, strings.Join(found.trace, "\n  "))
+		})
+	}
+}

@@ -1,0 +1,230 @@
+package migration
+
+import "slices"
+
+// This file has what comes into the world from outside of the two machines: a second agent, an engine that starts or removes what leaves, an
+// operator at either side, and a target whose state was lost, put back or copied. What protects against each of them is in the world
+// unless it is told to be without.
+
+// The target's incarnations: the one that took the reservation, and any other.
+const (
+	reservedBy   byte = 1
+	anotherState byte = 2
+)
+
+// said is the incarnation in a message to side i.
+func said(i int, state byte) string {
+	if i == dst {
+		return ""
+	}
+	return string('0' + rune(state))
+}
+
+// presence is what the target's engine says of the container.
+func (s *system) presence() Presence {
+	switch {
+	case s.away || s.copies[dst] == copyNone:
+		return Absent
+	case s.copies[dst] == copyRuns:
+		return RunsThere
+	}
+	return Standing
+}
+
+// answer is what the target's agent says to who asks for the outcome.
+func (s *system) answer(abort bool) []Action {
+	a := &s.agents[dst]
+	if a.unread {
+		return []Action{Answer{Message{Kind: KindUnknown}}}
+	}
+	known, actions := !s.forgot(), []Action{Answer{Message{Kind: KindNeverRan}}}
+	if known {
+		actions, _ = a.m.Step(Asked{Abort: abort})
+	}
+	for n, action := range actions {
+		answer, is := action.(Answer)
+		if !is || answer.Message.Kind != KindNeverRan || known && a.m.rec.State != Done || s.without == "evidence" {
+			continue
+		}
+		evidence := Evidence{
+			Reserved: said(src, reservedBy), Incarnation: said(src, s.state), Journaled: known, Presence: s.presence(),
+		}
+		if _, may := MayDeny(evidence); !may {
+			actions[n] = Answer{Message{Kind: KindUnknown}}
+		}
+	}
+	return actions
+}
+
+// forgot tells whether the target's agent knows no such migration, or nothing of it that counts.
+func (s *system) forgot() bool {
+	a := &s.agents[dst]
+	return s.loss != "" && (a.disk == nil || a.unread)
+}
+
+// losses are what can become of the target's state while its agent does not run. It takes longer than what stands at the gate lives.
+var losses = map[string]func(*system){
+	"journal lost":  func(s *system) { s.agents[dst].disk = nil },
+	"state is lost": func(s *system) { s.agents[dst].disk, s.state = nil, anotherState },
+	"state put back": func(s *system) { // to what was there soon after the migration had begun
+		older := mustNew(Target, s.mode).rec
+		older.State, older.Begun = Forward, []StepName{StepReserve}
+		s.agents[dst].disk = &older
+	},
+	"state was copied": func(s *system) { s.state, s.away = anotherState, true },
+	"machine was replaced": func(s *system) { // what it has said is not under way any more: a container that is known to run there dies with it
+		s.state, s.away, s.copies[dst], s.calls[src] = anotherState, true, copyNone, nil
+	},
+}
+
+// trustMoves are what can happen from outside.
+func (s *system) trustMoves(addAny func(string, int)) {
+	add := func(kind string, i int) {
+		if len(s.only) == 0 || slices.Contains(s.only, kind) {
+			addAny(kind, i)
+		}
+	}
+	doubtful := false
+	if m := s.agents[src].m; m != nil {
+		doubtful = m.rec.State == InDoubt || m.rec.State == Forward && m.rec.Final
+	}
+	quiet := s.copies[dst] == copyNone || s.copies[dst] == copyPrepared || s.copies[dst] == copyRuns
+	if doubtful && quiet && s.loss == "" {
+		for _, kind := range []string{"journal lost", "state is lost", "state put back", "state was copied", "machine was replaced"} {
+			add(kind, dst)
+		}
+	}
+	for i := range s.agents {
+		if m := s.agents[i].m; m != nil && s.agents[i].disk != nil {
+			add("second agent at the "+string(side(i)), i)
+		}
+	}
+	if s.copies[src] == copyFrozen && s.agents[src].disk != nil {
+		add("engine starts it", src)
+		add("engine removes it", src)
+	}
+	if m := s.agents[src].m; m != nil && (m.rec.State == InDoubt || m.cut) {
+		add("an operator wants it at the source", src)
+		add("an operator wants it at the target", src)
+	}
+	if m := s.agents[dst].m; m != nil && m.rec.State == Running && !s.forgot() {
+		add("an operator wants it at the target", dst)
+	}
+}
+
+func (s *system) applyTrust(v move) int {
+	i := v.side
+	switch v.kind {
+	case "alarm heeded":
+		at := Source
+		if s.copies[dst] == copyRuns {
+			at = Target
+		}
+		return s.resolve(i, at, true, v.crash)
+	case "an operator wants it at the source":
+		return s.resolve(i, Source, false, v.crash)
+	case "an operator wants it at the target":
+		return s.resolve(i, Target, false, v.crash)
+	case "second agent at the source", "second agent at the target":
+		if s.without == "lock" {
+			s.recoverBeside(i)
+		}
+	case "engine starts it":
+		if s.without == "guard" {
+			s.copies[src] = copyRuns
+		}
+	case "engine removes it":
+		if s.without == "guard" {
+			s.copies[src] = copyNone
+		}
+	default:
+		s.crash(i)
+		s.loss = v.kind
+		losses[v.kind](s)
+	}
+	return 0
+}
+
+// recoverBeside is what a second agent does that goes on from the journal of one that lives: it undoes, to the end.
+func (s *system) recoverBeside(i int) {
+	m, actions, err := Resume(*s.agents[i].disk)
+	for err == nil && len(actions) > 0 {
+		var next []Action
+		for _, action := range actions {
+			switch x := action.(type) {
+			case Journal:
+				rec := x.Record
+				s.agents[i].disk = &rec
+			case Undo:
+				s.effect(x.Step)
+				next, err = m.Step(StepDone{Step: x.Step})
+			}
+		}
+		actions = next
+	}
+}
+
+// resolve is an operator's decision at a node, who with force has looked. The other node is asked first.
+func (s *system) resolve(i int, at Side, force bool, limit int) int {
+	m := s.agents[i].m
+	if m.Resolvable(Resolve{RunsAt: at}) != nil {
+		return 0
+	}
+	heard, word := s.word(i, at)
+	q := Question{Here: side(i), State: m.rec.State, RunsAt: at, Word: word, Late: force, Force: force}
+	if s.without == "fence" {
+		return s.feed(i, Resolve{RunsAt: at}, limit)
+	}
+	switch q.Rule() {
+	case RuleCarryOut:
+		return s.feed(i, Resolve{RunsAt: at}, limit)
+	case RuleHeed:
+		return s.feed(i, Received{heard}, limit)
+	case RuleAskAgain:
+		if at == Source && m.rec.State == InDoubt {
+			return s.feed(i, Cancel{}, limit)
+		}
+	}
+	return 0
+}
+
+// word is what the other node says when an operator decides at this one, and does.
+func (s *system) word(i int, at Side) (Message, Word) {
+	if !s.link || s.agents[1-i].m == nil {
+		return Message{}, WordNone
+	}
+	if i == dst {
+		return Message{}, s.agents[src].m.rec.SourceWord()
+	}
+	m := s.agents[src].m
+	if at == Source && m.rec.State == Committed {
+		s.feed(dst, Received{Message{Kind: KindOverruled}}, -1)
+	}
+	var heard Message
+	var rest []Action
+	for _, action := range s.answer(at == Source && m.rec.State == InDoubt) {
+		if answer, is := action.(Answer); is {
+			heard = answer.Message
+			heard.Incarnation = said(src, s.state)
+			continue
+		}
+		rest = append(rest, action)
+	}
+	s.execute(dst, rest, -1)
+	return heard, m.WordOf(heard)
+}
+
+// endedAnyhow checks what must hold at the end if the target's state was tampered with: it may keep what it knows nothing of, but one copy
+// runs, and the source knows where.
+func (s *system) endedAnyhow() string {
+	rec, here := s.agents[src].m.rec, s.copies[src] == copyRuns
+	switch {
+	case here == (s.copies[dst] == copyRuns):
+		return "no copy runs"
+	case rec.State != Done || (rec.Result == Moved) == here:
+		return "the source ends " + string(rec.State) + ", " + string(rec.Result)
+	case s.held || s.warm || s.tracked || s.slowed:
+		return "something is left over at the source"
+	}
+	return ""
+}
