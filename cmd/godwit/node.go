@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -35,8 +36,11 @@ Containers get addresses from the pool, node number N from its N-th /24. The poo
 for anything else on any of the nodes, and cannot be changed later. One to which this machine has a
 route already, or of which it has an address, is refused.`
 
-const nodeJoinLong = `Join makes this machine a node of a cluster that exists. ADDRESS is the node that was initialised first,
-whose agent must run; TOKEN is what "godwit node token" printed there. The token can be used once.
+const nodeJoinLong = `Join makes this machine a node of a cluster that exists. ADDRESS is the node that made the token,
+whose agent must run; the token is what "godwit node token" printed there. It can be used once.
+
+Give the token in a file, or on standard input (--token-file -): arguments of a command can be seen by every user of
+the machine while it runs, and stay in the shell's history.
 
 The other node is verified by the token before the secret in it is sent. The clocks of both machines
 must agree to within five minutes.`
@@ -45,10 +49,12 @@ must agree to within five minutes.`
 func newNodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Set up this machine as a node",
+		Short: "Set up this machine as a node; admit and remove nodes",
 		Example: "  godwit node init --address 192.0.2.10           # on the first machine\n" +
 			"  godwit node token                               # there, once its agent runs\n" +
-			"  godwit node join 192.0.2.10 TOKEN --address 192.0.2.11   # on the second",
+			"  godwit node join 192.0.2.10 --token-file - --address 192.0.2.11   # on the second\n" +
+			"  godwit node promote b                           # a second node that can admit and remove others\n" +
+			"  godwit node rm c                                # for good",
 	}
 	cmd.AddCommand(newNodeInitCommand(), newNodeJoinCommand())
 	return cmd
@@ -129,18 +135,24 @@ func newNodeInitCommand() *cobra.Command {
 
 func newNodeJoinCommand() *cobra.Command {
 	var flags nodeFlags
+	var tokenFile string
 	cmd := &cobra.Command{
-		Use:     "join ADDRESS TOKEN --address HOST[:PORT]",
-		Short:   "Make this machine a node of a cluster",
-		Long:    nodeJoinLong,
-		Example: "  godwit node join 192.0.2.10 gw1.… --address 192.0.2.11",
-		Args:    usageArgs(cobra.ExactArgs(2)),
+		Use:   "join ADDRESS [TOKEN] --address HOST[:PORT]",
+		Short: "Make this machine a node of a cluster",
+		Long:  nodeJoinLong,
+		Example: "  godwit node join 192.0.2.10 --token-file /root/token --address 192.0.2.11\n" +
+			"  ssh a godwit node token | godwit node join 192.0.2.10 --token-file - --address 192.0.2.11",
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := flags.complete(); err != nil {
 				return err
 			}
+			token, err := joinToken(cmd, args[1:], tokenFile)
+			if err != nil {
+				return err
+			}
 			joined, aside, err := identity.Join(cmd.Context(), identity.JoinOptions{
-				State: flags.state, Server: args[0], Token: args[1], Name: flags.name, Address: flags.address,
+				State: flags.state, Server: args[0], Token: token, Name: flags.name, Address: flags.address,
 				Force: flags.force,
 			})
 			if err != nil {
@@ -150,7 +162,39 @@ func newNodeJoinCommand() *cobra.Command {
 		},
 	}
 	flags.add(cmd)
+	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file with the token; - for standard input")
 	return cmd
+}
+
+// maxTokenFileBytes is much more than a token has.
+const maxTokenFileBytes = 4 << 10
+
+// joinToken reads the token from where the user says that it is.
+func joinToken(cmd *cobra.Command, args []string, file string) (string, error) {
+	switch {
+	case len(args) > 0 && file != "":
+		return "", &codedError{exitUsage, errors.New("the token is given twice: as an argument and by --token-file")}
+	case len(args) > 0:
+		fmt.Fprintln(cmd.ErrOrStderr(), "Warning: a token among the arguments can be seen by other users of this machine; "+
+			"--token-file keeps it secret.")
+		return args[0], nil
+	case file == "":
+		return "", &codedError{exitUsage, errors.New("no token: give a file with --token-file, or --token-file - for standard input")}
+	}
+	input := cmd.InOrStdin()
+	if file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return "", fmt.Errorf("read the token: %w", err)
+		}
+		defer opened.Close()
+		input = opened
+	}
+	data, err := io.ReadAll(io.LimitReader(input, maxTokenFileBytes))
+	if err != nil {
+		return "", fmt.Errorf("read the token: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
 }
 
 func printIdentity(w io.Writer, id *identity.Identity, aside, verb string) error {

@@ -39,7 +39,7 @@ func newNodesCommand() *cobra.Command {
 
 func printNodes(w io.Writer, nodes []*api.Node) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tADDRESS\tSTATE\tRTT\tJITTER\tBANDWIDTH\tBACK\tLOSS\tOVERLAY\tVERSION")
+	fmt.Fprintln(table, "NODE\tADDRESS\tSTATE\tRTT\tJITTER\tBANDWIDTH\tBACK\tLOSS\tOVERLAY\tAUTHORITY\tVERSION")
 	var errs []string
 	for _, node := range nodes {
 		state, rtt, jitter, bandwidth, back, loss := "reachable", "-", "-", "-", "-", "-"
@@ -62,8 +62,12 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 		if node.Reachable && node.BackBitsPerSecond > 0 {
 			back = formatBits(node.BackBitsPerSecond)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, jitter, bandwidth, back, loss,
-			cmp.Or(node.Overlay, "-"), cmp.Or(node.Version, "-"))
+		authority := "-"
+		if node.Authority {
+			authority = "yes"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, jitter,
+			bandwidth, back, loss, cmp.Or(node.Overlay, "-"), authority, cmp.Or(node.Version, "-"))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -74,7 +78,13 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 	return nil
 }
 
-// withTokenCommand adds the one node command that needs the agent to those that work without it.
+// withAgentCommands adds the node commands that need the agent to those that work without it.
+func withAgentCommands(node *cobra.Command) *cobra.Command {
+	node = withTokenCommand(node)
+	node.AddCommand(newNodeRmCommand(), newNodePromoteCommand(), newNodeDemoteCommand())
+	return node
+}
+
 func withTokenCommand(node *cobra.Command) *cobra.Command {
 	var ttl time.Duration
 	var name string
@@ -82,7 +92,7 @@ func withTokenCommand(node *cobra.Command) *cobra.Command {
 		Use:   "token",
 		Short: "Make a one-time token with which another node can join",
 		Long: "Token prints a token that lets one node join. It can be used once, until it expires. It also proves to\n" +
-			"the new node that it talks to the right one. Run it on the node that was initialised first.\n\n" +
+			"the new node that it talks to the right one. Run it on a node with the authority.\n\n" +
 			"With --node only the node of that name can use it, also if a node of that name has joined before: for a\n" +
 			"machine that lost its disk and shall have its number and its addresses again.",
 		Example: "  godwit node token --ttl 1h\n  godwit node token --node b",
@@ -94,7 +104,7 @@ func withTokenCommand(node *cobra.Command) *cobra.Command {
 					return err
 				}
 				fmt.Fprintln(cmd.OutOrStdout(), reply.Token)
-				fmt.Fprintf(cmd.ErrOrStderr(), "On the new node: godwit node join %s TOKEN --address ITS_ADDRESS\n", reply.Address)
+				fmt.Fprintf(cmd.ErrOrStderr(), "On the new node: godwit node join %s --token-file - --address ITS_ADDRESS\n", reply.Address)
 				return nil
 			})
 		},

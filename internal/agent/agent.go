@@ -217,6 +217,7 @@ func (a *Agent) open() error {
 	a.locations = newLocations(a)
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
 	a.peers.ownOverlay = a.ownOverlay
+	a.peers.removed = a.nodeRemoved
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 	a.peers.back = func(node string) {

@@ -116,6 +116,17 @@ func (l *locations) forget(address netip.Addr) {
 	}
 }
 
+// dropNode forgets where containers are that were at a node which has been removed.
+func (l *locations) dropNode(node string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for address, at := range l.away {
+		if at.node == node && !l.moving(at.container) {
+			l.forget(address)
+		}
+	}
+}
+
 // own are the addresses of the containers on this node: where they are nobody else has to say.
 func (l *locations) own() (map[netip.Addr]bool, error) {
 	containers, err := l.withAddress.get(l.agent.ctx)

@@ -1,8 +1,8 @@
 package agent
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,6 +41,8 @@ type peers struct {
 	ownOverlay func() (*api.Overlay, error)
 	// heard is called with what a peer says about containers that live there.
 	heard func(node string, locations []*api.Location)
+	// removed is called with a node that has been removed from the cluster.
+	removed func(identity.Revocation)
 	// back is called when a node that could not be reached answers again.
 	back func(node string)
 
@@ -58,6 +60,8 @@ type peer struct {
 	address   string
 	reachable bool
 	failure   string
+	knows     []byte // digest of what it knows of the cluster, as it said last
+	authority bool   // it says that it can sign
 	version   string
 	protocol  compat.Range
 	contact   time.Time // when it was last heard of; zero: not since this agent was started
@@ -79,7 +83,10 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 	if err != nil {
 		return nil, fmt.Errorf("the list of nodes: %w", err)
 	}
-	merged, _ := identity.Merge(nodes, []identity.Node{id.Node})
+	merged, err := withSelf(id, nodes)
+	if err != nil {
+		return nil, err
+	}
 	return &peers{
 		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
 	}, nil
@@ -184,7 +191,7 @@ func (p *peer) disconnect() {
 	}
 }
 
-// learn merges what another node knows.
+// learn merges what another node knows. What it says has been verified: see believable.
 func (p *peers) learn(heard []identity.Node) {
 	p.mu.Lock()
 	merged, changed := identity.Merge(p.nodes, heard)
@@ -192,29 +199,16 @@ func (p *peers) learn(heard []identity.Node) {
 		p.nodes = merged
 	}
 	p.mu.Unlock()
-	if !changed {
-		return
+	if changed {
+		p.keep(merged)
 	}
-	// A list that cannot be saved is heard again from the peers after a restart.
-	_ = identity.SaveNodes(p.state, merged)
+}
+
+// keep saves the list of nodes, and tells of it. A list that cannot be saved is heard again from the peers after a
+// restart.
+func (p *peers) keep(nodes []identity.Node) {
+	_ = identity.SaveNodes(p.state, nodes)
 	p.changed()
-}
-
-// believable leaves out what another node may not say: about a node that is known here only that node itself and the one
-// that takes nodes in know better.
-func (p *peers) believable(from string, heard []identity.Node) []identity.Node {
-	known := p.list()
-	return slices.DeleteFunc(heard, func(node identity.Node) bool {
-		return slices.ContainsFunc(known, func(have identity.Node) bool {
-			return (have.Number == node.Number || have.Name == node.Name) && !mayChange(from, known, have, node)
-		})
-	})
-}
-
-// mayChange tells whether a node may replace the entry have by node.
-func mayChange(from string, known []identity.Node, have, node identity.Node) bool {
-	own := have.Name == from && node.Name == from && have.Number == node.Number
-	return own || slices.ContainsFunc(known, func(n identity.Node) bool { return n.Number == caNumber && n.Name == from })
 }
 
 // run says hello to every other node until ctx ends.
@@ -254,11 +248,12 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 		return err
 	}
 	p.noteBack(node.Name, reply.BandwidthBitsPerSecond)
-	return errors.Join(p.hear(node.Name, reply.NodesJson, reply.Locations), p.hearOverlay(node.Name, reply.Overlay))
+	p.noteMember(node.Name, reply.Knows, reply.Authority)
+	return errors.Join(p.hear(node.Name, reply), p.hearOverlay(node.Name, reply.Overlay))
 }
 
 func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
-	nodes, err := json.Marshal(p.list())
+	nodes, revoked, digest, err := p.knowledge()
 	if err != nil {
 		return nil, err
 	}
@@ -266,16 +261,20 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if bytes.Equal(p.knows(to), digest) {
+		nodes, revoked = nil, nil
+	}
 	_, bandwidth := p.link(to)
 	return &api.HelloRequest{
-		Overlay:   overlay,
-		NodesJson: nodes, Locations: p.here(), Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth,
+		Overlay: overlay, NodesJson: nodes, RevokedJson: revoked, Knows: digest, Authority: p.id.HasAuthority(), Locations: p.here(),
+		Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth,
 	}, nil
 }
 
 // answer is the other half of hello.
 func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply, error) {
-	err := errors.Join(p.hear(from, request.NodesJson, request.Locations), p.hearOverlay(from, request.Overlay))
+	p.noteMember(from, request.Knows, request.Authority)
+	err := errors.Join(p.hear(from, request), p.hearOverlay(from, request.Overlay))
 	if err != nil {
 		return nil, err
 	}
@@ -286,21 +285,34 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 		return nil, err
 	}
 	return &api.HelloReply{
-		NodesJson: own.NodesJson, Locations: own.Locations, Version: own.Version, Protocol: own.Protocol,
+		NodesJson: own.NodesJson, RevokedJson: own.RevokedJson, Knows: own.Knows, Authority: own.Authority,
+		Locations: own.Locations, Version: own.Version, Protocol: own.Protocol,
 		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond, Overlay: own.Overlay,
 	}, nil
 }
 
-func (p *peers) hear(from string, nodesJSON []byte, locations []*api.Location) error {
-	nodes, err := identity.ParseNodes(nodesJSON)
-	if err != nil {
-		return fmt.Errorf("%w: list of nodes: %w", errInvalid, err)
+// greeting is what both halves of a hello have.
+type greeting interface {
+	GetNodesJson() []byte
+	GetRevokedJson() []byte
+	GetLocations() []*api.Location
+}
+
+func (p *peers) hear(from string, heard greeting) error {
+	if count := len(heard.GetLocations()); count > maxLocations {
+		return fmt.Errorf("%w: %d locations, at most %d make sense", errInvalid, count, maxLocations)
 	}
-	if len(locations) > maxLocations {
-		return fmt.Errorf("%w: %d locations, at most %d make sense", errInvalid, len(locations), maxLocations)
+	if err := p.hearRevoked(heard.GetRevokedJson()); err != nil {
+		return err
 	}
-	p.learn(p.believable(from, nodes))
-	p.heard(from, locations)
+	if len(heard.GetNodesJson()) > 0 {
+		nodes, err := identity.ParseNodes(heard.GetNodesJson())
+		if err != nil {
+			return fmt.Errorf("%w: list of nodes: %w", errInvalid, err)
+		}
+		p.learn(p.believable(nodes))
+	}
+	p.heard(from, heard.GetLocations())
 	return nil
 }
 
@@ -400,10 +412,11 @@ func (p *peers) describe() []*api.Node {
 	for _, node := range p.nodes {
 		entry := &api.Node{Name: node.Name, Number: int32(node.Number), Address: node.Address}
 		if node.Name == p.id.Node.Name {
-			entry.Self, entry.Reachable, entry.Version = true, true, p.version
+			entry.Self, entry.Reachable, entry.Version, entry.Authority = true, true, p.version, p.id.HasAuthority()
 		} else if known := p.known[node.Name]; known != nil {
 			entry.Reachable, entry.Error, entry.Version = known.reachable, known.failure, known.version
 			entry.RttSeconds, entry.BandwidthBitsPerSecond = known.rtt.Seconds(), known.bandwidth
+			entry.Authority = known.authority
 			entry.JitterSeconds, entry.Loss, entry.BackBitsPerSecond = known.jitter.Seconds(), known.loss(), known.back
 		} else {
 			entry.Error = "not reached yet"

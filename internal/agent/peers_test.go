@@ -1,38 +1,199 @@
 package agent
 
 import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// TestWhoMayChangeNodes: a node that has gone wrong must not send the containers of others to where it likes.
-func TestWhoMayChangeNodes(t *testing.T) {
-	known := []identity.Node{
-		{Name: "a", Number: 1, Address: "192.0.2.1:7443"}, {Name: "b", Number: 2, Address: "192.0.2.2:7443"},
-		{Name: "c", Number: 3, Address: "192.0.2.3:7443"},
+// member is what an agent knows of the other nodes, without the agent.
+type member struct {
+	*peers
+	entry identity.Node
+	gone  []identity.Revocation
+}
+
+// newMembers makes a cluster whose first node has admitted the others.
+func newMembers(t *testing.T, names ...string) []*member {
+	t.Helper()
+	state := t.TempDir()
+	first, _, err := identity.Init(identity.InitOptions{
+		State: state, Name: names[0], Address: "127.0.0.1", Pool: netip.MustParsePrefix("10.88.0.0/16"),
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	p := &peers{nodes: known}
-	node := func(name string, number int) identity.Node {
-		return identity.Node{Name: name, Number: number, Address: "192.0.2.66:7443", Revision: 9}
+	all := []*member{openMember(t, first, state)}
+	server, err := identity.NewServer(first, all[0].list, func(n identity.Node) { all[0].learn([]identity.Node{n}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := wire.Listen(t.Context(), "127.0.0.1:0", wire.ListenOptions{Identity: first, Server: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, name := range names[1:] {
+		authority, err := first.Authority()
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := authority.IssueToken(0, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := t.TempDir()
+		id, _, err := identity.Join(t.Context(), identity.JoinOptions{
+			State: state, Server: listener.Addr().String(), Token: token.String(), Name: name, Address: name + ".example",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, openMember(t, id, state))
+	}
+	return all
+}
+
+func openMember(t *testing.T, id *identity.Identity, state string) *member {
+	t.Helper()
+	m := &member{}
+	var err error
+	if m.peers, err = newPeers(id, state, "test", 0); err != nil {
+		t.Fatal(err)
+	}
+	m.here = func() []*api.Location { return nil }
+	m.heard = func(string, []*api.Location) {}
+	m.changed = func() {}
+	m.ownOverlay = func() (*api.Overlay, error) { return nil, nil }
+	m.removed = func(one identity.Revocation) { m.gone = append(m.gone, one) }
+	own := slices.IndexFunc(m.nodes, func(n identity.Node) bool { return n.Number == id.Node.Number })
+	m.entry = m.nodes[own]
+	return m
+}
+
+// says has a member hear a list of nodes, and tells whether it knows an entry then.
+func (m *member) says(t *testing.T, from string, entry identity.Node) bool {
+	t.Helper()
+	document, err := json.Marshal([]identity.Node{entry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = m.hear(from, &api.HelloRequest{NodesJson: document}) // what is not valid it refuses as a whole
+	return slices.Contains(m.list(), entry)
+}
+
+// TestWhoMayChangeNodes: a node that has gone wrong must not send the containers of others to where it likes. What
+// counts is who has signed an entry, not who says it.
+func TestWhoMayChangeNodes(t *testing.T) {
+	all := newMembers(t, "a", "b", "c", "d")
+	stranger := newMembers(t, "a", "x", "y", "z", "e")[4]
+	c := all[2]
+	moved := func(entry identity.Node) identity.Node {
+		entry.Address, entry.Revision = "192.0.2.66:7443", entry.Revision+1
+		return entry
+	}
+	unsigned := func(name string, number int, revision uint64) identity.Node {
+		return identity.Node{Name: name, Number: number, Address: "192.0.2.66:7443", Revision: revision}
 	}
 	for name, test := range map[string]struct {
 		from string
 		says identity.Node
 		want bool
 	}{
-		"of itself":                  {"b", node("b", 2), true},
-		"of another":                 {"b", node("c", 3), false},
-		"of the authority":           {"b", node("a", 1), false},
-		"another's number, own name": {"b", node("b", 3), false},
-		"another's name, new number": {"b", node("c", 9), false},
-		"of one that is new":         {"b", node("d", 4), true},
-		"the authority, of another":  {"a", node("c", 3), true},
-		"the authority, a new name":  {"a", node("d", 3), true},
-		"nobody":                     {"", node("c", 3), false},
+		"its own":                        {"d", all[3].entry, true},
+		"another's, passed on":           {"d", all[1].entry, true},
+		"another's, changed":             {"b", moved(all[3].entry), false},
+		"its own, changed, not signed":   {"b", moved(all[1].entry), false},
+		"the authority's, unsigned":      {"a", unsigned("b", 2, 9), false},
+		"unknown, not signed":            {"b", unsigned("e", 9, 1), false},
+		"unknown, the highest revision":  {"b", unsigned("e", 9, 1<<64-1), false},
+		"of another cluster":             {"b", stranger.entry, false},
+		"its own, the highest revision":  {"b", unsigned("b", 2, 1<<64-1), false},
+		"another's number, not its name": {"b", identity.Node{Name: "b", Number: 4, Address: all[1].entry.Address, Revision: 5}, false},
 	} {
-		if got := len(p.believable(test.from, []identity.Node{test.says})) == 1; got != test.want {
+		if got := c.says(t, test.from, test.says); got != test.want {
 			t.Errorf("%s: believed %t, want %t", name, got, test.want)
 		}
+	}
+}
+
+// TestARemovedNodeIsForgotten: by all that hear of it, and no old list brings it back.
+func TestARemovedNodeIsForgotten(t *testing.T) {
+	all := newMembers(t, "a", "b", "c")
+	a, b, c := all[0], all[1], all[2]
+	if !c.says(t, "b", b.entry) {
+		t.Fatal("c does not know b")
+	}
+	if _, err := a.id.RemoveNode(identity.Peer{Name: "b", Number: 2}); err != nil {
+		t.Fatal(err)
+	}
+	hello, err := a.helloRequest("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.hear("a", hello); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.gone) != 1 || !errors.Is(c.id.CheckPeer(identity.Peer{Name: "b", Number: 2}), identity.ErrRevoked) {
+		t.Errorf("c has not heard of it: %v", c.gone)
+	}
+	if c.says(t, "b", b.entry) {
+		t.Error("its own entry brings it back")
+	}
+	if _, err := c.find("b"); err == nil {
+		t.Error("c knows it by name")
+	}
+	again := openMember(t, c.id, c.state)
+	if _, err := again.find("b"); err == nil {
+		t.Error("c knows it by name after a restart")
+	}
+	forged := a.id.Revocations()
+	forged[0].Number, forged[0].Name = 3, "c"
+	document, err := json.Marshal(forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.hear("b", &api.HelloRequest{RevokedJson: document}); err == nil || len(a.gone) > 0 {
+		t.Errorf("a removal that nobody has signed: %v, %v", err, a.gone)
+	}
+}
+
+// TestHelloSaysWhatIsNewOnly: a list of hundreds of nodes is not sent every few seconds.
+func TestHelloSaysWhatIsNewOnly(t *testing.T) {
+	all := newMembers(t, "a", "b")
+	a, b := all[0], all[1]
+	a.known["b"], b.known["a"] = &peer{}, &peer{}
+	exchange := func() (*api.HelloRequest, *api.HelloReply) {
+		request, err := a.helloRequest("b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := b.answer("a", request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.noteMember("b", reply.Knows, reply.Authority)
+		if err := a.hear("b", reply); err != nil {
+			t.Fatal(err)
+		}
+		return request, reply
+	}
+	exchange()
+	exchange()
+	request, reply := exchange()
+	if len(request.NodesJson)+len(request.RevokedJson)+len(reply.NodesJson)+len(reply.RevokedJson) > 0 {
+		t.Errorf("%d and %d bytes that the other knows", len(request.NodesJson), len(reply.NodesJson))
+	}
+	if _, err := a.id.RemoveNode(identity.Peer{Name: "z", Number: 9}); err != nil {
+		t.Fatal(err)
+	}
+	if request, _ := exchange(); len(request.RevokedJson) == 0 || len(b.gone) != 1 {
+		t.Errorf("b has not heard of a removal: %v", b.gone)
 	}
 }

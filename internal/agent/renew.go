@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// renewEvery is how often this node looks whether its certificate has to be renewed. There are weeks left when it has.
-const renewEvery = 12 * time.Hour
+// renewEvery is how often this node looks whether its certificate has to be renewed. There are two weeks left when it
+// has.
+const renewEvery = 2 * time.Hour
 
-// caNumber is the node that was initialised first: it holds the cluster's certificate authority.
-const caNumber = 1
+// firstNumber is the node that was initialised first. It has the cluster's authority, unless it was demoted since.
+const firstNumber = 1
 
-var errNoAuthority = errors.New("the node that holds the certificate authority is not known: it is number 1, the one that was " +
-	"initialised first")
+var errNoAuthority = errors.New("no node is known that has the certificate authority")
 
 // renewCertificate keeps this node's certificate valid until ctx ends.
 func (a *Agent) renewCertificate(ctx context.Context) {
@@ -38,19 +39,29 @@ func (a *Agent) renewCertificate(ctx context.Context) {
 	}
 }
 
+// renewNow asks each node with the authority until one has signed.
 func (a *Agent) renewNow(ctx context.Context) error {
-	if a.self.Number == caNumber {
-		_, err := a.id.Renew(ctx, nil)
-		return err
+	if a.id.HasAuthority() {
+		if _, err := a.id.Renew(ctx, nil); err != nil {
+			return err
+		}
+		return a.peers.sign()
 	}
-	name, known := a.peers.byNumber(caNumber)
-	if !known {
+	var failed []error
+	for _, node := range a.peers.authorities() {
+		err := a.renewAt(ctx, node)
+		if err == nil {
+			return a.peers.sign()
+		}
+		failed = append(failed, err)
+	}
+	if len(failed) == 0 {
 		return errNoAuthority
 	}
-	node, err := a.peers.find(name)
-	if err != nil {
-		return err
-	}
+	return errors.Join(failed...)
+}
+
+func (a *Agent) renewAt(ctx context.Context, node identity.Node) error {
 	conn, err := wire.DialRenew(ctx, a.id, node.Address, node.Name)
 	if err != nil {
 		return err
@@ -58,7 +69,7 @@ func (a *Agent) renewNow(ctx context.Context) error {
 	defer conn.Close()
 	nodes, err := a.id.Renew(ctx, conn)
 	if err == nil {
-		a.peers.learn(nodes)
+		a.peers.learn(a.peers.believable(nodes))
 	}
 	return err
 }

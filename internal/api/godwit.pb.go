@@ -2057,6 +2057,7 @@ type Node struct {
 	Version                string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	JitterSeconds          float64                `protobuf:"fixed64,10,opt,name=jitter_seconds,json=jitterSeconds,proto3" json:"jitter_seconds,omitempty"`
 	Loss                   float64                `protobuf:"fixed64,11,opt,name=loss,proto3" json:"loss,omitempty"`                                                        // share of what was sent that had to be sent again
+	Authority              bool                   `protobuf:"varint,13,opt,name=authority,proto3" json:"authority,omitempty"`                                               // it can sign for other nodes
 	BackBitsPerSecond      float64                `protobuf:"fixed64,12,opt,name=back_bits_per_second,json=backBitsPerSecond,proto3" json:"back_bits_per_second,omitempty"` // from there to here, as that node has measured it; 0: not measured
 	Overlay                string                 `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                    // how packets of containers go there; of this node also who encrypts
 	OverlayError           string                 `protobuf:"bytes,21,opt,name=overlay_error,json=overlayError,proto3" json:"overlay_error,omitempty"`                      // why none do
@@ -2171,6 +2172,13 @@ func (x *Node) GetLoss() float64 {
 	return 0
 }
 
+func (x *Node) GetAuthority() bool {
+	if x != nil {
+		return x.Authority
+	}
+	return false
+}
+
 func (x *Node) GetBackBitsPerSecond() float64 {
 	if x != nil {
 		return x.BackBitsPerSecond
@@ -2236,6 +2244,322 @@ func (x *NodesReply) GetNodes() []*Node {
 	return nil
 }
 
+type NodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeRequest) Reset() {
+	*x = NodeRequest{}
+	mi := &file_godwit_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeRequest) ProtoMessage() {}
+
+func (x *NodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeRequest.ProtoReflect.Descriptor instead.
+func (*NodeRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *NodeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RemoveNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"` // although it has the authority, or has to do with a migration
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeRequest) Reset() {
+	*x = RemoveNodeRequest{}
+	mi := &file_godwit_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeRequest) ProtoMessage() {}
+
+func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
+func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *RemoveNodeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemoveNodeRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RemoveNodeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // of the list of nodes that were removed
+	Told          []string               `protobuf:"bytes,2,rep,name=told,proto3" json:"told,omitempty"`        // nodes that know of it
+	Untold        []string               `protobuf:"bytes,3,rep,name=untold,proto3" json:"untold,omitempty"`    // nodes that could not be reached, and will hear of it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeReply) Reset() {
+	*x = RemoveNodeReply{}
+	mi := &file_godwit_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeReply) ProtoMessage() {}
+
+func (x *RemoveNodeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeReply.ProtoReflect.Descriptor instead.
+func (*RemoveNodeReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *RemoveNodeReply) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RemoveNodeReply) GetTold() []string {
+	if x != nil {
+		return x.Told
+	}
+	return nil
+}
+
+func (x *RemoveNodeReply) GetUntold() []string {
+	if x != nil {
+		return x.Untold
+	}
+	return nil
+}
+
+type PromoteNodeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromoteNodeReply) Reset() {
+	*x = PromoteNodeReply{}
+	mi := &file_godwit_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromoteNodeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromoteNodeReply) ProtoMessage() {}
+
+func (x *PromoteNodeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromoteNodeReply.ProtoReflect.Descriptor instead.
+func (*PromoteNodeReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{41}
+}
+
+type DemoteNodeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DemoteNodeReply) Reset() {
+	*x = DemoteNodeReply{}
+	mi := &file_godwit_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DemoteNodeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DemoteNodeReply) ProtoMessage() {}
+
+func (x *DemoteNodeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DemoteNodeReply.ProtoReflect.Descriptor instead.
+func (*DemoteNodeReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{42}
+}
+
+type AuditRequest struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	SinceUnixNanoseconds int64                  `protobuf:"varint,1,opt,name=since_unix_nanoseconds,json=sinceUnixNanoseconds,proto3" json:"since_unix_nanoseconds,omitempty"` // 0: all that is kept
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *AuditRequest) Reset() {
+	*x = AuditRequest{}
+	mi := &file_godwit_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRequest) ProtoMessage() {}
+
+func (x *AuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
+func (*AuditRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *AuditRequest) GetSinceUnixNanoseconds() int64 {
+	if x != nil {
+		return x.SinceUnixNanoseconds
+	}
+	return 0
+}
+
+type AuditReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	EntryJson     []byte                 `protobuf:"bytes,1,opt,name=entry_json,json=entryJson,proto3" json:"entry_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditReply) Reset() {
+	*x = AuditReply{}
+	mi := &file_godwit_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditReply) ProtoMessage() {}
+
+func (x *AuditReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
+func (*AuditReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *AuditReply) GetEntryJson() []byte {
+	if x != nil {
+		return x.EntryJson
+	}
+	return nil
+}
+
 type TokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TtlSeconds    float64                `protobuf:"fixed64,1,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"`
@@ -2246,7 +2570,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2582,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2595,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{38}
+	return file_godwit_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TokenRequest) GetTtlSeconds() float64 {
@@ -2298,7 +2622,7 @@ type TokenReply struct {
 
 func (x *TokenReply) Reset() {
 	*x = TokenReply{}
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2634,7 @@ func (x *TokenReply) String() string {
 func (*TokenReply) ProtoMessage() {}
 
 func (x *TokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2647,7 @@ func (x *TokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenReply.ProtoReflect.Descriptor instead.
 func (*TokenReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{39}
+	return file_godwit_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TokenReply) GetToken() string {
@@ -2365,7 +2689,7 @@ type MigrateRequest struct {
 
 func (x *MigrateRequest) Reset() {
 	*x = MigrateRequest{}
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2701,7 @@ func (x *MigrateRequest) String() string {
 func (*MigrateRequest) ProtoMessage() {}
 
 func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2714,7 @@ func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateRequest.ProtoReflect.Descriptor instead.
 func (*MigrateRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{40}
+	return file_godwit_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MigrateRequest) GetContainer() string {
@@ -2521,7 +2845,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2857,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2870,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{41}
+	return file_godwit_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PlanReply) GetPlanJson() []byte {
@@ -2565,7 +2889,7 @@ type MigrateReply struct {
 
 func (x *MigrateReply) Reset() {
 	*x = MigrateReply{}
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2901,7 @@ func (x *MigrateReply) String() string {
 func (*MigrateReply) ProtoMessage() {}
 
 func (x *MigrateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2914,7 @@ func (x *MigrateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateReply.ProtoReflect.Descriptor instead.
 func (*MigrateReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{42}
+	return file_godwit_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MigrateReply) GetMigration() string {
@@ -2609,7 +2933,7 @@ type MigrationRequest struct {
 
 func (x *MigrationRequest) Reset() {
 	*x = MigrationRequest{}
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2945,7 @@ func (x *MigrationRequest) String() string {
 func (*MigrationRequest) ProtoMessage() {}
 
 func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2958,7 @@ func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationRequest.ProtoReflect.Descriptor instead.
 func (*MigrationRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{43}
+	return file_godwit_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MigrationRequest) GetMigration() string {
@@ -2654,7 +2978,7 @@ type MigrationUpdate struct {
 
 func (x *MigrationUpdate) Reset() {
 	*x = MigrationUpdate{}
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2666,7 +2990,7 @@ func (x *MigrationUpdate) String() string {
 func (*MigrationUpdate) ProtoMessage() {}
 
 func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2679,7 +3003,7 @@ func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationUpdate.ProtoReflect.Descriptor instead.
 func (*MigrationUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{44}
+	return file_godwit_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MigrationUpdate) GetProgressJson() []byte {
@@ -2710,7 +3034,7 @@ type SetRequest struct {
 
 func (x *SetRequest) Reset() {
 	*x = SetRequest{}
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +3046,7 @@ func (x *SetRequest) String() string {
 func (*SetRequest) ProtoMessage() {}
 
 func (x *SetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +3059,7 @@ func (x *SetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequest.ProtoReflect.Descriptor instead.
 func (*SetRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{45}
+	return file_godwit_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetRequest) GetMigration() string {
@@ -2781,7 +3105,7 @@ type SetReply struct {
 
 func (x *SetReply) Reset() {
 	*x = SetReply{}
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2793,7 +3117,7 @@ func (x *SetReply) String() string {
 func (*SetReply) ProtoMessage() {}
 
 func (x *SetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2806,7 +3130,7 @@ func (x *SetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReply.ProtoReflect.Descriptor instead.
 func (*SetReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{46}
+	return file_godwit_proto_rawDescGZIP(), []int{53}
 }
 
 type SwitchReply struct {
@@ -2817,7 +3141,7 @@ type SwitchReply struct {
 
 func (x *SwitchReply) Reset() {
 	*x = SwitchReply{}
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +3153,7 @@ func (x *SwitchReply) String() string {
 func (*SwitchReply) ProtoMessage() {}
 
 func (x *SwitchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +3166,7 @@ func (x *SwitchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchReply.ProtoReflect.Descriptor instead.
 func (*SwitchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{47}
+	return file_godwit_proto_rawDescGZIP(), []int{54}
 }
 
 type MigrationsRequest struct {
@@ -2853,7 +3177,7 @@ type MigrationsRequest struct {
 
 func (x *MigrationsRequest) Reset() {
 	*x = MigrationsRequest{}
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2865,7 +3189,7 @@ func (x *MigrationsRequest) String() string {
 func (*MigrationsRequest) ProtoMessage() {}
 
 func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2878,7 +3202,7 @@ func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsRequest.ProtoReflect.Descriptor instead.
 func (*MigrationsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{48}
+	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
 type MigrationsReply struct {
@@ -2890,7 +3214,7 @@ type MigrationsReply struct {
 
 func (x *MigrationsReply) Reset() {
 	*x = MigrationsReply{}
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3226,7 @@ func (x *MigrationsReply) String() string {
 func (*MigrationsReply) ProtoMessage() {}
 
 func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3239,7 @@ func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsReply.ProtoReflect.Descriptor instead.
 func (*MigrationsReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{49}
+	return file_godwit_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MigrationsReply) GetReportJson() []byte {
@@ -2933,7 +3257,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2945,7 +3269,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2958,7 +3282,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{50}
+	return file_godwit_proto_rawDescGZIP(), []int{57}
 }
 
 type ResolveRequest struct {
@@ -2973,7 +3297,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2985,7 +3309,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3322,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{51}
+	return file_godwit_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ResolveRequest) GetMigration() string {
@@ -3038,7 +3362,7 @@ type ResolveReply struct {
 
 func (x *ResolveReply) Reset() {
 	*x = ResolveReply{}
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +3374,7 @@ func (x *ResolveReply) String() string {
 func (*ResolveReply) ProtoMessage() {}
 
 func (x *ResolveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3063,7 +3387,7 @@ func (x *ResolveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveReply.ProtoReflect.Descriptor instead.
 func (*ResolveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{52}
+	return file_godwit_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ResolveReply) GetNotice() string {
@@ -3083,7 +3407,7 @@ type ThawRequest struct {
 
 func (x *ThawRequest) Reset() {
 	*x = ThawRequest{}
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3419,7 @@ func (x *ThawRequest) String() string {
 func (*ThawRequest) ProtoMessage() {}
 
 func (x *ThawRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3432,7 @@ func (x *ThawRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawRequest.ProtoReflect.Descriptor instead.
 func (*ThawRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+	return file_godwit_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ThawRequest) GetReference() string {
@@ -3134,7 +3458,7 @@ type ThawReply struct {
 
 func (x *ThawReply) Reset() {
 	*x = ThawReply{}
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3470,7 @@ func (x *ThawReply) String() string {
 func (*ThawReply) ProtoMessage() {}
 
 func (x *ThawReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3483,7 @@ func (x *ThawReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawReply.ProtoReflect.Descriptor instead.
 func (*ThawReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
+	return file_godwit_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ThawReply) GetNotice() string {
@@ -3183,7 +3507,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3519,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3532,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{55}
+	return file_godwit_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StageRequest) GetContainer() string {
@@ -3268,7 +3592,7 @@ type StageAheadRequest struct {
 
 func (x *StageAheadRequest) Reset() {
 	*x = StageAheadRequest{}
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3604,7 @@ func (x *StageAheadRequest) String() string {
 func (*StageAheadRequest) ProtoMessage() {}
 
 func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3617,7 @@ func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageAheadRequest.ProtoReflect.Descriptor instead.
 func (*StageAheadRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{56}
+	return file_godwit_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StageAheadRequest) GetContainer() string {
@@ -3355,7 +3679,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3367,7 +3691,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3380,7 +3704,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{57}
+	return file_godwit_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Stop) GetNode() string {
@@ -3406,7 +3730,7 @@ type StageUpdate struct {
 
 func (x *StageUpdate) Reset() {
 	*x = StageUpdate{}
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3418,7 +3742,7 @@ func (x *StageUpdate) String() string {
 func (*StageUpdate) ProtoMessage() {}
 
 func (x *StageUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3431,7 +3755,7 @@ func (x *StageUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageUpdate.ProtoReflect.Descriptor instead.
 func (*StageUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{58}
+	return file_godwit_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StageUpdate) GetStageJson() []byte {
@@ -3449,7 +3773,7 @@ type StagesRequest struct {
 
 func (x *StagesRequest) Reset() {
 	*x = StagesRequest{}
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3785,7 @@ func (x *StagesRequest) String() string {
 func (*StagesRequest) ProtoMessage() {}
 
 func (x *StagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3798,7 @@ func (x *StagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesRequest.ProtoReflect.Descriptor instead.
 func (*StagesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{59}
+	return file_godwit_proto_rawDescGZIP(), []int{66}
 }
 
 type StagesReply struct {
@@ -3486,7 +3810,7 @@ type StagesReply struct {
 
 func (x *StagesReply) Reset() {
 	*x = StagesReply{}
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3822,7 @@ func (x *StagesReply) String() string {
 func (*StagesReply) ProtoMessage() {}
 
 func (x *StagesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3835,7 @@ func (x *StagesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesReply.ProtoReflect.Descriptor instead.
 func (*StagesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{60}
+	return file_godwit_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StagesReply) GetStagesJson() [][]byte {
@@ -3531,7 +3855,7 @@ type UnstageRequest struct {
 
 func (x *UnstageRequest) Reset() {
 	*x = UnstageRequest{}
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3543,7 +3867,7 @@ func (x *UnstageRequest) String() string {
 func (*UnstageRequest) ProtoMessage() {}
 
 func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3556,7 +3880,7 @@ func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageRequest.ProtoReflect.Descriptor instead.
 func (*UnstageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{61}
+	return file_godwit_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *UnstageRequest) GetContainer() string {
@@ -3581,7 +3905,7 @@ type UnstageReply struct {
 
 func (x *UnstageReply) Reset() {
 	*x = UnstageReply{}
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3917,7 @@ func (x *UnstageReply) String() string {
 func (*UnstageReply) ProtoMessage() {}
 
 func (x *UnstageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3930,7 @@ func (x *UnstageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageReply.ProtoReflect.Descriptor instead.
 func (*UnstageReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{62}
+	return file_godwit_proto_rawDescGZIP(), []int{69}
 }
 
 type Location struct {
@@ -3620,7 +3944,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3956,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +3969,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{63}
+	return file_godwit_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Location) GetAddress() string {
@@ -3680,7 +4004,7 @@ type ProtocolRange struct {
 
 func (x *ProtocolRange) Reset() {
 	*x = ProtocolRange{}
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +4016,7 @@ func (x *ProtocolRange) String() string {
 func (*ProtocolRange) ProtoMessage() {}
 
 func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +4029,7 @@ func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtocolRange.ProtoReflect.Descriptor instead.
 func (*ProtocolRange) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{64}
+	return file_godwit_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ProtocolRange) GetOldest() uint32 {
@@ -3733,7 +4057,7 @@ type Overlay struct {
 
 func (x *Overlay) Reset() {
 	*x = Overlay{}
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3745,7 +4069,7 @@ func (x *Overlay) String() string {
 func (*Overlay) ProtoMessage() {}
 
 func (x *Overlay) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3758,7 +4082,7 @@ func (x *Overlay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlay.ProtoReflect.Descriptor instead.
 func (*Overlay) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{65}
+	return file_godwit_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Overlay) GetKind() string {
@@ -3777,8 +4101,11 @@ func (x *Overlay) GetKey() []byte {
 
 type HelloRequest struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
-	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
-	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"` // of containers that run at the caller and are not at home there
+	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`        // identity.Node, a list; empty if the other knows all of it
+	RevokedJson            []byte                 `protobuf:"bytes,30,opt,name=revoked_json,json=revokedJson,proto3" json:"revoked_json,omitempty"` // identity.Revocation, a list; the same
+	Knows                  []byte                 `protobuf:"bytes,31,opt,name=knows,proto3" json:"knows,omitempty"`                                // digest of the caller's two lists
+	Authority              bool                   `protobuf:"varint,32,opt,name=authority,proto3" json:"authority,omitempty"`                       // the caller can sign for other nodes
+	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`                         // of containers that run at the caller and are not at home there
 	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller to the other, as the caller has measured it; 0: not measured
@@ -3789,7 +4116,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +4128,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +4141,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{66}
+	return file_godwit_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *HelloRequest) GetNodesJson() []byte {
@@ -3822,6 +4149,27 @@ func (x *HelloRequest) GetNodesJson() []byte {
 		return x.NodesJson
 	}
 	return nil
+}
+
+func (x *HelloRequest) GetRevokedJson() []byte {
+	if x != nil {
+		return x.RevokedJson
+	}
+	return nil
+}
+
+func (x *HelloRequest) GetKnows() []byte {
+	if x != nil {
+		return x.Knows
+	}
+	return nil
+}
+
+func (x *HelloRequest) GetAuthority() bool {
+	if x != nil {
+		return x.Authority
+	}
+	return false
 }
 
 func (x *HelloRequest) GetLocations() []*Location {
@@ -3862,6 +4210,9 @@ func (x *HelloRequest) GetOverlay() *Overlay {
 type HelloReply struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
+	RevokedJson            []byte                 `protobuf:"bytes,30,opt,name=revoked_json,json=revokedJson,proto3" json:"revoked_json,omitempty"`
+	Knows                  []byte                 `protobuf:"bytes,31,opt,name=knows,proto3" json:"knows,omitempty"`
+	Authority              bool                   `protobuf:"varint,32,opt,name=authority,proto3" json:"authority,omitempty"`
 	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`
 	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
@@ -3873,7 +4224,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +4236,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +4249,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{67}
+	return file_godwit_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *HelloReply) GetNodesJson() []byte {
@@ -3906,6 +4257,27 @@ func (x *HelloReply) GetNodesJson() []byte {
 		return x.NodesJson
 	}
 	return nil
+}
+
+func (x *HelloReply) GetRevokedJson() []byte {
+	if x != nil {
+		return x.RevokedJson
+	}
+	return nil
+}
+
+func (x *HelloReply) GetKnows() []byte {
+	if x != nil {
+		return x.Knows
+	}
+	return nil
+}
+
+func (x *HelloReply) GetAuthority() bool {
+	if x != nil {
+		return x.Authority
+	}
+	return false
 }
 
 func (x *HelloReply) GetLocations() []*Location {
@@ -3952,7 +4324,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4336,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3977,7 +4349,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{68}
+	return file_godwit_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ProveRequest) GetProofs() []*Proof {
@@ -3997,7 +4369,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4009,7 +4381,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4022,7 +4394,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{69}
+	return file_godwit_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Proof) GetVolume() *Volume {
@@ -4048,7 +4420,7 @@ type ProveReply struct {
 
 func (x *ProveReply) Reset() {
 	*x = ProveReply{}
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4060,7 +4432,7 @@ func (x *ProveReply) String() string {
 func (*ProveReply) ProtoMessage() {}
 
 func (x *ProveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4073,7 +4445,7 @@ func (x *ProveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveReply.ProtoReflect.Descriptor instead.
 func (*ProveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{70}
+	return file_godwit_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ProveReply) GetProven() []*Proven {
@@ -4095,7 +4467,7 @@ type Proven struct {
 
 func (x *Proven) Reset() {
 	*x = Proven{}
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4107,7 +4479,7 @@ func (x *Proven) String() string {
 func (*Proven) ProtoMessage() {}
 
 func (x *Proven) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4120,7 +4492,7 @@ func (x *Proven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proven.ProtoReflect.Descriptor instead.
 func (*Proven) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{71}
+	return file_godwit_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Proven) GetToken() string {
@@ -4163,7 +4535,7 @@ type Envelope struct {
 
 func (x *Envelope) Reset() {
 	*x = Envelope{}
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4175,7 +4547,7 @@ func (x *Envelope) String() string {
 func (*Envelope) ProtoMessage() {}
 
 func (x *Envelope) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4188,7 +4560,7 @@ func (x *Envelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
 func (*Envelope) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{72}
+	return file_godwit_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Envelope) GetMessage() *Message {
@@ -4228,7 +4600,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4240,7 +4612,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4253,7 +4625,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{73}
+	return file_godwit_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Message) GetKind() string {
@@ -4326,7 +4698,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4338,7 +4710,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4351,7 +4723,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{74}
+	return file_godwit_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Offer) GetProtocol() uint32 {
@@ -4459,7 +4831,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4471,7 +4843,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4484,7 +4856,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{75}
+	return file_godwit_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Reservation) GetMissingLayers() []string {
@@ -4539,7 +4911,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4923,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4936,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{76}
+	return file_godwit_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -4591,7 +4963,7 @@ type TellReply struct {
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4603,7 +4975,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4616,7 +4988,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{77}
+	return file_godwit_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *TellReply) GetAnswer() *Message {
@@ -4647,7 +5019,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4659,7 +5031,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4672,7 +5044,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{78}
+	return file_godwit_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -4726,7 +5098,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4738,7 +5110,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4751,7 +5123,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{79}
+	return file_godwit_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -4770,7 +5142,7 @@ type DurableRequest struct {
 
 func (x *DurableRequest) Reset() {
 	*x = DurableRequest{}
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4782,7 +5154,7 @@ func (x *DurableRequest) String() string {
 func (*DurableRequest) ProtoMessage() {}
 
 func (x *DurableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4795,7 +5167,7 @@ func (x *DurableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
 func (*DurableRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{80}
+	return file_godwit_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *DurableRequest) GetMigration() string {
@@ -4813,7 +5185,7 @@ type DurableReply struct {
 
 func (x *DurableReply) Reset() {
 	*x = DurableReply{}
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4825,7 +5197,7 @@ func (x *DurableReply) String() string {
 func (*DurableReply) ProtoMessage() {}
 
 func (x *DurableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4838,7 +5210,7 @@ func (x *DurableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
 func (*DurableReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{81}
+	return file_godwit_proto_rawDescGZIP(), []int{88}
 }
 
 type ReleaseRequest struct {
@@ -4851,7 +5223,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4863,7 +5235,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4876,7 +5248,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{82}
+	return file_godwit_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -4901,7 +5273,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4913,7 +5285,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4926,7 +5298,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{83}
+	return file_godwit_proto_rawDescGZIP(), []int{90}
 }
 
 type Layer struct {
@@ -4940,7 +5312,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4952,7 +5324,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4965,7 +5337,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{84}
+	return file_godwit_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -5007,7 +5379,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5019,7 +5391,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5032,7 +5404,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{85}
+	return file_godwit_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -5114,7 +5486,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5126,7 +5498,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5139,7 +5511,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{86}
+	return file_godwit_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -5158,7 +5530,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5170,7 +5542,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5183,7 +5555,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{87}
+	return file_godwit_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -5202,7 +5574,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5214,7 +5586,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5227,7 +5599,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{88}
+	return file_godwit_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -5246,7 +5618,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5258,7 +5630,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5271,7 +5643,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{89}
+	return file_godwit_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -5289,7 +5661,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5301,7 +5673,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5314,7 +5686,7 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{90}
+	return file_godwit_proto_rawDescGZIP(), []int{97}
 }
 
 type KeepRequest struct {
@@ -5327,7 +5699,7 @@ type KeepRequest struct {
 
 func (x *KeepRequest) Reset() {
 	*x = KeepRequest{}
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5339,7 +5711,7 @@ func (x *KeepRequest) String() string {
 func (*KeepRequest) ProtoMessage() {}
 
 func (x *KeepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5352,7 +5724,7 @@ func (x *KeepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
 func (*KeepRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{91}
+	return file_godwit_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *KeepRequest) GetContainer() string {
@@ -5379,7 +5751,7 @@ type KeepReply struct {
 
 func (x *KeepReply) Reset() {
 	*x = KeepReply{}
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5391,7 +5763,7 @@ func (x *KeepReply) String() string {
 func (*KeepReply) ProtoMessage() {}
 
 func (x *KeepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5404,7 +5776,7 @@ func (x *KeepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
 func (*KeepReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{92}
+	return file_godwit_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *KeepReply) GetMemoryBytes() int64 {
@@ -5432,7 +5804,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5444,7 +5816,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5457,7 +5829,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{93}
+	return file_godwit_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *FollowRequest) GetPolicyJson() []byte {
@@ -5489,7 +5861,7 @@ type FollowReply struct {
 
 func (x *FollowReply) Reset() {
 	*x = FollowReply{}
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5501,7 +5873,7 @@ func (x *FollowReply) String() string {
 func (*FollowReply) ProtoMessage() {}
 
 func (x *FollowReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5514,7 +5886,175 @@ func (x *FollowReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowReply.ProtoReflect.Descriptor instead.
 func (*FollowReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{94}
+	return file_godwit_proto_rawDescGZIP(), []int{101}
+}
+
+type TakeAuthorityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HandoverJson  []byte                 `protobuf:"bytes,1,opt,name=handover_json,json=handoverJson,proto3" json:"handover_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeAuthorityRequest) Reset() {
+	*x = TakeAuthorityRequest{}
+	mi := &file_godwit_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeAuthorityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeAuthorityRequest) ProtoMessage() {}
+
+func (x *TakeAuthorityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeAuthorityRequest.ProtoReflect.Descriptor instead.
+func (*TakeAuthorityRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *TakeAuthorityRequest) GetHandoverJson() []byte {
+	if x != nil {
+		return x.HandoverJson
+	}
+	return nil
+}
+
+type TakeAuthorityReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeAuthorityReply) Reset() {
+	*x = TakeAuthorityReply{}
+	mi := &file_godwit_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeAuthorityReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeAuthorityReply) ProtoMessage() {}
+
+func (x *TakeAuthorityReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeAuthorityReply.ProtoReflect.Descriptor instead.
+func (*TakeAuthorityReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{103}
+}
+
+type DropAuthorityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OrderJson     []byte                 `protobuf:"bytes,1,opt,name=order_json,json=orderJson,proto3" json:"order_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropAuthorityRequest) Reset() {
+	*x = DropAuthorityRequest{}
+	mi := &file_godwit_proto_msgTypes[104]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropAuthorityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropAuthorityRequest) ProtoMessage() {}
+
+func (x *DropAuthorityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[104]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropAuthorityRequest.ProtoReflect.Descriptor instead.
+func (*DropAuthorityRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{104}
+}
+
+func (x *DropAuthorityRequest) GetOrderJson() []byte {
+	if x != nil {
+		return x.OrderJson
+	}
+	return nil
+}
+
+type DropAuthorityReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RestJson      []byte                 `protobuf:"bytes,1,opt,name=rest_json,json=restJson,proto3" json:"rest_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropAuthorityReply) Reset() {
+	*x = DropAuthorityReply{}
+	mi := &file_godwit_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropAuthorityReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropAuthorityReply) ProtoMessage() {}
+
+func (x *DropAuthorityReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropAuthorityReply.ProtoReflect.Descriptor instead.
+func (*DropAuthorityReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{105}
+}
+
+func (x *DropAuthorityReply) GetRestJson() []byte {
+	if x != nil {
+		return x.RestJson
+	}
+	return nil
 }
 
 var File_godwit_proto protoreflect.FileDescriptor
@@ -5659,7 +6199,7 @@ const file_godwit_proto_rawDesc = "" +
 	"volumeJson\"\x13\n" +
 	"\x11RemoveVolumeReply\"(\n" +
 	"\fNodesRequest\x12\x18\n" +
-	"\ameasure\x18\x01 \x01(\bR\ameasure\"\xb5\x03\n" +
+	"\ameasure\x18\x01 \x01(\bR\ameasure\"\xd3\x03\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x18\n" +
@@ -5673,13 +6213,31 @@ const file_godwit_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\x12%\n" +
 	"\x0ejitter_seconds\x18\n" +
 	" \x01(\x01R\rjitterSeconds\x12\x12\n" +
-	"\x04loss\x18\v \x01(\x01R\x04loss\x12/\n" +
+	"\x04loss\x18\v \x01(\x01R\x04loss\x12\x1c\n" +
+	"\tauthority\x18\r \x01(\bR\tauthority\x12/\n" +
 	"\x14back_bits_per_second\x18\f \x01(\x01R\x11backBitsPerSecond\x12\x18\n" +
 	"\aoverlay\x18\x14 \x01(\tR\aoverlay\x12#\n" +
 	"\roverlay_error\x18\x15 \x01(\tR\foverlayError\"3\n" +
 	"\n" +
 	"NodesReply\x12%\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x0f.godwit.v1.NodeR\x05nodes\"C\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x0f.godwit.v1.NodeR\x05nodes\"!\n" +
+	"\vNodeRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"=\n" +
+	"\x11RemoveNodeRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"W\n" +
+	"\x0fRemoveNodeReply\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x12\n" +
+	"\x04told\x18\x02 \x03(\tR\x04told\x12\x16\n" +
+	"\x06untold\x18\x03 \x03(\tR\x06untold\"\x12\n" +
+	"\x10PromoteNodeReply\"\x11\n" +
+	"\x0fDemoteNodeReply\"D\n" +
+	"\fAuditRequest\x124\n" +
+	"\x16since_unix_nanoseconds\x18\x01 \x01(\x03R\x14sinceUnixNanoseconds\"+\n" +
+	"\n" +
+	"AuditReply\x12\x1d\n" +
+	"\n" +
+	"entry_json\x18\x01 \x01(\fR\tentryJson\"C\n" +
 	"\fTokenRequest\x12\x1f\n" +
 	"\vttl_seconds\x18\x01 \x01(\x01R\n" +
 	"ttlSeconds\x12\x12\n" +
@@ -5790,19 +6348,25 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06newest\x18\x02 \x01(\rR\x06newest\"/\n" +
 	"\aOverlay\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"\x99\x02\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\xf0\x02\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
-	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x121\n" +
+	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x12!\n" +
+	"\frevoked_json\x18\x1e \x01(\fR\vrevokedJson\x12\x14\n" +
+	"\x05knows\x18\x1f \x01(\fR\x05knows\x12\x1c\n" +
+	"\tauthority\x18  \x01(\bR\tauthority\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
-	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\"\x97\x02\n" +
+	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\"\xee\x02\n" +
 	"\n" +
 	"HelloReply\x12\x1d\n" +
 	"\n" +
-	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x121\n" +
+	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x12!\n" +
+	"\frevoked_json\x18\x1e \x01(\fR\vrevokedJson\x12\x14\n" +
+	"\x05knows\x18\x1f \x01(\fR\x05knows\x12\x1c\n" +
+	"\tauthority\x18  \x01(\bR\tauthority\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
@@ -5923,7 +6487,15 @@ const file_godwit_proto_rawDesc = "" +
 	"policyJson\x120\n" +
 	"\x14now_unix_nanoseconds\x18\x02 \x01(\x03R\x12nowUnixNanoseconds\x12\x1c\n" +
 	"\tmigration\x18\x03 \x01(\tR\tmigration\"\r\n" +
-	"\vFollowReply2\xc0\x0f\n" +
+	"\vFollowReply\";\n" +
+	"\x14TakeAuthorityRequest\x12#\n" +
+	"\rhandover_json\x18\x01 \x01(\fR\fhandoverJson\"\x14\n" +
+	"\x12TakeAuthorityReply\"5\n" +
+	"\x14DropAuthorityRequest\x12\x1d\n" +
+	"\n" +
+	"order_json\x18\x01 \x01(\fR\torderJson\"1\n" +
+	"\x12DropAuthorityReply\x12\x1b\n" +
+	"\trest_json\x18\x01 \x01(\fR\brestJson2\xc9\x11\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
 	"\tLoadImage\x12\x10.godwit.v1.Chunk\x1a\x18.godwit.v1.ImageProgress(\x010\x01\x12D\n" +
@@ -5944,7 +6516,13 @@ const file_godwit_proto_rawDesc = "" +
 	"\rInspectVolume\x12\x18.godwit.v1.VolumeRequest\x1a\x1d.godwit.v1.InspectVolumeReply\x12F\n" +
 	"\fRemoveVolume\x12\x18.godwit.v1.VolumeRequest\x1a\x1c.godwit.v1.RemoveVolumeReply\x127\n" +
 	"\x05Nodes\x12\x17.godwit.v1.NodesRequest\x1a\x15.godwit.v1.NodesReply\x127\n" +
-	"\x05Token\x12\x17.godwit.v1.TokenRequest\x1a\x15.godwit.v1.TokenReply\x127\n" +
+	"\x05Token\x12\x17.godwit.v1.TokenRequest\x1a\x15.godwit.v1.TokenReply\x12F\n" +
+	"\n" +
+	"RemoveNode\x12\x1c.godwit.v1.RemoveNodeRequest\x1a\x1a.godwit.v1.RemoveNodeReply\x12B\n" +
+	"\vPromoteNode\x12\x16.godwit.v1.NodeRequest\x1a\x1b.godwit.v1.PromoteNodeReply\x12@\n" +
+	"\n" +
+	"DemoteNode\x12\x16.godwit.v1.NodeRequest\x1a\x1a.godwit.v1.DemoteNodeReply\x129\n" +
+	"\x05Audit\x12\x17.godwit.v1.AuditRequest\x1a\x15.godwit.v1.AuditReply0\x01\x127\n" +
 	"\x04Plan\x12\x19.godwit.v1.MigrateRequest\x1a\x14.godwit.v1.PlanReply\x12=\n" +
 	"\aMigrate\x12\x19.godwit.v1.MigrateRequest\x1a\x17.godwit.v1.MigrateReply\x12B\n" +
 	"\x05Watch\x12\x1b.godwit.v1.MigrationRequest\x1a\x1a.godwit.v1.MigrationUpdate0\x01\x12H\n" +
@@ -5959,7 +6537,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"StageAhead\x12\x1c.godwit.v1.StageAheadRequest\x1a\x16.godwit.v1.StagesReply\x12:\n" +
 	"\x06Stages\x12\x18.godwit.v1.StagesRequest\x1a\x16.godwit.v1.StagesReply\x12=\n" +
-	"\aUnstage\x12\x19.godwit.v1.UnstageRequest\x1a\x17.godwit.v1.UnstageReply2\xcc\x05\n" +
+	"\aUnstage\x12\x19.godwit.v1.UnstageRequest\x1a\x17.godwit.v1.UnstageReply2\xee\x06\n" +
 	"\x04Peer\x127\n" +
 	"\x05Hello\x12\x17.godwit.v1.HelloRequest\x1a\x15.godwit.v1.HelloReply\x127\n" +
 	"\x05Prove\x12\x17.godwit.v1.ProveRequest\x1a\x15.godwit.v1.ProveReply\x127\n" +
@@ -5972,7 +6550,9 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06Layers\x12\x18.godwit.v1.LayersRequest\x1a\x16.godwit.v1.LayersReply\x12=\n" +
 	"\aRemoved\x12\x19.godwit.v1.RemovedRequest\x1a\x17.godwit.v1.RemovedReply\x124\n" +
 	"\x04Keep\x12\x16.godwit.v1.KeepRequest\x1a\x14.godwit.v1.KeepReply\x12:\n" +
-	"\x06Follow\x12\x18.godwit.v1.FollowRequest\x1a\x16.godwit.v1.FollowReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
+	"\x06Follow\x12\x18.godwit.v1.FollowRequest\x1a\x16.godwit.v1.FollowReply\x12O\n" +
+	"\rTakeAuthority\x12\x1f.godwit.v1.TakeAuthorityRequest\x1a\x1d.godwit.v1.TakeAuthorityReply\x12O\n" +
+	"\rDropAuthority\x12\x1f.godwit.v1.DropAuthorityRequest\x1a\x1d.godwit.v1.DropAuthorityReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
 
 var (
 	file_godwit_proto_rawDescOnce sync.Once
@@ -5986,223 +6566,246 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
 var file_godwit_proto_goTypes = []any{
-	(*VersionRequest)(nil),     // 0: godwit.v1.VersionRequest
-	(*VersionReply)(nil),       // 1: godwit.v1.VersionReply
-	(*Chunk)(nil),              // 2: godwit.v1.Chunk
-	(*ImageProgress)(nil),      // 3: godwit.v1.ImageProgress
-	(*Image)(nil),              // 4: godwit.v1.Image
-	(*PullImageRequest)(nil),   // 5: godwit.v1.PullImageRequest
-	(*ListImagesRequest)(nil),  // 6: godwit.v1.ListImagesRequest
-	(*ListImagesReply)(nil),    // 7: godwit.v1.ListImagesReply
-	(*RemoveImageRequest)(nil), // 8: godwit.v1.RemoveImageRequest
-	(*RemoveImageReply)(nil),   // 9: godwit.v1.RemoveImageReply
-	(*Volume)(nil),             // 10: godwit.v1.Volume
-	(*RunRequest)(nil),         // 11: godwit.v1.RunRequest
-	(*RunReply)(nil),           // 12: godwit.v1.RunReply
-	(*ContainerRequest)(nil),   // 13: godwit.v1.ContainerRequest
-	(*WaitReply)(nil),          // 14: godwit.v1.WaitReply
-	(*ListRequest)(nil),        // 15: godwit.v1.ListRequest
-	(*ListReply)(nil),          // 16: godwit.v1.ListReply
-	(*Alarm)(nil),              // 17: godwit.v1.Alarm
-	(*InspectReply)(nil),       // 18: godwit.v1.InspectReply
-	(*TopRequest)(nil),         // 19: godwit.v1.TopRequest
-	(*TopReply)(nil),           // 20: godwit.v1.TopReply
-	(*StopRequest)(nil),        // 21: godwit.v1.StopRequest
-	(*StopReply)(nil),          // 22: godwit.v1.StopReply
-	(*RemoveRequest)(nil),      // 23: godwit.v1.RemoveRequest
-	(*RemoveReply)(nil),        // 24: godwit.v1.RemoveReply
-	(*LogsRequest)(nil),        // 25: godwit.v1.LogsRequest
-	(*LogEntry)(nil),           // 26: godwit.v1.LogEntry
-	(*ExecStart)(nil),          // 27: godwit.v1.ExecStart
-	(*ExecInput)(nil),          // 28: godwit.v1.ExecInput
-	(*ExecOutput)(nil),         // 29: godwit.v1.ExecOutput
-	(*VolumesRequest)(nil),     // 30: godwit.v1.VolumesRequest
-	(*VolumesReply)(nil),       // 31: godwit.v1.VolumesReply
-	(*VolumeRequest)(nil),      // 32: godwit.v1.VolumeRequest
-	(*InspectVolumeReply)(nil), // 33: godwit.v1.InspectVolumeReply
-	(*RemoveVolumeReply)(nil),  // 34: godwit.v1.RemoveVolumeReply
-	(*NodesRequest)(nil),       // 35: godwit.v1.NodesRequest
-	(*Node)(nil),               // 36: godwit.v1.Node
-	(*NodesReply)(nil),         // 37: godwit.v1.NodesReply
-	(*TokenRequest)(nil),       // 38: godwit.v1.TokenRequest
-	(*TokenReply)(nil),         // 39: godwit.v1.TokenReply
-	(*MigrateRequest)(nil),     // 40: godwit.v1.MigrateRequest
-	(*PlanReply)(nil),          // 41: godwit.v1.PlanReply
-	(*MigrateReply)(nil),       // 42: godwit.v1.MigrateReply
-	(*MigrationRequest)(nil),   // 43: godwit.v1.MigrationRequest
-	(*MigrationUpdate)(nil),    // 44: godwit.v1.MigrationUpdate
-	(*SetRequest)(nil),         // 45: godwit.v1.SetRequest
-	(*SetReply)(nil),           // 46: godwit.v1.SetReply
-	(*SwitchReply)(nil),        // 47: godwit.v1.SwitchReply
-	(*MigrationsRequest)(nil),  // 48: godwit.v1.MigrationsRequest
-	(*MigrationsReply)(nil),    // 49: godwit.v1.MigrationsReply
-	(*CancelReply)(nil),        // 50: godwit.v1.CancelReply
-	(*ResolveRequest)(nil),     // 51: godwit.v1.ResolveRequest
-	(*ResolveReply)(nil),       // 52: godwit.v1.ResolveReply
-	(*ThawRequest)(nil),        // 53: godwit.v1.ThawRequest
-	(*ThawReply)(nil),          // 54: godwit.v1.ThawReply
-	(*StageRequest)(nil),       // 55: godwit.v1.StageRequest
-	(*StageAheadRequest)(nil),  // 56: godwit.v1.StageAheadRequest
-	(*Stop)(nil),               // 57: godwit.v1.Stop
-	(*StageUpdate)(nil),        // 58: godwit.v1.StageUpdate
-	(*StagesRequest)(nil),      // 59: godwit.v1.StagesRequest
-	(*StagesReply)(nil),        // 60: godwit.v1.StagesReply
-	(*UnstageRequest)(nil),     // 61: godwit.v1.UnstageRequest
-	(*UnstageReply)(nil),       // 62: godwit.v1.UnstageReply
-	(*Location)(nil),           // 63: godwit.v1.Location
-	(*ProtocolRange)(nil),      // 64: godwit.v1.ProtocolRange
-	(*Overlay)(nil),            // 65: godwit.v1.Overlay
-	(*HelloRequest)(nil),       // 66: godwit.v1.HelloRequest
-	(*HelloReply)(nil),         // 67: godwit.v1.HelloReply
-	(*ProveRequest)(nil),       // 68: godwit.v1.ProveRequest
-	(*Proof)(nil),              // 69: godwit.v1.Proof
-	(*ProveReply)(nil),         // 70: godwit.v1.ProveReply
-	(*Proven)(nil),             // 71: godwit.v1.Proven
-	(*Envelope)(nil),           // 72: godwit.v1.Envelope
-	(*Message)(nil),            // 73: godwit.v1.Message
-	(*Offer)(nil),              // 74: godwit.v1.Offer
-	(*Reservation)(nil),        // 75: godwit.v1.Reservation
-	(*TellRequest)(nil),        // 76: godwit.v1.TellRequest
-	(*TellReply)(nil),          // 77: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),     // 78: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),       // 79: godwit.v1.OutcomeReply
-	(*DurableRequest)(nil),     // 80: godwit.v1.DurableRequest
-	(*DurableReply)(nil),       // 81: godwit.v1.DurableReply
-	(*ReleaseRequest)(nil),     // 82: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),       // 83: godwit.v1.ReleaseReply
-	(*Layer)(nil),              // 84: godwit.v1.Layer
-	(*FetchRequest)(nil),       // 85: godwit.v1.FetchRequest
-	(*FetchReply)(nil),         // 86: godwit.v1.FetchReply
-	(*LayersRequest)(nil),      // 87: godwit.v1.LayersRequest
-	(*LayersReply)(nil),        // 88: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),     // 89: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),       // 90: godwit.v1.RemovedReply
-	(*KeepRequest)(nil),        // 91: godwit.v1.KeepRequest
-	(*KeepReply)(nil),          // 92: godwit.v1.KeepReply
-	(*FollowRequest)(nil),      // 93: godwit.v1.FollowRequest
-	(*FollowReply)(nil),        // 94: godwit.v1.FollowReply
+	(*VersionRequest)(nil),       // 0: godwit.v1.VersionRequest
+	(*VersionReply)(nil),         // 1: godwit.v1.VersionReply
+	(*Chunk)(nil),                // 2: godwit.v1.Chunk
+	(*ImageProgress)(nil),        // 3: godwit.v1.ImageProgress
+	(*Image)(nil),                // 4: godwit.v1.Image
+	(*PullImageRequest)(nil),     // 5: godwit.v1.PullImageRequest
+	(*ListImagesRequest)(nil),    // 6: godwit.v1.ListImagesRequest
+	(*ListImagesReply)(nil),      // 7: godwit.v1.ListImagesReply
+	(*RemoveImageRequest)(nil),   // 8: godwit.v1.RemoveImageRequest
+	(*RemoveImageReply)(nil),     // 9: godwit.v1.RemoveImageReply
+	(*Volume)(nil),               // 10: godwit.v1.Volume
+	(*RunRequest)(nil),           // 11: godwit.v1.RunRequest
+	(*RunReply)(nil),             // 12: godwit.v1.RunReply
+	(*ContainerRequest)(nil),     // 13: godwit.v1.ContainerRequest
+	(*WaitReply)(nil),            // 14: godwit.v1.WaitReply
+	(*ListRequest)(nil),          // 15: godwit.v1.ListRequest
+	(*ListReply)(nil),            // 16: godwit.v1.ListReply
+	(*Alarm)(nil),                // 17: godwit.v1.Alarm
+	(*InspectReply)(nil),         // 18: godwit.v1.InspectReply
+	(*TopRequest)(nil),           // 19: godwit.v1.TopRequest
+	(*TopReply)(nil),             // 20: godwit.v1.TopReply
+	(*StopRequest)(nil),          // 21: godwit.v1.StopRequest
+	(*StopReply)(nil),            // 22: godwit.v1.StopReply
+	(*RemoveRequest)(nil),        // 23: godwit.v1.RemoveRequest
+	(*RemoveReply)(nil),          // 24: godwit.v1.RemoveReply
+	(*LogsRequest)(nil),          // 25: godwit.v1.LogsRequest
+	(*LogEntry)(nil),             // 26: godwit.v1.LogEntry
+	(*ExecStart)(nil),            // 27: godwit.v1.ExecStart
+	(*ExecInput)(nil),            // 28: godwit.v1.ExecInput
+	(*ExecOutput)(nil),           // 29: godwit.v1.ExecOutput
+	(*VolumesRequest)(nil),       // 30: godwit.v1.VolumesRequest
+	(*VolumesReply)(nil),         // 31: godwit.v1.VolumesReply
+	(*VolumeRequest)(nil),        // 32: godwit.v1.VolumeRequest
+	(*InspectVolumeReply)(nil),   // 33: godwit.v1.InspectVolumeReply
+	(*RemoveVolumeReply)(nil),    // 34: godwit.v1.RemoveVolumeReply
+	(*NodesRequest)(nil),         // 35: godwit.v1.NodesRequest
+	(*Node)(nil),                 // 36: godwit.v1.Node
+	(*NodesReply)(nil),           // 37: godwit.v1.NodesReply
+	(*NodeRequest)(nil),          // 38: godwit.v1.NodeRequest
+	(*RemoveNodeRequest)(nil),    // 39: godwit.v1.RemoveNodeRequest
+	(*RemoveNodeReply)(nil),      // 40: godwit.v1.RemoveNodeReply
+	(*PromoteNodeReply)(nil),     // 41: godwit.v1.PromoteNodeReply
+	(*DemoteNodeReply)(nil),      // 42: godwit.v1.DemoteNodeReply
+	(*AuditRequest)(nil),         // 43: godwit.v1.AuditRequest
+	(*AuditReply)(nil),           // 44: godwit.v1.AuditReply
+	(*TokenRequest)(nil),         // 45: godwit.v1.TokenRequest
+	(*TokenReply)(nil),           // 46: godwit.v1.TokenReply
+	(*MigrateRequest)(nil),       // 47: godwit.v1.MigrateRequest
+	(*PlanReply)(nil),            // 48: godwit.v1.PlanReply
+	(*MigrateReply)(nil),         // 49: godwit.v1.MigrateReply
+	(*MigrationRequest)(nil),     // 50: godwit.v1.MigrationRequest
+	(*MigrationUpdate)(nil),      // 51: godwit.v1.MigrationUpdate
+	(*SetRequest)(nil),           // 52: godwit.v1.SetRequest
+	(*SetReply)(nil),             // 53: godwit.v1.SetReply
+	(*SwitchReply)(nil),          // 54: godwit.v1.SwitchReply
+	(*MigrationsRequest)(nil),    // 55: godwit.v1.MigrationsRequest
+	(*MigrationsReply)(nil),      // 56: godwit.v1.MigrationsReply
+	(*CancelReply)(nil),          // 57: godwit.v1.CancelReply
+	(*ResolveRequest)(nil),       // 58: godwit.v1.ResolveRequest
+	(*ResolveReply)(nil),         // 59: godwit.v1.ResolveReply
+	(*ThawRequest)(nil),          // 60: godwit.v1.ThawRequest
+	(*ThawReply)(nil),            // 61: godwit.v1.ThawReply
+	(*StageRequest)(nil),         // 62: godwit.v1.StageRequest
+	(*StageAheadRequest)(nil),    // 63: godwit.v1.StageAheadRequest
+	(*Stop)(nil),                 // 64: godwit.v1.Stop
+	(*StageUpdate)(nil),          // 65: godwit.v1.StageUpdate
+	(*StagesRequest)(nil),        // 66: godwit.v1.StagesRequest
+	(*StagesReply)(nil),          // 67: godwit.v1.StagesReply
+	(*UnstageRequest)(nil),       // 68: godwit.v1.UnstageRequest
+	(*UnstageReply)(nil),         // 69: godwit.v1.UnstageReply
+	(*Location)(nil),             // 70: godwit.v1.Location
+	(*ProtocolRange)(nil),        // 71: godwit.v1.ProtocolRange
+	(*Overlay)(nil),              // 72: godwit.v1.Overlay
+	(*HelloRequest)(nil),         // 73: godwit.v1.HelloRequest
+	(*HelloReply)(nil),           // 74: godwit.v1.HelloReply
+	(*ProveRequest)(nil),         // 75: godwit.v1.ProveRequest
+	(*Proof)(nil),                // 76: godwit.v1.Proof
+	(*ProveReply)(nil),           // 77: godwit.v1.ProveReply
+	(*Proven)(nil),               // 78: godwit.v1.Proven
+	(*Envelope)(nil),             // 79: godwit.v1.Envelope
+	(*Message)(nil),              // 80: godwit.v1.Message
+	(*Offer)(nil),                // 81: godwit.v1.Offer
+	(*Reservation)(nil),          // 82: godwit.v1.Reservation
+	(*TellRequest)(nil),          // 83: godwit.v1.TellRequest
+	(*TellReply)(nil),            // 84: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),       // 85: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),         // 86: godwit.v1.OutcomeReply
+	(*DurableRequest)(nil),       // 87: godwit.v1.DurableRequest
+	(*DurableReply)(nil),         // 88: godwit.v1.DurableReply
+	(*ReleaseRequest)(nil),       // 89: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),         // 90: godwit.v1.ReleaseReply
+	(*Layer)(nil),                // 91: godwit.v1.Layer
+	(*FetchRequest)(nil),         // 92: godwit.v1.FetchRequest
+	(*FetchReply)(nil),           // 93: godwit.v1.FetchReply
+	(*LayersRequest)(nil),        // 94: godwit.v1.LayersRequest
+	(*LayersReply)(nil),          // 95: godwit.v1.LayersReply
+	(*RemovedRequest)(nil),       // 96: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),         // 97: godwit.v1.RemovedReply
+	(*KeepRequest)(nil),          // 98: godwit.v1.KeepRequest
+	(*KeepReply)(nil),            // 99: godwit.v1.KeepReply
+	(*FollowRequest)(nil),        // 100: godwit.v1.FollowRequest
+	(*FollowReply)(nil),          // 101: godwit.v1.FollowReply
+	(*TakeAuthorityRequest)(nil), // 102: godwit.v1.TakeAuthorityRequest
+	(*TakeAuthorityReply)(nil),   // 103: godwit.v1.TakeAuthorityReply
+	(*DropAuthorityRequest)(nil), // 104: godwit.v1.DropAuthorityRequest
+	(*DropAuthorityReply)(nil),   // 105: godwit.v1.DropAuthorityReply
 }
 var file_godwit_proto_depIdxs = []int32{
-	4,  // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
-	4,  // 1: godwit.v1.ListImagesReply.images:type_name -> godwit.v1.Image
-	10, // 2: godwit.v1.RunRequest.volumes:type_name -> godwit.v1.Volume
-	17, // 3: godwit.v1.ListReply.alarms:type_name -> godwit.v1.Alarm
-	27, // 4: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
-	36, // 5: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
-	57, // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
-	63, // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
-	64, // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
-	65, // 9: godwit.v1.HelloRequest.overlay:type_name -> godwit.v1.Overlay
-	63, // 10: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	64, // 11: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
-	65, // 12: godwit.v1.HelloReply.overlay:type_name -> godwit.v1.Overlay
-	69, // 13: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
-	10, // 14: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
-	71, // 15: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
-	73, // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
-	74, // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
-	75, // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	84, // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
-	73, // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	73, // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
-	73, // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	84, // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	84, // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
-	0,  // 25: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
-	2,  // 26: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
-	5,  // 27: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
-	6,  // 28: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
-	8,  // 29: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
-	11, // 30: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
-	13, // 31: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
-	15, // 32: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
-	13, // 33: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	19, // 34: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
-	21, // 35: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	23, // 36: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	25, // 37: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	28, // 38: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	30, // 39: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
-	32, // 40: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
-	32, // 41: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
-	35, // 42: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	38, // 43: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	40, // 44: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	40, // 45: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	43, // 46: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	48, // 47: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	45, // 48: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
-	43, // 49: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
-	43, // 50: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	51, // 51: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	53, // 52: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
-	55, // 53: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
-	56, // 54: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
-	59, // 55: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
-	61, // 56: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
-	66, // 57: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	68, // 58: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
-	72, // 59: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	76, // 60: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	78, // 61: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	80, // 62: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	82, // 63: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	85, // 64: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	87, // 65: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	89, // 66: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	91, // 67: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
-	93, // 68: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
-	1,  // 69: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,  // 70: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,  // 71: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,  // 72: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,  // 73: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12, // 74: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14, // 75: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16, // 76: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	18, // 77: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	20, // 78: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
-	22, // 79: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	24, // 80: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	26, // 81: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	29, // 82: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	31, // 83: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	33, // 84: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	34, // 85: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	37, // 86: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	39, // 87: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	41, // 88: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	42, // 89: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	44, // 90: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	49, // 91: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	46, // 92: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	47, // 93: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	50, // 94: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	52, // 95: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	54, // 96: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
-	58, // 97: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	60, // 98: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
-	60, // 99: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	62, // 100: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	67, // 101: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	70, // 102: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	72, // 103: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	77, // 104: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	79, // 105: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	81, // 106: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	83, // 107: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	86, // 108: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	88, // 109: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	90, // 110: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	92, // 111: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
-	94, // 112: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
-	69, // [69:113] is the sub-list for method output_type
-	25, // [25:69] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	4,   // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
+	4,   // 1: godwit.v1.ListImagesReply.images:type_name -> godwit.v1.Image
+	10,  // 2: godwit.v1.RunRequest.volumes:type_name -> godwit.v1.Volume
+	17,  // 3: godwit.v1.ListReply.alarms:type_name -> godwit.v1.Alarm
+	27,  // 4: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
+	36,  // 5: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
+	64,  // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
+	70,  // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
+	71,  // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
+	72,  // 9: godwit.v1.HelloRequest.overlay:type_name -> godwit.v1.Overlay
+	70,  // 10: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
+	71,  // 11: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
+	72,  // 12: godwit.v1.HelloReply.overlay:type_name -> godwit.v1.Overlay
+	76,  // 13: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
+	10,  // 14: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
+	78,  // 15: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
+	80,  // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	81,  // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	82,  // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	91,  // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	80,  // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	80,  // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	80,  // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	91,  // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	91,  // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	0,   // 25: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
+	2,   // 26: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
+	5,   // 27: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
+	6,   // 28: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
+	8,   // 29: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
+	11,  // 30: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
+	13,  // 31: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
+	15,  // 32: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
+	13,  // 33: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
+	19,  // 34: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
+	21,  // 35: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	23,  // 36: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	25,  // 37: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	28,  // 38: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	30,  // 39: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
+	32,  // 40: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
+	32,  // 41: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
+	35,  // 42: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	45,  // 43: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	39,  // 44: godwit.v1.Agent.RemoveNode:input_type -> godwit.v1.RemoveNodeRequest
+	38,  // 45: godwit.v1.Agent.PromoteNode:input_type -> godwit.v1.NodeRequest
+	38,  // 46: godwit.v1.Agent.DemoteNode:input_type -> godwit.v1.NodeRequest
+	43,  // 47: godwit.v1.Agent.Audit:input_type -> godwit.v1.AuditRequest
+	47,  // 48: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	47,  // 49: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	50,  // 50: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	55,  // 51: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	52,  // 52: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
+	50,  // 53: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
+	50,  // 54: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	58,  // 55: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	60,  // 56: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
+	62,  // 57: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
+	63,  // 58: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
+	66,  // 59: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
+	68,  // 60: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
+	73,  // 61: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	75,  // 62: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
+	79,  // 63: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	83,  // 64: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	85,  // 65: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	87,  // 66: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	89,  // 67: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	92,  // 68: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	94,  // 69: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	96,  // 70: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	98,  // 71: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
+	100, // 72: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
+	102, // 73: godwit.v1.Peer.TakeAuthority:input_type -> godwit.v1.TakeAuthorityRequest
+	104, // 74: godwit.v1.Peer.DropAuthority:input_type -> godwit.v1.DropAuthorityRequest
+	1,   // 75: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,   // 76: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,   // 77: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,   // 78: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,   // 79: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12,  // 80: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14,  // 81: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16,  // 82: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	18,  // 83: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	20,  // 84: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	22,  // 85: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	24,  // 86: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	26,  // 87: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	29,  // 88: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	31,  // 89: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	33,  // 90: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	34,  // 91: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	37,  // 92: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	46,  // 93: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	40,  // 94: godwit.v1.Agent.RemoveNode:output_type -> godwit.v1.RemoveNodeReply
+	41,  // 95: godwit.v1.Agent.PromoteNode:output_type -> godwit.v1.PromoteNodeReply
+	42,  // 96: godwit.v1.Agent.DemoteNode:output_type -> godwit.v1.DemoteNodeReply
+	44,  // 97: godwit.v1.Agent.Audit:output_type -> godwit.v1.AuditReply
+	48,  // 98: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	49,  // 99: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	51,  // 100: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	56,  // 101: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	53,  // 102: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	54,  // 103: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	57,  // 104: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	59,  // 105: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	61,  // 106: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
+	65,  // 107: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	67,  // 108: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
+	67,  // 109: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	69,  // 110: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	74,  // 111: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	77,  // 112: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	79,  // 113: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	84,  // 114: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	86,  // 115: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	88,  // 116: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	90,  // 117: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	93,  // 118: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	95,  // 119: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	97,  // 120: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	99,  // 121: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
+	101, // 122: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
+	103, // 123: godwit.v1.Peer.TakeAuthority:output_type -> godwit.v1.TakeAuthorityReply
+	105, // 124: godwit.v1.Peer.DropAuthority:output_type -> godwit.v1.DropAuthorityReply
+	75,  // [75:125] is the sub-list for method output_type
+	25,  // [25:75] is the sub-list for method input_type
+	25,  // [25:25] is the sub-list for extension type_name
+	25,  // [25:25] is the sub-list for extension extendee
+	0,   // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_godwit_proto_init() }
@@ -6210,14 +6813,14 @@ func file_godwit_proto_init() {
 	if File_godwit_proto != nil {
 		return
 	}
-	file_godwit_proto_msgTypes[45].OneofWrappers = []any{}
+	file_godwit_proto_msgTypes[52].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   95,
+			NumMessages:   106,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -43,6 +43,10 @@ const (
 	Agent_RemoveVolume_FullMethodName  = "/godwit.v1.Agent/RemoveVolume"
 	Agent_Nodes_FullMethodName         = "/godwit.v1.Agent/Nodes"
 	Agent_Token_FullMethodName         = "/godwit.v1.Agent/Token"
+	Agent_RemoveNode_FullMethodName    = "/godwit.v1.Agent/RemoveNode"
+	Agent_PromoteNode_FullMethodName   = "/godwit.v1.Agent/PromoteNode"
+	Agent_DemoteNode_FullMethodName    = "/godwit.v1.Agent/DemoteNode"
+	Agent_Audit_FullMethodName         = "/godwit.v1.Agent/Audit"
 	Agent_Plan_FullMethodName          = "/godwit.v1.Agent/Plan"
 	Agent_Migrate_FullMethodName       = "/godwit.v1.Agent/Migrate"
 	Agent_Watch_FullMethodName         = "/godwit.v1.Agent/Watch"
@@ -86,6 +90,13 @@ type AgentClient interface {
 	// Nodes.
 	Nodes(ctx context.Context, in *NodesRequest, opts ...grpc.CallOption) (*NodesReply, error)
 	Token(ctx context.Context, in *TokenRequest, opts ...grpc.CallOption) (*TokenReply, error)
+	// RemoveNode takes a node out of the cluster for good.
+	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeReply, error)
+	// PromoteNode gives a node the cluster's authority, DemoteNode takes it away again.
+	PromoteNode(ctx context.Context, in *NodeRequest, opts ...grpc.CallOption) (*PromoteNodeReply, error)
+	DemoteNode(ctx context.Context, in *NodeRequest, opts ...grpc.CallOption) (*DemoteNodeReply, error)
+	// Audit tells who has asked this node for what.
+	Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditReply], error)
 	// Migrations.
 	Plan(ctx context.Context, in *MigrateRequest, opts ...grpc.CallOption) (*PlanReply, error)
 	Migrate(ctx context.Context, in *MigrateRequest, opts ...grpc.CallOption) (*MigrateReply, error)
@@ -329,6 +340,55 @@ func (c *agentClient) Token(ctx context.Context, in *TokenRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *agentClient) RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveNodeReply)
+	err := c.cc.Invoke(ctx, Agent_RemoveNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) PromoteNode(ctx context.Context, in *NodeRequest, opts ...grpc.CallOption) (*PromoteNodeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PromoteNodeReply)
+	err := c.cc.Invoke(ctx, Agent_PromoteNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) DemoteNode(ctx context.Context, in *NodeRequest, opts ...grpc.CallOption) (*DemoteNodeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DemoteNodeReply)
+	err := c.cc.Invoke(ctx, Agent_DemoteNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[4], Agent_Audit_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AuditRequest, AuditReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_AuditClient = grpc.ServerStreamingClient[AuditReply]
+
 func (c *agentClient) Plan(ctx context.Context, in *MigrateRequest, opts ...grpc.CallOption) (*PlanReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PlanReply)
@@ -351,7 +411,7 @@ func (c *agentClient) Migrate(ctx context.Context, in *MigrateRequest, opts ...g
 
 func (c *agentClient) Watch(ctx context.Context, in *MigrationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MigrationUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[4], Agent_Watch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[5], Agent_Watch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -370,7 +430,7 @@ type Agent_WatchClient = grpc.ServerStreamingClient[MigrationUpdate]
 
 func (c *agentClient) Migrations(ctx context.Context, in *MigrationsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MigrationsReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[5], Agent_Migrations_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[6], Agent_Migrations_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -439,7 +499,7 @@ func (c *agentClient) Thaw(ctx context.Context, in *ThawRequest, opts ...grpc.Ca
 
 func (c *agentClient) Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StageUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[6], Agent_Stage_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[7], Agent_Stage_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -514,6 +574,13 @@ type AgentServer interface {
 	// Nodes.
 	Nodes(context.Context, *NodesRequest) (*NodesReply, error)
 	Token(context.Context, *TokenRequest) (*TokenReply, error)
+	// RemoveNode takes a node out of the cluster for good.
+	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeReply, error)
+	// PromoteNode gives a node the cluster's authority, DemoteNode takes it away again.
+	PromoteNode(context.Context, *NodeRequest) (*PromoteNodeReply, error)
+	DemoteNode(context.Context, *NodeRequest) (*DemoteNodeReply, error)
+	// Audit tells who has asked this node for what.
+	Audit(*AuditRequest, grpc.ServerStreamingServer[AuditReply]) error
 	// Migrations.
 	Plan(context.Context, *MigrateRequest) (*PlanReply, error)
 	Migrate(context.Context, *MigrateRequest) (*MigrateReply, error)
@@ -599,6 +666,18 @@ func (UnimplementedAgentServer) Nodes(context.Context, *NodesRequest) (*NodesRep
 }
 func (UnimplementedAgentServer) Token(context.Context, *TokenRequest) (*TokenReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Token not implemented")
+}
+func (UnimplementedAgentServer) RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveNode not implemented")
+}
+func (UnimplementedAgentServer) PromoteNode(context.Context, *NodeRequest) (*PromoteNodeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method PromoteNode not implemented")
+}
+func (UnimplementedAgentServer) DemoteNode(context.Context, *NodeRequest) (*DemoteNodeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method DemoteNode not implemented")
+}
+func (UnimplementedAgentServer) Audit(*AuditRequest, grpc.ServerStreamingServer[AuditReply]) error {
+	return status.Error(codes.Unimplemented, "method Audit not implemented")
 }
 func (UnimplementedAgentServer) Plan(context.Context, *MigrateRequest) (*PlanReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Plan not implemented")
@@ -966,6 +1045,71 @@ func _Agent_Token_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_RemoveNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).RemoveNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_RemoveNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).RemoveNode(ctx, req.(*RemoveNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_PromoteNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(NodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).PromoteNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_PromoteNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).PromoteNode(ctx, req.(*NodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_DemoteNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(NodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).DemoteNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_DemoteNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).DemoteNode(ctx, req.(*NodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Audit_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AuditRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServer).Audit(m, &grpc.GenericServerStream[AuditRequest, AuditReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_AuditServer = grpc.ServerStreamingServer[AuditReply]
+
 func _Agent_Plan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MigrateRequest)
 	if err := dec(in); err != nil {
@@ -1247,6 +1391,18 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Agent_Token_Handler,
 		},
 		{
+			MethodName: "RemoveNode",
+			Handler:    _Agent_RemoveNode_Handler,
+		},
+		{
+			MethodName: "PromoteNode",
+			Handler:    _Agent_PromoteNode_Handler,
+		},
+		{
+			MethodName: "DemoteNode",
+			Handler:    _Agent_DemoteNode_Handler,
+		},
+		{
 			MethodName: "Plan",
 			Handler:    _Agent_Plan_Handler,
 		},
@@ -1311,6 +1467,11 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 		{
+			StreamName:    "Audit",
+			Handler:       _Agent_Audit_Handler,
+			ServerStreams: true,
+		},
+		{
 			StreamName:    "Watch",
 			Handler:       _Agent_Watch_Handler,
 			ServerStreams: true,
@@ -1330,18 +1491,20 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Peer_Hello_FullMethodName   = "/godwit.v1.Peer/Hello"
-	Peer_Prove_FullMethodName   = "/godwit.v1.Peer/Prove"
-	Peer_Session_FullMethodName = "/godwit.v1.Peer/Session"
-	Peer_Tell_FullMethodName    = "/godwit.v1.Peer/Tell"
-	Peer_Outcome_FullMethodName = "/godwit.v1.Peer/Outcome"
-	Peer_Durable_FullMethodName = "/godwit.v1.Peer/Durable"
-	Peer_Release_FullMethodName = "/godwit.v1.Peer/Release"
-	Peer_Fetch_FullMethodName   = "/godwit.v1.Peer/Fetch"
-	Peer_Layers_FullMethodName  = "/godwit.v1.Peer/Layers"
-	Peer_Removed_FullMethodName = "/godwit.v1.Peer/Removed"
-	Peer_Keep_FullMethodName    = "/godwit.v1.Peer/Keep"
-	Peer_Follow_FullMethodName  = "/godwit.v1.Peer/Follow"
+	Peer_Hello_FullMethodName         = "/godwit.v1.Peer/Hello"
+	Peer_Prove_FullMethodName         = "/godwit.v1.Peer/Prove"
+	Peer_Session_FullMethodName       = "/godwit.v1.Peer/Session"
+	Peer_Tell_FullMethodName          = "/godwit.v1.Peer/Tell"
+	Peer_Outcome_FullMethodName       = "/godwit.v1.Peer/Outcome"
+	Peer_Durable_FullMethodName       = "/godwit.v1.Peer/Durable"
+	Peer_Release_FullMethodName       = "/godwit.v1.Peer/Release"
+	Peer_Fetch_FullMethodName         = "/godwit.v1.Peer/Fetch"
+	Peer_Layers_FullMethodName        = "/godwit.v1.Peer/Layers"
+	Peer_Removed_FullMethodName       = "/godwit.v1.Peer/Removed"
+	Peer_Keep_FullMethodName          = "/godwit.v1.Peer/Keep"
+	Peer_Follow_FullMethodName        = "/godwit.v1.Peer/Follow"
+	Peer_TakeAuthority_FullMethodName = "/godwit.v1.Peer/TakeAuthority"
+	Peer_DropAuthority_FullMethodName = "/godwit.v1.Peer/DropAuthority"
 )
 
 // PeerClient is the client API for Peer service.
@@ -1373,6 +1536,10 @@ type PeerClient interface {
 	Keep(ctx context.Context, in *KeepRequest, opts ...grpc.CallOption) (*KeepReply, error)
 	// Follow hands over where copies of a container shall be that has come to the node.
 	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (*FollowReply, error)
+	// TakeAuthority gives the node the key of the cluster's authority, which it checks against what it trusts.
+	TakeAuthority(ctx context.Context, in *TakeAuthorityRequest, opts ...grpc.CallOption) (*TakeAuthorityReply, error)
+	// DropAuthority takes it away; the request is signed with that key.
+	DropAuthority(ctx context.Context, in *DropAuthorityRequest, opts ...grpc.CallOption) (*DropAuthorityReply, error)
 }
 
 type peerClient struct {
@@ -1515,6 +1682,26 @@ func (c *peerClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *peerClient) TakeAuthority(ctx context.Context, in *TakeAuthorityRequest, opts ...grpc.CallOption) (*TakeAuthorityReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TakeAuthorityReply)
+	err := c.cc.Invoke(ctx, Peer_TakeAuthority_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) DropAuthority(ctx context.Context, in *DropAuthorityRequest, opts ...grpc.CallOption) (*DropAuthorityReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DropAuthorityReply)
+	err := c.cc.Invoke(ctx, Peer_DropAuthority_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -1544,6 +1731,10 @@ type PeerServer interface {
 	Keep(context.Context, *KeepRequest) (*KeepReply, error)
 	// Follow hands over where copies of a container shall be that has come to the node.
 	Follow(context.Context, *FollowRequest) (*FollowReply, error)
+	// TakeAuthority gives the node the key of the cluster's authority, which it checks against what it trusts.
+	TakeAuthority(context.Context, *TakeAuthorityRequest) (*TakeAuthorityReply, error)
+	// DropAuthority takes it away; the request is signed with that key.
+	DropAuthority(context.Context, *DropAuthorityRequest) (*DropAuthorityReply, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -1589,6 +1780,12 @@ func (UnimplementedPeerServer) Keep(context.Context, *KeepRequest) (*KeepReply, 
 }
 func (UnimplementedPeerServer) Follow(context.Context, *FollowRequest) (*FollowReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Follow not implemented")
+}
+func (UnimplementedPeerServer) TakeAuthority(context.Context, *TakeAuthorityRequest) (*TakeAuthorityReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method TakeAuthority not implemented")
+}
+func (UnimplementedPeerServer) DropAuthority(context.Context, *DropAuthorityRequest) (*DropAuthorityReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method DropAuthority not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -1809,6 +2006,42 @@ func _Peer_Follow_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_TakeAuthority_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TakeAuthorityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).TakeAuthority(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_TakeAuthority_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).TakeAuthority(ctx, req.(*TakeAuthorityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_DropAuthority_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DropAuthorityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).DropAuthority(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_DropAuthority_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).DropAuthority(ctx, req.(*DropAuthorityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1855,6 +2088,14 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Follow",
 			Handler:    _Peer_Follow_Handler,
+		},
+		{
+			MethodName: "TakeAuthority",
+			Handler:    _Peer_TakeAuthority_Handler,
+		},
+		{
+			MethodName: "DropAuthority",
+			Handler:    _Peer_DropAuthority_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

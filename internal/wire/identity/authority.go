@@ -35,8 +35,10 @@ type authorityState struct {
 	// addresses may still exist somewhere.
 	LastNumber int `json:"last_number"`
 	// End is the highest number that this authority may give; 0: MaxNumber. Spare are numbers for afterwards.
-	End    int           `json:"end,omitempty"`
-	Spare  []span        `json:"spare,omitempty"`
+	End   int    `json:"end,omitempty"`
+	Spare []span `json:"spare,omitempty"`
+	// Given are the numbers that other authorities have, by the number of their node.
+	Given  map[int]span  `json:"given,omitempty"`
 	Nodes  []Peer        `json:"nodes"`
 	Tokens []tokenRecord `json:"tokens"`
 }

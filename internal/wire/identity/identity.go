@@ -247,7 +247,7 @@ func (i *Identity) NeedsRenewal(now time.Time) bool {
 
 // Authority opens the CA if this node has it. Error: ErrNotAuthority.
 func (i *Identity) Authority() (*Authority, error) {
-	authority, err := openAuthority(filepath.Join(i.dir, "ca"))
+	authority, err := openAuthority(i.authorityDir())
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func (i *Identity) Authority() (*Authority, error) {
 
 // HasAuthority says whether this node can sign.
 func (i *Identity) HasAuthority() bool {
-	_, err := os.Lstat(filepath.Join(i.dir, "ca", "ca.pem"))
+	_, err := os.Lstat(filepath.Join(i.authorityDir(), "ca.pem"))
 	return err == nil
 }
 

@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// withSelf puts this node's signed entry into the list of nodes that was saved, without those that have been removed
+// since. The entry stays as it was while its certificate does, so that nobody hears of a change that is none.
+func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, error) {
+	own, err := id.Entry()
+	if err != nil {
+		return nil, err
+	}
+	var others []identity.Node
+	for _, node := range saved {
+		same := node.Name == own.Name && node.Address == own.Address && node.Revision == own.Revision
+		switch {
+		case node.Number == own.Number && same && node.Certificate == own.Certificate && id.VerifyNode(node) == nil:
+			own = node
+		case node.Number != own.Number && id.CheckPeer(identity.Peer{Number: node.Number}) == nil:
+			others = append(others, node)
+		}
+	}
+	merged, _ := identity.Merge(others, []identity.Node{own})
+	return merged, nil
+}
+
+// sign puts this node's entry into the list anew, after its certificate has been renewed.
+func (p *peers) sign() error {
+	own, err := p.id.Entry()
+	if err != nil {
+		return err
+	}
+	p.learn([]identity.Node{own})
+	return nil
+}
+
+// believable keeps the entries that are news and that their own nodes have signed: then it does not matter who passes
+// them on. A node has its first entry, which nobody has signed, from the one that has admitted it.
+func (p *peers) believable(heard []identity.Node) []identity.Node {
+	known := p.list()
+	return slices.DeleteFunc(heard, func(node identity.Node) bool {
+		return slices.Contains(known, node) || p.id.VerifyNode(node) != nil
+	})
+}
+
+// knowledge is what a hello tells of the cluster, and a digest of it. Who has the same digest need not be told.
+func (p *peers) knowledge() (nodes, revoked, digest []byte, err error) {
+	if nodes, err = json.Marshal(p.list()); err != nil {
+		return nil, nil, nil, err
+	}
+	if revoked, err = json.Marshal(p.id.Revocations()); err != nil {
+		return nil, nil, nil, err
+	}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%d\n", len(nodes))
+	hash.Write(nodes)
+	hash.Write(revoked)
+	return nodes, revoked, hash.Sum(nil), nil
+}
+
+// knows tells what a node was told when it last said so.
+func (p *peers) knows(name string) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[name]; known != nil {
+		return known.knows
+	}
+	return nil
+}
+
+// noteMember keeps what a node knows of the cluster, and whether it can sign.
+func (p *peers) noteMember(name string, knows []byte, authority bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[name]; known != nil && len(knows) <= sha256.Size {
+		known.knows, known.authority = knows, authority
+	}
+}
+
+// hearRevoked takes which nodes have been removed. What the authority has not signed fails the hello.
+func (p *peers) hearRevoked(document []byte) error {
+	if len(document) == 0 {
+		return nil
+	}
+	list, err := identity.ParseRevocations(document)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	fresh, err := p.id.Revoke(list)
+	p.drop(fresh)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	return nil
+}
+
+// drop forgets nodes that have been removed. Their connections have been closed already: see identity.Revoke.
+func (p *peers) drop(revoked []identity.Revocation) {
+	if len(revoked) == 0 {
+		return
+	}
+	gone := func(node identity.Node) bool {
+		return slices.ContainsFunc(revoked, func(r identity.Revocation) bool { return r.Number == node.Number })
+	}
+	p.mu.Lock()
+	for _, node := range p.nodes {
+		if !gone(node) {
+			continue
+		}
+		if known := p.known[node.Name]; known != nil && known.client != nil {
+			known.client.Close()
+		}
+		delete(p.known, node.Name)
+		delete(p.overlays, node.Name)
+	}
+	p.nodes = slices.DeleteFunc(slices.Clone(p.nodes), gone)
+	nodes := slices.Clone(p.nodes)
+	p.mu.Unlock()
+	p.keep(nodes)
+	for _, one := range revoked {
+		p.removed(one)
+	}
+}
+
+// authorities are the other nodes that can sign, by what they say; the first one is asked if nobody says so.
+func (p *peers) authorities() []identity.Node {
+	nodes := p.others()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	signs := slices.DeleteFunc(slices.Clone(nodes), func(n identity.Node) bool {
+		known := p.known[n.Name]
+		return known == nil || !known.authority
+	})
+	if len(signs) > 0 {
+		return signs
+	}
+	return slices.DeleteFunc(nodes, func(n identity.Node) bool { return n.Number != firstNumber })
+}
+
+// nodeRemoved is called when this node has heard that another one, or itself, is no member any more.
+func (a *Agent) nodeRemoved(one identity.Revocation) {
+	if one.Number == a.self.Number {
+		a.log.Error("this node has been removed from its cluster: no other node talks to it any more; its containers go on. "+
+			"\"godwit node join --force\" makes it a new node", "at", one.Time)
+		return
+	}
+	a.log.Warn("node removed from the cluster", "node", one.Name, "number", one.Number, "version", one.Version)
+	a.locations.dropNode(one.Name)
+}
+
+// removeNode takes a node out of the cluster for good.
+func (a *Agent) removeNode(ctx context.Context, name string, force bool) (*api.RemoveNodeReply, error) {
+	if err := a.needsAuthority(); err != nil {
+		return nil, err
+	}
+	peer, err := a.removable(name, force)
+	if err != nil {
+		return nil, err
+	}
+	one, err := a.id.RemoveNode(peer)
+	if errors.Is(a.id.CheckPeer(peer), identity.ErrRevoked) {
+		a.peers.drop([]identity.Revocation{one}) // also if not all of it could be written
+	}
+	if err != nil {
+		return nil, err
+	}
+	reply := &api.RemoveNodeReply{Version: a.id.RevocationVersion()}
+	reply.Told, reply.Untold = a.tellAll(ctx)
+	return reply, nil
+}
+
+// removable finds the node that a user wants removed, and refuses what would harm unless force says that it is known.
+func (a *Agent) removable(name string, force bool) (identity.Peer, error) {
+	if name == a.self.Name {
+		return identity.Peer{}, fmt.Errorf("%w: a node does not remove itself: run this on another node with the authority%s",
+			errRefused, a.elsewhere())
+	}
+	node, err := a.peers.find(name)
+	if err != nil {
+		for _, one := range a.id.Revocations() { // again, to have all of the others told
+			if one.Name == name {
+				return identity.Peer{Name: one.Name, Number: one.Number}, nil
+			}
+		}
+		return identity.Peer{}, err
+	}
+	if !force {
+		err = a.mayRemove(node)
+	}
+	return identity.Peer{Name: node.Name, Number: node.Number}, err
+}
+
+func (a *Agent) mayRemove(node identity.Node) error {
+	if slices.ContainsFunc(a.peers.authorities(), func(n identity.Node) bool { return n.Number == node.Number }) &&
+		a.peers.signs(node.Name) {
+		return fmt.Errorf("%w: %s has the key of the authority: \"godwit node demote %s\" first; if it cannot be reached, --force removes "+
+			"it, but whoever has its disk can still admit nodes", errRefused, node.Name, node.Name)
+	}
+	for _, m := range a.moves.list() {
+		spec := m.tracker.spec
+		if !m.ended() && (spec.Source == node.Name || spec.Target == node.Name) {
+			return fmt.Errorf("%w: migration %s of container %s is under way between this node and %s: wait for its end, cancel it, or "+
+				"decide it with \"godwit migration resolve\" once the node is removed (--force)", errRefused, spec.ID, spec.Name, node.Name)
+		}
+	}
+	return nil
+}
+
+// signs tells whether a node said last that it has the authority.
+func (p *peers) signs(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known[name] != nil && p.known[name].authority
+}
+
+// tellAll says hello to all nodes now, so that they hear what has changed, and tells which of them have.
+func (a *Agent) tellAll(ctx context.Context) (told, untold []string) {
+	others := a.peers.others()
+	heard := make([]bool, len(others))
+	var all sync.WaitGroup
+	for i, node := range others {
+		all.Go(func() { heard[i] = a.peers.hello(ctx, node) == nil })
+	}
+	all.Wait()
+	_, _, digest, err := a.peers.knowledge()
+	for i, node := range others {
+		if err == nil && heard[i] && bytes.Equal(a.peers.knows(node.Name), digest) {
+			told = append(told, node.Name)
+		} else {
+			untold = append(untold, node.Name)
+		}
+	}
+	return told, untold
+}
+
+// needsAuthority says where to go if this node cannot sign.
+func (a *Agent) needsAuthority() error {
+	if a.id.HasAuthority() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s does not have the cluster's authority: run this on the node that was initialised first, or one that was "+
+		"promoted%s", errRefused, a.self.Name, a.elsewhere())
+}
+
+func (a *Agent) elsewhere() string {
+	var names []string
+	for _, node := range a.peers.authorities() {
+		names = append(names, node.Name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
+}
+
+// promoteNode gives another node the authority.
+func (a *Agent) promoteNode(ctx context.Context, name string) error {
+	node, err := a.otherMember(name)
+	if err != nil {
+		return err
+	}
+	if err := a.peers.hello(ctx, node); err != nil {
+		return err
+	}
+	if a.peers.signs(name) {
+		return nil
+	}
+	client, err := a.peers.client(node)
+	if err != nil {
+		return err
+	}
+	handover, err := a.id.HandOver(identity.Peer{Name: node.Name, Number: node.Number})
+	if err != nil {
+		return err
+	}
+	if _, err := api.NewPeerClient(client).TakeAuthority(ctx, &api.TakeAuthorityRequest{HandoverJson: handover}); err != nil {
+		return fmt.Errorf("node %s did not take the authority: %w", name, err)
+	}
+	return a.peers.hello(ctx, node)
+}
+
+// demoteNode takes the authority away from another node.
+func (a *Agent) demoteNode(ctx context.Context, name string) error {
+	node, err := a.otherMember(name)
+	if err != nil {
+		return err
+	}
+	peer := identity.Peer{Name: node.Name, Number: node.Number}
+	order, err := a.id.OrderDemotion(peer)
+	if err != nil {
+		return err
+	}
+	client, err := a.peers.client(node)
+	if err != nil {
+		return err
+	}
+	reply, err := api.NewPeerClient(client).DropAuthority(ctx, &api.DropAuthorityRequest{OrderJson: order})
+	if err != nil {
+		return fmt.Errorf("node %s did not give the authority up: %w", name, err)
+	}
+	return errors.Join(a.id.TakeNumbersBack(peer, reply.RestJson), a.peers.hello(ctx, node))
+}
+
+// otherMember is a node to which this one can give the authority, or from which it can take it.
+func (a *Agent) otherMember(name string) (identity.Node, error) {
+	if err := a.needsAuthority(); err != nil {
+		return identity.Node{}, err
+	}
+	if name == a.self.Name {
+		return identity.Node{}, fmt.Errorf("%w: %s has the authority; another node that has it, too, can take it away%s", errRefused, name,
+			a.elsewhere())
+	}
+	return a.peers.find(name)
+}

@@ -1,0 +1,206 @@
+package identity
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const maxHandoverBytes = 1 << 20
+
+// Handover is what makes another node an authority. It has the key of the cluster: it goes over mutually verified
+// connections only, and into files that only root can read.
+type Handover struct {
+	Pair  []byte `json:"pair"` // PEM of the key and the certificate
+	Span  span   `json:"span"` // the numbers that it may give
+	Nodes []Peer `json:"nodes"`
+}
+
+// HandOver makes what another node needs to be an authority, too. The same node gets the same numbers again if the
+// first time came to nothing.
+func (i *Identity) HandOver(to Peer) ([]byte, error) {
+	if err := i.CheckPeer(to); err != nil {
+		return nil, err
+	}
+	authority, err := i.Authority()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := encodePair(authority.key, authority.certificate)
+	if err != nil {
+		return nil, err
+	}
+	handover := Handover{Pair: pair}
+	err = authority.change(func(state *authorityState) error {
+		given, again := state.Given[to.Number]
+		if !again {
+			if given, err = state.halve(); err != nil {
+				return err
+			}
+			if state.Given == nil {
+				state.Given = map[int]span{}
+			}
+			state.Given[to.Number] = given
+		}
+		handover.Span, handover.Nodes = given, state.Nodes
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(handover)
+}
+
+// parseHandover checks that it has the key of the cluster with this fingerprint, so that it does not matter who says so.
+func parseHandover(data []byte, want Fingerprint) (Handover, error) {
+	var handover Handover
+	if len(data) > maxHandoverBytes {
+		return handover, fmt.Errorf("authority of %d bytes; the limit is %d", len(data), maxHandoverBytes)
+	}
+	if err := json.Unmarshal(data, &handover); err != nil {
+		return handover, fmt.Errorf("decode the authority: %w", err)
+	}
+	pair, err := tls.X509KeyPair(handover.Pair, handover.Pair)
+	if err != nil {
+		return handover, fmt.Errorf("the authority's key: %w", err)
+	}
+	if !pair.Leaf.IsCA || fingerprint(pair.Leaf) != want {
+		return handover, errors.New("it is not the authority of this cluster")
+	}
+	if !handover.Span.valid() || len(handover.Nodes) > MaxNumber {
+		return handover, fmt.Errorf("the authority comes with the numbers %+v and %d nodes, which makes no sense",
+			handover.Span, len(handover.Nodes))
+	}
+	return handover, nil
+}
+
+// TakeAuthority makes this node an authority by what HandOver has made on another one.
+func (i *Identity) TakeAuthority(data []byte) error {
+	handover, err := parseHandover(data, i.Fingerprint())
+	if err != nil {
+		return fmt.Errorf("take the authority: %w", err)
+	}
+	if i.HasAuthority() {
+		return nil
+	}
+	dir, err := os.MkdirTemp(i.dir, ".ca-*") // made with mode 0700
+	if err != nil {
+		return fmt.Errorf("take the authority: %w", err)
+	}
+	defer os.RemoveAll(dir) // it is gone after the rename
+	state := authorityState{LastNumber: handover.Span.Last, End: handover.Span.End, Nodes: handover.Nodes}
+	err = errors.Join(writeFile(filepath.Join(dir, "ca.pem"), handover.Pair), writeJSON(filepath.Join(dir, "state.json"), state))
+	if err == nil {
+		err = os.Rename(dir, i.authorityDir())
+	}
+	if err != nil {
+		return fmt.Errorf("take the authority: %w", err)
+	}
+	return syncDir(i.dir)
+}
+
+// DemotionOrder tells a node to give the authority up. It is signed with the authority's own key.
+type DemotionOrder struct {
+	Peer      Peer      `json:"peer"`
+	Time      time.Time `json:"time"`
+	Signature []byte    `json:"signature"`
+}
+
+func (o DemotionOrder) signed() []byte {
+	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-demote/1\n%d\n%s\n%d\n", o.Peer.Number, o.Peer.Name, o.Time.Unix()))
+	return sum[:]
+}
+
+// OrderDemotion signs that a node shall give the authority up.
+func (i *Identity) OrderDemotion(peer Peer) ([]byte, error) {
+	authority, err := i.Authority()
+	if err != nil {
+		return nil, err
+	}
+	order := DemotionOrder{Peer: peer, Time: authority.now().UTC().Truncate(time.Second)}
+	if order.Signature, err = authority.key.Sign(rand.Reader, order.signed(), crypto.SHA256); err != nil {
+		return nil, fmt.Errorf("sign the demotion of node %s: %w", peer.Name, err)
+	}
+	return json.Marshal(order)
+}
+
+// DropAuthority obeys an order and returns the numbers that this node had to give, for TakeNumbersBack.
+func (i *Identity) DropAuthority(data []byte) (rest []byte, err error) {
+	var order DemotionOrder
+	if err := json.Unmarshal(data, &order); err != nil {
+		return nil, fmt.Errorf("decode an order to give the authority up: %w", err)
+	}
+	if err := i.checkOrder(order, time.Now()); err != nil {
+		return nil, err
+	}
+	authority, err := i.Authority()
+	if errors.Is(err, ErrNotAuthority) {
+		return []byte("[]"), nil // it was done before
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = authority.change(func(state *authorityState) error {
+		rest, err = json.Marshal(state.rest())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	aside := filepath.Join(i.dir, ".ca-dropped")
+	if err := errors.Join(os.RemoveAll(aside), os.Rename(i.authorityDir(), aside), os.RemoveAll(aside)); err != nil {
+		return nil, fmt.Errorf("give the authority up: %w", err)
+	}
+	return rest, syncDir(i.dir)
+}
+
+func (i *Identity) checkOrder(order DemotionOrder, now time.Time) error {
+	key, ok := i.authority.PublicKey.(*ecdsa.PublicKey)
+	if !ok || order.Peer != (Peer{Name: i.Node.Name, Number: i.Node.Number}) ||
+		!ecdsa.VerifyASN1(key, order.signed(), order.Signature) {
+		return errors.New("the order to give the authority up is not signed by it, or is for another node")
+	}
+	if skew := now.Sub(order.Time); skew.Abs() > maxClockSkew {
+		return fmt.Errorf("%w: the order to give the authority up is %s old by this node's clock", ErrClockSkew,
+			skew.Round(time.Second))
+	}
+	return nil
+}
+
+// TakeNumbersBack has the numbers of a node that was demoted.
+func (i *Identity) TakeNumbersBack(from Peer, rest []byte) error {
+	var spans []span
+	if len(rest) > maxMessageBytes {
+		return fmt.Errorf("numbers of %d bytes; the limit is %d", len(rest), maxMessageBytes)
+	}
+	if err := json.Unmarshal(rest, &spans); err != nil {
+		return fmt.Errorf("numbers of node %s: %w", from.Name, err)
+	}
+	authority, err := i.Authority()
+	if err != nil {
+		return err
+	}
+	return authority.change(func(state *authorityState) error {
+		given, known := state.Given[from.Number]
+		if !known {
+			return nil // another authority has promoted it: what is not known to be free is not given
+		}
+		delete(state.Given, from.Number)
+		for _, one := range spans {
+			if one.Last >= given.Last && one.End <= given.End {
+				state.takeBack([]span{one})
+			}
+		}
+		return nil
+	})
+}
+
+func (i *Identity) authorityDir() string { return filepath.Join(i.dir, "ca") }
