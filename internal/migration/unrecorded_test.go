@@ -115,3 +115,25 @@ func TestReservedIncarnation(t *testing.T) {
 		t.Errorf("journal: final %t, incarnation %q", durable.Final, durable.Incarnation)
 	}
 }
+
+// TestDeniesRun tells the records of a target by which its engine cannot run the container.
+func TestDeniesRun(t *testing.T) {
+	before, resumes := []StepName{StepReserve, StepArrive, StepReceive}, []StepName{StepReserve, StepArrive, StepReceive, StepRestore}
+	spec := testSpec(Target, Cold)
+	for name, one := range map[string]struct {
+		record Record
+		want   bool
+	}{
+		"begun":              {Record{Spec: spec, State: Forward, Begun: before}, true},
+		"undoing":            {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan}, true},
+		"restoring":          {Record{Spec: spec, State: Forward, Begun: resumes}, false},
+		"running":            {Record{Spec: spec, State: Running, Begun: resumes, Decision: Ran}, false},
+		"being fenced":       {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan, Overruled: true}, false},
+		"over":               {Record{Spec: spec, State: Done, Decision: NeverRan}, false},
+		"that of the source": {Record{Spec: testSpec(Source, Cold), State: Forward}, false},
+	} {
+		if got := one.record.DeniesRun(); got != one.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
