@@ -230,29 +230,40 @@ func (b *base) offer() (*api.Offer, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := io.ReadAll(io.LimitReader(section, maxStageOffer+1))
+	offer, definition, err := readStageOffer(b.from, section)
 	if err != nil {
-		return nil, err
-	}
-	var envelope api.Envelope
-	if section.Kind != kindOffer || len(content) > maxStageOffer || proto.Unmarshal(content, &envelope) != nil || envelope.Offer == nil {
-		return nil, fmt.Errorf("%w: a stage begins with an offer", errInvalid)
-	}
-	offer := envelope.Offer
-	if err := errors.Join(checkProtocol(b.from, offer), checkSizes(offer), checkParked(offer.KeepSeconds)); err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
 	b.keep = seconds(offer.KeepSeconds)
 	b.mu.Unlock()
-	if err := json.Unmarshal(offer.DefinitionJson, &b.definition); err != nil {
-		return nil, fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
-	}
-	if err := errors.Join(migration.CheckContainerID(b.definition.ID), migration.CheckName(b.definition.Name)); err != nil {
-		return nil, fmt.Errorf("%w: %w", errInvalid, err)
-	}
+	b.definition = definition
 	b.limit, b.needs, b.most = stateLimit(offer), copiesAtTarget*offer.MemoryBytes, maxClaims(offer)
 	return offer, nil
+}
+
+// readStageOffer reads and checks what another node offers to stage here.
+func readStageOffer(from string, section stream.Section) (*api.Offer, engine.Definition, error) {
+	var definition engine.Definition
+	content, err := io.ReadAll(io.LimitReader(section, maxStageOffer+1))
+	if err != nil {
+		return nil, definition, err
+	}
+	var envelope api.Envelope
+	if section.Kind != kindOffer || len(content) > maxStageOffer || proto.Unmarshal(content, &envelope) != nil || envelope.Offer == nil {
+		return nil, definition, fmt.Errorf("%w: a stage begins with an offer", errInvalid)
+	}
+	offer := envelope.Offer
+	if err := errors.Join(checkProtocol(from, offer), checkSizes(offer), checkParked(offer.KeepSeconds)); err != nil {
+		return nil, definition, err
+	}
+	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
+		return nil, definition, fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
+	}
+	if err := errors.Join(migration.CheckContainerID(definition.ID), migration.CheckName(definition.Name)); err != nil {
+		return nil, definition, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	return offer, definition, nil
 }
 
 // layers waits until what is missing of the image is here: the other node had it brought, see Fetch.

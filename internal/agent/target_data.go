@@ -158,9 +158,9 @@ func treesLimit(offer *api.Offer) files.Limits {
 }
 
 func (t *target) final(section stream.Section, state *stateReceiver) error {
-	var marker finalMarker
-	if err := json.NewDecoder(io.LimitReader(section, 16<<20)).Decode(&marker); err != nil {
-		return fmt.Errorf("final marker: %w", err)
+	marker, err := readFinal(section)
+	if err != nil {
+		return err
 	}
 	if err := errors.Join(state.check(marker.State), t.files.finish()); err != nil {
 		return err
@@ -170,6 +170,24 @@ func (t *target) final(section stream.Section, state *stateReceiver) error {
 	}
 	t.move.tracker.counted(t.data.Counters())
 	return nil
+}
+
+// maxFinal bounds the final marker: it has a name and a number for each file of the state.
+const maxFinal = 16 << 20
+
+func readFinal(content io.Reader) (finalMarker, error) {
+	var marker finalMarker
+	data, err := io.ReadAll(io.LimitReader(content, maxFinal+1))
+	if err == nil && len(data) > maxFinal {
+		err = fmt.Errorf("it has more than %d bytes", maxFinal)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &marker)
+	}
+	if err != nil {
+		return marker, fmt.Errorf("final marker: %w", err)
+	}
+	return marker, nil
 }
 
 var errMoreComes = errors.New("the stream has not ended")

@@ -7,7 +7,9 @@ package tarsplit
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"os"
 	"path"
 	"strings"
@@ -63,8 +65,12 @@ func size(kept string) (bytes int64, err error) {
 			return bytes, nil
 		case err != nil:
 			return 0, err
+		case entry.Type == storage.FileType && (entry.Size < 0 || entry.Size > math.MaxInt64-bytes):
+			return 0, fmt.Errorf("what is kept of the archive is damaged: a file of %d bytes after %d", entry.Size, bytes)
 		case entry.Type == storage.FileType:
 			bytes += entry.Size
+		case int64(len(entry.Payload)) > math.MaxInt64-bytes:
+			return 0, fmt.Errorf("what is kept of the archive is damaged: %d bytes after %d", len(entry.Payload), bytes)
 		default:
 			bytes += int64(len(entry.Payload))
 		}
