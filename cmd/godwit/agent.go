@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
 )
 
@@ -46,6 +47,9 @@ func newAgentCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
 				return fmt.Errorf("the agent must run as root: it makes namespaces, mounts and routes")
+			}
+			if err := kernel.NoCoreDump(); err != nil {
+				return err
 			}
 			if config.PeerTimeout < agent.MinPeerTimeout {
 				return &codedError{exitUsage, fmt.Errorf("--peer-timeout %s: must be at least %s", config.PeerTimeout, agent.MinPeerTimeout)}

@@ -49,9 +49,14 @@ func (j *journal) since(otherwise time.Time) time.Time {
 	return time.Unix(status.Btime.Sec, int64(status.Btime.Nsec))
 }
 
-// write makes a record durable, on a full disk in the room that is kept for that.
+// write makes a record durable, on a full disk in the room that is kept for that. When the migration is over nobody makes the container
+// from its definition any more, and what may be secret in it is left out.
 func (j *journal) write(record migration.Record) error {
-	data, err := json.Marshal(entry{Record: record, Definition: j.definition, Boot: j.boot})
+	definition := j.definition
+	if record.State == migration.Done {
+		definition = withoutSecrets(definition)
+	}
+	data, err := json.Marshal(entry{Record: record, Definition: definition, Boot: j.boot})
 	if err != nil {
 		return err
 	}
@@ -60,6 +65,18 @@ func (j *journal) write(record migration.Record) error {
 		err = j.put(data)
 	}
 	return err
+}
+
+// withoutSecrets is a definition without what users put passwords and keys into: environment, labels, commands, and the engine's own
+// part, which may repeat them.
+func withoutSecrets(definition engine.Definition) engine.Definition {
+	definition.Env, definition.Labels, definition.Args, definition.Health, definition.Engine = nil, nil, nil, nil, nil
+	return definition
+}
+
+// hasSecrets tells whether there is anything that withoutSecrets leaves out.
+func hasSecrets(d engine.Definition) bool {
+	return len(d.Env) > 0 || len(d.Labels) > 0 || len(d.Args) > 0 || d.Health != nil || len(d.Engine) > 0
 }
 
 func (j *journal) put(data []byte) error {

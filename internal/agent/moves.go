@@ -284,6 +284,11 @@ func (m *moves) recoverOne(id string) {
 	m.byID[id] = move
 	m.mu.Unlock()
 	if read.Record.State == migration.Done {
+		if hasSecrets(read.Definition) { // an agent has ended right before it would have left them out, or knew nothing of that
+			if err := journal.write(read.Record); err != nil {
+				m.agent.log.Warn("the environment of a container that was moved not taken out of its journal", "migration", id, "error", err)
+			}
+		}
 		move.remember() // What it would do it has done, and it does it again when the peer asks.
 		return
 	}

@@ -84,7 +84,11 @@ func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error)
 	if err != nil {
 		return nil, errors.Join(err, d.closeFacts())
 	}
-	if _, err := s.warm(ctx); err != nil {
+	_, err = s.warm(ctx)
+	if err == nil {
+		err = kernel.LimitCoreDump(s.pid()) // what it reads of the container is not to be left anywhere
+	}
+	if err != nil {
 		s.kill()
 		s.closeMounts()
 		return nil, errors.Join(fmt.Errorf("%s: %w", t.Path, errEnded(ctx, err)), d.closeFacts())

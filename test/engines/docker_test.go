@@ -91,7 +91,7 @@ func nothing(t *testing.T, node, name string) {
 // TestDockerMoves moves a container there and back in all modes, and wants it to be a container of Docker each time.
 func TestDockerMoves(t *testing.T) {
 	name := docker(t, []string{
-		"--env", "COLOUR=blue", "--label", "team=red", "--memory", "64m", "--pids-limit", "50", "--restart", "always", "--init",
+		"--env", "COLOUR=blue", "--env", "PASSWORD=swordfish-7fe1", "--label", "team=red", "--memory", "64m", "--pids-limit", "50", "--restart", "always", "--init",
 		"--volume", "moves-data:/data", "--tmpfs", "/scratch", "--hostname", "wader",
 	}, `echo file >/file; echo data >/data/x; echo scratch >/scratch/x; `+count)
 	from, to, at := "a", "b", 1
@@ -103,6 +103,11 @@ func TestDockerMoves(t *testing.T) {
 		if got := in(t, from, "docker", "exec", name, "/bin/sh", "-c", "echo $COLOUR; cat /file /data/x /scratch/x /proc/sys/kernel/hostname"); got != "blue\nfile\ndata\nscratch\nwader" {
 			t.Fatalf("after %s: %q", mode, got)
 		}
+	}
+	for _, node := range []string{from, to} { // the engine's own files aside
+		eventually(t, "nothing of the migration has its password", func() bool {
+			return in(t, node, "sh", "-c", "grep -rl --exclude-dir=dockerd --exclude-dir=images swordfish-7fe1 /var/lib/godwit || true") == ""
+		})
 	}
 	eventually(t, "it has its policy", func() bool { return inspected(t, from, name, ".HostConfig.RestartPolicy.Name") == "always" })
 	for field, want := range map[string]string{

@@ -71,6 +71,9 @@ func Monitor(args []string) int {
 	reports := os.NewFile(reportFD, "reports")
 	m, err := newMonitor(args)
 	if err == nil {
+		err = kernel.NoCoreDump()
+	}
+	if err == nil {
 		err = m.run(json.NewEncoder(reports))
 	}
 	if err != nil {

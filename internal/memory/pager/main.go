@@ -29,7 +29,10 @@ func Main([]string) int {
 	// Best effort, it needs CAP_SYS_RESOURCE: of all processes this is the last to kill when memory is short.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0)
 	p := &process{resumed: make(chan struct{})}
-	err := p.run()
+	err := kernel.NoCoreDump()
+	if err == nil {
+		err = p.run()
+	}
 	if err != nil {
 		p.log(err)
 		return 1
