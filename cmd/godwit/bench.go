@@ -26,7 +26,7 @@ func newBenchCommand() *cobra.Command {
 		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchRoundsCommand(), newBenchSwitchoverCommand(), newBenchStudiesCommand(), newBenchTimeCommand())
+	cmd.AddCommand(newBenchRoundsCommand(), newBenchNetworkCommand(), newBenchSwitchoverCommand(), newBenchStudiesCommand(), newBenchTimeCommand())
 	for _, suite := range suitesInTurns() {
 		cmd.AddCommand(suite.make())
 	}

@@ -17,7 +17,7 @@ What decides is a real trial: a tiny container with an open TCP connection is ch
 on the same connection. The exit code is 0 only if containers can be moved from and to this machine.
 
 Each container engine that is here is looked at, too: whether containers of it can come here. So are packet filters and
-networks of others that are in the way of containers' packets.
+networks of others that are in the way of containers' packets, and, where an agent runs, how these are encrypted.
 
 CRIU and runc are looked for in the environment (GODWIT_CRIU, GODWIT_RUNC), in /opt/godwit/bin and in PATH.`
 
@@ -36,7 +36,7 @@ func newDoctorCommand() *cobra.Command {
 				return fmt.Errorf("find this program: %w", err)
 			}
 			options.Program = []string{program, "doctor", "trial-server"}
-			options.More = append(engineChecks(program), networkCheck(&options.State))
+			options.More = append(engineChecks(program), networkCheck(&options.State), overlayCheck(cmd))
 			report := doctor.Examine(cmd.Context(), options)
 			if err := printDoctor(cmd, report, asJSON); err != nil {
 				return err

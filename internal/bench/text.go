@@ -14,7 +14,7 @@ func (r Result) WriteText(w io.Writer) {
 	fmt.Fprintf(w, "%s: %d cores, %s, Linux %s, CRIU %s, load average %.1f at the beginning\n", r.Suite, r.Host.Cores,
 		r.Host.Architecture, r.Host.Kernel, r.Host.CRIU, r.Host.Load)
 	switch r.Suite {
-	case suiteRounds:
+	case suiteRounds, suiteNetwork:
 		fmt.Fprintln(w)
 		r.writeMetrics(w)
 	case suitePostCopy:
@@ -43,7 +43,7 @@ func (r Result) writeMetrics(w io.Writer) {
 	fmt.Fprintln(table, "what\tby\tmetric\tmedian\tlow .. high\tsamples")
 	for i, row := range r.Rows {
 		what, way := row.Workload, row.Way
-		if i > 0 && r.Rows[i-1].Workload == what {
+		if i > 0 && r.Rows[i-1].Workload == what && r.Rows[i-1].Way == way {
 			what, way = "", ""
 		}
 		if row.Median == nil {

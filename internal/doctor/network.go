@@ -33,6 +33,10 @@ func networkChecks() []check {
 		device("VXLAN tunnels", Required, "CONFIG_VXLAN", "containers on different nodes cannot reach each other", func() error {
 			return addLink(&netlink.Vxlan{LinkAttrs: attributes(), VxlanId: 1, Port: 4789})
 		}),
+		device("WireGuard in the kernel", Optional, "CONFIG_WIREGUARD",
+			"packets of containers are encrypted between nodes by a process, which takes more of the processor", func() error {
+				return addLink(&netlink.Wireguard{LinkAttrs: attributes()})
+			}),
 		device("TUN devices", Required, "CONFIG_TUN", "packets cannot be held while a container moves", func() error {
 			return addLink(&netlink.Tuntap{
 				LinkAttrs: attributes(), Mode: netlink.TUNTAP_MODE_TUN, Flags: netlink.TUNTAP_NO_PI, NonPersist: true, Queues: 1,

@@ -65,6 +65,9 @@ func run(args []string, ready func() error) error {
 	if err != nil {
 		return err
 	}
+	if err := os.WriteFile("/proc/self/comm", []byte("godwit"), 0); err != nil { // it is started by another name: see startProcess
+		return fmt.Errorf("name the process: %w", err)
+	}
 	runtime.GOMAXPROCS(min(runtime.NumCPU(), mostProcessors))
 	opened, err := openTUN(name, mtu)
 	if err != nil {

@@ -1,0 +1,36 @@
+package bench
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/godwit/godwit/internal/network/wireguard"
+)
+
+// TestMain makes the test program what the real one is: the process of an encrypted overlay.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == wireguard.Command {
+		os.Exit(wireguard.Main(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+// TestNetwork: each way has a row, and those that every kernel can go have figures.
+func TestNetwork(t *testing.T) {
+	result, err := Network(t.Context(), NetworkConfig{Quick: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range NetworkWayNames() {
+		if !slices.ContainsFunc(result.Rows, func(r Row) bool { return r.Way == way }) {
+			t.Errorf("%s has no row", way)
+		}
+	}
+	for _, way := range []string{"vxlan", "wireguard by a process"} {
+		row := find(result.Rows, "one TCP connection", "veth", way, metricCarried)
+		if row == nil || *row.Median <= 0 {
+			t.Errorf("%s: %+v", way, result.Rows)
+		}
+	}
+}
