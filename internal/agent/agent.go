@@ -362,7 +362,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		address = ":" + port
 	}
 	remote, err := wire.Listen(ctx, address, wire.ListenOptions{
-		Identity: a.id, Server: server, Log: func(err error) { a.log.Info("connection refused", "error", err) },
+		Identity: a.id, Server: server, Known: a.peers.knownHost, Log: func(err error) { a.log.Info("connection refused", "error", err) },
 	})
 	if err != nil {
 		return err

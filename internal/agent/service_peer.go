@@ -26,7 +26,8 @@ import (
 // with it.
 const (
 	maxPeerStreams = 128 // calls and sessions of one connection
-	maxDataConns   = 128 // data connections of all peers
+	maxDataConns   = 512 // data connections of all peers
+	maxConnsOfPeer = 128 // data connections of one peer
 )
 
 // peerService answers other nodes. Who they are is proven by their certificates; what they say is not trusted.
@@ -274,7 +275,7 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 
 // serveData hands data connections to the migrations that they belong to.
 func (a *Agent) serveData(ctx context.Context, listener *wire.Listener) {
-	room := make(chan struct{}, maxDataConns)
+	room := newConnRoom(maxDataConns, maxConnsOfPeer)
 	for {
 		conn, err := listener.AcceptData(ctx)
 		if err != nil {
@@ -283,15 +284,13 @@ func (a *Agent) serveData(ctx context.Context, listener *wire.Listener) {
 			}
 			return
 		}
-		select {
-		case room <- struct{}{}:
-		default:
+		if !room.enter(conn.Peer().Name) {
 			a.log.Warn("data connection refused: there are too many", "from", conn.Peer().Name)
 			conn.Close()
 			continue
 		}
 		go func() {
-			defer func() { <-room }()
+			defer room.leave(conn.Peer().Name)
 			if err := guard.Do(func() error { return a.serveConn(ctx, conn) }); err != nil {
 				a.log.Info("data connection ended", "from", conn.Peer().Name, "error", err)
 				a.logPanic(err)

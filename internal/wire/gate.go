@@ -8,17 +8,26 @@ import (
 
 var errTooManyHandshakes = errors.New("too many peers are in the middle of their handshakes")
 
-// gate limits how many peers can be between connecting and having said who they are.
+// gate limits how many peers can be between connecting and having said who they are. Hosts that are known have places
+// of their own, so that no number of strangers keeps them out.
 type gate struct {
 	max, maxPerHost int
+	known           func(host string) bool
 
-	mu    sync.Mutex
-	hosts map[string]int
-	conns map[net.Conn]string
+	mu        sync.Mutex
+	hosts     map[string]int
+	conns     map[net.Conn]string
+	strangers map[net.Conn]bool
 }
 
-func newGate(limit, perHost int) *gate {
-	return &gate{max: limit, maxPerHost: perHost, hosts: map[string]int{}, conns: map[net.Conn]string{}}
+func newGate(limit, perHost int, known func(host string) bool) *gate {
+	if known == nil {
+		known = func(string) bool { return false }
+	}
+	return &gate{
+		max: limit, maxPerHost: perHost, known: known, hosts: map[string]int{}, conns: map[net.Conn]string{},
+		strangers: map[net.Conn]bool{},
+	}
 }
 
 func (g *gate) enter(conn net.Conn) error {
@@ -26,10 +35,14 @@ func (g *gate) enter(conn net.Conn) error {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
+	known := g.known(host)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.conns) >= g.max || g.hosts[host] >= g.maxPerHost {
+	if g.hosts[host] >= g.maxPerHost || (!known && len(g.strangers) >= g.max) {
 		return errTooManyHandshakes
+	}
+	if !known {
+		g.strangers[conn] = true
 	}
 	g.hosts[host]++
 	g.conns[conn] = host
@@ -44,6 +57,7 @@ func (g *gate) leave(conn net.Conn) {
 		return
 	}
 	delete(g.conns, conn)
+	delete(g.strangers, conn)
 	if g.hosts[host]--; g.hosts[host] == 0 {
 		delete(g.hosts, host)
 	}

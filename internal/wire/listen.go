@@ -27,6 +27,8 @@ type ListenOptions struct {
 	// them from one address, so that no single host can keep the others out. 0: 128 and 16.
 	MaxHandshakes        int
 	MaxHandshakesPerHost int
+	// Known tells whether an IP address is that of a node of the cluster: those have places beside the MaxHandshakes.
+	Known func(host string) bool
 	// HandshakeTimeout ends those that take longer; 0: 10 s.
 	HandshakeTimeout time.Duration
 }
@@ -66,7 +68,7 @@ func Listen(ctx context.Context, address string, o ListenOptions) (*Listener, er
 		return nil, fmt.Errorf("listen for other nodes: %w", err)
 	}
 	l := &Listener{
-		options: o, config: serverConfig(o.Identity), tcp: tcp, gate: newGate(o.MaxHandshakes, o.MaxHandshakesPerHost),
+		options: o, config: serverConfig(o.Identity), tcp: tcp, gate: newGate(o.MaxHandshakes, o.MaxHandshakesPerHost, o.Known),
 		done: make(chan struct{}),
 	}
 	l.control, l.data = newQueue(l), newQueue(l)

@@ -2,6 +2,8 @@ package wire
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"testing"
 
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -45,3 +47,27 @@ func TestARemovedNodeIsCutOff(t *testing.T) {
 		return count == 3
 	})
 }
+
+// TestStrangersCannotKeepNodesOut: with as many addresses as it took, all places for handshakes were theirs.
+func TestStrangersCannotKeepNodesOut(t *testing.T) {
+	gate := newGate(4, 2, func(host string) bool { return host == "192.0.2.9" })
+	at := func(host string) net.Conn { return &from{address: &net.TCPAddr{IP: net.ParseIP(host), Port: 1}} }
+	for i, want := range []bool{true, true, true, true, false} {
+		if err := gate.enter(at(fmt.Sprintf("192.0.2.%d", i+1))); (err == nil) != want {
+			t.Errorf("stranger %d: %v", i+1, err)
+		}
+	}
+	for i, want := range []bool{true, true, false} {
+		if err := gate.enter(at("192.0.2.9")); (err == nil) != want {
+			t.Errorf("handshake %d of a node: %v", i+1, err)
+		}
+	}
+}
+
+// from is a connection from an address.
+type from struct {
+	net.Conn
+	address net.Addr
+}
+
+func (f *from) RemoteAddr() net.Addr { return f.address }
