@@ -260,6 +260,10 @@ bench-studies-quick: setup ## the same with much less of everything
 fuzz: ## every fuzz test for FUZZTIME each (default 10s)
 	scripts/fuzz.sh $(FUZZTIME)
 
+.PHONY: fuzz-short
+fuzz-short: ## every fuzz test for 300 inputs each; most of the time it builds
+	scripts/fuzz.sh 300x
+
 PROTOC_GEN_GO ?= v1.36.12
 PROTOC_GEN_GO_GRPC ?= v1.6.2
 
