@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/agent"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 )
 
@@ -21,7 +22,13 @@ is upgraded, and migrations that were under way are finished or undone when it i
 
 If a migration to this node fails, the files that have come stay on its disk for --keep-broken-copies, where only root can read them
 and no container finds them, so that the next attempt need not send them again. They go when that has brought the container, or
-it is found at another node, when the disk is wanted, and by "godwit stage rm"; "godwit stage ls" lists them.`
+it is found at another node, when the disk is wanted, and by "godwit stage rm"; "godwit stage ls" lists them.
+
+In modes post-copy and hybrid a container's memory follows after the handover, and both nodes are needed until it has. --post-copy says
+whether containers that leave this node may move so:
+  auto        mode auto chooses these modes if both nodes are predicted to be needed for 10 s at most, or migrate --max-split
+  on-request  only if a user names the mode, --max-split or --on-no-convergence hybrid, or ends the rounds (migration switch)
+  never       such a migration is refused`
 
 // overlayFlag is the value of --overlay.
 type overlayFlag struct{ to *network.Overlay }
@@ -37,6 +44,7 @@ func (f *overlayFlag) Set(text string) (err error) {
 func newAgentCommand() *cobra.Command {
 	config := agent.Config{Version: version, Overlay: network.OverlayAuto}
 	var debug bool
+	var postCopy string
 	limit := &parsed[int64]{kind: "size", parse: parseBytes}
 	cmd := &cobra.Command{
 		Use:     "agent",
@@ -57,6 +65,11 @@ func newAgentCommand() *cobra.Command {
 			if config.KeepBroken < 0 {
 				return &codedError{exitUsage, fmt.Errorf("--keep-broken-copies %s: must be a time, or 0 for none", config.KeepBroken)}
 			}
+			use, err := migration.ParsePostCopyUse(postCopy)
+			if err != nil {
+				return &codedError{exitUsage, fmt.Errorf("--post-copy: %w", err)}
+			}
+			config.PostCopy = use
 			config.FootprintLimit = limit.value
 			level := slog.LevelInfo
 			if debug {
@@ -83,6 +96,9 @@ func newAgentCommand() *cobra.Command {
 		"how packets of containers go to other nodes: auto (WireGuard, by the kernel if it can), wireguard (by the kernel only), "+
 			"userspace (WireGuard, by a process), vxlan (not encrypted: only for links that nobody else can send on); the same at all nodes, "+
 			"but for the first three")
+	flags.StringVar(&postCopy, "post-copy", string(migration.PostCopyAuto),
+		"whether memory of containers that leave may follow after the handover: auto, on-request, never")
+	completeValues(cmd, "post-copy", string(migration.PostCopyAuto), string(migration.PostCopyOnRequest), string(migration.PostCopyNever))
 	flags.BoolVar(&config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
 	if err := flags.MarkHidden("faults"); err != nil {
 		panic(err) // The flag was defined a line above.

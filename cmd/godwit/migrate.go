@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
 )
 
 const migrateLong = `Migrate moves a running container from this node to another: memory, processes, open files, its file system and
@@ -37,7 +38,8 @@ Mode auto predicts what each mode would cost (godwit plan shows that) and takes 
 as good (within 10 % plus 10 ms) the one that is over first, so that --deadline, --max-bytes and --bandwidth-limit are kept. It takes post-copy or hybrid
 only if that is clearly better: without them the freeze would be longer than --downtime-target, and by a fifth and 20 ms longer
 than with them; of the two the one that is over first, or, of a container that was watched for ten seconds (godwit top), the one that has
-its state on two nodes for less long where both take about as long; --no-post-copy rules them out. It never restarts a container.
+its state on two nodes for less long where both take about as long; and only if both nodes are needed for no more than 10 seconds, or
+--max-split, as far as is predicted. --no-post-copy rules them out. It never restarts a container.
 While rounds go on it decides anew: if they do not bring the freeze down to the target, if the time or the bytes run out. Each
 decision is in the report, with its numbers.
 
@@ -57,7 +59,9 @@ until the other node can be asked ("in doubt").
 After the handover of a post-copy or hybrid the container's state is split over two nodes until its memory has followed
 (seconds to minutes: phase drain). If the link breaks then, the container waits for pages that it lacks, and goes on when the
 link is back. If this node is lost for good in that time, so is what has not followed; if the other is lost, what it did since the
-handover is. In modes cold, pre-copy and restart there is no such time.
+handover is. In modes cold, pre-copy and restart there is no such time. --max-split bounds it: a mode that is predicted to need both nodes
+for longer is refused, or not chosen; and if the rounds find that what is left would take longer, they go on, or the container is frozen
+while the rest is sent. A node's agent may leave these modes to users, or forbid them (godwit agent --post-copy).
 
 In mode restart the files are copied while the container runs, as often as helps or --checkpoints says. Then it gets its stop signal,
 and its grace (run --stop-signal, --stop-timeout, or the image's); what has changed last is copied, and it is started at the other
@@ -77,6 +81,7 @@ const migrateExample = `  godwit migrate web b
   godwit migrate web b --deadline 20s                        # it has to run there by then
   godwit migrate web b --mode pre-copy --downtime-target 50ms
   godwit migrate web b --mode post-copy                     # shortest pause, whatever it holds and writes
+  godwit migrate web b --mode hybrid --max-split 30s         # both nodes are needed for half a minute at most, as predicted
   godwit migrate web b --mode pre-copy --on-no-convergence hybrid
   godwit migrate web b --mode pre-copy --keep-footprint 2h   # what is the same when it returns is not sent again
   godwit migrate web b --mode restart --checkpoints 3        # its processes start anew
@@ -138,11 +143,11 @@ func newMigrateCommand() *cobra.Command {
 func checkModeFlags(cmd *cobra.Command, mode string) error {
 	useless := map[migration.Mode][]string{
 		migration.Auto:     {"checkpoints"},
-		migration.Cold:     {"downtime-target", "max-rounds", "on-no-convergence", "checkpoints"},
+		migration.Cold:     {"downtime-target", "max-rounds", "on-no-convergence", "checkpoints", "max-split"},
 		migration.PreCopy:  {"checkpoints"},
 		migration.PostCopy: {"on-no-convergence", "checkpoints"},
 		migration.Hybrid:   {"checkpoints"},
-		migration.Restart:  {"max-rounds", "on-no-convergence", "keep-footprint"},
+		migration.Restart:  {"max-rounds", "on-no-convergence", "keep-footprint", "max-split"},
 	}
 	flags := useless[migration.Mode(mode)]
 	if mode != string(migration.Auto) {
@@ -306,14 +311,24 @@ func plan(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateRequest
 	if err != nil {
 		return err
 	}
-	var p migration.Plan
+	var p predict.Plan
 	if err := json.Unmarshal(reply.PlanJson, &p); err != nil {
 		return fmt.Errorf("answer of the agent: %w", err)
+	}
+	if p.Possible && request.Mode == string(migration.Auto) {
+		request.Forecast = true // of what would not work nobody needs to know what it would cost
+		if reply, err = agent.Plan(cmd.Context(), request); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(reply.PlanJson, &p); err != nil {
+			return fmt.Errorf("answer of the agent: %w", err)
+		}
 	}
 	if asJSON {
 		err = printRawJSON(cmd.OutOrStdout(), reply.PlanJson)
 	} else {
-		printPlan(cmd.OutOrStdout(), p)
+		printPlan(cmd.OutOrStdout(), p.Plan)
+		printSplits(cmd.OutOrStdout(), p)
 	}
 	if err == nil && !p.Possible {
 		return &codedError{code: exitError}

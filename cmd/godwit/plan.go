@@ -20,6 +20,7 @@ type demandFlags struct {
 	deadline   time.Duration
 	bytes      *parsed[int64]
 	noPostCopy bool
+	split      time.Duration
 }
 
 func newDemandFlags() *demandFlags { return &demandFlags{bytes: newSizeFlag()} }
@@ -29,10 +30,13 @@ func (d *demandFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&d.deadline, "deadline", 0, "mode auto: it has to run at the other node by then (default: whenever it does)")
 	flags.Var(d.bytes, "max-bytes", "mode auto: send at most so much, such as 500m (default: what it takes)")
 	flags.BoolVar(&d.noPostCopy, "no-post-copy", false, "mode auto: its state is never to be on two nodes")
+	positiveVar(cmd, &d.split, "max-split", 0,
+		"post-copy, hybrid: both nodes may be needed for so long (default: mode auto 10s, or as this node's agent says; others: any time)")
 }
 
 func (d *demandFlags) fill(request *api.MigrateRequest) {
 	request.DeadlineSeconds, request.MaxBytes, request.NoPostCopy = d.deadline.Seconds(), d.bytes.value, d.noPostCopy
+	request.MaxSplitSeconds = d.split.Seconds()
 }
 
 const planLong = `Plan measures a container and the link to another node, and predicts what a migration would cost in each mode. Nothing is moved.
@@ -43,7 +47,7 @@ const planLong = `Plan measures a container and the link to another node, and pr
   TOTAL         until the node where it was has nothing left of it
   SENT          bytes on the link, and of these those in the freeze
   CPU           seconds of processor time, at the one node and at the other
-  SPLIT         its state is on two nodes
+  SPLIT         its state is on two nodes, and both are needed (--max-split)
   PAGES WAIT    its threads wait for pages after the handover, all threads together: at least, if it reads more than it writes
 
 Each is told as it is expected, with the interval that should hold nine of ten. Mode auto, the default of migrate, would take the
@@ -62,6 +66,7 @@ func newPlanCommand() *cobra.Command {
 		Example: `  godwit plan web b
   godwit plan web b --measure 10s         # watch longer what it writes
   godwit plan web b --deadline 20s --no-post-copy
+  godwit plan web b --max-split 1m        # both nodes may be needed for a minute after the handover
   godwit plan web b --bandwidth-limit 20mbit --json | jq '.predictions[] | [.mode, .downtime_seconds.expected]'`,
 		Args: usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -153,6 +158,21 @@ func printPrediction(w io.Writer, p predict.Prediction, chosen bool) {
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s (%s)\t%s, %s\t%s\t%s\n", mark, p.Mode, between(p.Downtime), between(p.Interruption),
 		between(p.Handoff), between(p.Total), formatBytes(int64(p.Bytes.Expected)), formatBytes(int64(p.FrozenBytes.Expected)),
 		predict.Seconds(p.SourceCPU.Expected), predict.Seconds(p.TargetCPU.Expected), orNone(p.Split), orNone(p.Waiting))
+}
+
+// printSplits tells for how long both nodes would be needed, in the modes that may be chosen, or why one is not.
+func printSplits(w io.Writer, p predict.Plan) {
+	for _, one := range p.Predictions {
+		switch {
+		case one.Mode == migration.Restart:
+		case !one.Possible:
+			fmt.Fprintf(w, "  not %-11s %s\n", one.Mode, one.Why)
+		case one.Split.High > 0:
+			fmt.Fprintf(w, "  %-15s both nodes needed for %s\n", one.Mode, between(one.Split))
+		default:
+			fmt.Fprintf(w, "  %-15s never needs both nodes\n", one.Mode)
+		}
+	}
 }
 
 // between is an expectation and its interval.

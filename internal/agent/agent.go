@@ -30,6 +30,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/wire"
@@ -52,8 +53,10 @@ type Config struct {
 	// KeepBroken is how long files stay that came by a migration that failed; 0: not at all.
 	KeepBroken time.Duration
 	Overlay    network.Overlay // how packets of containers go to other nodes; network.OverlayAuto if empty
-	Faults     bool            // for tests: do what files in the run directory ask for, see Fault
-	Log        *slog.Logger
+	// PostCopy is whether memory of containers that leave this node may follow after the handover; empty: PostCopyAuto.
+	PostCopy migration.PostCopyUse
+	Faults   bool // for tests: do what files in the run directory ask for, see Fault
+	Log      *slog.Logger
 }
 
 // DefaultPeerTimeout is much longer than a link that works is ever silent, and as long as anybody wants to wait for a

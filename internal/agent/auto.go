@@ -34,7 +34,7 @@ func (a *autoMode) bound(policy *memory.Policy, history []memory.RoundStats, sen
 }
 
 // instead says what to do with rounds that do not converge, when the user has not.
-func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, frozen time.Duration, target time.Duration) (migration.NoConvergence, string) {
+func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, frozen, target time.Duration, tooLong string) (migration.NoConvergence, string) {
 	if a == nil || chosen != migration.StopAndCopy {
 		return chosen, ""
 	}
@@ -42,6 +42,8 @@ func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, fr
 	switch {
 	case a.demands.NoPostCopy:
 		return chosen, fmt.Sprintf("auto: a freeze of %s is expected, and of %s if memory followed, which must not be", now, then)
+	case tooLong != "":
+		return chosen, fmt.Sprintf("auto: a freeze of %s is expected, and of %s if memory followed, but %s", now, then, tooLong)
 	case predict.ClearlyBetter(d.ExpectedDowntime.Seconds(), frozen.Seconds(), target.Seconds()):
 		return migration.TurnHybrid, fmt.Sprintf("auto: the rest follows, because that is clearly better: a freeze of %s is expected, and of %s if all is sent before", then, now)
 	}
@@ -55,6 +57,10 @@ func (s *source) hurry() (done func()) {
 	}
 	left := s.auto.demands.Deadline - time.Since(s.auto.began) - handover(s.move.tracker.linkSeen())
 	timer := time.AfterFunc(max(left, 0), func() {
+		if why := s.split.refuses(); why != "" {
+			s.move.tracker.decided(fmt.Sprintf("auto: it has to run there within %s, but %s", s.auto.demands.Deadline, why))
+			return
+		}
 		_ = s.turn.ask(fmt.Sprintf("auto: it has to run there within %s", s.auto.demands.Deadline)) // or the rounds are just over
 	})
 	return func() { timer.Stop() }

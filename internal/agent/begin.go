@@ -42,7 +42,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	if err != nil {
 		return nil, err
 	}
-	demands, err := demandsOf(request, settingsFor(request, spec.Mode))
+	demands, err := demandsOf(request, settingsFor(request, spec.Mode), a.config.PostCopy)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +52,16 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 			early.end()
 		}
 	}()
+	foreseen, err := a.mayNeedBoth(ctx, spec.Mode, definition, node, demands)
+	if err != nil {
+		return nil, err
+	}
 	var auto *autoMode
 	if spec.Mode == migration.Auto {
 		if auto, err = a.chooseMode(ctx, definition, node, demands); err != nil {
 			return nil, err
 		}
-		spec.Mode = auto.choice.Mode
+		spec.Mode, foreseen = auto.choice.Mode, auto.foreseen
 	}
 	early.completeFor(spec.Mode)
 	settings := demands.Settings
@@ -74,6 +78,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	m = newMove(a, a.moves.journal(spec.ID, definition), machine)
 	work := newSource(a, m, definition, node, settings)
 	work.auto, work.early = auto, early
+	work.split = newSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	m.take(work)
 	m.tracker.chose(auto)
 	if err := a.moves.add(m); err != nil {
@@ -97,8 +102,8 @@ func settingsOf(request *api.MigrateRequest) migration.Settings {
 		DowntimeTarget: seconds(request.DowntimeTargetSeconds), MaxRounds: int(request.MaxRounds),
 		Timeout: seconds(request.TimeoutSeconds), BandwidthLimit: request.BandwidthLimitBitsPerSecond,
 		OnNoConvergence: migration.NoConvergence(request.OnNoConvergence), KeepFootprint: seconds(request.KeepFootprintSeconds),
-		Checkpoints: int(request.Checkpoints),
-		Volumes:     migration.JoinVolumeWays(request.Volumes),
+		Checkpoints: int(request.Checkpoints), MaxSplit: seconds(request.MaxSplitSeconds),
+		Volumes: migration.JoinVolumeWays(request.Volumes),
 	}
 }
 

@@ -14,14 +14,24 @@ import (
 )
 
 // demandsOf is what a user wants of a migration whose mode is chosen.
-func demandsOf(request *api.MigrateRequest, settings migration.Settings) (predict.Demands, error) {
+func demandsOf(request *api.MigrateRequest, settings migration.Settings, use migration.PostCopyUse) (predict.Demands, error) {
 	demands := predict.Demands{
 		Settings: settings, Deadline: seconds(request.DeadlineSeconds), MaxBytes: request.MaxBytes, NoPostCopy: request.NoPostCopy,
 	}
 	// Who says what to do with rounds that do not converge does not want anything else to be done.
 	named := request.OnNoConvergence != "" && settings.OnNoConvergence != migration.TurnHybrid
 	demands.NoPostCopy = demands.NoPostCopy || named && request.Mode == string(migration.Auto)
+	asked, byAuto := migration.SplitLimits(use, settings)
+	demands.Split = asked
+	if request.Mode == string(migration.Auto) {
+		demands.Split = byAuto
+	}
+	splits := request.Mode == string(migration.PostCopy) || request.Mode == string(migration.Hybrid) || settings.OnNoConvergence == migration.TurnHybrid
 	switch auto := request.Mode == string(migration.Auto); {
+	case splits && asked.Forbidden:
+		return demands, fmt.Errorf("%w: %s", errRefused, asked.Refuses(0))
+	case demands.NoPostCopy && settings.MaxSplit != 0:
+		return demands, fmt.Errorf("%w: its state is never to be on two nodes, and may be for %s: choose one", errInvalid, settings.MaxSplit)
 	case !auto && (demands.Deadline != 0 || demands.MaxBytes != 0 || demands.NoPostCopy):
 		return demands, fmt.Errorf("%w: a deadline, a most of bytes, or no post-copy, are for mode %s, which chooses by them", errInvalid, migration.Auto)
 	case demands.Deadline < 0 || demands.MaxBytes < 0:
@@ -45,6 +55,7 @@ type autoMode struct {
 	choice  predict.Choice
 	// frozenBytes are those that are expected to leave in the freeze.
 	frozenBytes float64
+	foreseen    *foreseenSplit
 }
 
 const (
@@ -80,6 +91,7 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	auto.frozenBytes = predict.Of(in, auto.choice.Mode).FrozenBytes.Expected
+	auto.foreseen = foreseenOf(in)
 	auto.took = time.Since(auto.began)
 	return auto, nil
 }

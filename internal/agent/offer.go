@@ -306,7 +306,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if err != nil {
 		return predict.Plan{}, err
 	}
-	demands, err := demandsOf(request, settingsFor(request, spec.Mode))
+	demands, err := demandsOf(request, settingsFor(request, spec.Mode), a.config.PostCopy)
 	if err != nil {
 		return predict.Plan{}, err
 	}
@@ -340,6 +340,11 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	}
 	if err := a.askTarget(ctx, node, offer, &plan.Plan); err != nil {
 		return predict.Plan{}, fmt.Errorf("node %s: %s", node.Name, plain(err))
+	}
+	if demands.Split.Bounded() && spec.Mode != migration.Auto && len(plan.Problems) == 0 {
+		if err := a.planSplit(ctx, &plan.Plan, definition, node, demands); err != nil {
+			return predict.Plan{}, err
+		}
 	}
 	plan.Possible = len(plan.Problems) == 0
 	if !request.Forecast {

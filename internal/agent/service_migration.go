@@ -121,6 +121,9 @@ func (a *Agent) giver(id, what string) (*source, error) {
 func (s *localService) Switch(_ context.Context, request *api.MigrationRequest) (*api.SwitchReply, error) {
 	giver, err := s.agent.giver(request.Migration, "it is switched")
 	if err == nil {
+		err = giver.split.request()
+	}
+	if err == nil {
 		err = giver.turn.ask("a user wanted it")
 	}
 	return &api.SwitchReply{}, wireError(err)

@@ -27,7 +27,7 @@ func (s *settings) set(values migration.Settings) {
 }
 
 // change applies what a user wants changed, all of it or nothing.
-func (s *settings) change(request *api.SetRequest) (migration.Settings, error) {
+func (s *settings) change(request *api.SetRequest, split *split) (migration.Settings, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	values := s.values
@@ -47,13 +47,18 @@ func (s *settings) change(request *api.SetRequest) (migration.Settings, error) {
 	if err != nil {
 		return values, fmt.Errorf("%w: %w", errInvalid, err)
 	}
+	if request.OnNoConvergence != nil && values.OnNoConvergence == migration.TurnHybrid {
+		if err := split.request(); err != nil {
+			return values, err
+		}
+	}
 	s.values = values
 	return values, nil
 }
 
 // change applies what a user wants changed of a migration from this node.
 func (s *source) change(request *api.SetRequest) error {
-	values, err := s.settings.change(request)
+	values, err := s.settings.change(request, s.split)
 	if err != nil {
 		return err
 	}

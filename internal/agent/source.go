@@ -47,6 +47,7 @@ type source struct {
 	turn        turn
 	slowed      bool       // the container may have been slowed down, as far as is known here
 	auto        *autoMode  // nil: the user has named the mode
+	split       *split     // nil: all is handed over, or will be undone
 	base        *takenBase // what was staged at the target before; nil: nothing
 	volumes     chosenVolumes
 

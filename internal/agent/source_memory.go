@@ -37,7 +37,8 @@ type memorySource struct {
 	late     []memory.TaskMap // pages that follow when the container was handed over, in the end
 	hot      []memory.TaskMap // of these, those that it will probably touch soon
 	touched  []memory.Want    // pages that it will touch first
-	mode     migration.Mode
+	mode     migration.Mode   // by which its rounds end: that of the migration, unless its memory must not follow
+	split    *split
 	fault    func(ctx context.Context, step, when string) error // nil: nothing goes wrong
 }
 
@@ -74,6 +75,7 @@ func (s *source) rounds(ctx context.Context) error {
 		}
 		decision := m.decide()
 		m.tracker.expectDowntime(decision)
+		m.split.left(max(decision.ExpectedDowntime-m.anyway(), 0), seconds(m.tracker.linkSeen().RTTSeconds))
 		s.agent.log.Debug("round", "migration", s.id(), "number", stats.Number, "pages", stats.Pages,
 			"seconds", stats.Duration.Seconds(), "verdict", decision.Verdict.String(), "reason", decision.Reason)
 		if why := s.turn.wanted(); why != "" {
@@ -95,11 +97,27 @@ func (s *source) openMemory(ctx context.Context) error {
 		return err
 	}
 	s.memory = s.newMemorySource()
+	s.split.carries(s.bytesPerSecond() * 8)
 	if s.move.tracker.spec.Mode == migration.PostCopy {
-		s.memory.pages.Leave() // only what cannot follow is sent
+		s.memory.follow()
 	}
 	s.turn.may(s.memory.pages)
 	return nil
+}
+
+// follow has all memory follow that can, so that only the rest is sent in rounds. If both nodes would be needed for too long, it goes in
+// rounds first, as in mode hybrid.
+func (m *memorySource) follow() {
+	why := m.split.refuses()
+	if why == "" {
+		m.pages.Leave()
+		return
+	}
+	m.tracker.decided("rounds first: " + why)
+	settings := m.settings.get()
+	settings.OnNoConvergence = migration.TurnHybrid
+	m.settings.set(settings)
+	m.mode = migration.Hybrid
 }
 
 // act does what a decision says, and tells whether the rounds are over.
@@ -115,7 +133,11 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 	case memory.NotConverging:
 	}
 	settings := m.settings.get()
-	chosen, why := m.auto.instead(settings.OnNoConvergence, decision, m.anyway(), settings.DowntimeTarget)
+	tooLong := m.split.refuses()
+	if tooLong != "" && settings.OnNoConvergence == migration.TurnHybrid && !m.pages.Leaving() {
+		return m.whole(decision, tooLong), nil
+	}
+	chosen, why := m.auto.instead(settings.OnNoConvergence, decision, m.anyway(), settings.DowntimeTarget, tooLong)
 	if why != "" && !m.pages.Leaving() {
 		m.tracker.decided(why)
 	}
@@ -140,6 +162,22 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 	}
 	m.tracker.decided(fmt.Sprintf("%s after %d rounds: %s", migration.StopAndCopy, rounds, decision.Reason))
 	return true, nil
+}
+
+// whole tells whether the rounds are over of memory that must not follow yet. They go on as those of a pre-copy, because fewer bytes may be
+// left then.
+func (m *memorySource) whole(decision memory.Decision, tooLong string) (done bool) {
+	if m.mode == migration.Hybrid {
+		m.mode = migration.PreCopy
+		decision = m.decide()
+	}
+	if decision.Verdict == memory.Continue {
+		m.tracker.decided("more rounds: " + tooLong)
+		return false
+	}
+	m.fits = decision.Verdict == memory.Switch
+	m.tracker.decided(fmt.Sprintf("%s after %d rounds: %s; %s", migration.StopAndCopy, m.tracker.roundsSoFar(), decision.Reason, tooLong))
+	return true
 }
 
 // catchUp sends what was written while the freeze was prepared. If that took long, on a busy disk for example, one round
@@ -172,7 +210,7 @@ func (s *source) newMemorySource() *memorySource {
 		pages:    pages,
 		partly:   partly,
 		sink:     s.pages,
-		settings: &s.settings, tracker: s.move.tracker, sent: s.sent, carries: s.bytesPerSecond, files: s.filesTakeInFreeze, mode: s.move.tracker.spec.Mode,
+		settings: &s.settings, tracker: s.move.tracker, sent: s.sent, carries: s.bytesPerSecond, files: s.filesTakeInFreeze, mode: s.move.tracker.spec.Mode, split: s.split,
 		throttle: &throttle{engine: s.agent.engines.Of(s.definition), container: s.definition.ID, tracker: s.move.tracker},
 	}
 	if s.agent.config.Faults {
@@ -253,7 +291,7 @@ func (m *memorySource) mayFollow(d memory.Decision) bool {
 	if m.auto == nil || d.Verdict != memory.NotConverging || settings.OnNoConvergence != migration.StopAndCopy {
 		return false
 	}
-	chosen, _ := m.auto.instead(settings.OnNoConvergence, d, m.anyway(), settings.DowntimeTarget)
+	chosen, _ := m.auto.instead(settings.OnNoConvergence, d, m.anyway(), settings.DowntimeTarget, m.split.refuses())
 	return chosen == migration.TurnHybrid
 }
 

@@ -2680,6 +2680,7 @@ type MigrateRequest struct {
 	DeadlineSeconds             float64                `protobuf:"fixed64,50,opt,name=deadline_seconds,json=deadlineSeconds,proto3" json:"deadline_seconds,omitempty"`                                          // mode auto: it has to run at the other node by then; 0: none
 	MaxBytes                    int64                  `protobuf:"varint,51,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`                                                                // mode auto: to send; 0: any number
 	NoPostCopy                  bool                   `protobuf:"varint,52,opt,name=no_post_copy,json=noPostCopy,proto3" json:"no_post_copy,omitempty"`                                                        // mode auto: its state is never to be on two nodes
+	MaxSplitSeconds             float64                `protobuf:"fixed64,55,opt,name=max_split_seconds,json=maxSplitSeconds,proto3" json:"max_split_seconds,omitempty"`                                        // both nodes may be needed for so long after the handover; 0: the default of the node and the mode
 	Forecast                    bool                   `protobuf:"varint,54,opt,name=forecast,proto3" json:"forecast,omitempty"`                                                                                // of a plan: also what each mode would cost
 	WatchSeconds                float64                `protobuf:"fixed64,53,opt,name=watch_seconds,json=watchSeconds,proto3" json:"watch_seconds,omitempty"`                                                   // of a plan: for how long to watch what it writes; 0: as for a migration
 	Volumes                     []string               `protobuf:"bytes,20,rep,name=volumes,proto3" json:"volumes,omitempty"`                                                                                   // what becomes of them: WAY, or VOLUME=WAY
@@ -2813,6 +2814,13 @@ func (x *MigrateRequest) GetNoPostCopy() bool {
 		return x.NoPostCopy
 	}
 	return false
+}
+
+func (x *MigrateRequest) GetMaxSplitSeconds() float64 {
+	if x != nil {
+		return x.MaxSplitSeconds
+	}
+	return 0
 }
 
 func (x *MigrateRequest) GetForecast() bool {
@@ -6245,7 +6253,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"TokenReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xf9\x04\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xa5\x05\n" +
 	"\x0eMigrateRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -6263,7 +6271,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\x10deadline_seconds\x182 \x01(\x01R\x0fdeadlineSeconds\x12\x1b\n" +
 	"\tmax_bytes\x183 \x01(\x03R\bmaxBytes\x12 \n" +
 	"\fno_post_copy\x184 \x01(\bR\n" +
-	"noPostCopy\x12\x1a\n" +
+	"noPostCopy\x12*\n" +
+	"\x11max_split_seconds\x187 \x01(\x01R\x0fmaxSplitSeconds\x12\x1a\n" +
 	"\bforecast\x186 \x01(\bR\bforecast\x12#\n" +
 	"\rwatch_seconds\x185 \x01(\x01R\fwatchSeconds\x12\x18\n" +
 	"\avolumes\x18\x14 \x03(\tR\avolumes\"(\n" +

@@ -138,7 +138,7 @@ func (g *godwitWay) awaitFilled(ctx context.Context) error {
 	defer cancel()
 	for {
 		var plan migration.Plan
-		err := g.ask(ctx, &plan, "migrate", g.container(), other(g.at), "--dry-run", "--json")
+		err := g.ask(ctx, &plan, "migrate", g.container(), other(g.at), "--dry-run", "--json", "--mode", string(migration.PreCopy))
 		if err == nil && plan.Possible {
 			return nil
 		}

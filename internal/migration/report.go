@@ -27,6 +27,8 @@ type Report struct {
 	TotalSeconds         float64 `json:"total_seconds"`
 	DowntimeSeconds      float64 `json:"downtime_seconds"`
 	DowntimeErrorSeconds float64 `json:"downtime_error_seconds"` // of comparing two clocks
+	// SplitSeconds is for how long both nodes were needed: from the resume until nothing was missing at the target, or now.
+	SplitSeconds float64 `json:"split_seconds"`
 
 	Phases []Phase `json:"phases"`
 	Rounds []Round `json:"rounds"`
@@ -191,6 +193,9 @@ func NewReport(rec Record, facts Facts, at time.Time) Report {
 	if facts.Drain != nil {
 		drain := *facts.Drain
 		report.Drain = &drain
+		if drain.LatePages > 0 {
+			report.SplitSeconds = drain.Seconds
+		}
 	}
 	if rec.State == InDoubt {
 		report.Result = ResultDoubt

@@ -35,6 +35,8 @@ type Settings struct {
 	OnNoConvergence NoConvergence
 	// KeepFootprint is how long the source keeps what the container held, in case that it comes back; 0: not at all.
 	KeepFootprint time.Duration
+	// MaxSplit is for how long both nodes may be needed after the handover; 0: nobody said.
+	MaxSplit time.Duration
 	// Volumes is what becomes of the container's volumes.
 	Volumes VolumeWays
 }
@@ -76,6 +78,9 @@ func (s Settings) Complete() (Settings, error) {
 	if err := CheckKeep(s.KeepFootprint); err != nil {
 		return s, fmt.Errorf("to keep a footprint for %w", err)
 	}
+	if err := CheckMaxSplit(s.MaxSplit); err != nil {
+		return s, err
+	}
 	if s.Volumes, err = ParseVolumeWays(s.Volumes.items()); err != nil {
 		return s, err
 	}
@@ -101,6 +106,9 @@ func (s Settings) For(mode Mode) (Settings, error) {
 	}
 	if s.Checkpoints != 0 && mode != Restart {
 		return s, fmt.Errorf("checkpoints are of mode %s, not of %s", Restart, mode)
+	}
+	if s.MaxSplit != 0 && (mode == Cold || mode == Restart) {
+		return s, fmt.Errorf("a longest time that both nodes are needed is not of mode %s, which never needs both", mode)
 	}
 	return s.Complete()
 }

@@ -56,6 +56,11 @@ func Choose(all []Prediction, demands Demands) (Choice, error) {
 		return Choice{}, fmt.Errorf("%s may be sent at most, and all modes need more: %s", Size(float64(demands.MaxBytes)), costs(all))
 	}
 	choice.take(can, demands)
+	for _, p := range all {
+		if !p.Possible && splits(p.Mode) {
+			choice.Why = append(choice.Why, fmt.Sprintf("not %s: %s", p.Mode, p.Why))
+		}
+	}
 	return choice, nil
 }
 

@@ -108,6 +108,8 @@ type Demands struct {
 	Deadline   time.Duration      `json:"-"` // it has to run at the target by then; 0: none
 	MaxBytes   int64              `json:"-"` // on the link; 0: any number
 	NoPostCopy bool               `json:"-"` // its state is never to be on two nodes
+	// Split is for how long it may be there.
+	Split migration.SplitLimit `json:"-"`
 }
 
 // Input is all that a prediction is made from.

@@ -79,7 +79,13 @@ func Of(in Input, mode migration.Mode) Prediction {
 	p.Waiting.High = max(p.Waiting.High, p.Waiting.Expected)
 	p.Use = Use{Rounds: middle.rounds, Codec: expected.codec.String(), Streams: streams(in), CPUs: middle.cpus}
 	p.Risk, p.watched = risk(p), expected.in.Container.Curve.Longest()
+	if mode == migration.PreCopy && tooLong(in, p) != "" { // the agent sends the rest before the handover, then
+		in.Demands.Settings.OnNoConvergence = migration.StopAndCopy
+		return Of(in, mode)
+	}
 	if why := impossible(in, mode); why != "" {
+		p.Possible, p.Why = false, why
+	} else if why := tooLong(in, p); why != "" {
 		p.Possible, p.Why = false, why
 	}
 	return p
@@ -96,6 +102,20 @@ func impossible(in Input, mode migration.Mode) string {
 		return "its state would be on two nodes for a while"
 	}
 	return ""
+}
+
+// tooLong says why its state must not be on two nodes for as long as a mode would have it there. A hybrid whose rounds are expected to
+// converge is not refused: if they do not, the agent bounds what is left.
+func tooLong(in Input, p Prediction) string {
+	if !splits(p.Mode) && p.Split.Expected == 0 {
+		return ""
+	}
+	return in.Demands.Split.Refuses(duration(min(p.Split.Expected, migration.MaxMaxSplit.Seconds()+1)))
+}
+
+// SplitOver is for how long both nodes are needed if what is left takes so long at the full speed of the link.
+func SplitOver(left, rtt time.Duration) time.Duration {
+	return time.Duration(float64(left)/drainShare) + rtt
 }
 
 func splits(mode migration.Mode) bool { return mode == migration.PostCopy || mode == migration.Hybrid }

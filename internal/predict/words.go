@@ -3,6 +3,7 @@ package predict
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/godwit/godwit/internal/migration"
@@ -82,6 +83,14 @@ func Better(in Input, chosen Prediction) []string {
 		free := in
 		free.Demands.NoPostCopy = false
 		add("without --no-post-copy", free, migration.Hybrid)
+	}
+	if in.Demands.Split.Bounded() && !splits(chosen.Mode) {
+		free := in
+		free.Demands.Split = migration.SplitLimit{}
+		longer := Of(free, migration.Hybrid)
+		if tooLong(in, longer) != "" {
+			add(fmt.Sprintf("with both nodes needed for %s (--max-split)", Seconds(math.Ceil(longer.Split.High))), free, migration.Hybrid)
+		}
 	}
 	if !chosen.Converges && chosen.Mode == migration.PreCopy && in.Demands.Settings.OnNoConvergence != migration.Throttle {
 		slow := in

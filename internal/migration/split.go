@@ -1,0 +1,102 @@
+package migration
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// PostCopyUse says whether memory of containers that leave a node may follow after the handover.
+type PostCopyUse string
+
+// The choices of a node.
+const (
+	// PostCopyAuto lets mode auto choose post-copy or hybrid if both nodes are needed for no longer than DefaultMaxSplit.
+	PostCopyAuto PostCopyUse = "auto"
+	// PostCopyOnRequest leaves it to users: they name the mode, or say for how long both nodes may be needed.
+	PostCopyOnRequest PostCopyUse = "on-request"
+	// PostCopyNever refuses it, whoever asks.
+	PostCopyNever PostCopyUse = "never"
+)
+
+// DefaultMaxSplit is for how long mode auto may need both nodes if nobody says otherwise.
+const DefaultMaxSplit = 10 * time.Second
+
+// MaxMaxSplit is as long as anybody needs to say: a month.
+const MaxMaxSplit = 31 * 24 * time.Hour
+
+// PostCopyUses lists the choices.
+func PostCopyUses() []PostCopyUse {
+	return []PostCopyUse{PostCopyAuto, PostCopyOnRequest, PostCopyNever}
+}
+
+// ParsePostCopyUse reads a choice. Empty is PostCopyAuto.
+func ParsePostCopyUse(text string) (PostCopyUse, error) {
+	if text == "" {
+		return PostCopyAuto, nil
+	}
+	var names []string
+	for _, use := range PostCopyUses() {
+		if text == string(use) {
+			return use, nil
+		}
+		names = append(names, string(use))
+	}
+	return "", fmt.Errorf("%q is no use of post-copy; choose one of: %s", bounded(text, maxName), strings.Join(names, ", "))
+}
+
+// SplitLimit bounds for how long a container's state may be on two nodes, which both are needed then. The zero value is no bound.
+type SplitLimit struct {
+	Forbidden bool
+	Most      time.Duration // 0: any time
+	By        string        // who says so, and what to do about it
+}
+
+// Bounded tells whether a prediction is needed to decide.
+func (l SplitLimit) Bounded() bool { return !l.Forbidden && l.Most > 0 }
+
+// Refuses says why both nodes may not be needed for so long; empty: they may.
+func (l SplitLimit) Refuses(predicted time.Duration) string {
+	switch {
+	case l.Forbidden:
+		return "its state would be on two nodes for a while: " + l.By
+	case l.Most > 0 && predicted > l.Most:
+		return fmt.Sprintf("its state would be on two nodes for about %s, longer than %s: %s", shortTime(predicted), l.Most, l.By)
+	}
+	return ""
+}
+
+// shortTime writes a time for people.
+func shortTime(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
+}
+
+// SplitLimits are the bounds of a migration from a node: that of what its user asks for, and that of what mode auto chooses. A user who
+// chooses hybrid for rounds that do not converge asks for it, in mode auto too.
+func SplitLimits(use PostCopyUse, s Settings) (asked, auto SplitLimit) {
+	switch {
+	case use == PostCopyNever:
+		asked = SplitLimit{Forbidden: true, By: `this node never does that ("godwit agent --post-copy never")`}
+		return asked, asked
+	case s.MaxSplit > 0:
+		asked = SplitLimit{Most: s.MaxSplit, By: "that is what --max-split allows"}
+		return asked, asked
+	case s.OnNoConvergence == TurnHybrid:
+		return SplitLimit{}, SplitLimit{}
+	case use == PostCopyOnRequest:
+		return SplitLimit{}, SplitLimit{Forbidden: true, By: `this node leaves it to users ("godwit agent --post-copy on-request"): ` +
+			"name --max-split, or mode post-copy or hybrid"}
+	}
+	return SplitLimit{}, SplitLimit{Most: DefaultMaxSplit, By: "that is what mode auto allows; --max-split allows another time"}
+}
+
+// CheckMaxSplit refuses a bound that makes no sense. Zero is none.
+func CheckMaxSplit(most time.Duration) error {
+	if most < 0 || most > MaxMaxSplit {
+		return fmt.Errorf("both nodes needed for at most %s: must be more than 0 and at most %s", most, MaxMaxSplit)
+	}
+	return nil
+}
