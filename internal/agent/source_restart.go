@@ -123,7 +123,7 @@ func (s *source) holdNew() error {
 
 // stop ends the container.
 func (s *source) stop(ctx context.Context) error {
-	at, err := s.agent.engines.Of(s.definition).Halt(ctx, s.definition.ID)
+	at, err := s.agent.engines.Of(s.definition).Halt(ctx, s.definition.ID, s.leave())
 	if !at.IsZero() {
 		s.move.tracker.frozen(at)
 	}

@@ -43,7 +43,9 @@ func (s *source) prepareDump(ctx context.Context) error {
 	if err := mountMemory(s.imagesDir()); err != nil {
 		return err
 	}
-	departure, err := s.agent.engines.Of(s.definition).Depart(ctx, s.definition.ID, engine.DepartOptions{LeaveMemory: s.memory != nil})
+	departure, err := s.agent.engines.Of(s.definition).Depart(ctx, s.definition.ID, engine.DepartOptions{
+		LeaveMemory: s.memory != nil, Leave: s.leave(),
+	})
 	if err != nil {
 		return err
 	}

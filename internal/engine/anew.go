@@ -27,8 +27,8 @@ type Anew interface {
 	// Halt ends a running container by its own stop signal, and kills it when its grace is over: all of its connections have
 	// been accepted before, if they were within a moment, and what it has said has been delivered when Halt returns, within
 	// another one. It returns the instant of the signal. The container is Frozen then, also after a crash of the agent or the
-	// machine, until Revive or Destroy.
-	Halt(ctx context.Context, id string) (time.Time, error)
+	// machine, until Revive or Destroy, and Container.Leaving tells of leave.
+	Halt(ctx context.Context, id string, leave Leave) (time.Time, error)
 	// Halted tells whether Halt has ended a container that Revive is to start again. One that was told to end and has not is
 	// ended first.
 	Halted(ctx context.Context, id string) (bool, error)

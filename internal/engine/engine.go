@@ -134,6 +134,8 @@ type Container struct {
 	Started    time.Time  `json:"started"`
 	Finished   time.Time  `json:"finished"`
 	ExitCode   int        `json:"exit_code"`
+	// Leaving is there from Depart or Halt until Thaw, Revive or Destroy: it is that of the departure.
+	Leaving *Leave `json:"leaving,omitempty"`
 }
 
 // LogOptions choose what Logs emits.
@@ -252,6 +254,8 @@ type DepartOptions struct {
 	LeaveMemory bool
 	// Whole has Dump look at all memory that is left to the caller. Otherwise it takes no look at what is large.
 	Whole bool
+	// Leave is told by Container.Leaving from now on.
+	Leave Leave
 }
 
 // Departure is a running container that is about to be frozen. Settle, Freeze and Dump are called in this order, Dump

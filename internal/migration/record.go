@@ -71,6 +71,8 @@ type Record struct {
 	Decision Outcome `json:"decision,omitempty"`
 	// Resolved: an operator decided that it runs at the target, because the other node may not be there to be asked.
 	Resolved bool `json:"resolved,omitempty"`
+	// Rebuilt: the journal was lost, and this record was made anew; see Rebuilt.
+	Rebuilt bool `json:"rebuilt,omitempty"`
 	// Overruled: an operator decided that it runs at the source.
 	Overruled bool `json:"overruled,omitempty"`
 	// Incarnation of the target's state that took the reservation, at the source. Empty in journals of before there were any, and if

@@ -61,7 +61,7 @@ func TestHaltAndRevive(t *testing.T) {
 	if halted, err := n.Halted(t.Context(), d.ID); err != nil || halted {
 		t.Fatalf("halted before: %t, %v", halted, err)
 	}
-	if at, err := n.Halt(t.Context(), d.ID); err != nil || at.IsZero() {
+	if at, err := n.Halt(t.Context(), d.ID, engine.Leave{Migration: "0123456789abcdef", Target: "b"}); err != nil || at.IsZero() {
 		t.Fatal(at, err)
 	}
 	if one := n.state(d.ID); one.State != engine.Frozen || one.ExitCode != 7 {
@@ -71,6 +71,9 @@ func TestHaltAndRevive(t *testing.T) {
 		t.Errorf("removed: %v", err)
 	}
 	again := n.reopen()
+	if one, err := again.Inspect(t.Context(), d.ID); err != nil || one.Leaving == nil || one.Leaving.Target != "b" {
+		t.Errorf("leaving as %+v, %v", one.Leaving, err)
+	}
 	if halted, err := again.Halted(t.Context(), d.ID); err != nil || !halted {
 		t.Fatalf("halted: %t, %v", halted, err)
 	}
@@ -97,7 +100,7 @@ func TestHaltAndRevive(t *testing.T) {
 func TestHaltedFindsWhatIsBeingStarted(t *testing.T) {
 	n := newTestNode(t)
 	d := n.serve()
-	if _, err := n.Halt(t.Context(), d.ID); err != nil {
+	if _, err := n.Halt(t.Context(), d.ID, engine.Leave{}); err != nil {
 		t.Fatal(err)
 	}
 	place := n.paths.of(d.ID)
@@ -133,7 +136,7 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 	d := n.serve(func(d *engine.Definition) { d.StopSignal, d.StopTimeout = "TERM", 3600 }) // it does not end by that
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := n.Halt(ctx, d.ID); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := n.Halt(ctx, d.ID, engine.Leave{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
 	before := n.state(d.ID)
@@ -205,7 +208,7 @@ func TestArriveAnew(t *testing.T) {
 			d := a.serve(c.change, func(d *engine.Definition) {
 				d.Args[2] = "echo $((x=$(cat /n 2>/dev/null || echo 0)+1)) >/n; (sleep 0.3; touch /healthy) & " + d.Args[2]
 			})
-			if _, err := a.Halt(t.Context(), d.ID); err != nil {
+			if _, err := a.Halt(t.Context(), d.ID, engine.Leave{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.Remove(filepath.Join(a.paths.of(d.ID).upper(), "healthy")); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -269,7 +272,7 @@ func TestArriveAnewEndsWhatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := a.serve(c.change)
-			if _, err := a.Halt(t.Context(), d.ID); err != nil {
+			if _, err := a.Halt(t.Context(), d.ID, engine.Leave{}); err != nil {
 				t.Fatal(err)
 			}
 			arrival := bring(t, a, b, d, c.ports)
@@ -300,7 +303,7 @@ func TestArriveAnewEndsWhatFails(t *testing.T) {
 func TestArrivedEndsTrial(t *testing.T) {
 	a, b := newTestNode(t), newTestNode(t)
 	d := a.serve()
-	if _, err := a.Halt(t.Context(), d.ID); err != nil {
+	if _, err := a.Halt(t.Context(), d.ID, engine.Leave{}); err != nil {
 		t.Fatal(err)
 	}
 	arrival := bring(t, a, b, d, []engine.Port{{Protocol: "tcp", Number: 8080}})

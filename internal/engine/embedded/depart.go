@@ -59,7 +59,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err != nil {
 		return nil, err
 	}
-	if err := records.Save(place.departure(), departureRecord{Started: time.Now()}); err != nil {
+	if err := records.Save(place.departure(), departureRecord{Started: time.Now(), Leave: options.Leave}); err != nil {
 		return nil, err
 	}
 	d, err := moving.Depart(ctx, e.criu, leaving, options)

@@ -213,7 +213,29 @@ func (e *Engine) inspect(id string) (engine.Container, error) {
 	if one.State == engine.Exited && records.Exists(files.halted()) {
 		one.State = engine.Frozen
 	}
-	return one, err
+	var failed error
+	one.Leaving, failed = leavingOf(files)
+	return one, errors.Join(err, failed)
+}
+
+// leavingOf tells why a container leaves; nil: it does not.
+func leavingOf(files container) (*engine.Leave, error) {
+	var departed departureRecord
+	err := records.Load(files.departure(), &departed)
+	if err == nil {
+		return &departed.Leave, nil
+	}
+	var halted haltRecord
+	if errors.Is(err, fs.ErrNotExist) {
+		err = records.Load(files.halted(), &halted)
+	}
+	switch {
+	case err == nil:
+		return &halted.Leave, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	}
+	return nil, err
 }
 
 // addProcesses tells the state of a container that was started or is arriving.

@@ -26,20 +26,20 @@ const (
 )
 
 // Halt ends a running container by its own stop signal. What ends it is recorded before.
-func (e *Engine) Halt(ctx context.Context, id string) (time.Time, error) {
+func (e *Engine) Halt(ctx context.Context, id string, leave engine.Leave) (time.Time, error) {
 	defer e.lock(id)()
 	one, err := e.running(id)
 	if err != nil {
 		return time.Time{}, err
 	}
-	at, err := e.halt(ctx, e.paths.of(id), one)
+	at, err := e.halt(ctx, e.paths.of(id), one, leave)
 	if err != nil {
 		return at, fmt.Errorf("stop container %s: %w", one.Definition.Name, err)
 	}
 	return at, nil
 }
 
-func (e *Engine) halt(ctx context.Context, place container, one engine.Container) (time.Time, error) {
+func (e *Engine) halt(ctx context.Context, place container, one engine.Container, leave engine.Leave) (time.Time, error) {
 	init, err := moving.Identify(one.PID)
 	if err != nil {
 		return time.Time{}, err
@@ -53,7 +53,7 @@ func (e *Engine) halt(ctx context.Context, place container, one engine.Container
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := records.Save(place.halted(), haltRecord{Init: init, At: time.Now(), Ports: ports}); err != nil {
+	if err := records.Save(place.halted(), haltRecord{Init: init, At: time.Now(), Ports: ports, Leave: leave}); err != nil {
 		return time.Time{}, err
 	}
 	// A look that fails finds nothing that would have to be waited for.

@@ -46,7 +46,8 @@ func (e *Engine) made(r arrivalRecord) []madeVolume {
 
 // departureRecord is there from Depart until the container is thawed or destroyed.
 type departureRecord struct {
-	Started time.Time `json:"started"`
+	Started time.Time    `json:"started"`
+	Leave   engine.Leave `json:"leave,omitzero"`
 }
 
 // haltRecord is there from Halt until Revive has started the container again, or it is destroyed.
@@ -54,4 +55,5 @@ type haltRecord struct {
 	Init  moving.Identity `json:"init"` // the first process, which was told to end, or is about to be
 	At    time.Time       `json:"at"`
 	Ports []engine.Port   `json:"ports"` // on which it waited
+	Leave engine.Leave    `json:"leave,omitzero"`
 }

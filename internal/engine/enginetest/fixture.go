@@ -3,6 +3,7 @@ package enginetest
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -154,11 +155,14 @@ func prepareStaying(t *testing.T, from, to Node, id string, stay ...string) *tri
 	if late, is := trip.arrival.(engine.LateArrival); is {
 		must(t, late.Start(t.Context()))
 	}
-	trip.departure, err = from.Depart(t.Context(), id, engine.DepartOptions{})
+	trip.departure, err = from.Depart(t.Context(), id, engine.DepartOptions{Leave: leave})
 	must(t, err)
 	t.Cleanup(func() { _ = trip.departure.Close() })
 	return trip
 }
+
+// leave is why containers of these tests leave.
+var leave = engine.Leave{Migration: "0123456789abcdef", Target: "b", Mode: "cold", Started: time.Unix(1_700_000_000, 0).UTC(), Stay: []string{"data"}}
 
 // freeze freezes the container, dumps it, and copies all that makes it up to the target.
 func (m *trip) freeze(t *testing.T) {
@@ -166,8 +170,8 @@ func (m *trip) freeze(t *testing.T) {
 	must(t, m.departure.Settle(t.Context()))
 	_, err := m.departure.Freeze(t.Context())
 	must(t, err)
-	if got := state(t, m.from, m.id).State; got != engine.Frozen {
-		t.Errorf("state after Freeze: %s", got)
+	if got := state(t, m.from, m.id); got.State != engine.Frozen || got.Leaving == nil || !reflect.DeepEqual(*got.Leaving, leave) {
+		t.Errorf("after Freeze it is %s, leaving as %+v, want %+v", got.State, got.Leaving, leave)
 	}
 	images := t.TempDir()
 	must(t, m.departure.Dump(t.Context(), images))

@@ -230,7 +230,7 @@ func testUnknown(t *testing.T, f Fixture) {
 		"Examine":     func(id string) error { _, err := n.Examine(ctx, id); return err },
 		"Depart":      func(id string) error { _, err := n.Depart(ctx, id, engine.DepartOptions{}); return err },
 		"Trees":       func(id string) error { _, err := n.Trees(ctx, id); return err },
-		"Halt":        func(id string) error { _, err := n.Halt(ctx, id); return err },
+		"Halt":        func(id string) error { _, err := n.Halt(ctx, id, engine.Leave{}); return err },
 		"Revive":      func(id string) error { _, err := n.Revive(ctx, id); return err },
 		"Ports":       func(id string) error { _, err := n.Ports(ctx, id); return err },
 		"ExamineAnew": func(id string) error { _, err := n.ExamineAnew(ctx, id); return err },

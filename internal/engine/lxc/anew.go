@@ -32,7 +32,9 @@ func (e *Engine) ReserveAnew(context.Context, engine.Definition) ([]engine.Probl
 func (e *Engine) Ports(context.Context, string) ([]engine.Port, error) { return nil, errAnew }
 
 // Halt is never asked for.
-func (e *Engine) Halt(context.Context, string) (time.Time, error) { return time.Time{}, errAnew }
+func (e *Engine) Halt(context.Context, string, engine.Leave) (time.Time, error) {
+	return time.Time{}, errAnew
+}
 
 // Halted is nothing.
 func (e *Engine) Halted(context.Context, string) (bool, error) { return false, nil }

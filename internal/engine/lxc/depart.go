@@ -149,6 +149,7 @@ func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is
 type departureRecord struct {
 	Started time.Time       `json:"started"`
 	First   moving.Identity `json:"first"` // process of the container: who has to act on it need not ask LXC
+	Leave   engine.Leave    `json:"leave,omitzero"`
 }
 
 // departure is a container that is about to be frozen.
@@ -196,7 +197,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 			return nil, fmt.Errorf("make directory: %w", err)
 		}
 	}
-	if err := records.Save(p.departure(), departureRecord{Started: time.Now().UTC(), First: first}); err != nil {
+	if err := records.Save(p.departure(), departureRecord{Started: time.Now().UTC(), First: first, Leave: options.Leave}); err != nil {
 		return nil, err
 	}
 	if err := p.guard(); err != nil {

@@ -281,6 +281,9 @@ func describe(d *engine.Definition, settings []setting) {
 // addProcesses tells the state of a container, and what is known only of one that runs.
 func (e *Engine) addProcesses(ctx context.Context, one *engine.Container, watched bool) error {
 	p := e.place(one.Definition.ID, one.Definition.Name)
+	if was, err := e.departureOf(one.Definition.ID); !errors.Is(err, fs.ErrNotExist) {
+		one.Leaving = &was.Leave // a record that cannot be read says that it leaves, and no more
+	}
 	if records.Exists(p.arrival()) && !records.Exists(p.resumed()) {
 		one.State = engine.Arriving
 		return nil

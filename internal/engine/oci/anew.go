@@ -35,7 +35,9 @@ func (e *Engine) ReserveAnew(context.Context, engine.Definition) ([]engine.Probl
 func (e *Engine) Ports(context.Context, string) ([]engine.Port, error) { return nil, e.refuseAnew() }
 
 // Halt refuses.
-func (e *Engine) Halt(context.Context, string) (time.Time, error) { return time.Time{}, e.refuseAnew() }
+func (e *Engine) Halt(context.Context, string, engine.Leave) (time.Time, error) {
+	return time.Time{}, e.refuseAnew()
+}
 
 // Halted knows of none.
 func (e *Engine) Halted(context.Context, string) (bool, error) { return false, nil }

@@ -131,7 +131,17 @@ func (e *Engine) describe(found Found) engine.Container {
 	if one.State == engine.Running && e.frozen(one.Definition.ID, one.PID) {
 		one.State = engine.Frozen
 	}
+	one.Leaving = e.leave(one.Definition.ID)
 	return one
+}
+
+// leave tells why a container leaves; nil: it does not. A record that cannot be read says that it does, and no more.
+func (e *Engine) leave(id string) *engine.Leave {
+	var was departureRecord
+	if err := records.Load(e.departurePath(id), &was); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return &was.Leave
 }
 
 // describeWhole adds what another node needs to make a container that runs.

@@ -286,7 +286,7 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
 	var d *moving.Departure
-	if err = e.noRestarts(ctx, id, a.found, first, a.group); err == nil {
+	if err = e.noRestarts(ctx, id, a, first, options.Leave); err == nil {
 		err = e.copyLog(id, a) // most of it: a round of files follows before the freeze
 	}
 	if err == nil {

@@ -21,6 +21,7 @@ type departureRecord struct {
 	Freezer string          `json:"freezer"` // directory of the cgroup by which they are frozen
 	Restart json.RawMessage `json:"restart"` // what the engine is to do when it ends; as long as it leaves: nothing
 	Boot    string          `json:"boot"`    // of the machine, in which the container runs
+	Leave   engine.Leave    `json:"leave,omitzero"`
 }
 
 // arrivalRecord is there from the begin of an arrival until the container has been resumed and its engine knows it.

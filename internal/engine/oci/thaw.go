@@ -16,12 +16,15 @@ import (
 )
 
 // noRestarts has the engine not start a container again, whatever becomes of it and whoever asks, and records what it was to do.
-func (e *Engine) noRestarts(ctx context.Context, id string, found Found, first moving.Identity, group *kernel.Cgroup) error {
+func (e *Engine) noRestarts(ctx context.Context, id string, a alive, first moving.Identity, leave engine.Leave) error {
 	boot, err := kernel.BootID()
 	if err != nil {
 		return err
 	}
-	record := departureRecord{Started: time.Now(), First: first, Freezer: group.FreezerDir(), Restart: found.Restart, Boot: boot}
+	found := a.found
+	record := departureRecord{
+		Started: time.Now(), First: first, Freezer: a.group.FreezerDir(), Restart: found.Restart, Boot: boot, Leave: leave,
+	}
 	var was departureRecord
 	err = records.Load(e.departurePath(id), &was)
 	if err == nil { // of an agent that was killed, before or after the engine had been told
