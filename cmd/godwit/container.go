@@ -191,11 +191,17 @@ func newWaitCommand() *cobra.Command {
 	}
 }
 
+const psLong = `Ps lists the containers of this node, also those of Docker, Podman, containerd and LXC.
+
+If there is something about a container that an operator has to look at, it is printed to stderr, and the exit code is 4: another
+node runs the container, too; or a migration has left it frozen, and it cannot be found out where it runs.`
+
 func newPsCommand() *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:     "ps",
 		Short:   "List the containers of this node, also those of Docker, Podman, containerd and LXC",
+		Long:    psLong,
 		Example: "  godwit ps\n  godwit ps --all --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -204,7 +210,10 @@ func newPsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printContainers(cmd.OutOrStdout(), reply, asJSON)
+				if err := printContainers(cmd.OutOrStdout(), reply, asJSON); err != nil {
+					return err
+				}
+				return alarmed(cmd.ErrOrStderr(), reply.Alarms)
 			})
 		},
 	}
@@ -238,6 +247,18 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 			address, ago(since))
 	}
 	return table.Flush()
+}
+
+// alarmed prints what an operator has to look at, and makes it the exit code.
+func alarmed(w io.Writer, alarms []*api.Alarm) error {
+	for _, one := range alarms {
+		fmt.Fprintf(w, "ALARM: %s (%.12s), since %s: %s\n", one.Name, one.Container,
+			time.Unix(0, one.SinceUnixNanoseconds).UTC().Format(time.RFC3339), one.Text)
+	}
+	if len(alarms) > 0 {
+		return &codedError{code: exitAlarm}
+	}
+	return nil
 }
 
 func ago(t time.Time) string {

@@ -34,6 +34,7 @@ const (
 	exitError   = 1
 	exitUsage   = 2
 	exitInDoubt = 3
+	exitAlarm   = 4   // ps: there is something that an operator has to look at
 	exitSignal  = 130 // as shells report SIGINT
 )
 

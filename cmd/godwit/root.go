@@ -34,7 +34,7 @@ func newRootCommand() *cobra.Command {
 		&cobra.Group{ID: "node", Title: "Nodes:"},
 		&cobra.Group{ID: "try", Title: "Try, measure, check:"},
 	)
-	addGroup(root, "move", newMigrateCommand(), newPlanCommand(), newMigrationCommand(), newStageCommand())
+	addGroup(root, "move", newMigrateCommand(), newPlanCommand(), newMigrationCommand(), newThawCommand(), newStageCommand())
 	addGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newTopCommand(), newLogsCommand(),
 		newExecCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
 	addGroup(root, "node", newAgentCommand(), withAgentCommands(newNodeCommand()), newNodesCommand(), newEngineCommand())

@@ -118,6 +118,7 @@ type Agent struct {
 	speeds       *speeds
 	reservations *reservations
 	locations    *locations
+	doubles      *doubles
 	releases     *releases
 	adoptions    *adoptions
 	adopted      adopted
@@ -221,6 +222,8 @@ func (a *Agent) open() error {
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
 	a.peers.ownOverlay = a.ownOverlay
 	a.peers.removed = a.nodeRemoved
+	a.doubles = newDoubles(a)
+	a.peers.claims, a.peers.claimed = a.doubles.here, a.doubles.heard
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 	a.peers.back = func(node string) {
@@ -238,7 +241,11 @@ func (a *Agent) open() error {
 	if a.ahead, err = openAheads(a); err != nil {
 		return err
 	}
-	return a.moves.recover()
+	if err := a.moves.recover(); err != nil {
+		return err
+	}
+	a.moves.rebuild(a.ctx)
+	return nil
 }
 
 // openBehindDoor makes the engines whose containers arrive by godwit-runc, whether they are there or not: they may be installed

@@ -360,7 +360,8 @@ func (m *move) busy() error {
 	spec, what := m.tracker.spec, `wait, or stop it with "godwit migration cancel %s"`
 	switch m.record().State {
 	case migration.InDoubt:
-		what = `whether it runs at ` + spec.Target + ` is not known yet: see "godwit migration show %s"`
+		what = `whether it runs at ` + spec.Target + ` is not known yet: see "godwit migration show %s"; "godwit thaw ` + spec.Name +
+			`" asks ` + spec.Target + `, and lets it go on here if it does not run there`
 	case migration.Committed:
 		what = `it is at ` + spec.Target + `, and what it left here follows or is being removed; "godwit migration show %s" says what stands against that`
 	case migration.Running:

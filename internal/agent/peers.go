@@ -43,6 +43,9 @@ type peers struct {
 	heard func(node string, locations []*api.Location)
 	// removed is called with a node that has been removed from the cluster.
 	removed func(identity.Revocation)
+	// claims are the containers that run here, by claimOf, and claimed is called with those of a peer.
+	claims  func() []uint64
+	claimed func(node string, claims []uint64)
 	// back is called when a node that could not be reached answers again.
 	back func(node string)
 
@@ -267,7 +270,7 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 	_, bandwidth := p.link(to)
 	return &api.HelloRequest{
 		Overlay: overlay, NodesJson: nodes, RevokedJson: revoked, Knows: digest, Authority: p.id.HasAuthority(), Locations: p.here(),
-		Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth,
+		Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth, Claims: p.claims(),
 	}, nil
 }
 
@@ -287,7 +290,7 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 	return &api.HelloReply{
 		NodesJson: own.NodesJson, RevokedJson: own.RevokedJson, Knows: own.Knows, Authority: own.Authority,
 		Locations: own.Locations, Version: own.Version, Protocol: own.Protocol,
-		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond, Overlay: own.Overlay,
+		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond, Overlay: own.Overlay, Claims: own.Claims,
 	}, nil
 }
 
@@ -296,11 +299,12 @@ type greeting interface {
 	GetNodesJson() []byte
 	GetRevokedJson() []byte
 	GetLocations() []*api.Location
+	GetClaims() []uint64
 }
 
 func (p *peers) hear(from string, heard greeting) error {
-	if count := len(heard.GetLocations()); count > maxLocations {
-		return fmt.Errorf("%w: %d locations, at most %d make sense", errInvalid, count, maxLocations)
+	if count := max(len(heard.GetLocations()), len(heard.GetClaims())); count > maxLocations {
+		return fmt.Errorf("%w: %d containers, at most %d make sense", errInvalid, count, maxLocations)
 	}
 	if err := p.hearRevoked(heard.GetRevokedJson()); err != nil {
 		return err
@@ -313,6 +317,7 @@ func (p *peers) hear(from string, heard greeting) error {
 		p.learn(p.believable(nodes))
 	}
 	p.heard(from, heard.GetLocations())
+	p.claimed(from, heard.GetClaims())
 	return nil
 }
 

@@ -60,7 +60,7 @@ func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api
 		return !request.All && (c.State == engine.Exited || c.State == engine.Created)
 	})
 	documents, err := marshalEach(containers)
-	return &api.ListReply{ContainersJson: documents}, wireError(err)
+	return &api.ListReply{ContainersJson: documents, Alarms: s.agent.alarms()}, wireError(err)
 }
 
 // marshalEach makes the documents of a reply that lists something.

@@ -141,6 +141,12 @@ func (s *localService) Cancel(_ context.Context, request *api.MigrationRequest) 
 	return &api.CancelReply{}, wireError(err)
 }
 
+// Thaw lets a container go on that a migration has left frozen here.
+func (s *localService) Thaw(ctx context.Context, request *api.ThawRequest) (*api.ThawReply, error) {
+	notice, err := s.agent.thaw(ctx, request.Reference, request.Force)
+	return &api.ThawReply{Notice: notice}, wireError(err)
+}
+
 // Resolve carries out an operator's decision.
 func (s *localService) Resolve(ctx context.Context, request *api.ResolveRequest) (*api.ResolveReply, error) {
 	side := migration.Side(request.RunsAt)

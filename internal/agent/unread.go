@@ -37,6 +37,7 @@ func (m *moves) setUnread(id string, entry entry, err error) {
 func (m *moves) retry(ctx context.Context) {
 	ticker := time.NewTicker(unreadEvery)
 	defer ticker.Stop()
+	looked := time.Now() // when the agent was started
 	for {
 		select {
 		case <-ctx.Done():
@@ -45,6 +46,10 @@ func (m *moves) retry(ctx context.Context) {
 		}
 		for _, one := range m.unreadable() {
 			m.recoverOne(one.spec.ID)
+		}
+		if time.Since(looked) > rebuildEvery { // an engine may have come back
+			m.rebuild(ctx)
+			looked = time.Now()
 		}
 	}
 }

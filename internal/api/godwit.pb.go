@@ -4118,6 +4118,7 @@ type HelloRequest struct {
 	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller to the other, as the caller has measured it; 0: not measured
 	Overlay                *Overlay               `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                                  // of the caller
+	Claims                 []uint64               `protobuf:"fixed64,40,rep,packed,name=claims,proto3" json:"claims,omitempty"`                                                           // of the containers that run at the caller and are not being moved: the first 16 digits of their ids
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -4215,6 +4216,13 @@ func (x *HelloRequest) GetOverlay() *Overlay {
 	return nil
 }
 
+func (x *HelloRequest) GetClaims() []uint64 {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
 type HelloReply struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
@@ -4226,6 +4234,7 @@ type HelloReply struct {
 	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the one who answers
 	Overlay                *Overlay               `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                                  // of the one who answers
+	Claims                 []uint64               `protobuf:"fixed64,40,rep,packed,name=claims,proto3" json:"claims,omitempty"`                                                           // of the one who answers
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -4319,6 +4328,13 @@ func (x *HelloReply) GetBandwidthBitsPerSecond() float64 {
 func (x *HelloReply) GetOverlay() *Overlay {
 	if x != nil {
 		return x.Overlay
+	}
+	return nil
+}
+
+func (x *HelloReply) GetClaims() []uint64 {
+	if x != nil {
+		return x.Claims
 	}
 	return nil
 }
@@ -6357,7 +6373,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06newest\x18\x02 \x01(\rR\x06newest\"/\n" +
 	"\aOverlay\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"\xf0\x02\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\x88\x03\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x12!\n" +
@@ -6368,7 +6384,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
-	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\"\xee\x02\n" +
+	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\x12\x16\n" +
+	"\x06claims\x18( \x03(\x06R\x06claims\"\x86\x03\n" +
 	"\n" +
 	"HelloReply\x12\x1d\n" +
 	"\n" +
@@ -6380,7 +6397,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
-	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\"8\n" +
+	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\x12\x16\n" +
+	"\x06claims\x18( \x03(\x06R\x06claims\"8\n" +
 	"\fProveRequest\x12(\n" +
 	"\x06proofs\x18\x01 \x03(\v2\x10.godwit.v1.ProofR\x06proofs\"F\n" +
 	"\x05Proof\x12)\n" +

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/doctor"
+)
+
+// alarmPatience bounds how long doctor waits for the agent.
+const alarmPatience = 10 * time.Second
+
+// alarmCheck asks the agent of this node, if there is one that may be asked, for its alarms.
+func alarmCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement, bool) {
+	return func(ctx context.Context) (doctor.Requirement, bool) {
+		ctx, cancel := context.WithTimeout(ctx, alarmPatience)
+		defer cancel()
+		var alarms []*api.Alarm
+		err := withAgent(cmd, func(agent api.AgentClient) error {
+			reply, err := agent.List(ctx, &api.ListRequest{})
+			alarms = reply.GetAlarms()
+			return err
+		})
+		if err != nil { // doctor is for machines without an agent, too
+			return doctor.Requirement{}, false
+		}
+		return alarmRequirement(alarms)
+	}
+}
+
+// alarmRequirement is the line of what an operator has to look at; false: there is nothing.
+func alarmRequirement(alarms []*api.Alarm) (doctor.Requirement, bool) {
+	texts := make([]string, 0, len(alarms))
+	for _, one := range alarms {
+		texts = append(texts, fmt.Sprintf("%s (%.12s): %s", one.Name, one.Container, one.Text))
+	}
+	return doctor.Requirement{
+		Name: "each container at one node", Level: doctor.Required, Status: doctor.Missing, Detail: strings.Join(texts, "; "),
+		Lost: "the promise that a container runs once, at one node", Advice: doctor.Advice{General: "do what is said of each container"},
+	}, len(alarms) > 0
+}

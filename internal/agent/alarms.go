@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// The kinds of alarms.
+const (
+	alarmDouble = "double" // another node says that it runs the container, too
+	alarmLeft   = "left"   // it was left frozen by a migration whose journal is lost
+)
+
+// alarms are what an operator should look at, in order of the containers' names.
+func (a *Agent) alarms() []*api.Alarm {
+	all := a.doubles.alarms()
+	for _, m := range a.moves.list() {
+		if alarm := m.alarmed(); alarm != nil {
+			all = append(all, alarm)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *api.Alarm) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// alarmed is what an operator should know of a migration; nil: nothing.
+func (m *move) alarmed() *api.Alarm {
+	record, spec := m.record(), m.tracker.spec
+	if record.State != migration.InDoubt || !record.Rebuilt {
+		return nil
+	}
+	return &api.Alarm{
+		Kind: alarmLeft, Container: spec.Container, Name: spec.Name, SinceUnixNanoseconds: m.since.UnixNano(),
+		Text: fmt.Sprintf(`frozen here, the journal of its migration to %s is lost, and %s has not said yet whether it runs there; `+
+			`if it can never say: "godwit thaw %s --force"`, spec.Target, spec.Target, spec.Name),
+	}
+}

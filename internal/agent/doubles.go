@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// Two nodes that run one container are what migrations exist to prevent. If it happens all the same, by a decision that was wrong or
+// a state that was put back, both nodes say so. Each tells the others what runs there, but for what is just being moved: during a
+// migration there may be two copies, of which one is frozen, and what is known of them changes by the moment.
+
+const (
+	// doubleAfter is how long, and doubleHeard how often, another node has to claim a container that runs here. What nodes know of each
+	// other is a few seconds old, and a container may move to and fro meanwhile.
+	doubleAfter = 3 * helloEvery
+	doubleHeard = 4
+)
+
+// doubles are the containers that run here and that other nodes claim.
+type doubles struct {
+	agent *Agent
+	// running finds what runs here and is not being moved, as it was a moment ago, by claimOf.
+	running func() map[uint64]engine.Definition
+	// runs asks the engine.
+	runs func(definition engine.Definition) bool
+	now  func() time.Time
+
+	mu    sync.Mutex
+	known map[rival]*double
+}
+
+// rival is what one node says of one container.
+type rival struct {
+	node      string
+	container uint64
+}
+
+// double is a container that runs here, and at another node as well.
+type double struct {
+	definition engine.Definition
+	since      time.Time
+	heard      int
+	raised     bool
+}
+
+func newDoubles(a *Agent) *doubles {
+	return &doubles{agent: a, running: a.runningNow, runs: a.runsHere, now: time.Now, known: map[rival]*double{}}
+}
+
+// claimOf is a container's id in short: more of it would only cost.
+func claimOf(container string) (uint64, bool) {
+	const digits = 16
+	if len(container) < digits {
+		return 0, false
+	}
+	short, err := strconv.ParseUint(container[:digits], 16, 64)
+	return short, err == nil
+}
+
+// here is what runs here.
+func (d *doubles) here() []uint64 {
+	running := d.running()
+	claims := make([]uint64, 0, len(running))
+	for short := range running {
+		claims = append(claims, short)
+	}
+	return claims
+}
+
+// heard takes what runs at another node.
+func (d *doubles) heard(node string, claims []uint64) {
+	running := d.running()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	both := map[rival]bool{}
+	for _, short := range claims {
+		if definition, is := running[short]; is {
+			one := rival{node, short}
+			both[one] = true
+			d.hear(one, definition)
+		}
+	}
+	for one, was := range d.known {
+		if one.node == node && !both[one] {
+			d.clear(one, was)
+		}
+	}
+}
+
+// hear takes one claim to what runs here. The caller has locked mu.
+func (d *doubles) hear(one rival, definition engine.Definition) {
+	was := d.known[one]
+	if was == nil {
+		was = &double{definition: definition, since: d.now()}
+		d.known[one] = was
+	}
+	was.heard++
+	if was.raised || was.heard < doubleHeard || d.now().Sub(was.since) < doubleAfter || !d.runs(definition) {
+		return
+	}
+	was.raised = true
+	d.agent.log.Error("two nodes run one container", "container", definition.Name, "id", definition.ID, "node", d.agent.self.Name, "other", one.node,
+		"remedy", doubleRemedy)
+}
+
+const doubleRemedy = "find out which copy is the one that is used, and remove the other one on its node (godwit rm --force)"
+
+// clear forgets what is over. The caller has locked mu.
+func (d *doubles) clear(one rival, was *double) {
+	delete(d.known, one)
+	if was.raised {
+		d.agent.log.Warn("one node runs the container again", "container", was.definition.Name, "id", was.definition.ID, "other", one.node)
+	}
+}
+
+// alarms are those that an operator should know of. What has ended here since, whether or not the other node is heard of again, is over.
+func (d *doubles) alarms() []*api.Alarm {
+	running := d.running()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []*api.Alarm
+	for one, was := range d.known {
+		if _, runs := running[one.container]; !runs || !was.raised {
+			continue
+		}
+		all = append(all, &api.Alarm{
+			Kind: alarmDouble, Container: was.definition.ID, Name: was.definition.Name, SinceUnixNanoseconds: was.since.UnixNano(),
+			Text: fmt.Sprintf("it runs on %s, too: %s", one.node, doubleRemedy),
+		})
+	}
+	return all
+}
+
+// runningNow are the containers that run here and are not being moved, by claimOf.
+func (a *Agent) runningNow() map[uint64]engine.Definition {
+	containers, err := a.locations.all.get(a.ctx)
+	if err != nil {
+		return nil // whoever tells others of its containers logs it
+	}
+	running := map[uint64]engine.Definition{}
+	for _, one := range containers {
+		short, is := claimOf(one.Definition.ID)
+		if is && one.State == engine.Running && a.moves.of(one.Definition.ID) == nil {
+			running[short] = one.Definition
+		}
+	}
+	return running
+}
+
+// runsHere asks the engine whether a container runs.
+func (a *Agent) runsHere(definition engine.Definition) bool {
+	ctx, cancel := context.WithTimeout(a.ctx, time.Second)
+	defer cancel()
+	one, err := a.engines.Of(definition).Inspect(ctx, definition.ID)
+	return err == nil && one.State == engine.Running && a.moves.of(definition.ID) == nil
+}

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// thawPatience is how long an operator waits for a container to run again that may.
+const thawPatience = 30 * time.Second
+
+// thaw lets a container go on that a migration has left frozen here, unless it runs at the node to which it was leaving. That node is
+// asked as for any decision of an operator.
+func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice string, err error) {
+	m, err := a.leaving(ctx, reference)
+	if err != nil {
+		return "", err
+	}
+	switch spec := m.tracker.spec; {
+	case spec.Side == migration.Target:
+		return "", fmt.Errorf("%w: %s comes to this node: it is thawed on %s", errRefused, spec.Name, spec.Source)
+	case m.record().State == migration.Undoing:
+	default:
+		notice, err = a.resolve(ctx, m, decision{runsAt: migration.Source, force: force})
+		if errors.Is(err, migration.ErrNotInDoubt) {
+			err = m.busy()
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, thawPatience)
+	defer cancel()
+	if waitFor(ctx, m.done) != nil {
+		what, _ := m.tracker.waiting(m.record().State, time.Now())
+		return notice, fmt.Errorf("%w: %s is being thawed, which has not ended yet: \"godwit migration show %s\" says how far it is. %s",
+			engine.ErrBusy, m.tracker.spec.Name, m.tracker.spec.ID, what)
+	}
+	return notice, nil
+}
+
+// leaving finds the migration of a container that leaves, or was left. Its engine may not be there, or call the copy by another name.
+func (a *Agent) leaving(ctx context.Context, reference string) (*move, error) {
+	if m := a.moves.underWayOf(reference); m != nil {
+		return m, nil
+	}
+	one, err := a.inspect(ctx, reference)
+	if err != nil {
+		return nil, err
+	}
+	if one.Leaving != nil {
+		a.moves.rebuild(ctx)
+	}
+	if m := a.moves.of(one.Definition.ID); m != nil {
+		return m, nil
+	}
+	if one.Leaving != nil {
+		return nil, fmt.Errorf("%w: the journal of the migration of %s cannot be used, nor made anew: see the agent's log", engine.ErrBusy,
+			one.Definition.Name)
+	}
+	return nil, fmt.Errorf("%w: no migration has left %s frozen: it is %s", errRefused, one.Definition.Name, one.State)
+}
+
+// underWayOf finds a migration under way by its container's name, id, or the beginning of that; nil: there is none, or more than one.
+func (m *moves) underWayOf(reference string) (found *move) {
+	_, name, qualified := strings.Cut(reference, ":")
+	if !qualified {
+		name = reference
+	}
+	for _, one := range m.list() {
+		spec := one.tracker.spec
+		if one.ended() || spec.Name != name && (name == "" || !strings.HasPrefix(spec.Container, name)) {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = one
+	}
+	return found
+}
