@@ -12,6 +12,7 @@ import (
 // The kinds of alarms.
 const (
 	alarmDouble = "double" // another node says that it runs the container, too
+	alarmDoubt  = "doubt"  // the target of its migration can never say whether it runs there
 	alarmLeft   = "left"   // it was left frozen by a migration whose journal is lost
 )
 
@@ -30,12 +31,17 @@ func (a *Agent) alarms() []*api.Alarm {
 // alarmed is what an operator should know of a migration; nil: nothing.
 func (m *move) alarmed() *api.Alarm {
 	record, spec := m.record(), m.tracker.spec
-	if record.State != migration.InDoubt || !record.Rebuilt {
+	alarm := &api.Alarm{Container: spec.Container, Name: spec.Name, SinceUnixNanoseconds: m.since.UnixNano()}
+	switch {
+	case record.State != migration.InDoubt:
+		return nil
+	case record.Alarm != "":
+		alarm.Kind, alarm.Text = alarmDoubt, record.Alarm
+	case record.Rebuilt:
+		alarm.Kind, alarm.Text = alarmLeft, fmt.Sprintf(`frozen here, the journal of its migration to %s is lost, and %s has not said yet whether it runs there; `+
+			`if it can never say: "godwit thaw %s --force"`, spec.Target, spec.Target, spec.Name)
+	default:
 		return nil
 	}
-	return &api.Alarm{
-		Kind: alarmLeft, Container: spec.Container, Name: spec.Name, SinceUnixNanoseconds: m.since.UnixNano(),
-		Text: fmt.Sprintf(`frozen here, the journal of its migration to %s is lost, and %s has not said yet whether it runs there; `+
-			`if it can never say: "godwit thaw %s --force"`, spec.Target, spec.Target, spec.Name),
-	}
+	return alarm
 }

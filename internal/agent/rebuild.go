@@ -26,6 +26,7 @@ func (s *source) leave() engine.Leave {
 	spec := s.move.tracker.spec
 	return engine.Leave{
 		Migration: spec.ID, Target: spec.Target, Mode: string(spec.Mode), Started: spec.Started, Stay: s.stay(),
+		Incarnation: s.move.record().Incarnation,
 	}
 }
 
@@ -84,6 +85,7 @@ func (m *moves) rebuildOne(ctx context.Context, listed engine.Definition) error 
 	if err != nil {
 		return err
 	}
+	record.Incarnation = leave.Incarnation
 	definition := one.Definition
 	definition.Volumes = slices.Clone(definition.Volumes)
 	for i, v := range definition.Volumes { // if it is not known which ones stay, none is removed
