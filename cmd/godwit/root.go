@@ -37,7 +37,7 @@ func newRootCommand() *cobra.Command {
 	addGroup(root, "move", newMigrateCommand(), newPlanCommand(), newMigrationCommand(), newThawCommand(), newStageCommand())
 	addGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newTopCommand(), newLogsCommand(),
 		newExecCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
-	addGroup(root, "node", newAgentCommand(), withAgentCommands(newNodeCommand()), newNodesCommand(), newEngineCommand())
+	addGroup(root, "node", newAgentCommand(), withAgentCommands(newNodeCommand()), newNodesCommand(), newAuditCommand(), newEngineCommand())
 	addGroup(root, "try", newLabCommand(), newDemoCommand(), newBenchCommand(), newDoctorCommand())
 	root.AddCommand(newVersionCommand(), newManCommand())
 	root.InitDefaultHelpCmd()

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/containerd"
@@ -122,6 +123,7 @@ type Agent struct {
 	releases     *releases
 	adoptions    *adoptions
 	adopted      adopted
+	auditLog     *audit.Log
 	supervisor   *supervisor
 }
 
@@ -146,6 +148,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
+		auditLog:     audit.New(config.StateDir),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
 		adopted:   newAdopted(),
 		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
@@ -412,7 +415,8 @@ func (a *Agent) tuneSockets() {
 }
 
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
-	localServer := grpc.NewServer(append(recovering(a.log), grpc.Creds(newLocalCredentials()), a.noticing())...)
+	localOptions := append(a.auditing(), recovering(a.log)...) // the outermost first: a panic is kept, too
+	localServer := grpc.NewServer(append(localOptions, grpc.Creds(newLocalCredentials()), a.noticing())...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
 	options := append(recovering(a.log), wire.ServerOptions()...)
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 // ended makes a migration that has ended, as the journal has it.
@@ -162,19 +160,18 @@ func fill(t *testing.T, path string) {
 
 func TestRenewAtTheAuthority(t *testing.T) {
 	a := newTestAgent(t)
-	id, _, err := identity.Init(identity.InitOptions{
-		State: t.TempDir(), Name: "a", Address: "192.0.2.1:7443", Pool: netip.MustParsePrefix("10.88.0.0/16"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.id, a.self = id, id.Node
+	first := newMembers(t, "a")[0]
+	id := first.id
+	a.id, a.self, a.peers = id, id.Node, first.peers
 	before := id.Certificate().Leaf.SerialNumber
 	if err := a.renewNow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if id.Certificate().Leaf.SerialNumber.Cmp(before) == 0 {
 		t.Error("the certificate is the same")
+	}
+	if entry := first.list()[0]; entry == first.entry || id.VerifyNode(entry) != nil {
+		t.Error("the entry is not signed with the new certificate")
 	}
 }
 

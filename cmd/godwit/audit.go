@@ -1,0 +1,78 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/audit"
+)
+
+func newAuditCommand() *cobra.Command {
+	var asJSON bool
+	var since time.Duration
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Tell who has asked this node for what, and what came of it",
+		Long: "Audit prints the calls of this node's users that change something or show a secret: when, which user (uid, gid,\n" +
+			"pid), what, of which container, node, image or migration, and the outcome. It has no arguments of programs, no\n" +
+			"environment values and no tokens. The files are audit.log and audit.log.1 in the state directory, 8 MiB each.",
+		Example: "  godwit audit --since 24h\n  godwit audit --json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				request := &api.AuditRequest{}
+				if since > 0 {
+					request.SinceUnixNanoseconds = time.Now().Add(-since).UnixNano()
+				}
+				stream, err := agent.Audit(cmd.Context(), request)
+				if err != nil {
+					return err
+				}
+				for {
+					reply, err := stream.Recv()
+					if errors.Is(err, io.EOF) {
+						return nil
+					}
+					if err == nil {
+						err = printAudit(cmd.OutOrStdout(), reply.EntryJson, asJSON)
+					}
+					if err != nil {
+						return err
+					}
+				}
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, a document per line")
+	cmd.Flags().DurationVar(&since, "since", 0, "only what is not older, such as 24h (default: all that is kept)")
+	return cmd
+}
+
+func printAudit(w io.Writer, document []byte, asJSON bool) error {
+	if asJSON {
+		_, err := fmt.Fprintln(w, string(document))
+		return err
+	}
+	var entry audit.Entry
+	if err := json.Unmarshal(document, &entry); err != nil {
+		return fmt.Errorf("entry of the audit log: %w", err)
+	}
+	who := "node " + entry.Node
+	if entry.UID != nil && entry.GID != nil {
+		who = fmt.Sprintf("uid %d gid %d pid %d", *entry.UID, *entry.GID, entry.PID)
+	}
+	line := fmt.Sprintf("%s  %s  %s %s: %s", entry.Time.Local().Format(time.DateTime), who, entry.Method, cmp.Or(entry.Object, "-"),
+		entry.Outcome)
+	if entry.Error != "" {
+		line += ": " + plainText(entry.Error)
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}

@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/audit"
+)
+
+// audited tells for each method of the local service whether a call is kept in the audit log: those that change
+// something, or that show a secret. What only looks is asked for again and again.
+func audited() map[string]bool {
+	return map[string]bool{
+		"Version": false, "ListImages": false, "Wait": false, "List": false, "Inspect": false, "Top": false, "Volumes": false,
+		"InspectVolume": false, "Nodes": false, "Plan": false, "Watch": false, "Migrations": false, "Stages": false,
+		"LoadImage": true, "PullImage": true, "RemoveImage": true, "Run": true, "Stop": true, "Remove": true, "Logs": true,
+		"Exec": true, "RemoveVolume": true, "Token": true, "RemoveNode": true, "PromoteNode": true, "DemoteNode": true,
+		"Audit": true, "Migrate": true, "Set": true, "Switch": true, "Cancel": true, "Resolve": true, "Thaw": true,
+		"Stage": true, "StageAhead": true, "Unstage": true,
+	}
+}
+
+// auditing are the options of the local server by which calls are kept.
+func (a *Agent) auditing() []grpc.ServerOption {
+	keep := audited()
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
+			handle grpc.UnaryHandler) (any, error) {
+			reply, err := handle(ctx, request)
+			if method := path.Base(info.FullMethod); keep[method] {
+				a.audit(ctx, method, objectOf(request), err)
+			}
+			return reply, err
+		}),
+		grpc.ChainStreamInterceptor(func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+			handle grpc.StreamHandler) error {
+			method := path.Base(info.FullMethod)
+			if !keep[method] {
+				return handle(server, stream)
+			}
+			seen := &firstSeen{ServerStream: stream}
+			err := handle(server, seen)
+			a.audit(stream.Context(), method, seen.object(), err)
+			return err
+		}),
+	}
+}
+
+// audit keeps one call. An entry that cannot be written does not fail the call, which is over.
+func (a *Agent) audit(ctx context.Context, method, object string, failed error) {
+	entry := audit.Entry{Time: time.Now().UTC(), Method: method, Object: object, Outcome: "ok"}
+	if caller, ok := grpcpeer.FromContext(ctx); ok {
+		if local, ok := caller.AuthInfo.(localPeer); ok {
+			entry.UID, entry.GID, entry.PID = &local.UID, &local.GID, local.PID
+		}
+	}
+	if failed != nil {
+		entry.Outcome, entry.Error = status.Code(failed).String(), plain(failed)
+	}
+	if err := a.auditLog.Append(entry); err != nil {
+		a.log.Error("call not in the audit log", "method", method, "error", err)
+	}
+}
+
+// objectOf is what a request is about: a name, and nothing else of it.
+func objectOf(request any) string {
+	switch r := request.(type) {
+	case *api.ExecInput:
+		return r.GetStart().GetReference()
+	case *api.RunRequest:
+		return r.GetName()
+	case *api.TokenRequest:
+		return r.GetNode()
+	case interface{ GetReference() string }:
+		return r.GetReference()
+	case interface{ GetMigration() string }:
+		return r.GetMigration()
+	case interface{ GetContainer() string }:
+		return r.GetContainer()
+	case interface{ GetName() string }:
+		return r.GetName()
+	}
+	return ""
+}
+
+// firstSeen remembers what the first message of a stream is about.
+type firstSeen struct {
+	grpc.ServerStream
+	mu    sync.Mutex
+	known bool
+	about string
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *firstSeen) RecvMsg(message any) error {
+	err := s.ServerStream.RecvMsg(message)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && !s.known {
+		s.known, s.about = true, objectOf(message)
+	}
+	return err
+}
+
+func (s *firstSeen) object() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.about
+}
+
+// Audit tells who has asked this node for what.
+func (s *localService) Audit(request *api.AuditRequest, stream grpc.ServerStreamingServer[api.AuditReply]) error {
+	since := time.Time{}
+	if request.SinceUnixNanoseconds > 0 {
+		since = time.Unix(0, request.SinceUnixNanoseconds)
+	}
+	err := s.agent.auditLog.Read(since, func(entry audit.Entry) error {
+		document, err := json.Marshal(entry)
+		if err != nil {
+			return err
+		}
+		return stream.Send(&api.AuditReply{EntryJson: document})
+	})
+	if err != nil {
+		return status.Error(codes.Unknown, err.Error())
+	}
+	return nil
+}
