@@ -233,7 +233,7 @@ func TestKilled(t *testing.T) {
 // TestRestoreFails damages an image: the error says why, and a second gate for the same record is possible.
 func TestRestoreFails(t *testing.T) {
 	c, _, r := dumped(t)
-	must(t, os.Truncate(filepath.Join(c.images, "pstree.img"), 10))
+	must(t, os.Truncate(filepath.Join(c.images, "mm-1.img"), 10))
 	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "CRIU failed to restore") || errors.Is(err, ErrUncertain) {
 		t.Errorf("Go: %v, want that CRIU failed", err)

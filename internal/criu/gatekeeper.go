@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/godwit/godwit/internal/criu/vet"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -28,12 +29,13 @@ const GatekeeperCommand = "restore-gatekeeper"
 
 // Gatekeeper says what a gate needs that gets nothing from the engine but a stand-in for CRIU.
 type Gatekeeper struct {
-	Gate   string // socket on which ListenGate listens
-	Record string // file that is made durably before anything runs
-	Socket string // that is made for the stand-in
-	Images string // directory
-	Work   string // directory, for CRIU's log
-	Cgroup string // the container's, as for kernel.OpenCgroup: what a restore that failed leaves there is killed
+	Gate   string     // socket on which ListenGate listens
+	Record string     // file that is made durably before anything runs
+	Socket string     // that is made for the stand-in
+	Images string     // directory
+	Work   string     // directory, for CRIU's log
+	Cgroup string     // the container's, as for kernel.OpenCgroup: what a restore that failed leaves there is killed
+	Agreed vet.Agreed // what the images may say
 }
 
 // Start starts the gate and returns when its socket is there. The process lives until the restore is over, or the agent gives
@@ -86,7 +88,7 @@ func gatekeeperMain(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &k); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
-	g := &gateProcess{record: k.Record, workDir: k.Work, cgroup: k.Cgroup}
+	g := &gateProcess{record: k.Record, workDir: k.Work, cgroup: k.Cgroup, agreed: k.Agreed}
 	return g.end(g.keep(k))
 }
 

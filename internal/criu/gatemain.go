@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/godwit/godwit/internal/criu/vet"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -99,6 +100,7 @@ type gateProcess struct {
 	allowed bool                        // the record was made, or may have been
 	freed   bool                        // CRIU was told so
 	refused bool                        // CRIU answered that it failed: it has killed what it made before any of it ran
+	agreed  vet.Agreed                  // what the images may say
 
 	forerunner *kernel.Forerunner // of the first process; nil: there is none
 	succession <-chan error       // when it is succeeded, or that has failed; nil: not begun
@@ -121,6 +123,9 @@ func (g *gateProcess) run(fd int, socket string) error {
 	}
 	g.agent = newGateConn(conn)
 	if g.lock, err = lockRecord(g.record); err != nil {
+		return err
+	}
+	if g.agreed, err = agreedHere(); err != nil {
 		return err
 	}
 	if err := g.startReal(&request); err != nil {
@@ -158,6 +163,7 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 	with := sessionFiles{
 		stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, more: inherited, network: networkOf(o, inherited),
 	}
+	g.agreed.NetworkHeld = with.network != nil
 	if os.Getenv(envCgroupNamespace) != "" {
 		with.namespaces = unix.CLONE_NEWCGROUP // its root is the container's cgroup, where runc has put this process
 	}
@@ -261,6 +267,9 @@ func (g *gateProcess) waitForGo(request *rpc.CriuReq) error {
 	}
 	if m.Kind != kindGo {
 		return fmt.Errorf("the agent says %q, want %q", m.Kind, kindGo)
+	}
+	if err := g.vet(request.GetOpts()); err != nil {
+		return err
 	}
 	if m.Root != "" {
 		request.Opts.Root = proto.String(m.Root)

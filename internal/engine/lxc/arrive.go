@@ -188,7 +188,7 @@ func (a *arrival) writeConfig(guarded bool, more ...setting) error {
 func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string) error {
 	keeper := criu.Gatekeeper{
 		Gate: a.place.gate(), Record: a.place.resumed(), Socket: a.place.standIn(), Images: a.place.images(), Work: a.place.criuWork(),
-		Cgroup: a.place.payload(),
+		Cgroup: a.place.payload(), Agreed: agreed(a.settings),
 	}
 	var err error
 	if a.keeper, err = keeper.Start(a.engine.config.Executable); err != nil {

@@ -1,0 +1,37 @@
+package criu
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/checkpoint-restore/go-criu/v7/rpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/godwit/godwit/internal/criu/vet"
+)
+
+// specification is the container's, in its bundle. runc works in the bundle's directory, and so does what it starts.
+const specification = "config.json"
+
+// agreedHere is what the container may have that runc restores: by the specification that the engine of this node has made.
+func agreedHere() (vet.Agreed, error) {
+	data, err := os.ReadFile(specification)
+	if err != nil {
+		return vet.Agreed{}, fmt.Errorf("read the specification of the container, with which its images must agree: %w", err)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return vet.Agreed{}, fmt.Errorf("read the specification of the container, with which its images must agree: %w", err)
+	}
+	return vet.FromSpec(&spec), nil
+}
+
+// vet reads the images before CRIU does.
+func (g *gateProcess) vet(o *rpc.CriuOpts) error {
+	agreed := g.agreed
+	for _, m := range o.GetExtMnt() {
+		agreed.Outside = append(agreed.Outside, m.GetKey())
+	}
+	return vet.Images(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd()), agreed)
+}

@@ -1,0 +1,181 @@
+package vet
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/checkpoint-restore/go-criu/v7/crit/images/creds"
+	core "github.com/checkpoint-restore/go-criu/v7/crit/images/criu-core"
+	"github.com/checkpoint-restore/go-criu/v7/crit/images/pstree"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Fields of messages.
+const (
+	coreMachine = 1 // of core_entry (images/core.proto)
+	coreTask    = 3
+	coreThread  = 5
+
+	credsNoNewPrivileges = 18 // of creds_entry (images/creds.proto)
+	credsAmbient         = 19
+)
+
+// States of a process (criu/include/pstree.h).
+const (
+	stateDead   = 2
+	stateZombie = 6
+)
+
+// process looks at what the threads of a process may do.
+func (v *vetted) process(p *pstree.PstreeEntry) error {
+	leader, err := v.core(p.GetPid())
+	if err != nil {
+		return fmt.Errorf("process %d: %w", p.GetPid(), err)
+	}
+	if state := leader.GetTc().GetTaskState(); state == stateDead || state == stateZombie {
+		return nil // it only waits for its parent to notice
+	}
+	if err := v.thread(leader.GetThreadCore(), nil); err != nil {
+		return fmt.Errorf("process %d: %w", p.GetPid(), err)
+	}
+	for _, tid := range p.GetThreads() {
+		if tid == p.GetPid() {
+			continue
+		}
+		c, err := v.core(tid)
+		if err == nil {
+			err = v.thread(c.GetThreadCore(), leader.GetThreadCore())
+		}
+		if err != nil {
+			return fmt.Errorf("thread %d of process %d: %w", tid, p.GetPid(), err)
+		}
+	}
+	return nil
+}
+
+// core reads what there is of a thread, but for its registers.
+func (v *vetted) core(tid uint32) (*core.CoreEntry, error) {
+	name := fmt.Sprintf("core-%d.img", tid)
+	var c core.CoreEntry
+	count := 0
+	err := v.dir.each(name, magicCore, func(entry []byte) error {
+		if count++; count > 1 {
+			return fmt.Errorf("%w: it has more than one entry", errFormat)
+		}
+		wanted, err := pick(entry, coreMachine, coreTask, coreThread)
+		if err != nil {
+			return err
+		}
+		return decode(wanted, &c)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case count == 0:
+		return nil, inImage(name, fmt.Errorf("%w: it has no entry, or is not there", errFormat))
+	case c.GetTc().GetOldSeccompMode() != 0 || c.GetTc().GetOldSeccompFilter() != 0:
+		return nil, inImage(name, fmt.Errorf("%w: the filter of system calls is where none has been for long", errFormat))
+	}
+	return &c, nil
+}
+
+// thread looks at one thread. leader is the first of its process; nil: it is this one.
+func (v *vetted) thread(t, leader *core.ThreadCoreEntry) error {
+	if t.GetCreds() == nil {
+		return fmt.Errorf("%w: it has no credentials", errFormat)
+	}
+	if err := v.creds(t.GetCreds()); err != nil {
+		return err
+	}
+	return v.filtered(t, leader)
+}
+
+// creds looks at credentials. User and group are the container's business: by programs that change them, and as its definition's
+// capabilities allow it, a process may come to any that its namespace has.
+func (v *vetted) creds(c *creds.CredsEntry) error {
+	ambient, noNewPrivileges, err := newerCreds(c)
+	if err != nil {
+		return err
+	}
+	sets := map[string]uint64{
+		"effective": wordsOf(c.GetCapEff()), "permitted": wordsOf(c.GetCapPrm()), "inheritable": wordsOf(c.GetCapInh()),
+		"bounding": wordsOf(c.GetCapBnd()), "ambient": ambient,
+	}
+	for name, set := range sets {
+		if more := set &^ v.agreed.Capabilities; more != 0 {
+			return fmt.Errorf("its %s capabilities have %s, which the container's definition does not give", name, nameCapabilities(more))
+		}
+	}
+	for _, words := range [][]uint32{c.GetCapEff(), c.GetCapPrm(), c.GetCapInh(), c.GetCapBnd()} {
+		if len(words) != 2 {
+			return fmt.Errorf("%w: its capabilities have %d words", errFormat, len(words))
+		}
+	}
+	if v.agreed.NoNewPrivileges && !noNewPrivileges {
+		return errors.New("it may gain privileges, which the container's definition forbids (no_new_privs)")
+	}
+	return v.labelled(c)
+}
+
+// newerCreds reads the fields that the library does not know yet.
+func newerCreds(c *creds.CredsEntry) (ambient uint64, noNewPrivileges bool, err error) {
+	var words []uint32
+	seen := false
+	for rest := []byte(c.ProtoReflect().GetUnknown()); len(rest) > 0; {
+		field, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return 0, false, fmt.Errorf("%w: %w", errFormat, protowire.ParseError(n))
+		}
+		value, size := uint64(0), protowire.ConsumeFieldValue(field, kind, rest[n:])
+		if size < 0 {
+			return 0, false, fmt.Errorf("%w: %w", errFormat, protowire.ParseError(size))
+		}
+		if kind == protowire.VarintType {
+			value, _ = protowire.ConsumeVarint(rest[n:])
+		}
+		switch {
+		case field == credsAmbient && kind == protowire.VarintType:
+			words = append(words, uint32(value))
+		case field == credsNoNewPrivileges && kind == protowire.VarintType && !seen:
+			seen, noNewPrivileges = true, value == 1
+		case field == credsAmbient, field == credsNoNewPrivileges:
+			return 0, false, fmt.Errorf("%w: field %d of its credentials", errFormat, field)
+		}
+		rest = rest[n+size:]
+	}
+	if len(words) > 2 {
+		return 0, false, fmt.Errorf("%w: its ambient capabilities have %d words", errFormat, len(words))
+	}
+	return wordsOf(words), noNewPrivileges, nil
+}
+
+// labelled looks at the label or the profile of a security module. A process may confine itself further below its profile.
+func (v *vetted) labelled(c *creds.CredsEntry) error {
+	want := v.agreed.Profile
+	if want == "" {
+		want = v.agreed.Label
+	}
+	if want == "" || want == "unconfined" {
+		return nil
+	}
+	have := c.GetLsmProfile()
+	if have == "" && !enforced(v.agreed) {
+		return nil
+	}
+	if have == want || v.agreed.Profile != "" && strings.HasPrefix(have, want+"//") {
+		return nil
+	}
+	return fmt.Errorf("its security profile is %q, the container's is %q", have, want)
+}
+
+// apparmor refuses policies: CRIU would load them into the kernel.
+func (v *vetted) apparmor() error {
+	const name = "apparmor.img"
+	return v.dir.each(name, magicApparmor, func(entry []byte) error {
+		if len(entry) > 0 {
+			return errors.New("policies of AppArmor come with it")
+		}
+		return nil
+	})
+}
