@@ -38,12 +38,16 @@ func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, er
 
 // sign puts this node's entry into the list anew, after its certificate has been renewed.
 func (p *peers) sign() error {
-	own, err := p.id.Entry()
-	if err != nil {
-		return err
+	p.mu.Lock()
+	nodes, err := withSelf(p.id, p.nodes)
+	if err == nil {
+		p.nodes = nodes
 	}
-	p.learn([]identity.Node{own})
-	return nil
+	p.mu.Unlock()
+	if err == nil {
+		p.keep(slices.Clone(nodes))
+	}
+	return err
 }
 
 // believable keeps the entries that are news and that their own nodes have signed: then it does not matter who passes
