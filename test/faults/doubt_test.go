@@ -156,9 +156,16 @@ func (w *world) forgotten(t *testing.T) {
 	w.clientGoesOn(t)
 }
 
+// clientNode is the one by which the client comes.
+const clientNode = "a"
+
 // targetLost is the last test: one of the nodes is gone then.
 func (w *world) targetLost(t *testing.T) {
 	w.meet(t)
+	if w.at != clientNode { // a node that is lost forwards nothing
+		id := w.begin(t, w.at, clientNode)
+		w.end(t, other(clientNode), id, true)
+	}
 	from, to := w.at, other(w.at)
 	w.set(t, to, beforeRestore, agent.FaultPause)
 	id := w.begin(t, from, to)
