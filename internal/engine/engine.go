@@ -323,6 +323,13 @@ type LateStarter interface {
 // Networked is an Arrival whose engine has made its network namespace, which is at this path. One that is started late has it then.
 type Networked interface{ Netns() (string, error) }
 
+// Protector is an Engine of whose frozen copies others, as an operator who tidies up or an OOM killer, can be kept.
+type Protector interface {
+	// Protect has the frozen processes of a container that leaves be the last that OOM killers take, and gives them to hold, which
+	// may trace them. It does nothing to one that is not frozen, or does not leave any more. Thaw and Destroy undo both.
+	Protect(ctx context.Context, id string, hold func(pids []int) error) error
+}
+
 // Restarter is an Engine that starts containers again by itself, when they end or the machine comes up, as their policies say.
 type Restarter interface {
 	// Settled has it do so with a container that has come here, which it does not before: there may be another copy. One that has ended

@@ -70,11 +70,17 @@ func StartSeizure() (*Seizure, error) {
 	return s, nil
 }
 
-// Hold has it hold all threads of these processes, which must be frozen, and traced by nobody. It returns how many it holds, and why
-// not all.
-func (s *Seizure) Hold(pids []int) (threads int, err error) {
+// seizureOrder is what it is asked for.
+type seizureOrder struct {
+	PIDs   []int `json:"pids"`
+	Memory bool  `json:"memory"`
+}
+
+// Hold has it hold all threads of these processes, which must be frozen, and traced by nobody. Without memory they only never run: one
+// that is killed ends. It returns how many it holds, and why not all.
+func (s *Seizure) Hold(pids []int, memory bool) (threads int, err error) {
 	var reply seizureReply
-	err = json.NewEncoder(s.in).Encode(pids)
+	err = json.NewEncoder(s.in).Encode(seizureOrder{PIDs: pids, Memory: memory})
 	if err == nil {
 		_ = s.out.SetReadDeadline(time.Now().Add(seizurePatience)) // a pipe has one
 		err = json.NewDecoder(io.LimitReader(s.out, 1<<16)).Decode(&reply)
@@ -97,14 +103,18 @@ func SeizureMain(in io.Reader, out io.Writer) int {
 	runtime.LockOSThread() // a tracer is a thread
 	// Best effort, it needs CAP_SYS_RESOURCE: with it the memory goes that others hold.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0)
-	var pids []int
-	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&pids); err != nil {
+	var order seizureOrder
+	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&order); err != nil {
 		return 0 // nobody needs it
 	}
 	var reply seizureReply
 	var failed []error
-	for _, pid := range pids {
-		threads, err := seizeThreads(pid)
+	options := 0
+	if order.Memory {
+		options = unix.PTRACE_O_TRACEEXIT
+	}
+	for _, pid := range order.PIDs {
+		threads, err := seizeThreads(pid, options)
 		if reply.Threads += threads; err != nil {
 			failed = append(failed, fmt.Errorf("process %d: %w", pid, err))
 		}
@@ -125,7 +135,7 @@ func SeizureMain(in io.Reader, out io.Writer) int {
 }
 
 // seizeThreads traces all threads of a process, and has them stop. One that has ended has none.
-func seizeThreads(pid int) (seized int, err error) {
+func seizeThreads(pid, options int) (seized int, err error) {
 	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if errors.Is(whenGone(err), fs.ErrNotExist) {
 		return 0, nil
@@ -136,7 +146,7 @@ func seizeThreads(pid int) (seized int, err error) {
 			continue
 		}
 		t := tracee{pid: pid, tid: tid}
-		e = t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACEEXIT)
+		e = t.ptrace(unix.PTRACE_SEIZE, 0, uintptr(options))
 		if e == nil {
 			e = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0)
 			seized++

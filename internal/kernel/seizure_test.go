@@ -113,13 +113,13 @@ func (p *threaded) read() ([]byte, error) {
 }
 
 // held freezes it and has it held.
-func (p *threaded) held(t *testing.T) {
+func (p *threaded) held(t *testing.T, memory bool) {
 	t.Helper()
 	_, err := p.group.Freeze(t.Context())
 	must(t, err)
 	s, err := StartSeizure()
 	must(t, err)
-	n, err := s.Hold([]int{p.pid})
+	n, err := s.Hold([]int{p.pid}, memory)
 	if must(t, err); n <= threads {
 		t.Errorf("%d threads are held, of more than %d", n, threads)
 	}
@@ -141,13 +141,26 @@ func (p *threaded) awaitState(t *testing.T, states string) {
 	}
 }
 
+// awaitEnd waits until it has no memory: the last one of many threads takes that with it.
+func (p *threaded) awaitEnd(t *testing.T) {
+	t.Helper()
+	for until := time.Now().Add(20 * time.Second); ; {
+		if _, err := p.read(); err != nil {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatal("it does not end")
+		}
+	}
+}
+
 // TestSeizedKilled: the memory of frozen processes that are held can be read after they were killed, more than once and also thread by
 // thread, and they end when they are released.
 func TestSeizedKilled(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreaded(t, mount)
-			p.held(t)
+			p.held(t, true)
 			before, err := p.read()
 			must(t, err)
 			for range 50 {
@@ -169,16 +182,17 @@ func TestSeizedKilled(t *testing.T) {
 				t.Fatalf("it was killed and thawed, and has %q, %v; had %q", after, err, before)
 			}
 			must(t, ReleaseSeized(t.Context(), []int{p.pid}))
-			for until := time.Now().Add(20 * time.Second); ; { // of many threads the last one takes the memory with it
-				if _, err := p.read(); err != nil {
-					break
-				}
-				if time.Now().After(until) {
-					t.Fatal("it does not end")
-				}
-			}
+			p.awaitEnd(t)
 		})
 	}
+}
+
+// TestSeizedWithoutMemory: processes that are held for nothing but that they must not run end when they are killed.
+func TestSeizedWithoutMemory(t *testing.T) {
+	p := newThreaded(t, freezers(t)["version 2"])
+	p.held(t, false)
+	must(t, unix.Kill(p.pid, unix.SIGKILL))
+	p.awaitEnd(t)
 }
 
 // TestSeizedThawed: processes that are held do not run if somebody else thaws them, and go on where they were when they are released.
@@ -186,7 +200,7 @@ func TestSeizedThawed(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreaded(t, mount)
-			p.held(t)
+			p.held(t, version == "version 1")
 			before, err := p.read()
 			must(t, err)
 			must(t, p.group.Thaw())
@@ -222,7 +236,7 @@ func TestSeizureUnused(t *testing.T) {
 	must(t, gone.Run())
 	idle, err := StartSeizure()
 	must(t, err)
-	if n, err := idle.Hold([]int{gone.Process.Pid}); n != 0 || err != nil {
+	if n, err := idle.Hold([]int{gone.Process.Pid}, true); n != 0 || err != nil {
 		t.Errorf("%d threads of a process that is gone are held, %v", n, err)
 	}
 	for _, one := range []*Seizure{unused, idle} {

@@ -28,8 +28,6 @@ func restarts(s subject, container string) []string {
 			"ctr task rm --force " + container + "; ctr task start --detach --null-io " + container,
 			"ctr task kill -s KILL " + container + "; ctr task rm " + container + "; ctr task start --detach --null-io " + container,
 		}
-	case lxcEngine:
-		all = []string{"lxc-stop -k -n " + container + "; lxc-start -n " + container}
 	}
 	if testing.Short() {
 		all = all[:1]
@@ -37,10 +35,20 @@ func restarts(s subject, container string) []string {
 	return all
 }
 
+// guardable are the engines of which that is tried. An address of an LXC container that stays at the other node is in the way of
+// the next one that has it here, so LXC's guard is tried elsewhere (test/faults); with -short Podman's, too, which has tests of its own.
+func guardable() []subject {
+	all := []subject{embedded{}, byDocker{byCommand{inDocker}}, inContainerd{}}
+	if !testing.Short() {
+		all = append(all, byPodman{byCommand{inPodman}})
+	}
+	return all
+}
+
 // TestGuarded: while nobody knows yet where a container runs, no engine starts the copy that it has, whatever it is asked; if the other
 // node runs it, that is the only one that ever did, and if it never ran there the engine can start it again.
 func TestGuarded(t *testing.T) {
-	for _, s := range subjects() {
+	for _, s := range guardable() {
 		t.Run(titleOf(s), func(t *testing.T) {
 			t.Run("runs at the target", func(t *testing.T) { guardedInDoubt(t, s, true) })
 			if s.name() == dockerEngine || s.name() == containerdEngine || !testing.Short() {
@@ -79,7 +87,7 @@ func guardedInDoubt(t *testing.T, s subject, runs bool) {
 	if err := goOn(!runs); (err == nil) != runs {
 		t.Errorf("the migration says %v", err)
 	}
-	if runs || s.name() == ownEngine || s.name() == lxcEngine && copies(t, "a") == 1 {
+	if runs || s.name() == ownEngine {
 		c.oneCopy(t, container, runs, false)
 		return
 	}
@@ -145,11 +153,8 @@ func restartsDaemon(t *testing.T, s subject, container string, frozen []string) 
 func startsAgain(t *testing.T, s subject, container string) {
 	t.Helper()
 	script := s.name() + " start " + container
-	switch s.name() {
-	case containerdEngine:
+	if s.name() == containerdEngine {
 		script = "ctr task rm " + container + " 2>/dev/null; ctr task start --detach --null-io " + container
-	case lxcEngine:
-		script = "lxc-start -n " + container
 	}
 	in(t, "a", "sh", "-c", script)
 	eventually(t, "it runs at a again", func() bool { return copies(t, "a") == 1 })
@@ -177,11 +182,10 @@ func noSecond(t *testing.T, node string, before []string) {
 // TestKilledWhileDraining: whoever removes the copy that its engine still lists as running, while pages of it are to follow, takes none
 // of them away: the container at the other node gets them all.
 func TestKilledWhileDraining(t *testing.T) {
-	all := []subject{byDocker{byCommand{inDocker}}, inLXC{}}
-	if !testing.Short() {
-		all = subjects()
-	}
-	for _, s := range all {
+	for _, s := range guardable() {
+		if testing.Short() && s.name() != dockerEngine {
+			continue
+		}
 		t.Run(titleOf(s), func(t *testing.T) { killedWhileDraining(t, s) })
 	}
 }

@@ -56,6 +56,7 @@ func (c container) tmpfs(i int) string { return filepath.Join(c.runDir(), "tmpfs
 func (c container) images() string     { return filepath.Join(c.runDir(), "images") }
 func (c container) criuWork() string   { return filepath.Join(c.runDir(), "criu") }
 func (c container) runtime() string    { return filepath.Join(c.runDir(), "runtime.json") }
+func (c container) spared() string     { return filepath.Join(c.runDir(), "spared.json") }
 func (c container) departure() string  { return filepath.Join(c.runDir(), "departure.json") }
 func (c container) monitorLog() string { return filepath.Join(c.runDir(), "monitor.log") }
 func (c container) job() string        { return filepath.Join(c.runDir(), "job.json") }

@@ -32,6 +32,9 @@ func thaw(ctx context.Context, place container) error {
 	if !records.Exists(place.departure()) {
 		return nil
 	}
+	if err := moving.Unprotect(place.spared()); err != nil {
+		return err
+	}
 	group, err := kernel.OpenCgroup(place.cgroup())
 	if err == nil {
 		err = moving.Thaw(ctx, group)

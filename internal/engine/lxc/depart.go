@@ -298,6 +298,9 @@ func (e *Engine) thaw(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if err := moving.Unprotect(e.place(id, "").spared()); err != nil {
+		return err
+	}
 	if was.First.Alive() {
 		group, err := containerGroup(was.First.PID)
 		if err == nil {

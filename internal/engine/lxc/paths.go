@@ -41,6 +41,7 @@ const (
 
 func (p place) arrival() string   { return filepath.Join(p.state, "arrival.json") }
 func (p place) resumed() string   { return filepath.Join(p.state, "resumed") }
+func (p place) spared() string    { return filepath.Join(p.state, "spared.json") }
 func (p place) departure() string { return filepath.Join(p.state, "departure.json") }
 
 func (p place) images() string     { return filepath.Join(p.run, "images") }

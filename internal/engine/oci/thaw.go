@@ -98,6 +98,9 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		return e.forget(id) // what was made for a move that did not come that far
 	}
 	if err == nil {
+		err = moving.Unprotect(e.sparedPath(id))
+	}
+	if err == nil {
 		err = was.thaw(ctx)
 	}
 	if err == nil {

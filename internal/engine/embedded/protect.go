@@ -1,0 +1,34 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+var _ engine.Protector = (*Engine)(nil)
+
+// Protect keeps others from a frozen copy.
+func (e *Engine) Protect(_ context.Context, id string, hold func(pids []int) error) error {
+	defer e.lock(id)()
+	place, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) || err == nil && !records.Exists(place.departure()) {
+		return nil
+	}
+	var group *kernel.Cgroup
+	if err == nil {
+		group, err = kernel.OpenCgroup(place.cgroup())
+	}
+	if err == nil {
+		err = moving.Protect(group, place.spared(), hold)
+	}
+	if err != nil {
+		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)
+	}
+	return nil
+}

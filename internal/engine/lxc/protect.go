@@ -1,0 +1,34 @@
+package lxc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+var _ engine.Protector = (*Engine)(nil)
+
+// Protect keeps others from a frozen copy.
+func (e *Engine) Protect(_ context.Context, id string, hold func(pids []int) error) error {
+	defer e.lock(id)()
+	was, err := e.departureOf(id)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !was.First.Alive() {
+		return nil
+	}
+	var group *kernel.Cgroup
+	if err == nil {
+		group, err = containerGroup(was.First.PID)
+	}
+	if err == nil {
+		err = moving.Protect(group, e.place(id, "").spared(), hold)
+	}
+	if err != nil {
+		return fmt.Errorf("protect the frozen copy of LXC container %.12s: %w", id, err)
+	}
+	return nil
+}

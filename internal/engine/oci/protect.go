@@ -1,0 +1,40 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+var _ engine.Protector = (*Engine)(nil)
+
+// sparedPath is the record of moving.Protect.
+func (e *Engine) sparedPath(id string) string { return filepath.Join(e.records(id), "spared.json") }
+
+// Protect keeps others from a frozen copy.
+func (e *Engine) Protect(_ context.Context, id string, hold func(pids []int) error) error {
+	defer e.lock(id)()
+	var was departureRecord
+	err := records.Load(e.departurePath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !was.First.Alive() {
+		return nil
+	}
+	var group *kernel.Cgroup
+	if err == nil {
+		group, err = kernel.CgroupOf(was.First.PID)
+	}
+	if err == nil {
+		err = moving.Protect(group, e.sparedPath(id), hold)
+	}
+	if err != nil {
+		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)
+	}
+	return nil
+}
