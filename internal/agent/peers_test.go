@@ -69,6 +69,8 @@ func openMember(t *testing.T, id *identity.Identity, state string) *member {
 	}
 	m.here = func() []*api.Location { return nil }
 	m.heard = func(string, []*api.Location) {}
+	m.claims = func() []uint64 { return nil }
+	m.claimed = func(node string, claims []uint64) {}
 	m.changed = func() {}
 	m.ownOverlay = func() (*api.Overlay, error) { return nil, nil }
 	m.removed = func(one identity.Revocation) { m.gone = append(m.gone, one) }
