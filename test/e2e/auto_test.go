@@ -96,3 +96,43 @@ func TestMeasure(t *testing.T) {
 	c.migrateBy(preCopy)
 	c.right()
 }
+
+// TestAutoBoundsSplit plans over a link on which memory that follows takes half a minute: mode auto needs both nodes for that long only if its
+// user allows it, and a mode that is named with a bound is refused.
+func TestAutoBoundsSplit(t *testing.T) {
+	t.Parallel()
+	c := writer(t)
+	planned := func(flags ...string) (plan predict.Plan) {
+		t.Helper()
+		link := []string{"--bandwidth-limit", "1mbit", "--json"}
+		text := must(t, c.node, append(append([]string{"plan", c.name, c.other()}, link...), flags...)...)
+		if err := json.Unmarshal([]byte(text), &plan); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		return plan
+	}
+	splits := func(m migration.Mode) bool { return m == migration.PostCopy || m == migration.Hybrid }
+	byDefault := planned()
+	if splits(byDefault.Choice.Mode) {
+		t.Errorf("mode auto takes %s by default: %q", byDefault.Choice.Mode, byDefault.Choice.Why)
+	}
+	for _, p := range byDefault.Predictions {
+		if p.Mode == migration.PostCopy && (p.Possible || !strings.Contains(p.Why, "--max-split") || p.Split.Expected < 10) {
+			t.Errorf("post-copy: possible %v, %q, both nodes needed for %+v", p.Possible, p.Why, p.Split)
+		}
+	}
+	if longer := planned("--max-split", "1h"); !splits(longer.Choice.Mode) {
+		t.Errorf("mode auto takes %s when both nodes may be needed for an hour: %q", longer.Choice.Mode, longer.Choice.Why)
+	}
+	text := must(t, c.node, "migrate", c.name, c.other(), "--dry-run", "--bandwidth-limit", "1mbit")
+	if !strings.Contains(text, "not post-copy") || !strings.Contains(text, "both nodes") && !strings.Contains(text, "two nodes") {
+		t.Errorf("the dry run does not say why post-copy is not chosen: %s", text)
+	}
+	for _, dryRun := range []string{"--dry-run", "--wait"} {
+		out, err := godwit(t.Context(), c.node, "migrate", c.name, c.other(), "--mode", "post-copy", "--max-split", "2s", "--bandwidth-limit", "1mbit", dryRun)
+		if said := out.stdout + out.stderr; err != nil || out.code != 1 || !strings.Contains(said, "longer than 2s") {
+			t.Errorf("%s: %v, exit code %d: %s", dryRun, err, out.code, said)
+		}
+	}
+	c.right()
+}
