@@ -128,6 +128,7 @@ func (p *peers) drop(revoked []identity.Revocation) {
 		}
 		delete(p.known, node.Name)
 		delete(p.overlays, node.Name)
+		p.guests.forget(node.Name)
 	}
 	p.nodes = slices.DeleteFunc(slices.Clone(p.nodes), gone)
 	nodes := slices.Clone(p.nodes)

@@ -52,6 +52,8 @@ type peers struct {
 	mu    sync.Mutex
 	nodes []identity.Node
 	known map[string]*peer
+	// guests are the lists of guests that nodes hold of each other.
+	guests *guestLists
 	// overlays is what nodes have said of theirs.
 	overlays map[string]heardOverlay
 }
@@ -92,6 +94,7 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 	}
 	return &peers{
 		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
+		guests: newGuestLists(),
 	}, nil
 }
 
@@ -268,8 +271,10 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 		nodes, revoked = nil, nil
 	}
 	_, bandwidth := p.link(to)
+	guests, own, held := p.guests.say(to, p.here())
 	return &api.HelloRequest{
-		Overlay: overlay, NodesJson: nodes, RevokedJson: revoked, Knows: digest, Authority: p.id.HasAuthority(), Locations: p.here(),
+		Overlay: overlay, NodesJson: nodes, RevokedJson: revoked, Knows: digest, Authority: p.id.HasAuthority(),
+		Locations: guests, LocationsDigest: own, LocationsHeld: held,
 		Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth, Claims: p.claims(),
 	}, nil
 }
@@ -289,7 +294,8 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 	}
 	return &api.HelloReply{
 		NodesJson: own.NodesJson, RevokedJson: own.RevokedJson, Knows: own.Knows, Authority: own.Authority,
-		Locations: own.Locations, Version: own.Version, Protocol: own.Protocol,
+		Locations: own.Locations, LocationsDigest: own.LocationsDigest, LocationsHeld: own.LocationsHeld,
+		Version: own.Version, Protocol: own.Protocol,
 		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond, Overlay: own.Overlay, Claims: own.Claims,
 	}, nil
 }
@@ -299,6 +305,8 @@ type greeting interface {
 	GetNodesJson() []byte
 	GetRevokedJson() []byte
 	GetLocations() []*api.Location
+	GetLocationsDigest() []byte
+	GetLocationsHeld() []byte
 	GetClaims() []uint64
 }
 
@@ -316,7 +324,9 @@ func (p *peers) hear(from string, heard greeting) error {
 		}
 		p.learn(p.believable(nodes))
 	}
-	p.heard(from, heard.GetLocations())
+	if guests, whole := p.guests.hear(from, heard.GetLocations(), heard.GetLocationsDigest(), heard.GetLocationsHeld()); whole {
+		p.heard(from, guests)
+	}
 	p.claimed(from, heard.GetClaims())
 	return nil
 }

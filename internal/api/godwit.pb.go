@@ -4109,11 +4109,13 @@ func (x *Overlay) GetKey() []byte {
 
 type HelloRequest struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
-	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`        // identity.Node, a list; empty if the other knows all of it
-	RevokedJson            []byte                 `protobuf:"bytes,30,opt,name=revoked_json,json=revokedJson,proto3" json:"revoked_json,omitempty"` // identity.Revocation, a list; the same
-	Knows                  []byte                 `protobuf:"bytes,31,opt,name=knows,proto3" json:"knows,omitempty"`                                // digest of the caller's two lists
-	Authority              bool                   `protobuf:"varint,32,opt,name=authority,proto3" json:"authority,omitempty"`                       // the caller can sign for other nodes
-	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`                         // of containers that run at the caller and are not at home there
+	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`                    // identity.Node, a list; empty if the other knows all of it
+	RevokedJson            []byte                 `protobuf:"bytes,30,opt,name=revoked_json,json=revokedJson,proto3" json:"revoked_json,omitempty"`             // identity.Revocation, a list; the same
+	Knows                  []byte                 `protobuf:"bytes,31,opt,name=knows,proto3" json:"knows,omitempty"`                                            // digest of the caller's two lists
+	Authority              bool                   `protobuf:"varint,32,opt,name=authority,proto3" json:"authority,omitempty"`                                   // the caller can sign for other nodes
+	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`                                     // of containers that run at the caller and are not at home there; empty if the other holds the list
+	LocationsDigest        []byte                 `protobuf:"bytes,50,opt,name=locations_digest,json=locationsDigest,proto3" json:"locations_digest,omitempty"` // of the caller's list
+	LocationsHeld          []byte                 `protobuf:"bytes,51,opt,name=locations_held,json=locationsHeld,proto3" json:"locations_held,omitempty"`       // digest of the other's list that the caller holds; empty: none
 	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller to the other, as the caller has measured it; 0: not measured
@@ -4188,6 +4190,20 @@ func (x *HelloRequest) GetLocations() []*Location {
 	return nil
 }
 
+func (x *HelloRequest) GetLocationsDigest() []byte {
+	if x != nil {
+		return x.LocationsDigest
+	}
+	return nil
+}
+
+func (x *HelloRequest) GetLocationsHeld() []byte {
+	if x != nil {
+		return x.LocationsHeld
+	}
+	return nil
+}
+
 func (x *HelloRequest) GetVersion() string {
 	if x != nil {
 		return x.Version
@@ -4230,6 +4246,8 @@ type HelloReply struct {
 	Knows                  []byte                 `protobuf:"bytes,31,opt,name=knows,proto3" json:"knows,omitempty"`
 	Authority              bool                   `protobuf:"varint,32,opt,name=authority,proto3" json:"authority,omitempty"`
 	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`
+	LocationsDigest        []byte                 `protobuf:"bytes,50,opt,name=locations_digest,json=locationsDigest,proto3" json:"locations_digest,omitempty"`
+	LocationsHeld          []byte                 `protobuf:"bytes,51,opt,name=locations_held,json=locationsHeld,proto3" json:"locations_held,omitempty"`
 	Version                string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the one who answers
@@ -4300,6 +4318,20 @@ func (x *HelloReply) GetAuthority() bool {
 func (x *HelloReply) GetLocations() []*Location {
 	if x != nil {
 		return x.Locations
+	}
+	return nil
+}
+
+func (x *HelloReply) GetLocationsDigest() []byte {
+	if x != nil {
+		return x.LocationsDigest
+	}
+	return nil
+}
+
+func (x *HelloReply) GetLocationsHeld() []byte {
+	if x != nil {
+		return x.LocationsHeld
 	}
 	return nil
 }
@@ -6373,19 +6405,21 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06newest\x18\x02 \x01(\rR\x06newest\"/\n" +
 	"\aOverlay\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"\x88\x03\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\xda\x03\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x12!\n" +
 	"\frevoked_json\x18\x1e \x01(\fR\vrevokedJson\x12\x14\n" +
 	"\x05knows\x18\x1f \x01(\fR\x05knows\x12\x1c\n" +
 	"\tauthority\x18  \x01(\bR\tauthority\x121\n" +
-	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
+	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12)\n" +
+	"\x10locations_digest\x182 \x01(\fR\x0flocationsDigest\x12%\n" +
+	"\x0elocations_held\x183 \x01(\fR\rlocationsHeld\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
 	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\x12\x16\n" +
-	"\x06claims\x18( \x03(\x06R\x06claims\"\x86\x03\n" +
+	"\x06claims\x18( \x03(\x06R\x06claims\"\xd8\x03\n" +
 	"\n" +
 	"HelloReply\x12\x1d\n" +
 	"\n" +
@@ -6393,7 +6427,9 @@ const file_godwit_proto_rawDesc = "" +
 	"\frevoked_json\x18\x1e \x01(\fR\vrevokedJson\x12\x14\n" +
 	"\x05knows\x18\x1f \x01(\fR\x05knows\x12\x1c\n" +
 	"\tauthority\x18  \x01(\bR\tauthority\x121\n" +
-	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12\x18\n" +
+	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12)\n" +
+	"\x10locations_digest\x182 \x01(\fR\x0flocationsDigest\x12%\n" +
+	"\x0elocations_held\x183 \x01(\fR\rlocationsHeld\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x124\n" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
