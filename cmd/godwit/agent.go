@@ -45,6 +45,7 @@ func newAgentCommand() *cobra.Command {
 	config := agent.Config{Version: version, Overlay: network.OverlayAuto}
 	var debug bool
 	var postCopy string
+	var policyFile string
 	limit := &parsed[int64]{kind: "size", parse: parseBytes}
 	cmd := &cobra.Command{
 		Use:     "agent",
@@ -71,6 +72,9 @@ func newAgentCommand() *cobra.Command {
 			}
 			config.PostCopy = use
 			config.FootprintLimit = limit.value
+			if config.Policy, err = agent.ReadPolicy(policyFile); err != nil {
+				return &codedError{exitUsage, err}
+			}
 			level := slog.LevelInfo
 			if debug {
 				level = slog.LevelDebug
@@ -85,6 +89,7 @@ func newAgentCommand() *cobra.Command {
 	flags.StringVar(&config.RunDir, "run", "/run/godwit", "directory for the socket and what does not survive a reboot")
 	flags.StringVar(&config.Listen, "listen", "", "TCP address to listen on (default: the port of the node's address, on all interfaces)")
 	flags.StringVar(&config.Group, "group", "", "group whose members may use the socket, which makes them as good as root on all nodes (default: root only)")
+	flags.StringVar(&policyFile, "policy", "", "file with what may come and go here, see docs/security.md (default: "+agent.PolicyFile+", if it is there)")
 	flags.BoolVar(&debug, "debug", false, "log more")
 	flags.DurationVar(&config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,
 		"how long another node may be silent in a migration before it counts as lost")

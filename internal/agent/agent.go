@@ -33,6 +33,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -45,6 +46,7 @@ type Config struct {
 	RunDir   string
 	Listen   string // TCP address; "" for the port of the node's own address
 	Group    string // group that may use the socket; "" for root only
+	Policy   policy.Policy
 	Version  string
 	// PeerTimeout is how long another node may be silent before it counts as lost; 0 for DefaultPeerTimeout.
 	PeerTimeout time.Duration

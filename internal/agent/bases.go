@@ -201,7 +201,7 @@ func (b *base) greet(ctx context.Context) (*api.Reservation, error) {
 		return nil, err
 	}
 	b.agent.reservations.fill(b.id, b.needs)
-	problems, err := b.agent.examineOffer(ctx, b.definition, offer)
+	problems, err := b.agent.examineOffer(ctx, b.from, b.definition, offer)
 	if err != nil {
 		return nil, err
 	}

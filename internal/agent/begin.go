@@ -150,6 +150,9 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	if err := migration.CheckRoute(a.self.Name, node.Name); err != nil {
 		return fail(fmt.Errorf("%w: %w", errRefused, err))
 	}
+	if err := a.departureRefused(node.Name, mode, container.Definition); err != nil {
+		return fail(fmt.Errorf("%w: %w", errRefused, err))
+	}
 	if container.State != engine.Running {
 		return fail(fmt.Errorf("%w: %s is %s; only a running container can be migrated", engine.ErrNotRunning,
 			container.Definition.Name, container.State))

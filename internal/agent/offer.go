@@ -114,8 +114,11 @@ func treeSize(ctx context.Context, tree files.Tree) (files.Size, error) {
 	return size, nil
 }
 
-// examineOffer lists what stands against a container coming here. It changes nothing.
-func (a *Agent) examineOffer(ctx context.Context, definition engine.Definition, offer *api.Offer) ([]migration.Problem, error) {
+// examineOffer lists what stands against a container coming here from a node. It changes nothing.
+func (a *Agent) examineOffer(ctx context.Context, from string, definition engine.Definition, offer *api.Offer) ([]migration.Problem, error) {
+	if refused := a.arrivalProblems(from, definition, offer); len(refused) > 0 {
+		return refused, nil
+	}
 	var theirs migration.Platform
 	if err := json.Unmarshal(offer.PlatformJson, &theirs); err != nil {
 		return nil, fmt.Errorf("%w: platform of the source: %w", errInvalid, err)
@@ -276,7 +279,7 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 	if err := checkSizes(offer); err != nil {
 		return err
 	}
-	problems, err := a.examineOffer(stream.Context(), definition, offer)
+	problems, err := a.examineOffer(stream.Context(), from, definition, offer)
 	if err != nil {
 		return err
 	}

@@ -154,7 +154,7 @@ func (t *target) reserve(ctx context.Context) error {
 	if err := t.holdImages(); err != nil {
 		return err
 	}
-	problems, err := t.agent.examineOffer(ctx, t.definition, t.offer)
+	problems, err := t.agent.examineOffer(ctx, t.move.tracker.spec.Source, t.definition, t.offer)
 	if err != nil {
 		return err
 	}

@@ -160,7 +160,7 @@ func TestInjected(t *testing.T) {
 	for _, overlay := range []Overlay{OverlayUserspace, OverlayVXLAN} {
 		t.Run(string(overlay), func(t *testing.T) {
 			i := newIntruder(t, overlay)
-			clear := overlay == OverlayVXLAN
+			plain := overlay == OverlayVXLAN
 			for _, number := range []int{defaultPort, defaultPort + 1} {
 				to := port("192.0.2.1", number)
 				i.raw("stranger", datagram(port(strangerAddress, 7444), to, i.inner(b, b, "own source")))
@@ -174,7 +174,7 @@ func TestInjected(t *testing.T) {
 				}
 			}
 			i.expect("own source", false)
-			i.expect("source of b", clear)
+			i.expect("source of b", plain)
 			i.expect("source of b's end", false)
 			i.expect("c with source of b", false)
 			i.expect("from a container of b", false)

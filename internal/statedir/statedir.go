@@ -41,7 +41,7 @@ func Lock(stateDir string) (*Dir, error) {
 }
 
 func (d *Dir) take(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // What is secret in it has modes of its own.
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("directory of the agent: %w", err)
 	}
 	taken, err := take(dir)

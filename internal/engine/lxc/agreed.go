@@ -56,8 +56,8 @@ func mountEntry(entry string, mounts []vet.Mount, sources []string) ([]vet.Mount
 	if slices.Contains(options, "bind") {
 		mount.Type = "bind"
 		sources = append(sources, filepath.Clean(fields[0]))
-		if real, err := filepath.EvalSymlinks(fields[0]); err == nil { // CRIU names the directory itself
-			sources = append(sources, real)
+		if target, err := filepath.EvalSymlinks(fields[0]); err == nil { // CRIU names the directory itself
+			sources = append(sources, target)
 		}
 	}
 	return append(mounts, mount), sources

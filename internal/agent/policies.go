@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/policy"
+)
+
+// PolicyFile is where an agent looks for its policy if it is not told another place.
+const PolicyFile = "/etc/godwit/policy.json"
+
+// ReadPolicy reads the policy of a node. The file at the default place need not be there; one that was
+// named must be.
+func ReadPolicy(path string) (policy.Policy, error) {
+	named := path != ""
+	if !named {
+		path = PolicyFile
+	}
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return policy.Policy{}, nil
+	}
+	if err != nil {
+		return policy.Policy{}, fmt.Errorf("policy of this node: %w", err)
+	}
+	p, err := policy.Parse(content, modeNames())
+	if err != nil {
+		return policy.Policy{}, fmt.Errorf("policy of this node, %s: %w; see docs/security.md", path, err)
+	}
+	return p, nil
+}
+
+// modeNames are the modes that a policy can name.
+func modeNames() []string {
+	var names []string
+	for _, mode := range migration.Modes() {
+		if mode != migration.Auto {
+			names = append(names, string(mode))
+		}
+	}
+	return names
+}
+
+// arrivalProblems are what this node's policy has against a container that another node offers.
+func (a *Agent) arrivalProblems(from string, definition engine.Definition, offer *api.Offer) []migration.Problem {
+	described := describeFor(from, offer.Mode, definition)
+	described.MemoryBytes, described.FilesBytes = offer.MemoryBytes, offer.TreesBytes
+	return a.policyProblems(a.config.Policy.Arriving(described))
+}
+
+// departureRefused is what this node's policy has against a container going to another one. Of mode auto
+// only the container is looked at: the mode that it chooses is looked at where the container arrives.
+func (a *Agent) departureRefused(to string, mode migration.Mode, definition engine.Definition) error {
+	asked := string(mode)
+	if mode == migration.Auto {
+		asked = ""
+	}
+	problems := a.policyProblems(a.config.Policy.Leaving(describeFor(to, asked, definition)))
+	if len(problems) == 0 {
+		return nil
+	}
+	return &problemsError{problems}
+}
+
+func describeFor(node, mode string, definition engine.Definition) policy.Container {
+	described := policy.Container{Node: node, Mode: mode, Engine: definition.EngineName}
+	if described.Engine == "" {
+		described.Engine = "godwit"
+	}
+	for _, volume := range definition.Volumes {
+		if volume.Sort() == engine.Bind {
+			described.HostDirectories = append(described.HostDirectories, filepath.Clean(volume.Source))
+		}
+	}
+	return described
+}
+
+func (a *Agent) policyProblems(refusals []policy.Refusal) []migration.Problem {
+	var problems []migration.Problem
+	for _, r := range refusals {
+		problems = append(problems, migration.Problem{
+			What: r.What, Why: "the policy of " + a.self.Name + " refuses: " + r.Why,
+			Remedy: "choose another node, or have " + a.self.Name + "'s administrator change " + r.Key + " in its policy file",
+		})
+	}
+	return problems
+}
