@@ -59,11 +59,24 @@ test-long: setup ## the same, with all faults at all steps and more of what is r
 test-kernels: ## memory tracking on Debian's kernels in QEMU, without acceleration (long; not part of test)
 	scripts/test-kernels.sh
 
-MIGRATIONS ?= 200
-
 .PHONY: soak
 soak: setup ## MIGRATIONS (default 200) migrations in a row, in all modes that are live, of programs that check all of their memory
-	GODWIT_E2E_MIGRATIONS=$(MIGRATIONS) go test -count=1 -timeout 4h -run '^TestMemory$$' -v ./test/e2e
+	GODWIT_E2E_MIGRATIONS=$(or $(MIGRATIONS),200) go test -count=1 -timeout 4h -run '^TestMemory$$' -v ./test/e2e
+
+# A storm of one seed, which it prints, is repeated with SEED=N; NODES is how many the lab has, from 2 to 5.
+storm-of = STORM_SEED=$(SEED) STORM_NODES=$(NODES) STORM_JSON='$(CURDIR)/build/storm.json' \
+  STORM_LOGS='$(CURDIR)/build/storm-logs' $(1) \
+  go test -count=1 -timeout 48h -run '^TestStorm$$' -v ./test/storm
+
+.PHONY: storm
+storm: setup ## MIGRATIONS (default 10000) random migrations among 3 nodes with faults of all kinds, watched from outside (hours); leaves build/storm.json
+	@mkdir -p build
+	$(call storm-of,STORM_MIGRATIONS=$(or $(MIGRATIONS),10000))
+
+.PHONY: storm-quick
+storm-quick: setup ## the same for 10 minutes
+	@mkdir -p build
+	$(call storm-of,STORM_SECONDS=600)
 
 DRAINS ?= 20
 

@@ -26,9 +26,11 @@ const upTimeout = 6 * time.Minute
 // Directory is where tests put what nodes of a lab are to see, who have a /tmp of their own.
 const Directory = "/var/tmp"
 
-// World is a lab with two nodes, a and b, and a directory on the machine for what is built for it.
+// World is a lab with two nodes, a and b, or more, and a directory on the machine for what is built for it.
 type World struct {
 	Name      string
+	Size      int                                               // how many nodes; 0: two
+	AgentArgs []string                                          // of every agent, beside those that let it fail on purpose
 	Build     func(ctx context.Context, directory string) error // makes the program godwit, and whatever else there is to be
 	Up        func(ctx context.Context, up *lab.Lab, directory string) error
 	Left      func() []string // tells what the tests have left over; nil: nobody looks
@@ -91,9 +93,9 @@ func (w *World) bringUp(ctx context.Context) error {
 		return err
 	}
 	w.lab, err = lab.Up(ctx, lab.Config{
-		Name: w.labPrefix() + strconv.Itoa(os.Getpid()), Nodes: len(Nodes()), NoCheck: true, Program: filepath.Join(w.directory, "godwit"),
+		Name: w.labPrefix() + strconv.Itoa(os.Getpid()), Nodes: len(w.nodes()), NoCheck: true, Program: filepath.Join(w.directory, "godwit"),
 		Link:      lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},
-		AgentArgs: []string{"--faults"},
+		AgentArgs: append([]string{"--faults"}, w.AgentArgs...),
 	})
 	if err != nil {
 		return err
@@ -101,8 +103,16 @@ func (w *World) bringUp(ctx context.Context) error {
 	return w.Up(ctx, w.lab, w.directory)
 }
 
-// Nodes of the lab.
+// Nodes of a lab of two.
 func Nodes() []string { return []string{"a", "b"} }
+
+func (w *World) nodes() []string {
+	names := Nodes()
+	for name := 'c'; len(names) < w.Size; name++ {
+		names = append(names, string(name))
+	}
+	return names
+}
 
 // These and the number of this process make names.
 func (w *World) labPrefix() string       { return w.Name + "-" }
@@ -151,7 +161,7 @@ func (w *World) takeDown() error {
 
 // showLogs prints the ends of the agents' logs, which are gone with the lab, and how they crashed if they did.
 func (w *World) showLogs() {
-	for _, node := range Nodes() {
+	for _, node := range w.nodes() {
 		out, err := exec.Command("tail", "-n", "30", w.lab.AgentLog(node)).CombinedOutput()
 		crash, _ := exec.Command("grep", "-n", "-m", "3", "-A", "30", "-E", "^(SIG|panic:|fatal error:)", w.lab.AgentLog(node)).Output()
 		fmt.Fprintf(os.Stderr, "%s: end of the log of agent %s (%v):\n%s\n%s\n", w.Name, node, err, crash, out)

@@ -1,0 +1,201 @@
+package storm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/lab/workload"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// client is a machine beside the nodes, with the clients of the containers that serve.
+const client = "client"
+
+// The modes that containers move in.
+var (
+	anyMode   = []migration.Mode{migration.Cold, migration.PreCopy, migration.PostCopy, migration.Hybrid}
+	startable = append(slices.Clone(anyMode), migration.Restart) // of what may be started anew
+)
+
+// program is what a container of the storm runs.
+type program string
+
+const (
+	counts program = "counts"
+	writes program = "writes files"
+	redis  program = "redis"
+)
+
+// Bytes that a Redis holds, and requests of its client in a second.
+const (
+	redisBytes = 4 << 20
+	redisRate  = 50
+)
+
+// subject is a container of the storm.
+type subject struct {
+	name    string
+	docker  bool
+	program program
+	modes   []migration.Mode
+
+	fence    *fence // of programs that beat
+	counter  *workload.RedisCounter
+	answered int64 // at the last look
+	hang     context.CancelFunc
+
+	at     int // the index of its node, when it was looked at last
+	events []string
+}
+
+// reference is the container's name for godwit.
+func (s *subject) reference() string {
+	if s.docker {
+		return "docker:" + s.name
+	}
+	return s.name
+}
+
+// note remembers what happened to a container.
+func (s *subject) note(format string, args ...any) {
+	s.events = append(s.events, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// cast makes the containers of a storm.
+func cast(long bool) []*subject {
+	all := []*subject{
+		{name: "counts", program: counts, modes: anyMode},
+		{name: "starts", program: counts, modes: startable},
+		{name: "writes", program: writes, modes: anyMode},
+		{name: "redis", program: redis, modes: anyMode},
+		{name: "docker", program: counts, modes: anyMode, docker: true},
+	}
+	if long {
+		all = append(all,
+			&subject{name: "redis2", program: redis, modes: anyMode},
+			&subject{name: "writes2", program: writes, modes: startable},
+			&subject{name: "docker2", program: writes, modes: anyMode, docker: true},
+		)
+	}
+	return all
+}
+
+// variable has in the environment of a container's processes whose they are.
+const variable = "GODWIT_STORM"
+
+// mark is its value.
+func (s *subject) mark() string { return filepath.Base(world.directory) + "/" + s.name }
+
+// start starts the container on the first node.
+func (s *subject) start(t *testing.T) {
+	t.Helper()
+	beats := filepath.Join(world.directory, "beats-"+s.name)
+	if err := os.MkdirAll(beats, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command := []string{"godwit", "run", "-d"}
+	if s.docker {
+		command = []string{"docker", "run", "--detach", "--network", "none"}
+	}
+	command = append(command, "--name", s.name, "-e", variable+"="+s.mark())
+	switch s.program {
+	case redis:
+		command = append(command, "redis")
+	case counts, writes:
+		s.fence = newFence(filepath.Join(beats, "log"), slices.Contains(s.modes, migration.Restart))
+		if command = append(command, "-v", beats+":/beats", image, "/beat", "/beats/log"); s.program == writes {
+			command = append(command, "/files")
+		}
+	}
+	if _, err := world.lab.Exec(t.Context(), world.nodes[0], command...); err != nil {
+		t.Fatal(err)
+	}
+	s.at = 0
+	if s.program == redis {
+		s.connect(t)
+	}
+}
+
+// connect has a client begin to count at a Redis.
+func (s *subject) connect(t *testing.T) {
+	t.Helper()
+	list, err := containers(t.Context(), world.nodes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := slices.IndexFunc(list, func(c engine.Container) bool { return c.Definition.Name == s.name })
+	if index < 0 {
+		t.Fatalf("%s is not on %s", s.name, world.nodes[0])
+	}
+	address := list[index].Definition.Network.Address.String() + ":6379"
+	var conn net.Conn
+	eventually(t, "redis to answer", func() (err error) {
+		conn, err = world.lab.Dial(t.Context(), client, "tcp", address)
+		return err
+	})
+	s.counter = workload.NewRedisCounter(conn)
+	if err := s.counter.Fill(redisBytes); err != nil {
+		t.Fatal(err)
+	}
+	ctx, hang := context.WithCancel(context.Background())
+	s.hang = hang
+	t.Cleanup(hang)
+	s.counter.Start(ctx, redisRate)
+}
+
+// goesOn tells whether the program has done something since it was asked last, and whether it was right.
+func (s *subject) goesOn() (bool, error) {
+	if s.program != redis {
+		return s.fence.read()
+	}
+	seen := s.counter.Seen()
+	if seen.Errors+seen.Lost+seen.Doubled > 0 || !seen.SameConnection {
+		return false, fmt.Errorf("its client saw %+v", seen)
+	}
+	more := seen.Requests > s.answered
+	s.answered = seen.Requests
+	return more, nil
+}
+
+// finish looks at all that a program has kept, at the end.
+func (s *subject) finish() error {
+	if s.program != redis {
+		_, err := s.fence.read()
+		return err
+	}
+	s.hang()
+	counted, err := s.counter.Result(patience)
+	if err != nil || counted.Errors+counted.Lost+counted.Doubled > 0 {
+		return fmt.Errorf("its client saw %+v: %w", counted, err)
+	}
+	return s.counter.Verify(redisBytes)
+}
+
+// remove removes the container from wherever it is.
+func (s *subject) remove(ctx context.Context) error {
+	command := []string{"godwit", "rm", "--force", s.name}
+	if s.docker {
+		command = []string{"docker", "rm", "--force", s.name}
+	}
+	node := world.nodes[s.at]
+	_, err := world.lab.Exec(ctx, node, command...)
+	return err
+}
+
+// errTwice says that a program has run twice.
+var errTwice = errors.New("it ran twice")
+
+// describe is what there is to say about a container that something is wrong with.
+func (s *subject) describe() string {
+	last := s.events[max(0, len(s.events)-40):]
+	return s.name + ", before it:\n  " + strings.Join(last, "\n  ")
+}

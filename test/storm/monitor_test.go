@@ -1,0 +1,297 @@
+package storm
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// look is how often the monitor looks.
+const look = 20 * time.Millisecond
+
+// sustained is for how many looks one after the other two copies have to be seen. A copy that the source destroys is
+// thawed to die, and may be seen on its way; what runs for less the fence of the programs finds, however short it is.
+const sustained = 50
+
+// youth is how long a process may become another program after it was seen first.
+const youth = 10 * time.Second
+
+// monitor looks at the processes of all containers from outside: at /proc and the cgroups of this machine,
+// not at what agents and engines say.
+type monitor struct {
+	subjects map[string]*subject // by the mark in the environment of its processes
+	known    map[int]*seenProcess
+	stop     chan struct{}
+	done     chan struct{}
+
+	mu      sync.Mutex
+	ran     map[string]time.Time     // when each container was last seen to run
+	healed  time.Time                // since when nothing is in the way of any container; zero: something is
+	nowhere map[string]time.Duration // the longest time that each ran nowhere since then
+	double  map[string]string        // what was seen of the first double of each
+	twice   map[string]int           // in how many looks so far, one after the other, each was seen to run twice
+	looks   int
+}
+
+// seenProcess is a process, and whose it is.
+type seenProcess struct {
+	first   time.Time
+	subject string // its mark; empty: of no container
+}
+
+func newMonitor(subjects []*subject) *monitor {
+	m := &monitor{
+		subjects: map[string]*subject{}, known: map[int]*seenProcess{}, stop: make(chan struct{}), done: make(chan struct{}),
+		ran: map[string]time.Time{}, nowhere: map[string]time.Duration{}, double: map[string]string{}, twice: map[string]int{},
+	}
+	for _, s := range subjects {
+		m.subjects[s.mark()] = s
+	}
+	return m
+}
+
+// watch looks until it is told to end.
+func (m *monitor) watch() {
+	defer close(m.done)
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-m.stop:
+			return
+		case <-ticker.C:
+			m.look()
+		}
+	}
+}
+
+func (m *monitor) end() {
+	close(m.stop)
+	<-m.done
+}
+
+// look counts the copies that run. Of two it looks at the first once more: if that runs after the second was
+// seen to run, both did at once.
+func (m *monitor) look() {
+	m.find()
+	running := m.running()
+	var again map[string][]string
+	for _, copies := range running {
+		if len(copies) > 1 {
+			again = m.running()
+		}
+	}
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.looks++
+	for mark := range m.subjects {
+		m.judge(mark, now, running[mark], again[mark])
+	}
+}
+
+// judge notes what was seen of a container.
+func (m *monitor) judge(mark string, now time.Time, running, again []string) {
+	both := slices.DeleteFunc(slices.Clone(running), func(one string) bool { return !slices.Contains(again, one) })
+	if m.twice[mark]++; len(both) < 2 {
+		m.twice[mark] = 0
+	}
+	if m.twice[mark] >= sustained && m.double[mark] == "" {
+		m.double[mark] = now.Format("15:04:05.000 ") + strings.Join(both, " and ")
+	}
+	if len(running) > 0 {
+		m.ran[mark] = now
+	}
+	if m.healed.IsZero() {
+		return
+	}
+	since := m.healed
+	if m.ran[mark].After(since) {
+		since = m.ran[mark]
+	}
+	m.nowhere[mark] = max(m.nowhere[mark], now.Sub(since))
+}
+
+// heals notes that nothing is in the way of any container any more, or again.
+func (m *monitor) heals(healed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.healed = time.Time{}
+	if healed {
+		m.healed = time.Now()
+	}
+}
+
+// longest tells how long a container ran nowhere at most after what was in its way was gone.
+func (m *monitor) longest() (longest time.Duration, mark string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for one, nowhere := range m.nowhere {
+		if nowhere > longest {
+			longest, mark = nowhere, one
+		}
+	}
+	return longest, mark
+}
+
+// doubles are what was seen of containers that ran twice.
+func (m *monitor) doubles() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := map[string]string{}
+	for mark, what := range m.double {
+		found[m.subjects[mark].name] = what
+	}
+	return found
+}
+
+// find looks which processes there are, and whose.
+func (m *monitor) find() {
+	directory, err := os.Open("/proc")
+	if err != nil {
+		return
+	}
+	names, err := directory.Readdirnames(-1)
+	_ = directory.Close() // it was only read
+	if err != nil {
+		return
+	}
+	now := time.Now()
+	there := make(map[int]bool, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		there[pid] = true
+		p := m.known[pid]
+		if p == nil {
+			p = &seenProcess{first: now}
+			m.known[pid] = p
+		}
+		if p.subject == "" && now.Sub(p.first) < youth {
+			p.subject = m.whose(pid)
+		}
+	}
+	for pid := range m.known {
+		if !there[pid] {
+			delete(m.known, pid)
+		}
+	}
+}
+
+// whose tells by its environment of which container a process is.
+func (m *monitor) whose(pid int) string {
+	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return ""
+	}
+	for one := range bytes.SplitSeq(environment, []byte{0}) {
+		value, is := strings.CutPrefix(string(one), variable+"=")
+		if is && m.subjects[value] != nil {
+			return value
+		}
+	}
+	return ""
+}
+
+// freezer is the directory of the cgroup by which a process is frozen, which is that of one copy on one node.
+func freezer(pid int) string {
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return ""
+	}
+	var unified string
+	for line := range strings.Lines(string(groups)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(fields) != 3:
+		case fields[1] == "freezer":
+			return filepath.Join("/sys/fs/cgroup/freezer", fields[2])
+		case fields[1] == "":
+			unified = fields[2]
+		}
+	}
+	return filepath.Join("/sys/fs/cgroup", unified)
+}
+
+// running are the copies of each container of which a process runs, in an order that is always the same.
+func (m *monitor) running() map[string][]string {
+	pids := make([]int, 0, 32)
+	for pid, p := range m.known {
+		if p.subject != "" {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	found := map[string][]string{}
+	for _, pid := range pids {
+		mark, group := m.known[pid].subject, freezer(pid)
+		if !slices.Contains(found[mark], group) && runs(pid) && !frozen(group) {
+			found[mark] = append(found[mark], group)
+		}
+	}
+	return found
+}
+
+// runs tells whether a process can run if its cgroup is not frozen: one that is stopped or about to end cannot.
+func runs(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		switch key {
+		case "State":
+			if strings.ContainsAny(value[:1], "ZXTt") {
+				return false
+			}
+		case "TracerPid":
+			if value != "0" {
+				return false
+			}
+		case "SigPnd", "ShdPnd":
+			if pending, err := strconv.ParseUint(value, 16, 64); err != nil || pending&killed != 0 {
+				return false
+			}
+		}
+	}
+	return !ends(pid)
+}
+
+// killed is SIGKILL's bit among the pending signals, exiting the flag of a process that ends (PF_EXITING).
+const (
+	killed  = 1 << 8
+	exiting = 0x4
+)
+
+// frozen tells whether a cgroup, of either version, is frozen.
+func frozen(group string) bool {
+	if state, err := os.ReadFile(filepath.Join(group, "freezer.state")); err == nil {
+		return strings.TrimSpace(string(state)) != "THAWED" // FREEZING: none of its processes gets back to its program
+	}
+	events, err := os.ReadFile(filepath.Join(group, "cgroup.events"))
+	return err == nil && strings.Contains(string(events), "frozen 1")
+}
+
+// ends tells whether a process is on its way out, or gone.
+func ends(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 7 {
+		return true
+	}
+	flags, err := strconv.ParseUint(fields[6], 10, 64)
+	return err != nil || flags&exiting != 0
+}

@@ -1,0 +1,137 @@
+package storm
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// asked is what a storm is to be like.
+type asked struct {
+	seed       uint64
+	migrations int           // after so many it ends
+	limit      time.Duration // or after so long
+	long       bool          // with more containers
+	climate    climate
+	json       string // where its figures go; empty: nowhere
+}
+
+// The short form, which is part of all tests.
+const (
+	shortSeed       = 16
+	shortMigrations = 12
+	shortLimit      = 20 * time.Second
+)
+
+// ask reads the environment; what is not said there is that of the short form, or has no limit.
+func ask(t *testing.T) asked {
+	t.Helper()
+	a := asked{seed: shortSeed, migrations: shortMigrations, limit: shortLimit, climate: mild(), json: os.Getenv("STORM_JSON")}
+	migrations, seconds := os.Getenv("STORM_MIGRATIONS"), os.Getenv("STORM_SECONDS")
+	if migrations != "" || seconds != "" {
+		a.long, a.seed, a.climate = true, uint64(rand.Uint32()), rough()
+		a.migrations, a.limit = 1<<31, 1<<20*time.Second
+	}
+	number := func(name string, into func(uint64)) {
+		if text := os.Getenv(name); text != "" {
+			value, err := strconv.ParseUint(text, 10, 31)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			into(value)
+		}
+	}
+	number("STORM_SEED", func(value uint64) { a.seed = value })
+	number("STORM_MIGRATIONS", func(value uint64) { a.migrations = int(value) })
+	number("STORM_SECONDS", func(value uint64) { a.limit = time.Duration(value) * time.Second })
+	return a
+}
+
+// nodesAsked is the number of nodes: STORM_NODES, from 2 to 5.
+func nodesAsked() int {
+	number, err := strconv.Atoi(os.Getenv("STORM_NODES"))
+	if err != nil {
+		return 3
+	}
+	return min(max(number, 2), 5)
+}
+
+// tally is what a storm has been.
+type tally struct {
+	seconds    float64
+	migrations int
+	faults     map[what]int
+	double     int
+	lost       int
+	leaks      []string
+	problems   []string // what else must not be
+}
+
+func (t *tally) count(kind what) {
+	if t.faults == nil {
+		t.faults = map[what]int{}
+	}
+	t.faults[kind]++
+}
+
+// tell prints the figures, leaves them in a file, and fails the test if they are not as they must be.
+func (s *storm) tell(t *testing.T) {
+	t.Helper()
+	faults := 0
+	table := []string{"| fault | times |", "|---|---|"}
+	for kind, times := range s.tally.faults {
+		faults += times
+		table = append(table, fmt.Sprintf("| %s | %d |", kind, times))
+	}
+	slices.Sort(table[2:])
+	nowhere, of := s.monitor.longest()
+	double := max(s.tally.double, len(s.monitor.doubles()))
+	t.Logf("seed %d: %d migrations and %d faults in %.0f s, %d looks; double %d, lost %d, leaks %d; nowhere for at most %.2f s after its fault was gone: %s\n%s",
+		s.asked.seed, s.tally.migrations, faults, s.tally.seconds, s.monitor.looks, double, s.tally.lost, len(s.tally.leaks), nowhere.Seconds(), of,
+		strings.Join(table, "\n"))
+	if double+s.tally.lost+len(s.tally.leaks)+len(s.tally.problems) > 0 {
+		t.Errorf("STORM_SEED=%d: double %v, lost %d, leaks:\n%s\n%s", s.asked.seed, s.monitor.doubles(), s.tally.lost,
+			strings.Join(s.tally.leaks, "\n"), strings.Join(s.tally.problems, "\n"))
+	}
+	if s.asked.json == "" {
+		return
+	}
+	result, err := json.Marshal(map[string]any{
+		"seed": s.asked.seed, "seconds": s.tally.seconds, "migrations": s.tally.migrations, "faults": faults,
+		"double": double, "lost": s.tally.lost, "leaks": len(s.tally.leaks), "longest_nowhere_seconds": nowhere.Seconds(),
+	})
+	if err == nil {
+		err = os.WriteFile(s.asked.json, append(result, '\n'), 0o644)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// saveLogs keeps the agents' logs in the directory STORM_LOGS if the storm has failed: they are gone with the lab.
+func (s *storm) saveLogs(t *testing.T) {
+	directory := os.Getenv("STORM_LOGS")
+	if directory == "" || !t.Failed() {
+		return
+	}
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		t.Error(err)
+	}
+	for _, node := range world.nodes {
+		log, err := os.ReadFile(world.lab.AgentLog(node))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(directory, node+"-agent.log"), log, 0o644)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("the agents' logs are in %s", directory)
+}

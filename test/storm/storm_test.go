@@ -1,0 +1,367 @@
+package storm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// roundLimit is how long the faults of a round last at most; then nothing is in the way any more.
+const roundLimit = 25 * time.Second
+
+// storm is what is going on.
+type storm struct {
+	asked    asked
+	subjects []*subject
+	monitor  *monitor
+	keepers  map[string]*nodeKeeper
+	revival  time.Duration // of the round
+	tally    tally
+
+	mu sync.Mutex // of subjects' events, the tally and what else faults touch at the same time
+}
+
+// running is a migration of a round.
+type running struct {
+	subject  *subject
+	from, to string
+	mode     migration.Mode
+	id       string // empty: it was refused
+}
+
+// node is the one at a side.
+func (r *running) node(side migration.Side) string {
+	if side == migration.Target {
+		return r.to
+	}
+	return r.from
+}
+
+// TestStorm moves containers at random while everything goes wrong. None may run twice, be lost, or leave
+// anything behind.
+func TestStorm(t *testing.T) {
+	s := &storm{asked: ask(t), keepers: map[string]*nodeKeeper{}}
+	t.Logf("STORM_SEED=%d", s.asked.seed)
+	s.subjects = cast(s.asked.long)
+	before := s.rehearse(t)
+	s.monitor = newMonitor(s.subjects)
+	for _, one := range s.subjects {
+		one.start(t)
+	}
+	go s.monitor.watch()
+	end := sync.OnceFunc(s.monitor.end)
+	t.Cleanup(end)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	t.Cleanup(func() { s.saveLogs(t) })
+	stopKeepers := s.keep(ctx)
+	defer stopKeepers()
+	began := time.Now()
+	s.rage(ctx, t, began)
+	s.tally.seconds = time.Since(began).Seconds()
+	s.finish(t)
+	end()
+	stop()
+	stopKeepers()
+	s.removeAll(t)
+	s.leaks(t, before)
+	s.tell(t)
+}
+
+// keep starts agents again that have ended; the function that it returns ends that, and waits for it.
+func (s *storm) keep(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var keepers sync.WaitGroup
+	for _, node := range world.nodes {
+		k := &nodeKeeper{node: node, delay: func() time.Duration { s.mu.Lock(); defer s.mu.Unlock(); return s.revival }}
+		s.keepers[node] = k
+		keepers.Go(func() { k.keep(ctx) })
+	}
+	return func() { cancel(); keepers.Wait() }
+}
+
+// rage does one round after the other until there were enough migrations, or time is over.
+func (s *storm) rage(ctx context.Context, t *testing.T, began time.Time) {
+	t.Helper()
+	var modes [][]migration.Mode
+	for _, one := range s.subjects {
+		modes = append(modes, one.modes)
+	}
+	if err := s.rest(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for number := 0; s.tally.migrations < s.asked.migrations && time.Since(began) < s.asked.limit; number++ {
+		r := planRound(s.asked.seed, number, len(world.nodes), s.asked.climate, modes)
+		s.mu.Lock()
+		s.revival = r.revival
+		s.mu.Unlock()
+		if err := s.round(ctx, number, r); err != nil {
+			t.Fatalf("the lab is broken: %v", err)
+		}
+		if err := s.judge(ctx); err != nil {
+			s.tell(t)
+			t.Fatalf("STORM_SEED=%d, round %d: %v", s.asked.seed, number, err)
+		}
+	}
+}
+
+// round has some migrations and what goes wrong meanwhile, and then nothing in the way any more.
+func (s *storm) round(ctx context.Context, number int, r round) error {
+	ctx, over := context.WithTimeout(ctx, roundLimit)
+	defer over()
+	s.monitor.heals(false)
+	all := make([]*running, len(r.moves))
+	for i, m := range r.moves {
+		one := s.subjects[m.container]
+		to := world.nodes[(one.at+m.way)%len(world.nodes)]
+		all[i] = &running{subject: one, from: world.nodes[one.at], to: to, mode: m.mode}
+	}
+	for _, f := range r.faults {
+		if f.point.Step != "" {
+			s.complain(all[f.move].subject, s.set(all[f.move], f))
+		}
+	}
+	for _, one := range all {
+		s.begin(ctx, number, one)
+	}
+	var faults sync.WaitGroup
+	raging, calm := context.WithCancel(ctx)
+	for _, f := range r.faults {
+		faults.Go(func() { s.happen(raging, f, all[f.move]) })
+	}
+	for _, one := range all {
+		s.await(ctx, one)
+	}
+	calm()
+	faults.Wait()
+	return s.heal()
+}
+
+// complain notes what the storm itself could not do.
+func (s *storm) complain(about *subject, err error) {
+	if err != nil {
+		s.note(about, "the storm: %v", err)
+	}
+}
+
+func (s *storm) note(about *subject, format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	about.note(format, args...)
+}
+
+// begin begins a migration. An agent may refuse it, or be away.
+func (s *storm) begin(ctx context.Context, number int, one *running) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	request := &api.MigrateRequest{Container: one.subject.reference(), Node: one.to, Mode: string(one.mode)}
+	if one.mode == migration.Hybrid { // that nothing fits, so that something follows
+		request.DowntimeTargetSeconds, request.MaxRounds = 0.001, 2
+	}
+	of, err := agentOf(one.from)
+	if err == nil {
+		var reply *api.MigrateReply
+		if reply, err = of.Migrate(ctx, request); err == nil {
+			one.id = reply.Migration
+		}
+	}
+	s.mu.Lock()
+	s.tally.migrations++
+	s.mu.Unlock()
+	s.note(one.subject, "round %d: %s to %s, %s: %s %v", number, one.from, one.to, one.mode, one.id, err)
+}
+
+// await waits for the end of a migration at its source, for as long as the round lasts.
+func (s *storm) await(ctx context.Context, one *running) {
+	for one.id != "" && ctx.Err() == nil {
+		all, err := reports(ctx, one.from)
+		if r, known := all[one.id]; err == nil && (!known || !open(r)) {
+			return
+		}
+		wait(ctx, 100*time.Millisecond)
+	}
+}
+
+// heal takes everything out of the way of containers.
+func (s *storm) heal() error {
+	for i, a := range world.nodes {
+		for _, b := range world.nodes[i+1:] {
+			if err := world.lab.LinkUp(a, b); err != nil {
+				return err
+			}
+		}
+		if err := clearFaults(a); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.revival = 0
+	s.mu.Unlock()
+	for _, k := range s.keepers {
+		k.revive(context.Background())
+	}
+	s.monitor.heals(true)
+	return nil
+}
+
+// judge waits until the nodes have come to rest after a round, and looks at what has become of the containers.
+func (s *storm) judge(ctx context.Context) error {
+	rest := s.rest(ctx)
+	var problems []error
+	double := s.monitor.doubles()
+	for _, one := range s.subjects {
+		if what := double[one.name]; what != "" {
+			problems = append(problems, fmt.Errorf("%w: %s; %s", errTwice, what, one.describe()))
+		}
+		if err := s.alive(one); err != nil {
+			problems = append(problems, fmt.Errorf("%w; %s", err, one.describe()))
+		}
+	}
+	if rest != nil && len(problems) == 0 {
+		s.tally.lost++ // nobody can use it
+	}
+	return errors.Join(append(problems, rest)...)
+}
+
+// alive waits until a container does something.
+func (s *storm) alive(one *subject) error {
+	var wrong error
+	err := within(patience, func() error {
+		more, err := one.goesOn()
+		if err != nil {
+			wrong = err
+			return nil
+		}
+		if !more {
+			return errors.New("it does nothing")
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(wrong, errTwice):
+		s.tally.double++
+	case wrong != nil || err != nil:
+		s.tally.lost++
+	}
+	return errors.Join(wrong, err)
+}
+
+// rest waits until no migration is under way on any node, and each container is on exactly one, running.
+func (s *storm) rest(ctx context.Context) error {
+	err := within(patience, func() error { return s.rests(ctx) })
+	if err != nil {
+		for _, one := range s.subjects {
+			err = fmt.Errorf("%w; %s", err, one.describe())
+		}
+		return fmt.Errorf("the nodes do not come to rest: %w", err)
+	}
+	return nil
+}
+
+func (s *storm) rests(ctx context.Context) error {
+	where := map[string][]int{}
+	for i, node := range world.nodes {
+		if err := s.keepers[node].failure(); err != nil {
+			return err
+		}
+		all, err := reports(ctx, node)
+		if err != nil {
+			return err
+		}
+		for id, r := range all {
+			if open(r) {
+				return fmt.Errorf("on %s migration %s is %s", node, id, r.Result)
+			}
+		}
+		list, err := containers(ctx, node)
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			if c.State != engine.Running {
+				return fmt.Errorf("on %s %s is %s", node, c.Definition.Name, c.State)
+			}
+			where[c.Definition.Name] = append(where[c.Definition.Name], i)
+		}
+	}
+	for _, one := range s.subjects {
+		if len(where[one.name]) != 1 {
+			return fmt.Errorf("%s is on nodes %v", one.name, where[one.name])
+		}
+		one.at = where[one.name][0]
+	}
+	return s.meet(ctx)
+}
+
+// meet looks whether all nodes reach each other.
+func (s *storm) meet(ctx context.Context) error {
+	for _, node := range world.nodes {
+		of, err := agentOf(node)
+		if err != nil {
+			return err
+		}
+		reply, err := of.Nodes(ctx, &api.NodesRequest{})
+		if err != nil {
+			return err
+		}
+		for _, known := range reply.Nodes {
+			if known.Name != node && !known.Reachable {
+				return fmt.Errorf("%s does not reach %s", node, known.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// finish looks at all that the programs have kept.
+func (s *storm) finish(t *testing.T) {
+	t.Helper()
+	for _, one := range s.subjects {
+		if err := one.finish(); err != nil {
+			s.tally.lost++
+			t.Errorf("%v; %s", err, one.describe())
+		}
+	}
+}
+
+func (s *storm) removeAll(t *testing.T) {
+	t.Helper()
+	for _, one := range s.subjects {
+		if err := one.remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// set has a step wait for a fault, or be it.
+func (s *storm) set(one *running, f fault) error {
+	kind := byStep[f.what]
+	if kind == "" {
+		kind = agent.FaultPause
+	}
+	directory, err := runDir(one.node(migration.Side(f.point.Side)))
+	if err != nil {
+		return err
+	}
+	return f.point.Set(directory, kind)
+}
+
+// crashed lists the agents that have crashed, which is not what panics in a step make them do.
+func crashed(log string) (found []string) {
+	for line := range strings.Lines(log) {
+		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return slices.Compact(found)
+}

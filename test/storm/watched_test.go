@@ -1,0 +1,119 @@
+package storm
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestMonitor has two copies of what it takes for a container run at once, each in a cgroup of its own, and
+// then one of them only.
+func TestMonitor(t *testing.T) {
+	one := &subject{name: "watched"}
+	first, second := watched(t, one, "first"), watched(t, one, "second")
+	m := newMonitor([]*subject{one})
+	eventually(t, "both copies to be seen", func() error {
+		if m.look(); len(m.doubles()) == 0 {
+			return errors.New("they are not")
+		}
+		return nil
+	})
+	freeze(t, second)
+	m = newMonitor([]*subject{one})
+	m.heals(true)
+	eventually(t, "the first copy to be seen", func() error {
+		if m.look(); m.ran[one.mark()].IsZero() {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if double := m.doubles(); len(double) > 0 {
+		t.Errorf("a frozen copy is taken for one that runs: %v", double)
+	}
+	freeze(t, first)
+	eventually(t, "the time to be counted for which it runs nowhere", func() error {
+		if m.look(); m.nowhere[one.mark()] < 5*look {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
+// watched starts a process with the mark of a container, in a cgroup within this process's.
+func watched(t *testing.T, one *subject, name string) (group string) {
+	t.Helper()
+	group = filepath.Join(freezer(os.Getpid()), "godwit-storm-"+strconv.Itoa(os.Getpid())+"-"+name)
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "infinity")
+	cmd.Env = append(os.Environ(), variable+"="+one.mark())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		thaw(t, group)
+		_ = cmd.Process.Kill() // it has not ended: nobody has waited for it
+		_ = cmd.Wait()         // says that it was killed
+		eventually(t, "the cgroup to be empty", func() error { return os.Remove(group) })
+	})
+	write(t, filepath.Join(group, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid))
+	return group
+}
+
+// freeze freezes a cgroup of either version, and waits until it is.
+func freeze(t *testing.T, group string) {
+	t.Helper()
+	if state := filepath.Join(group, "freezer.state"); isThere(state) {
+		write(t, state, "FROZEN")
+	} else {
+		write(t, filepath.Join(group, "cgroup.freeze"), "1")
+	}
+	eventually(t, "a cgroup to be frozen", func() error {
+		if !frozen(group) {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
+func thaw(t *testing.T, group string) {
+	t.Helper()
+	if state := filepath.Join(group, "freezer.state"); isThere(state) {
+		write(t, state, "THAWED")
+		return
+	}
+	write(t, filepath.Join(group, "cgroup.freeze"), "0")
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func write(t *testing.T, path, value string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestJudge has the time counted only in which nothing is in a container's way.
+func TestJudge(t *testing.T) {
+	const mark = "lab/one"
+	m := newMonitor(nil)
+	began := time.Now()
+	m.judge(mark, began, []string{"x"}, nil)
+	m.judge(mark, began.Add(time.Hour), nil, nil) // something is in its way
+	m.healed = began.Add(time.Hour)
+	m.judge(mark, began.Add(time.Hour+time.Second), nil, nil)
+	m.judge(mark, began.Add(time.Hour+2*time.Second), []string{"y"}, nil)
+	m.judge(mark, began.Add(time.Hour+2500*time.Millisecond), nil, nil)
+	if longest, of := m.longest(); longest != time.Second || of != mark {
+		t.Errorf("nowhere for %v at most (%s), want one second", longest, of)
+	}
+}

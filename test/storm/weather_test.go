@@ -1,0 +1,194 @@
+package storm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// Times that a command of the storm may take: one that waits for the other node until the round is over, and
+// an agent that is not to start.
+const (
+	commandTimeout = 15 * time.Second
+	secondTimeout  = 20 * time.Second
+)
+
+// happen makes a fault happen when its time has come, perhaps once more later, and undoes it.
+func (s *storm) happen(ctx context.Context, f fault, one *running) {
+	if one.id == "" || !s.come(ctx, f, one) {
+		return
+	}
+	s.count(f.what)
+	if byStep[f.what] != "" {
+		s.note(one.subject, "%v", f)
+		return
+	}
+	s.note(one.subject, "%v", f)
+	s.complain(one.subject, s.do(ctx, f, one))
+	s.goOn(f, one)
+	if f.again > 0 && ctx.Err() == nil {
+		wait(ctx, f.again)
+		s.count(f.what)
+		s.note(one.subject, "once more: %v", f)
+		s.complain(one.subject, s.do(ctx, f, one))
+	}
+}
+
+// come waits until a fault's time has come; false if the round was over before.
+func (s *storm) come(ctx context.Context, f fault, one *running) bool {
+	if f.point.Step == "" {
+		wait(ctx, f.delay)
+		return ctx.Err() == nil
+	}
+	directory, err := runDir(one.node(migration.Side(f.point.Side)))
+	if err != nil {
+		return false
+	}
+	for {
+		if _, err := os.Lstat(f.point.Reached(directory)); err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		wait(ctx, 2*time.Millisecond)
+	}
+}
+
+// goOn lets a step go on that has waited for the fault.
+func (s *storm) goOn(f fault, one *running) {
+	if f.point.Step == "" {
+		return
+	}
+	directory, err := runDir(one.node(migration.Side(f.point.Side)))
+	if err == nil {
+		err = os.Remove(f.point.Reached(directory))
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.complain(one.subject, err)
+	}
+}
+
+func (s *storm) count(kind what) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tally.count(kind)
+}
+
+// do makes a fault happen.
+func (s *storm) do(ctx context.Context, f fault, one *running) error {
+	at := one.node(f.side)
+	switch f.what {
+	case killsAgent:
+		return s.keepers[at].signal(ctx, world.lab.KillAgent)
+	case killsBoth:
+		return errors.Join(s.keepers[one.from].signal(ctx, world.lab.KillAgent), s.keepers[one.to].signal(ctx, world.lab.KillAgent))
+	case stopsAgent:
+		return s.keepers[at].signal(ctx, world.lab.StopAgent)
+	case linkDown:
+		return s.breakLink(ctx, f, one)
+	case cancels:
+		return s.cancel(ctx, one)
+	case resolves:
+		return s.resolve(ctx, f, one)
+	case secondAgent:
+		return s.startSecond(ctx, at)
+	case engineCommand:
+		return s.command(ctx, f, one)
+	case stepKills, stepFails, stepPanics: // the agent does it
+	}
+	return nil
+}
+
+// breakLink breaks the link between the two nodes, and mends it after some time, while the migration's steps go on.
+func (s *storm) breakLink(ctx context.Context, f fault, one *running) error {
+	if err := world.lab.LinkDown(one.from, one.to); err != nil {
+		return err
+	}
+	s.goOn(f, one)
+	wait(ctx, f.lasts)
+	return world.lab.LinkUp(one.from, one.to)
+}
+
+// cancel is a user's wish, which may come too late.
+func (s *storm) cancel(ctx context.Context, one *running) error {
+	of, err := agentOf(one.from)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	_, err = of.Cancel(ctx, &api.MigrationRequest{Migration: one.id})
+	s.note(one.subject, "cancel: %v", err)
+	return nil
+}
+
+// resolve is an operator's decision for a side that is drawn, which the nodes may refuse. It waits for the other
+// node for as long as that takes, so the migration's steps go on meanwhile.
+func (s *storm) resolve(ctx context.Context, f fault, one *running) error {
+	of, err := agentOf(one.node(f.side))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	side := []string{"source", "target"}[f.pick%2]
+	answered := make(chan error, 1)
+	go func() {
+		_, err := of.Resolve(ctx, &api.ResolveRequest{Migration: one.id, RunsAt: side})
+		answered <- err
+	}()
+	wait(ctx, 300*time.Millisecond)
+	s.goOn(f, one)
+	s.note(one.subject, "resolve at the %s, runs at %s: %v", f.side, side, <-answered)
+	return nil
+}
+
+// startSecond starts a second agent on the state of one that runs: it has to end by itself.
+func (s *storm) startSecond(ctx context.Context, node string) error {
+	k := s.keepers[node]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	first, err := world.lab.AgentPID(node)
+	if err != nil || first == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondTimeout)
+	defer cancel()
+	out, err := world.lab.Exec(ctx, node, append([]string{"godwit", "agent", "--faults"}, agentArgs...)...)
+	if now, pidErr := world.lab.AgentPID(node); pidErr != nil || now != first {
+		return nil // the first was killed by a step meanwhile: so the second was none
+	}
+	if err == nil || ctx.Err() != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.tally.problems = append(s.tally.problems, fmt.Sprintf("a second agent starts on %s: %s %v", node, out, err))
+	}
+	return nil
+}
+
+// command has the engine at the source do something with the copy that is left there, which nobody needs any more.
+func (s *storm) command(ctx context.Context, f fault, one *running) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	name := one.subject.name
+	all := [][]string{
+		{"godwit", "stop", "--time", "1s", name}, {"godwit", "rm", "--force", name},
+	}
+	if one.subject.docker {
+		all = [][]string{
+			{"docker", "start", name}, {"docker", "restart", "--time", "1", name}, {"docker", "stop", "--time", "1", name},
+			{"docker", "kill", name}, {"docker", "rm", "--force", name},
+		}
+	}
+	args := all[f.pick%len(all)]
+	_, err := world.lab.Exec(ctx, one.from, args...)
+	s.note(one.subject, "%s: %v", strings.Join(args, " "), err)
+	return nil
+}
