@@ -240,6 +240,32 @@ func TestDockerRolledBack(t *testing.T) {
 	}
 }
 
+// TestDockerJournalLost loses the journal of a migration that had frozen a container: what was noted of its departure says whom to ask,
+// and its end is that of the migration.
+func TestDockerJournalLost(t *testing.T) {
+	for step, lost := range map[string]struct{ when, ends string }{"dump": {"after", "a"}, "destroy": {"before", "b"}} {
+		t.Run(step, func(t *testing.T) {
+			name := docker(t, []string{"--restart", "unless-stopped", "--volume", "lost-" + step + ":/data"}, count)
+			point := fault(t, "a", agent.Fault{Side: "source", Step: step, When: lost.when}, agent.FaultKill)
+			done := begin(name, "cold")
+			point.reached(t)
+			<-done // the agent that was asked is gone
+			in(t, "a", "sh", "-c", "rm -r /var/lib/godwit/migrations")
+			eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "a", "--faults") == nil })
+			counted(t, lost.ends, name, counted(t, lost.ends, name, 1))
+			gone := map[string]string{"a": "b", "b": "a"}[lost.ends]
+			eventually(t, "nothing of it is left on "+gone, func() bool {
+				return in(t, gone, "docker", "ps", "--all", "--quiet") == "" && in(t, gone, "docker", "volume", "ls", "--quiet") == ""
+			})
+			eventually(t, "Docker restarts it again", func() bool {
+				return inspected(t, lost.ends, name, ".HostConfig.RestartPolicy.Name") == "unless-stopped"
+			})
+			in(t, lost.ends, "docker", "rm", "--force", "--volumes", name)
+			in(t, lost.ends, "docker", "volume", "rm", "lost-"+step)
+		})
+	}
+}
+
 // TestDockerRemovedOnTheWay: who removes a container while it is being moved has removed it, everywhere.
 func TestDockerRemovedOnTheWay(t *testing.T) {
 	name := docker(t, nil, count)
