@@ -89,6 +89,10 @@ func newAgentCommand() *cobra.Command {
 	flags.StringVar(&config.RunDir, "run", "/run/godwit", "directory for the socket and what does not survive a reboot")
 	flags.StringVar(&config.Listen, "listen", "", "TCP address to listen on (default: the port of the node's address, on all interfaces)")
 	flags.StringVar(&config.Group, "group", "", "group whose members may use the socket, which makes them as good as root on all nodes (default: root only)")
+	flags.StringVar(&config.Rights.Look, "look-group", "", "group whose members may see containers, migrations and nodes")
+	flags.StringVar(&config.Rights.Move, "move-group", "", "group whose members may look, and move containers between nodes")
+	flags.StringVar(&config.Rights.Run, "run-group", "", "group whose members may look, move, and run and enter containers, which makes them as good as root")
+	flags.StringVar(&config.Rights.Manage, "manage-group", "", "group whose members may do all, as those of --group")
 	flags.StringVar(&policyFile, "policy", "", "file with what may come and go here, see docs/security.md (default: "+agent.PolicyFile+", if it is there)")
 	flags.BoolVar(&debug, "debug", false, "log more")
 	flags.DurationVar(&config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,

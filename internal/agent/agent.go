@@ -46,6 +46,7 @@ type Config struct {
 	RunDir   string
 	Listen   string // TCP address; "" for the port of the node's own address
 	Group    string // group that may use the socket; "" for root only
+	Rights   RightGroups
 	Policy   policy.Policy
 	Version  string
 	// PeerTimeout is how long another node may be silent before it counts as lost; 0 for DefaultPeerTimeout.
@@ -127,18 +128,23 @@ type Agent struct {
 	adopted      adopted
 	auditLog     *audit.Log
 	supervisor   *supervisor
+	rights       groupRights
 }
 
 // Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are under way are undone, or
 // brought to their end if they are that far.
 func Run(ctx context.Context, config Config) error {
 	supervisor := newSupervisor(config.Log)
+	rights, err := config.Rights.resolve(config.Group)
+	if err != nil {
+		return err
+	}
 	a, err := newAgent(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	a.supervisor = supervisor
+	a.supervisor, a.rights = supervisor, rights
 	return a.serve(ctx)
 }
 
@@ -418,6 +424,7 @@ func (a *Agent) tuneSockets() {
 
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
 	localOptions := append(a.auditing(), recovering(a.log)...) // the outermost first: a panic is kept, too
+	localOptions = append(localOptions, a.rights.authorizing()...)
 	localServer := grpc.NewServer(append(localOptions, grpc.Creds(newLocalCredentials()), a.noticing())...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
 	options := append(recovering(a.log), wire.ServerOptions()...)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // socketPath is the socket for the command line.
@@ -28,7 +30,11 @@ func (a *Agent) listenLocal() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	old := syscall.Umask(0o117) // The socket is never open to others, not even for a moment.
+	mask := 0o117 // The socket is never open to others, not even for a moment.
+	if a.rights != nil {
+		mask = 0o111 // each call is checked
+	}
+	old := syscall.Umask(mask)
 	listener, err := net.Listen("unix", path)
 	syscall.Umask(old)
 	if err != nil {
@@ -81,6 +87,7 @@ type localPeer struct {
 	credentials.CommonAuthInfo
 	UID, GID uint32
 	PID      int32
+	Groups   []uint32 // supplementary ones, when it connected
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -96,15 +103,18 @@ func (*localCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 		return nil, nil, err
 	}
 	var peer *syscall.Ucred
+	var groups []uint32
 	var failed error
 	err = raw.Control(func(fd uintptr) {
-		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+		if peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); failed == nil {
+			groups, failed = kernel.PeerGroups(int(fd))
+		}
 	})
 	if err = errors.Join(err, failed); err != nil {
 		return nil, nil, fmt.Errorf("who is at the other end of the socket: %w", err)
 	}
 	common := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
-	return conn, localPeer{CommonAuthInfo: common, UID: peer.Uid, GID: peer.Gid, PID: peer.Pid}, nil
+	return conn, localPeer{CommonAuthInfo: common, UID: peer.Uid, GID: peer.Gid, PID: peer.Pid, Groups: groups}, nil
 }
 
 func (*localCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"os/user"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+)
+
+// TestEveryMethodNeedsARight: a method that is added has to be decided about, here and in rights.
+func TestEveryMethodNeedsARight(t *testing.T) {
+	table := rights()
+	manage := map[string]bool{"Token": true, "RemoveNode": true, "PromoteNode": true, "DemoteNode": true, "Audit": true}
+	var methods []string
+	for _, method := range api.Agent_ServiceDesc.Methods {
+		methods = append(methods, method.MethodName)
+	}
+	for _, stream := range api.Agent_ServiceDesc.Streams {
+		methods = append(methods, stream.StreamName)
+	}
+	for _, method := range methods {
+		_, listed := table[method]
+		if listed == manage[method] {
+			t.Errorf("%s: listed %t, for managers only %t", method, listed, manage[method])
+		}
+		delete(table, method)
+	}
+	for method := range table {
+		t.Errorf("%s is no method", method)
+	}
+}
+
+func TestRights(t *testing.T) {
+	groups := groupRights{10: RightLook, 20: RightMove, 30: RightRun, 40: RightManage}
+	table := rights()
+	for _, one := range []struct {
+		caller  localPeer
+		method  string
+		request any
+		allowed bool
+	}{
+		{localPeer{UID: 0, GID: 0}, "Token", nil, true},
+		{localPeer{UID: 1, GID: 1}, "List", nil, false},
+		{localPeer{UID: 1, GID: 10}, "List", nil, true},
+		{localPeer{UID: 1, GID: 1, Groups: []uint32{5, 10}}, "List", nil, true},
+		{localPeer{UID: 1, GID: 10}, "Migrate", nil, false},
+		{localPeer{UID: 1, GID: 1, Groups: []uint32{10, 20}}, "Migrate", nil, true},
+		{localPeer{UID: 1, GID: 20}, "Exec", nil, false},
+		{localPeer{UID: 1, GID: 30}, "Exec", nil, true},
+		{localPeer{UID: 1, GID: 20}, "Resolve", &api.ResolveRequest{}, true},
+		{localPeer{UID: 1, GID: 30}, "Resolve", &api.ResolveRequest{Force: true}, false},
+		{localPeer{UID: 1, GID: 30}, "Thaw", &api.ThawRequest{Force: true}, false},
+		{localPeer{UID: 1, GID: 40}, "Thaw", &api.ThawRequest{Force: true}, true},
+		{localPeer{UID: 1, GID: 30}, "Token", nil, false},
+		{localPeer{UID: 1, GID: 30}, "MethodOfTomorrow", nil, false},
+	} {
+		ctx := grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: one.caller})
+		err := groups.authorize(ctx, table, "/godwit.Agent/"+one.method, one.request)
+		if one.allowed != (err == nil) || err != nil && status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%+v %s: %v", one.caller, one.method, err)
+		}
+	}
+	if err := groups.authorize(t.Context(), table, "/godwit.Agent/List", nil); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a call of nobody: %v", err)
+	}
+}
+
+func TestRightGroups(t *testing.T) {
+	if got, err := (RightGroups{}).resolve("whatever"); got != nil || err != nil {
+		t.Errorf("without groups for rights: %v, %v", got, err)
+	}
+	if _, err := (RightGroups{Look: "no-such-group-here"}).resolve(""); err == nil {
+		t.Error("a group that is not there is no error")
+	}
+	group, err := user.LookupGroupId("0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := RightGroups{Look: group.Name, Run: group.Name}.resolve("")
+	if err != nil || got[0] != RightRun {
+		t.Errorf("%v, %v: want the highest right that a group is given", got, err)
+	}
+}
