@@ -15,8 +15,8 @@ import (
 // look is how often the monitor looks.
 const look = 20 * time.Millisecond
 
-// sustained is for how many looks one after the other two copies have to be seen. A copy that the source destroys is
-// thawed to die, and may be seen on its way; what runs for less the fence of the programs finds, however short it is.
+// sustained is for how many looks one after the other two copies have to be seen: a single look has reported copies that
+// no counter of a program confirmed (docs/reliability.md). What runs for less the programs' counters find, however short.
 const sustained = 50
 
 // youth is how long a process may become another program after it was seen first.
