@@ -16,7 +16,7 @@ const (
 	alarmLeft   = "left"   // it was left frozen by a migration whose journal is lost
 )
 
-// alarms are what an operator should look at, in order of the containers' names.
+// alarms lists what an operator should look at, sorted by the names of the containers.
 func (a *Agent) alarms() []*api.Alarm {
 	all := a.doubles.alarms()
 	for _, m := range a.moves.list() {
@@ -28,7 +28,7 @@ func (a *Agent) alarms() []*api.Alarm {
 	return all
 }
 
-// alarmed is what an operator should know of a migration; nil: nothing.
+// alarmed returns the alarm of a migration, or nil if it has none.
 func (m *move) alarmed() *api.Alarm {
 	record, spec := m.record(), m.tracker.spec
 	alarm := &api.Alarm{Container: spec.Container, Name: spec.Name, SinceUnixNanoseconds: m.since.UnixNano()}
@@ -38,7 +38,7 @@ func (m *move) alarmed() *api.Alarm {
 	case record.Alarm != "":
 		alarm.Kind, alarm.Text = alarmDoubt, record.Alarm
 	case record.Rebuilt:
-		alarm.Kind, alarm.Text = alarmLeft, fmt.Sprintf(`frozen here, the journal of its migration to %s is lost, and %s has not said yet whether it runs there; `+
+		alarm.Kind, alarm.Text = alarmLeft, fmt.Sprintf(`frozen here: the journal of its migration to %s is lost, and %s has not said yet whether it runs there; `+
 			`if it can never say: "godwit thaw %s --force"`, spec.Target, spec.Target, spec.Name)
 	default:
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/audit"
 )
 
-// audited tells for each method of the local service whether a call is kept in the audit log: those that change
-// something, or that show a secret. What only looks is asked for again and again.
+// audited tells for each method of the local service whether the audit log keeps its calls: it keeps those that change
+// something or show a secret. Calls that only look would flood it.
 func audited() map[string]bool {
 	return map[string]bool{
 		"Version": false, "ListImages": false, "Wait": false, "List": false, "Inspect": false, "Top": false, "Volumes": false,
@@ -29,7 +29,7 @@ func audited() map[string]bool {
 	}
 }
 
-// auditing are the options of the local server by which calls are kept.
+// auditing returns the options with which the local server keeps calls in the audit log.
 func (a *Agent) auditing() []grpc.ServerOption {
 	keep := audited()
 	return []grpc.ServerOption{
@@ -67,11 +67,11 @@ func (a *Agent) audit(ctx context.Context, method, object string, failed error) 
 		entry.Outcome, entry.Error = status.Code(failed).String(), plain(failed)
 	}
 	if err := a.auditLog.Append(entry); err != nil {
-		a.log.Error("call not in the audit log", "method", method, "error", err)
+		a.log.Error("cannot write a call to the audit log", "method", method, "error", err)
 	}
 }
 
-// objectOf is what a request is about: a name, and nothing else of it.
+// objectOf returns the name that a request is about, and nothing else of the request.
 func objectOf(request any) string {
 	switch r := request.(type) {
 	case *api.ExecInput:
@@ -117,7 +117,7 @@ func (s *firstSeen) object() string {
 	return s.about
 }
 
-// Audit tells who has asked this node for what.
+// Audit streams the entries of the audit log.
 func (s *localService) Audit(request *api.AuditRequest, stream grpc.ServerStreamingServer[api.AuditReply]) error {
 	since := time.Time{}
 	if request.SinceUnixNanoseconds > 0 {

@@ -11,9 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Two nodes that run one container are what migrations exist to prevent. If it happens all the same, by a decision that was wrong or
-// a state that was put back, both nodes say so. Each tells the others what runs there, but for what is just being moved: during a
-// migration there may be two copies, of which one is frozen, and what is known of them changes by the moment.
+// A migration must never leave one container running on two nodes. If that happens all the same, because an operator decided wrongly or
+// a state was restored from a backup, both nodes raise an alarm. Each node tells the others which containers run there. It leaves out
+// containers that are just being moved: of these there may be two copies, one of them frozen, and their states change by the moment.
 
 const (
 	// doubleAfter is how long, and doubleHeard how often, another node has to claim a container that runs here. What nodes know of each
@@ -22,7 +22,7 @@ const (
 	doubleHeard = 4
 )
 
-// doubles are the containers that run here and that other nodes claim.
+// doubles tracks the containers that run here and that other nodes claim to run, too.
 type doubles struct {
 	agent *Agent
 	// running finds what runs here and is not being moved, as it was a moment ago, by claimOf.
@@ -35,7 +35,7 @@ type doubles struct {
 	known map[rival]*double
 }
 
-// rival is what one node says of one container.
+// rival is one node's claim to one container.
 type rival struct {
 	node      string
 	container uint64
@@ -53,7 +53,7 @@ func newDoubles(a *Agent) *doubles {
 	return &doubles{agent: a, running: a.runningNow, runs: a.runsHere, now: time.Now, known: map[rival]*double{}}
 }
 
-// claimOf is a container's id in short: more of it would only cost.
+// claimOf shortens a container's id: the whole id would only cost bytes.
 func claimOf(container string) (uint64, bool) {
 	const digits = 16
 	if len(container) < digits {
@@ -73,7 +73,7 @@ func (d *doubles) here() []uint64 {
 	return claims
 }
 
-// heard takes what runs at another node.
+// heard takes the list of containers that another node runs.
 func (d *doubles) heard(node string, claims []uint64) {
 	running := d.running()
 	d.mu.Lock()
@@ -93,7 +93,7 @@ func (d *doubles) heard(node string, claims []uint64) {
 	}
 }
 
-// hear takes one claim to what runs here. The caller has locked mu.
+// hear takes one claim to a container that runs here. The caller has locked mu.
 func (d *doubles) hear(one rival, definition engine.Definition) {
 	was := d.known[one]
 	if was == nil {
@@ -105,21 +105,22 @@ func (d *doubles) hear(one rival, definition engine.Definition) {
 		return
 	}
 	was.raised = true
-	d.agent.log.Error("two nodes run one container", "container", definition.Name, "id", definition.ID, "node", d.agent.self.Name, "other", one.node,
+	d.agent.log.Error("two nodes run the same container", "container", definition.Name, "id", definition.ID, "node", d.agent.self.Name, "other", one.node,
 		"remedy", doubleRemedy)
 }
 
-const doubleRemedy = "find out which copy is the one that is used, and remove the other one on its node (godwit rm --force)"
+const doubleRemedy = "find out which copy is in use, and remove the other copy on its node (godwit rm --force)"
 
-// clear forgets what is over. The caller has locked mu.
+// clear forgets claims that are over. The caller has locked mu.
 func (d *doubles) clear(one rival, was *double) {
 	delete(d.known, one)
 	if was.raised {
-		d.agent.log.Warn("one node runs the container again", "container", was.definition.Name, "id", was.definition.ID, "other", one.node)
+		d.agent.log.Warn("only one node runs the container now", "container", was.definition.Name, "id", was.definition.ID, "other", one.node)
 	}
 }
 
-// alarms are those that an operator should know of. What has ended here since, whether or not the other node is heard of again, is over.
+// alarms lists the claims that an operator should know of. If the container has ended here since, its alarm is over, whether or not the
+// other node is heard again.
 func (d *doubles) alarms() []*api.Alarm {
 	running := d.running()
 	d.mu.Lock()

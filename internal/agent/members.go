@@ -50,8 +50,8 @@ func (p *peers) sign() error {
 	return err
 }
 
-// believable keeps the entries that are news and that their own nodes have signed: then it does not matter who passes
-// them on. A node has its first entry, which nobody has signed, from the one that has admitted it.
+// believable keeps the new entries that their own nodes have signed: then it does not matter which node passes them on. A
+// node's first entry has no signature; it comes from the node that admitted it.
 func (p *peers) believable(heard []identity.Node) []identity.Node {
 	known := p.list()
 	return slices.DeleteFunc(heard, func(node identity.Node) bool {
@@ -59,7 +59,7 @@ func (p *peers) believable(heard []identity.Node) []identity.Node {
 	})
 }
 
-// knowledge is what a hello tells of the cluster, and a digest of it. Who has the same digest need not be told.
+// knowledge returns what a hello tells of the cluster, and its digest. A node with the same digest need not be told.
 func (p *peers) knowledge() (nodes, revoked, digest []byte, err error) {
 	if nodes, err = json.Marshal(p.list()); err != nil {
 		return nil, nil, nil, err
@@ -84,7 +84,7 @@ func (p *peers) knows(name string) []byte {
 	return nil
 }
 
-// noteMember keeps what a node knows of the cluster, and whether it can sign.
+// noteMember notes what a node knows of the cluster, and whether it has the authority.
 func (p *peers) noteMember(name string, knows []byte, authority bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *peers) noteMember(name string, knows []byte, authority bool) {
 	}
 }
 
-// hearRevoked takes which nodes have been removed. What the authority has not signed fails the hello.
+// hearRevoked takes another node's list of removed nodes. An entry without the authority's signature fails the hello.
 func (p *peers) hearRevoked(document []byte) error {
 	if len(document) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (p *peers) drop(revoked []identity.Revocation) {
 	}
 }
 
-// authorities are the other nodes that can sign, by what they say; the first one is asked if nobody says so.
+// authorities lists the other nodes that say that they have the authority, or the first node if none says so.
 func (p *peers) authorities() []identity.Node {
 	nodes := p.others()
 	p.mu.Lock()
@@ -154,11 +154,11 @@ func (p *peers) authorities() []identity.Node {
 	return slices.DeleteFunc(nodes, func(n identity.Node) bool { return n.Number != firstNumber })
 }
 
-// nodeRemoved is called when this node has heard that another one, or itself, is no member any more.
+// nodeRemoved is called when this node hears that a node, perhaps this one, has been removed.
 func (a *Agent) nodeRemoved(one identity.Revocation) {
 	if one.Number == a.self.Number {
-		a.log.Error("this node has been removed from its cluster: no other node talks to it any more; its containers go on. "+
-			"\"godwit node join --force\" makes it a new node", "at", one.Time)
+		a.log.Error("this node has been removed from its cluster: other nodes refuse its connections; its containers run on. "+
+			"To join again as a new node: \"godwit node join --force\"", "at", one.Time)
 		return
 	}
 	a.log.Warn("node removed from the cluster", "node", one.Name, "number", one.Number, "version", one.Version)
@@ -186,7 +186,7 @@ func (a *Agent) removeNode(ctx context.Context, name string, force bool) (*api.R
 	return reply, nil
 }
 
-// removable finds the node that a user wants removed, and refuses what would harm unless force says that it is known.
+// removable finds the node that a user wants to remove. Without force it refuses a removal that does harm.
 func (a *Agent) removable(name string, force bool) (identity.Peer, error) {
 	if name == a.self.Name {
 		return identity.Peer{}, fmt.Errorf("%w: a node does not remove itself: run this on another node with the authority%s",
@@ -223,14 +223,14 @@ func (a *Agent) mayRemove(node identity.Node) error {
 	return nil
 }
 
-// signs tells whether a node said last that it has the authority.
+// signs reports whether a node last said that it has the authority.
 func (p *peers) signs(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.known[name] != nil && p.known[name].authority
 }
 
-// tellAll says hello to all nodes now, so that they hear what has changed, and tells which of them have.
+// tellAll greets all nodes now, so that they hear of a change, and returns which of them were told.
 func (a *Agent) tellAll(ctx context.Context) (told, untold []string) {
 	others := a.peers.others()
 	heard := make([]bool, len(others))
@@ -250,7 +250,7 @@ func (a *Agent) tellAll(ctx context.Context) (told, untold []string) {
 	return told, untold
 }
 
-// needsAuthority says where to go if this node cannot sign.
+// needsAuthority returns an error that names the nodes with the authority if this node does not have it.
 func (a *Agent) needsAuthority() error {
 	if a.id.HasAuthority() {
 		return nil
@@ -313,7 +313,7 @@ func (a *Agent) demoteNode(ctx context.Context, name string) error {
 	}
 	reply, err := api.NewPeerClient(client).DropAuthority(ctx, &api.DropAuthorityRequest{OrderJson: order})
 	if err != nil {
-		return fmt.Errorf("node %s did not give the authority up: %w", name, err)
+		return fmt.Errorf("node %s did not give up the authority: %w", name, err)
 	}
 	return errors.Join(a.id.TakeNumbersBack(peer, reply.RestJson), a.peers.hello(ctx, node))
 }

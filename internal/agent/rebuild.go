@@ -11,17 +11,17 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// A source that has lost its journal has a container that is frozen, and nobody who is in charge of it. What its engine has noted of
-// the departure says which migration that was, and to which node: from that the journal is made anew, in doubt, and the migration
-// goes on as after a crash. It asks the target, and destroys or thaws the copy by its answer.
+// A source that has lost its journal has a frozen container that no migration is in charge of. The engine's note of the departure names
+// the migration and its target. From that note the agent rebuilds the journal, in doubt, and the migration goes on as after a crash: it
+// asks the target, and destroys or thaws the copy according to the answer.
 
-// rebuildEvery is the pace at which containers are looked for whose journals are lost.
+// rebuildEvery is the interval at which the agent looks for containers whose journals are lost.
 const rebuildEvery = 30 * time.Second
 
-// unknownTarget stands for the node to which a container was leaving if nobody has noted it: it cannot be asked.
+// unknownTarget stands for the target if the engine has noted none: such a target cannot be asked.
 const unknownTarget = "unknown-node"
 
-// leave is what the engine notes of why the container leaves.
+// leave is the engine's note of the migration for which the container leaves.
 func (s *source) leave() engine.Leave {
 	spec := s.move.tracker.spec
 	return engine.Leave{
@@ -30,11 +30,11 @@ func (s *source) leave() engine.Leave {
 	}
 }
 
-// rebuild makes the journals of containers anew that leave and whose migrations are not known.
+// rebuild rebuilds the journals of leaving containers whose migrations are not known.
 func (m *moves) rebuild(ctx context.Context) {
 	containers, err := m.agent.engines.ListAnswered(ctx)
 	if err != nil {
-		m.agent.log.Warn("containers that have lost their journals are not looked for", "error", err)
+		m.agent.log.Warn("cannot look for containers whose journals are lost", "error", err)
 		return
 	}
 	for _, one := range containers {
@@ -48,7 +48,7 @@ func (m *moves) rebuild(ctx context.Context) {
 	}
 }
 
-// lost tells whether nobody is in charge of a container that leaves.
+// lost reports whether no migration is in charge of a leaving container.
 func (m *moves) lost(one engine.Container) bool {
 	if m.of(one.Definition.ID) != nil {
 		return false
@@ -62,8 +62,8 @@ func (m *moves) lost(one engine.Container) bool {
 	return m.byID[id] == nil && m.unused(id) == nil
 }
 
-// rebuildOne makes the journal of one container anew, and goes on with its migration. The engine is asked again first: since it was
-// listed the migration may have begun, or ended.
+// rebuildOne rebuilds the journal of one container and goes on with its migration. It first asks the engine again: since the container
+// was listed, the migration may have begun or ended.
 func (m *moves) rebuildOne(ctx context.Context, listed engine.Definition) error {
 	one, err := m.agent.engines.Of(listed).Inspect(ctx, listed.ID)
 	if err != nil || one.Leaving == nil || !m.lost(one) {
@@ -94,7 +94,7 @@ func (m *moves) rebuildOne(ctx context.Context, listed engine.Definition) error 
 	if err := m.journal(spec.ID, definition).write(record); err != nil {
 		return err
 	}
-	m.agent.log.Error("a container was left by a migration whose journal is lost: asking where it runs", "container", spec.Name,
+	m.agent.log.Error("a container was left frozen by a migration whose journal is lost: asking the target where it runs", "container", spec.Name,
 		"migration", spec.ID, "target", spec.Target, "state", one.State)
 	m.recoverOne(spec.ID)
 	return nil

@@ -21,28 +21,28 @@ const (
 	resolveEvery    = 200 * time.Millisecond
 )
 
-// decision is where an operator says that a container runs.
+// decision is an operator's statement of where a container runs.
 type decision struct {
 	runsAt  migration.Side
 	missing string // what becomes of pages that will never come; see missingPages
 	force   bool   // also without the other node's word
 }
 
-// said is what the other node of a migration says to an operator's decision.
+// said is the other node's answer to an operator's decision.
 type said struct {
 	word    migration.Word
 	message *migration.Message // of the target, that says so
 	why     string             // there is no word, or not yet
 }
 
-// decidable is work about whose outcome the other node can be asked on behalf of an operator.
+// decidable is work whose outcome the other node can be asked for on behalf of an operator.
 type decidable interface {
 	// hear asks the other node, and has it do what the decision needs it to.
 	hear(ctx context.Context, state migration.State, runsAt migration.Side) said
 }
 
 // resolve carries out an operator's decision of where the container of a migration runs, once the other node has been fenced.
-// What it says is for the operator.
+// The notice is for the operator.
 func (a *Agent) resolve(ctx context.Context, m *move, d decision) (notice string, err error) {
 	if giver, ok := m.work().(*source); ok && d.runsAt == migration.Source {
 		if err := giver.mayTakeBack(ctx); err != nil {
@@ -74,7 +74,7 @@ func (a *Agent) resolve(ctx context.Context, m *move, d decision) (notice string
 	return notice, err
 }
 
-// resolvable refuses a decision that there is no need of.
+// resolvable refuses a decision that is not needed.
 func (m *move) resolvable(event migration.Resolve) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +84,7 @@ func (m *move) resolvable(event migration.Resolve) error {
 	return m.machine.Resolvable(event)
 }
 
-// fence asks the other node until its word allows to carry a decision out, or the machine has heard what makes it needless.
+// fence asks the other node until its answer permits the decision, or until the machine has learned the outcome by itself.
 func (a *Agent) fence(ctx context.Context, m *move, d decision) (over bool, notice string, err error) {
 	asked, ok := m.work().(decidable)
 	if !ok {
@@ -131,7 +131,7 @@ func (m *move) wish(runsAt migration.Side) {
 	}
 }
 
-// decided tells whether a migration that has decided itself meanwhile has come to what the operator said.
+// decided checks that a migration whose outcome has meanwhile become known ended as the operator said.
 func decided(now migration.Record, runsAt migration.Side) error {
 	at := migration.Source
 	if now.Decision == migration.Ran {
@@ -140,10 +140,10 @@ func decided(now migration.Record, runsAt migration.Side) error {
 	if at == runsAt {
 		return nil
 	}
-	return fmt.Errorf("%w: it has just become known that %s runs at the %s", errRefused, now.Spec.Name, at)
+	return fmt.Errorf("%w: meanwhile the nodes have found out that %s runs at the %s", errRefused, now.Spec.Name, at)
 }
 
-// refusal says why a decision is not carried out, and what helps.
+// refusal explains why a decision is refused, and what the operator can do.
 func (a *Agent) refusal(m *move, q migration.Question, heard said) error {
 	spec, other := m.tracker.spec, otherNode(m.tracker.spec)
 	switch heard.word {
@@ -156,21 +156,21 @@ func (a *Agent) refusal(m *move, q migration.Question, heard said) error {
 			errRefused, spec.Name, other, why, a.lastContact(other), mayHappen(spec, q))
 	case migration.WordElse:
 		if q.Here == migration.Source {
-			return fmt.Errorf("%w: %s runs at %s, which says so: to take it back, migrate it from there", errRefused, spec.Name, other)
+			return fmt.Errorf("%w: %s runs at %s, as that node says: to bring the container back, migrate it from there", errRefused, spec.Name, other)
 		}
-		return fmt.Errorf("%w: %s has taken %s back: the copy here is to end", errRefused, other, spec.Name)
+		return fmt.Errorf("%w: %s has taken %s back: the copy here must end", errRefused, other, spec.Name)
 	}
 	return fmt.Errorf("%w: %s says that nothing of %s runs there: \"godwit migration resolve %s --runs-at source\" lets it go on here",
 		errRefused, other, spec.Name, spec.ID)
 }
 
-// warning tells who decides without the other node's word when it was last heard of, and what may happen.
+// warning tells an operator who decided without the other node's answer when that node was last heard, and what may happen.
 func (a *Agent) warning(m *move, q migration.Question, heard said) string {
 	spec, other := m.tracker.spec, otherNode(m.tracker.spec)
-	return fmt.Sprintf("decided without the word of %s (%s); %s. %s", other, heard.why, a.lastContact(other), mayHappen(spec, q))
+	return fmt.Sprintf("decided without an answer from %s (%s); %s. %s", other, heard.why, a.lastContact(other), mayHappen(spec, q))
 }
 
-// lastContact says when a node was last heard of.
+// lastContact says when a node was last heard.
 func (a *Agent) lastContact(node string) string {
 	at := a.peers.contact(node)
 	if at.IsZero() {
@@ -179,17 +179,17 @@ func (a *Agent) lastContact(node string) string {
 	return fmt.Sprintf("last contact with %s: %s ago, at %s", node, time.Since(at).Round(time.Second), at.UTC().Format(time.RFC3339))
 }
 
-// mayHappen is what a decision may lead to that the other node had no say in.
+// mayHappen describes what a decision without the other node's answer may lead to.
 func mayHappen(spec migration.Spec, q migration.Question) string {
 	other := otherNode(spec)
 	switch {
 	case q.Here == migration.Target:
-		return fmt.Sprintf("If %s has taken %s back there are two copies", other, spec.Name)
+		return fmt.Sprintf("If %s has taken %s back, two copies run", other, spec.Name)
 	case q.RunsAt == migration.Source:
-		return fmt.Sprintf("If %s runs at %s, or still comes to, there are two copies until the nodes hear of each other; then the one at %s is ended",
+		return fmt.Sprintf("If %s runs at %s, or starts there later, two copies run until the nodes hear of each other; then the copy at %s is ended",
 			spec.Name, other, other)
 	}
-	return fmt.Sprintf("If %s does not run at %s there is none: the copy here is removed", spec.Name, other)
+	return fmt.Sprintf("If %s does not run at %s, no copy is left: the copy here is removed", spec.Name, other)
 }
 
 func otherNode(spec migration.Spec) string {
@@ -217,7 +217,7 @@ func (s *source) hear(ctx context.Context, state migration.State, runsAt migrati
 	return said{word: word, message: &message, why: why}
 }
 
-// wordOf is what an answer of the target is worth.
+// wordOf translates an answer of the target, which counts only if its incarnation is the expected one.
 func (m *move) wordOf(message migration.Message) migration.Word {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -232,7 +232,7 @@ func (t *target) hear(ctx context.Context, _ migration.State, _ migration.Side) 
 	return heard
 }
 
-// tellNow gives the peer a message by a call of its own, and waits for what it says to that.
+// tellNow sends the peer a message in a separate call and waits for the answer.
 func (c *control) tellNow(ctx context.Context, message migration.Message) (heard said, told bool) {
 	encoded, err := encodeMessage(message)
 	if err != nil {
@@ -257,7 +257,7 @@ func (c *control) tellNow(ctx context.Context, message migration.Message) (heard
 	}
 }
 
-// noWord tells a node that cannot be reached from one that answers with an error.
+// noWord distinguishes a node that cannot be reached from a node that answers with an error.
 func noWord(err error) said {
 	code := status.Code(err)
 	if _, answered := status.FromError(err); !answered || code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled ||

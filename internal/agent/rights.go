@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 )
 
-// Right is what a user of the socket may do. Each includes those before it.
+// Right is what a user of the socket may do. Each right includes the lower ones.
 type Right int
 
 // The rights.
@@ -33,8 +33,8 @@ func (r Right) String() string {
 	return [...]string{"none", "look", "move", "run", "manage"}[r]
 }
 
-// rights tells for each method of the local service which right a caller needs. A method that is not
-// listed needs the highest.
+// rights maps each method of the local service to the right that its caller needs. A method that is not
+// listed needs the highest right.
 func rights() map[string]Right {
 	needed := map[string]Right{}
 	for right, methods := range map[Right]string{
@@ -49,7 +49,7 @@ func rights() map[string]Right {
 	return needed
 }
 
-// neededFor is the right that a call needs: --force is a decision against what Godwit promises.
+// neededFor returns the right that a call needs. --force overrides what Godwit promises, so it needs the highest.
 func neededFor(table map[string]Right, method string, request any) Right {
 	switch r := request.(type) {
 	case *api.ResolveRequest:
@@ -67,11 +67,11 @@ func neededFor(table map[string]Right, method string, request any) Right {
 	return RightManage
 }
 
-// RightGroups are the groups whose members have rights, by name; empty: nobody but root. With none of
-// them the socket's own group (Config.Group) has all rights.
+// RightGroups names the group whose members have each right; an empty name gives the right to root only.
+// If all names are empty, the group of the socket (Config.Group) has all rights.
 type RightGroups struct{ Look, Move, Run, Manage string }
 
-// groupRights are the rights of groups, by number; nil: whoever can open the socket has all.
+// groupRights maps group ids to rights. If it is nil, anybody who can open the socket has all rights.
 type groupRights map[uint32]Right
 
 func (g RightGroups) resolve(all string) (groupRights, error) {
@@ -88,7 +88,7 @@ func (g RightGroups) resolve(all string) (groupRights, error) {
 		}
 		group, err := user.LookupGroup(one.name)
 		if err != nil {
-			return nil, fmt.Errorf("group with the right to %s: %w; make it with \"groupadd --system %s\"", one.right, err, one.name)
+			return nil, fmt.Errorf("group with the right to %s: %w; create it with \"groupadd --system %s\"", one.right, err, one.name)
 		}
 		gid, err := strconv.ParseUint(group.Gid, 10, 32)
 		if err != nil {
@@ -99,7 +99,7 @@ func (g RightGroups) resolve(all string) (groupRights, error) {
 	return resolved, nil
 }
 
-// of is the highest right of a caller.
+// of returns the highest right that the caller's groups give.
 func (g groupRights) of(caller localPeer) Right {
 	if g == nil || caller.UID == 0 {
 		return RightManage
@@ -111,25 +111,25 @@ func (g groupRights) of(caller localPeer) Right {
 	return best
 }
 
-// authorize refuses a call for which its caller has not the right.
+// authorize refuses a call if its caller lacks the right that it needs.
 func (g groupRights) authorize(ctx context.Context, table map[string]Right, fullMethod string, request any) error {
 	caller, ok := grpcpeer.FromContext(ctx)
 	if !ok {
-		return status.Error(codes.Unauthenticated, "who calls is not known")
+		return status.Error(codes.Unauthenticated, "the caller of the socket cannot be identified")
 	}
 	local, ok := caller.AuthInfo.(localPeer)
 	if !ok {
-		return status.Error(codes.Unauthenticated, "who calls is not known")
+		return status.Error(codes.Unauthenticated, "the caller of the socket cannot be identified")
 	}
 	method := path.Base(fullMethod)
 	if need, has := neededFor(table, method, request), g.of(local); has < need {
-		return status.Errorf(codes.PermissionDenied, "user %d may not do this: it needs the right to %s, and the user's groups give: %s; see godwit agent --%s-group",
+		return status.Errorf(codes.PermissionDenied, "user %d may not do this: the call needs the right to %s, and the groups of the user give: %s; see godwit agent --%s-group",
 			local.UID, need, has, need)
 	}
 	return nil
 }
 
-// authorizing are the options of the local server by which rights are checked.
+// authorizing returns the options with which the local server checks rights.
 func (g groupRights) authorizing() []grpc.ServerOption {
 	if g == nil {
 		return nil

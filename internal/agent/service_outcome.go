@@ -24,8 +24,9 @@ func (a *Agent) incarnation() string {
 	return a.state.Incarnation
 }
 
-// Outcome answers a source that does not know. A migration of which this node has no journal never ran here if this is the state that
-// took the reservation, or would have, and its engine has no such container; since its id is made durable as such, it never will.
+// Outcome answers a source that does not know where its container runs. If this node has no journal of the migration, the container
+// never ran here, provided that this is the state that took the reservation, or would have, and that the engine has no such container.
+// The answer is made durable with the migration's id first, so the container never will run here.
 func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) (*api.OutcomeReply, error) {
 	from, err := caller(ctx)
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) 
 	return &api.OutcomeReply{Message: encoded}, nil
 }
 
-// checkQuestion refuses what no source asks. One of before there were incarnations says no more than the migration.
+// checkQuestion refuses a request that no source sends. A source older than incarnations names only the migration.
 func checkQuestion(request *api.OutcomeRequest) error {
 	err := migration.CheckID(request.Migration)
 	if err == nil && request.Container != "" {
@@ -67,7 +68,7 @@ func checkQuestion(request *api.OutcomeRequest) error {
 	return nil
 }
 
-// unrecorded answers for a migration that has no journal here.
+// unrecorded answers for a migration without a journal on this node.
 func (s *peerService) unrecorded(ctx context.Context, from string, request *api.OutcomeRequest) (*migration.Message, error) {
 	if err := s.agent.moves.ban(request.Migration, from); err != nil {
 		return nil, err
@@ -75,8 +76,8 @@ func (s *peerService) unrecorded(ctx context.Context, from string, request *api.
 	return s.deny(ctx, request, &migration.Message{Kind: migration.KindNeverRan, Error: "this migration is not known here"}), nil
 }
 
-// recorded answers by the journal. That it never ran is not said while the engine runs such a container: a journal that was put
-// back knows nothing of its end.
+// recorded answers from the journal. It does not answer never-ran while the engine runs such a container: a journal that was
+// restored from a backup does not have the end of the migration.
 func (s *peerService) recorded(ctx context.Context, m *move, request *api.OutcomeRequest) (*migration.Message, error) {
 	answer, err := m.step(migration.Asked{Abort: request.Abort})
 	if answer == nil {
@@ -88,7 +89,7 @@ func (s *peerService) recorded(ctx context.Context, m *move, request *api.Outcom
 	return answer, nil
 }
 
-// deny is the answer never-ran if it may be given, or that it is unknown.
+// deny answers never-ran if that is certain, and otherwise unknown.
 func (s *peerService) deny(ctx context.Context, request *api.OutcomeRequest, never *migration.Message) *migration.Message {
 	evidence := migration.Evidence{Reserved: request.Incarnation, Incarnation: s.agent.incarnation(), Presence: migration.Absent}
 	record := s.agent.moves.recordOf(request.Migration)
@@ -104,7 +105,7 @@ func (s *peerService) deny(ctx context.Context, request *api.OutcomeRequest, nev
 	return &migration.Message{Kind: migration.KindUnknown, Error: why}
 }
 
-// recordOf is the journal of a migration, if this node knows it.
+// recordOf returns the journal of a migration, if this node has one.
 func (m *moves) recordOf(id string) *migration.Record {
 	found, err := m.find(id)
 	if err != nil {
@@ -114,7 +115,7 @@ func (m *moves) recordOf(id string) *migration.Record {
 	return &record
 }
 
-// presence looks for a container in the engine that it is of.
+// presence looks for a container in its engine.
 func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migration.Presence, time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, a.config.callTimeout())
 	defer cancel()
@@ -130,7 +131,7 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 	case errors.Is(err, engine.ErrNotFound):
 		return migration.Absent, time.Time{}
 	case err != nil:
-		a.log.Warn("whether a container is here is not known", "container", sought.Name, "error", err)
+		a.log.Warn("cannot find out whether a container is on this node", "container", sought.Name, "error", err)
 		return migration.Unlooked, time.Time{}
 	case found.State == engine.Running:
 		return migration.RunsThere, found.Started
@@ -138,10 +139,10 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 	return migration.Standing, time.Time{}
 }
 
-// errPutBack says that a journal is not the one that this node wrote last.
+// errPutBack says that a journal is older than the last one that this node wrote.
 var errPutBack = errors.New("its engine runs the container, of which the journal says that it has not been resumed: an older state was put back")
 
-// contradicted refuses a journal by which the container cannot run here, if it does.
+// contradicted refuses a journal that excludes that the container runs here while the engine runs it.
 func (a *Agent) contradicted(definition engine.Definition) error {
 	if presence, _ := a.presence(a.ctx, definition); presence == migration.RunsThere {
 		return errPutBack
@@ -149,7 +150,7 @@ func (a *Agent) contradicted(definition engine.Definition) error {
 	return nil
 }
 
-// wasPutBack tells whether the journal of a migration is an older one.
+// wasPutBack reports whether an older journal of the migration was put back.
 func (m *moves) wasPutBack(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -46,10 +46,10 @@ func (s *source) protect(ctx context.Context, keeper *kernel.Seizure, memory boo
 }
 
 func (s *source) notKept(err error) {
-	s.agent.log.Warn("the frozen copy is not protected from others on this node", "container", s.definition.Name, "error", err)
+	s.agent.log.Warn("the frozen copy is not protected from kills and thaws by other programs on this node", "container", s.definition.Name, "error", err)
 }
 
-// endKeeper ends the use of a keeper. One that holds processes goes on holding them.
+// endKeeper lets go of a keeper. A keeper that holds processes goes on holding them.
 func (s *source) endKeeper() {
 	if s.keeper == nil {
 		return

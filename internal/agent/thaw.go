@@ -11,11 +11,11 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// thawPatience is how long an operator waits for a container to run again that may.
+// thawPatience bounds how long an operator waits until a container that may be thawed runs again.
 const thawPatience = 30 * time.Second
 
-// thaw lets a container go on that a migration has left frozen here, unless it runs at the node to which it was leaving. That node is
-// asked as for any decision of an operator.
+// thaw lets a container that a migration has left frozen here run on, unless the container runs at the target. The target is asked
+// first, as for any decision of an operator.
 func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice string, err error) {
 	m, err := a.leaving(ctx, reference)
 	if err != nil {
@@ -23,7 +23,7 @@ func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice 
 	}
 	switch spec := m.tracker.spec; {
 	case spec.Side == migration.Target:
-		return "", fmt.Errorf("%w: %s comes to this node: it is thawed on %s", errRefused, spec.Name, spec.Source)
+		return "", fmt.Errorf("%w: %s is moving to this node: run \"godwit thaw\" on %s", errRefused, spec.Name, spec.Source)
 	case m.record().State == migration.Undoing:
 	default:
 		notice, err = a.resolve(ctx, m, decision{runsAt: migration.Source, force: force})
@@ -38,13 +38,14 @@ func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice 
 	defer cancel()
 	if waitFor(ctx, m.done) != nil {
 		what, _ := m.tracker.waiting(m.record().State, time.Now())
-		return notice, fmt.Errorf("%w: %s is being thawed, which has not ended yet: \"godwit migration show %s\" says how far it is. %s",
+		return notice, fmt.Errorf("%w: %s is still being thawed: \"godwit migration show %s\" shows the progress. %s",
 			engine.ErrBusy, m.tracker.spec.Name, m.tracker.spec.ID, what)
 	}
 	return notice, nil
 }
 
-// leaving finds the migration of a container that leaves, or was left. Its engine may not be there, or call the copy by another name.
+// leaving finds the migration of a container that is leaving or was left frozen. The container's engine may be away, or may have
+// renamed the copy.
 func (a *Agent) leaving(ctx context.Context, reference string) (*move, error) {
 	if m := a.moves.underWayOf(reference); m != nil {
 		return m, nil
@@ -60,13 +61,14 @@ func (a *Agent) leaving(ctx context.Context, reference string) (*move, error) {
 		return m, nil
 	}
 	if one.Leaving != nil {
-		return nil, fmt.Errorf("%w: the journal of the migration of %s cannot be used, nor made anew: see the agent's log", engine.ErrBusy,
+		return nil, fmt.Errorf("%w: the journal of the migration of %s can be neither used nor rebuilt: see the agent's log", engine.ErrBusy,
 			one.Definition.Name)
 	}
 	return nil, fmt.Errorf("%w: no migration has left %s frozen: it is %s", errRefused, one.Definition.Name, one.State)
 }
 
-// underWayOf finds a migration under way by its container's name, id, or the beginning of that; nil: there is none, or more than one.
+// underWayOf finds a migration under way by the name, the id or the beginning of the id of its container. It returns nil if there is
+// none, or more than one.
 func (m *moves) underWayOf(reference string) (found *move) {
 	_, name, qualified := strings.Cut(reference, ":")
 	if !qualified {

@@ -66,7 +66,7 @@ func (m *moves) unreadable() []unread {
 	return list
 }
 
-// report tells users that there is something that they should look at.
+// report tells users that the journal needs their attention.
 func (u unread) report() migration.Report {
 	text := fmt.Sprintf("its journal cannot be used: %v; it is tried again every %s, and nothing of it is touched meanwhile",
 		u.err, unreadEvery)
