@@ -24,9 +24,9 @@ If a migration to this node fails, the files that have come stay on its disk for
 and no container finds them, so that the next attempt need not send them again. They go when that has brought the container, or
 it is found at another node, when the disk is wanted, and by "godwit stage rm"; "godwit stage ls" lists them.
 
-In modes post-copy and hybrid a container's memory follows after the handover, and both nodes are needed until it has. --post-copy says
-whether containers that leave this node may move so:
-  auto        mode auto chooses these modes if both nodes are predicted to be needed for 10 s at most, or migrate --max-split
+In modes post-copy and hybrid a container's memory follows after the handover, and both nodes are needed until all of it has.
+--post-copy says whether containers that leave this node may move in these modes:
+  auto        mode auto may choose them if both nodes are predicted to be needed for 10 s at most (migrate --max-split: another bound)
   on-request  only if a user names the mode, --max-split or --on-no-convergence hybrid, or ends the rounds (migration switch)
   never       such a migration is refused`
 
@@ -92,8 +92,8 @@ func newAgentCommand() *cobra.Command {
 	flags.StringVar(&config.Rights.Look, "look-group", "", "group whose members may see containers, migrations and nodes")
 	flags.StringVar(&config.Rights.Move, "move-group", "", "group whose members may look, and move containers between nodes")
 	flags.StringVar(&config.Rights.Run, "run-group", "", "group whose members may look, move, and run and enter containers, which makes them as good as root")
-	flags.StringVar(&config.Rights.Manage, "manage-group", "", "group whose members may do all, as those of --group")
-	flags.StringVar(&policyFile, "policy", "", "file with what may come and go here, see docs/security.md (default: "+agent.PolicyFile+", if it is there)")
+	flags.StringVar(&config.Rights.Manage, "manage-group", "", "group whose members may do everything, like those of --group")
+	flags.StringVar(&policyFile, "policy", "", "file that says which containers may come and leave, see docs/security.md (default: "+agent.PolicyFile+", if it exists)")
 	flags.BoolVar(&debug, "debug", false, "log more")
 	flags.DurationVar(&config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,
 		"how long another node may be silent in a migration before it counts as lost")
@@ -102,11 +102,11 @@ func newAgentCommand() *cobra.Command {
 	flags.DurationVar(&config.KeepBroken, "keep-broken-copies", agent.DefaultKeepBroken,
 		"how long files stay here that came by a migration that failed, for the next attempt; 0: they are removed at once")
 	flags.Var(&overlayFlag{&config.Overlay}, "overlay",
-		"how packets of containers go to other nodes: auto (WireGuard, by the kernel if it can), wireguard (by the kernel only), "+
-			"userspace (WireGuard, by a process), vxlan (not encrypted: only for links that nobody else can send on); the same at all nodes, "+
-			"but for the first three")
+		"overlay for containers' packets between nodes: auto (WireGuard, in the kernel if it can), wireguard (in the kernel only), "+
+			"userspace (WireGuard in a process), vxlan (not encrypted: only for links that nobody else can send on); the first three "+
+			"work together, vxlan only with vxlan")
 	flags.StringVar(&postCopy, "post-copy", string(migration.PostCopyAuto),
-		"whether memory of containers that leave may follow after the handover: auto, on-request, never")
+		"whether memory of containers that leave may follow after the handover: auto, on-request or never")
 	completeValues(cmd, "post-copy", string(migration.PostCopyAuto), string(migration.PostCopyOnRequest), string(migration.PostCopyNever))
 	flags.BoolVar(&config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
 	if err := flags.MarkHidden("faults"); err != nil {

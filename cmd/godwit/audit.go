@@ -19,10 +19,10 @@ func newAuditCommand() *cobra.Command {
 	var since time.Duration
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Tell who has asked this node for what, and what came of it",
-		Long: "Audit prints the calls of this node's users that change something or show a secret: when, which user (uid, gid,\n" +
-			"pid), what, of which container, node, image or migration, and the outcome. It has no arguments of programs, no\n" +
-			"environment values and no tokens. The files are audit.log and audit.log.1 in the state directory, 8 MiB each.",
+		Short: "List what users asked of this node, and the outcome",
+		Long: "Audit prints the calls of this node's users that change something or show a secret: time, user (uid, gid, pid), method,\n" +
+			"the container, node, image or migration, and the outcome. It never has program arguments, environment values or\n" +
+			"tokens. The files are audit.log and audit.log.1 in the state directory, up to 8 MiB each.",
 		Example: "  godwit audit --since 24h\n  godwit audit --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,8 +50,8 @@ func newAuditCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, a document per line")
-	cmd.Flags().DurationVar(&since, "since", 0, "only what is not older, such as 24h (default: all that is kept)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one document per line")
+	cmd.Flags().DurationVar(&since, "since", 0, "only calls within this time, such as 24h (default: all calls in the log)")
 	return cmd
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/godwit/godwit/internal/bench"
 )
 
-const benchNetworkLong = `Measure how much one TCP connection carries through the overlay between two nodes, and how many processors are busy with it:
+const benchNetworkLong = `Measure how much one TCP connection carries through the overlay between two nodes, and how many processors it keeps busy:
 
   vxlan                    in the clear
-  wireguard by the kernel  where it has it
+  wireguard by the kernel  if the kernel has WireGuard
   wireguard by a process   WireGuard's implementation in Go
 
 The nodes are two network namespaces of this machine, joined by a wire that loses and delays nothing: both ends and the
@@ -31,7 +31,7 @@ func newBenchNetworkCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")
 	flags.BoolVar(&config.Quick, "quick", false, "one short sample")
-	flags.StringArrayVar(&config.Ways, "way", nil, "only this one: "+strings.Join(bench.NetworkWayNames(), "; "))
+	flags.StringArrayVar(&config.Ways, "way", nil, "measure only this way: "+strings.Join(bench.NetworkWayNames(), "; "))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 		result, err := bench.Network(cmd.Context(), config)

@@ -193,8 +193,8 @@ func newWaitCommand() *cobra.Command {
 
 const psLong = `Ps lists the containers of this node, also those of Docker, Podman, containerd and LXC.
 
-If there is something about a container that an operator has to look at, it is printed to stderr, and the exit code is 4: another
-node runs the container, too; or a migration has left it frozen, and it cannot be found out where it runs.`
+An alarm that an operator has to look at is printed to stderr, and the exit code is then 4: another node runs the container, too;
+or a migration has left the container frozen, and the nodes cannot find out where it runs.`
 
 func newPsCommand() *cobra.Command {
 	var all, asJSON bool

@@ -33,7 +33,7 @@ func alarmCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement, b
 	}
 }
 
-// alarmRequirement is the line of what an operator has to look at; false: there is nothing.
+// alarmRequirement is the line with the alarms; false if there are none.
 func alarmRequirement(alarms []*api.Alarm) (doctor.Requirement, bool) {
 	texts := make([]string, 0, len(alarms))
 	for _, one := range alarms {
@@ -41,6 +41,6 @@ func alarmRequirement(alarms []*api.Alarm) (doctor.Requirement, bool) {
 	}
 	return doctor.Requirement{
 		Name: "each container at one node", Level: doctor.Required, Status: doctor.Missing, Detail: strings.Join(texts, "; "),
-		Lost: "the promise that a container runs once, at one node", Advice: doctor.Advice{General: "do what is said of each container"},
+		Lost: "the promise that a container runs once, at one node", Advice: doctor.Advice{General: "follow the instruction given for each container"},
 	}, len(alarms) > 0
 }

@@ -32,7 +32,7 @@ func overlayCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement,
 	}
 }
 
-// overlayRequirement is its line in the report.
+// overlayRequirement is the line about the overlay.
 func overlayRequirement(nodes []*api.Node) doctor.Requirement {
 	r := doctor.Requirement{
 		Name: "encryption between nodes", Level: doctor.Recommended, Status: doctor.Found,

@@ -10,23 +10,23 @@ import (
 	"github.com/godwit/godwit/internal/api"
 )
 
-const nodeRmLong = `Rm takes a node out of the cluster for good, also one that is lost or stolen. Run it on a node with the authority.
+const nodeRmLong = `Rm removes a node from the cluster for good, even a lost or stolen one. Run it on another node, one with the authority.
 
-The removal is signed and passed on to all nodes, which keep it. From then on none of them lets the node connect, connects
-to it, or renews its certificate, and connections that exist are closed. What is under way with it fails, or is in doubt
-until "godwit migration resolve" decides it. Its containers go on where they are, but are no members' any more: move them
-away first if the node can be reached.
+The authority signs the removal, and all nodes keep it and pass it on. From then on no node accepts connections from the
+removed node, connects to it, or renews its certificate, and existing connections are closed. A migration under way with the
+removed node fails, or is in doubt until "godwit migration resolve" decides it. Its containers run on there, outside of the
+cluster: move them away first if the node can be reached.
 
-A node that could not be told now hears of it from any other node. The name may be given again, with a new number: a
-machine that was removed by mistake joins anew, with "godwit node join --force".`
+A node that could not be told now will hear of the removal from any other node. The name may be used again, with a new
+number: a machine that was removed by mistake joins again with "godwit node join --force".`
 
 func newNodeRmCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:     "rm NODE",
-		Short:   "Remove a node from the cluster for good, also one that is lost",
+		Short:   "Remove a node from the cluster for good, even a lost one",
 		Long:    nodeRmLong,
-		Example: "  godwit node rm c\n  godwit node rm --force c   # although a migration with it is under way",
+		Example: "  godwit node rm c\n  godwit node rm --force c   # even if a migration with it is under way",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
@@ -39,7 +39,7 @@ func newNodeRmCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "although it has the authority's key, or a migration with it is under way")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "even if the node has the authority's key, or a migration with it is under way")
 	return cmd
 }
 
@@ -49,19 +49,19 @@ func printRemoved(w io.Writer, name string, reply *api.RemoveNodeReply) {
 		fmt.Fprintf(w, "These nodes know: %s.\n", strings.Join(reply.Told, ", "))
 	}
 	if len(reply.Untold) > 0 {
-		fmt.Fprintf(w, "These could not be told now, and still let it in until they hear of it: %s.\n", strings.Join(reply.Untold, ", "))
+		fmt.Fprintf(w, "These could not be told now, and still let the removed node in until they hear of the removal: %s.\n", strings.Join(reply.Untold, ", "))
 	}
 }
 
-const nodePromoteLong = `Promote gives a node the key of the cluster's authority: it can then admit and remove nodes and renew certificates, too, so
-that no node is needed for good. The key goes over the connection between the two nodes, which is encrypted, and into a
-file that only root can read there. Run it on a node that has the authority. Whoever is root on the other node can then admit
-nodes of their own: promote only what you trust as much as this one.`
+const nodePromoteLong = `Promote gives a node the key of the cluster's authority. That node can then admit and remove nodes and renew certificates, too,
+so that the cluster does not depend on one node. The key travels over the encrypted connection between the two nodes, into a
+file that only root can read. Run promote on a node that has the authority. Root on the other node can then admit any node:
+promote only a node that you trust as much as this one.`
 
 func newNodePromoteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "promote NODE",
-		Short:   "Let another node admit and remove nodes, too",
+		Short:   "Give another node the authority to admit and remove nodes",
 		Long:    nodePromoteLong,
 		Example: "  godwit node promote b",
 		Args:    usageArgs(cobra.ExactArgs(1)),
@@ -70,7 +70,7 @@ func newNodePromoteCommand() *cobra.Command {
 				if _, err := agent.PromoteNode(cmd.Context(), &api.NodeRequest{Name: args[0]}); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s has the authority, too.\n", args[0])
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s now has the authority, too.\n", args[0])
 				return err
 			})
 		},
@@ -81,8 +81,8 @@ func newNodeDemoteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demote NODE",
 		Short: "Take the authority away from another node",
-		Long: "Demote has another node delete its key of the cluster's authority. Run it on a node that keeps it. It is no\n" +
-			"protection from a node that was taken over before: that may have a copy of the key.",
+		Long: "Demote makes another node delete its key of the cluster's authority. Run it on a node that keeps the key. It does not\n" +
+			"protect against a node that an attacker controls: that node may have a copy of the key.",
 		Example: "  godwit node demote a",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,7 +90,7 @@ func newNodeDemoteCommand() *cobra.Command {
 				if _, err := agent.DemoteNode(cmd.Context(), &api.NodeRequest{Name: args[0]}); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s does not have the authority any more.\n", args[0])
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Node %s no longer has the authority.\n", args[0])
 				return err
 			})
 		},

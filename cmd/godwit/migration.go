@@ -269,9 +269,10 @@ source keeps it frozen and asks the target until it gets an answer, so there is 
 may come back. If you know that the target is lost, run "resolve --runs-at source" on the source. If you know that the container
 runs at the target, "--runs-at target" removes the frozen copy here.
 
-The other node is asked first, and must agree: to "--runs-at source" the target says that nothing of the container runs there
-and nothing ever will, to "--runs-at target" that it runs there. If it cannot be reached, or cannot tell, the decision is refused
-unless there is --force: then a wrong answer makes two copies, or none. What --force decides it says, with the last contact.
+The other node is asked first, and must agree: for "--runs-at source" the target must confirm that nothing of the container runs
+there or ever will, for "--runs-at target" that the container runs there. If the other node cannot be reached, or cannot tell, the
+decision is refused unless --force is given. With --force a wrong decision makes two copies, or none; the command prints when the
+other node was last heard, and what may happen.
 
 After the handover of a post-copy or hybrid, memory of the container may be at the source alone. If that node is lost for good,
 run "resolve --runs-at target" on the target and say what becomes of the container without that memory: with "--missing-pages
@@ -307,7 +308,7 @@ func newMigrationResolveCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&request.RunsAt, "runs-at", "", "source or target")
 	cmd.Flags().StringVar(&request.MissingPages, "missing-pages", "", "what becomes of the container if memory of it is lost with the source: fail or kill")
-	cmd.Flags().BoolVar(&request.Force, "force", false, "decide also if the other node cannot be reached, or cannot tell")
+	cmd.Flags().BoolVar(&request.Force, "force", false, "decide even if the other node cannot be reached, or cannot tell")
 	completeValues(cmd, "runs-at", string(migration.Source), string(migration.Target))
 	completeValues(cmd, "missing-pages", "fail", "kill")
 	return cmd

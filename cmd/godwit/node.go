@@ -39,8 +39,8 @@ route already, or of which it has an address, is refused.`
 const nodeJoinLong = `Join makes this machine a node of a cluster that exists. ADDRESS is the node that made the token,
 whose agent must run; the token is what "godwit node token" printed there. It can be used once.
 
-Give the token in a file, or on standard input (--token-file -): arguments of a command can be seen by every user of
-the machine while it runs, and stay in the shell's history.
+Give the token in a file, or on standard input (--token-file -): every user of the machine can see the arguments
+of a command while it runs, and they stay in the shell's history.
 
 The other node is verified by the token before the secret in it is sent. The clocks of both machines
 must agree to within five minutes.`
@@ -166,16 +166,16 @@ func newNodeJoinCommand() *cobra.Command {
 	return cmd
 }
 
-// maxTokenFileBytes is much more than a token has.
+// maxTokenFileBytes is far more than the size of a token.
 const maxTokenFileBytes = 4 << 10
 
-// joinToken reads the token from where the user says that it is.
+// joinToken reads the token from the argument, the file or standard input.
 func joinToken(cmd *cobra.Command, args []string, file string) (string, error) {
 	switch {
 	case len(args) > 0 && file != "":
 		return "", &codedError{exitUsage, errors.New("the token is given twice: as an argument and by --token-file")}
 	case len(args) > 0:
-		fmt.Fprintln(cmd.ErrOrStderr(), "Warning: a token among the arguments can be seen by other users of this machine; "+
+		fmt.Fprintln(cmd.ErrOrStderr(), "Warning: other users of this machine can see a token that is an argument; "+
 			"--token-file keeps it secret.")
 		return args[0], nil
 	case file == "":

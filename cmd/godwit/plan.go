@@ -31,7 +31,7 @@ func (d *demandFlags) add(cmd *cobra.Command) {
 	flags.Var(d.bytes, "max-bytes", "mode auto: send at most so much, such as 500m (default: what it takes)")
 	flags.BoolVar(&d.noPostCopy, "no-post-copy", false, "mode auto: its state is never to be on two nodes")
 	positiveVar(cmd, &d.split, "max-split", 0,
-		"post-copy, hybrid: both nodes may be needed for so long (default: mode auto 10s, or as this node's agent says; others: any time)")
+		"post-copy, hybrid: longest time for which both nodes may be needed (default: 10s in mode auto, or as this node's agent says; no bound in others)")
 }
 
 func (d *demandFlags) fill(request *api.MigrateRequest) {

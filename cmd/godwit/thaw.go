@@ -8,17 +8,17 @@ import (
 	"github.com/godwit/godwit/internal/api"
 )
 
-const thawLong = `Thaw lets a container go on that a migration has left frozen on this node.
+const thawLong = `Thaw lets a container that a migration has left frozen on this node run on.
 
-The node to which it was leaving is asked first: if the container runs there, or that node cannot be reached, or cannot tell, thaw
-is refused. With --force it does without that node's word where there is none, and prints the last contact with it and what may
-happen. A container that the other node says to run there is never thawed.`
+The target of the migration is asked first. Thaw refuses if the container runs there, or if the target cannot be reached or cannot
+tell. With --force, thaw does without an answer if the target gives none, and prints when the target was last heard and what may
+happen. If the target says that the container runs there, thaw refuses even with --force.`
 
 func newThawCommand() *cobra.Command {
 	request := &api.ThawRequest{}
 	cmd := &cobra.Command{
 		Use:     "thaw CONTAINER",
-		Short:   "Let a container go on that a migration has left frozen",
+		Short:   "Let a container that a migration has left frozen run on",
 		Long:    thawLong,
 		Example: "  godwit thaw cache\n  godwit thaw cache --force   # the other node is lost for good",
 		Args:    usageArgs(cobra.ExactArgs(1)),
@@ -33,6 +33,6 @@ func newThawCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&request.Force, "force", false, "also if the other node cannot be reached, or cannot tell")
+	cmd.Flags().BoolVar(&request.Force, "force", false, "thaw even if the target cannot be reached, or cannot tell")
 	return cmd
 }
