@@ -1,8 +1,9 @@
-// Package policy is what a node's administrator lets containers do there: from which nodes they may
-// come and to which they may go, and what they may bring. It is pure: the agent reads the file and
-// describes each container, and the package decides.
+// Package policy decides which containers a node's administrator allows to come and to leave: from
+// which nodes, to which nodes, and with what. It is pure: the agent reads the file and describes each
+// container, and the package decides.
 //
-// What the file does not mention is allowed, as without a file. An empty list allows nothing.
+// A key that the file does not have allows everything, and so does a missing file. An empty list
+// allows nothing.
 package policy
 
 import (
@@ -47,7 +48,7 @@ type Container struct {
 	FilesBytes      int64
 }
 
-// Refusal is one thing that the policy does not allow.
+// Refusal is one reason for which the policy refuses a container.
 type Refusal struct {
 	What string
 	Why  string
@@ -90,7 +91,7 @@ func (p Policy) check(modes []string) error {
 				return fmt.Errorf("host_directories: %q must be an absolute path without \".\", \"..\" or a slash at its end", entry)
 			}
 			if key == "modes" && !slices.Contains(modes, entry) {
-				return fmt.Errorf("modes: %q is none of %s", entry, strings.Join(modes, ", "))
+				return fmt.Errorf("modes: %q is not one of %s", entry, strings.Join(modes, ", "))
 			}
 		}
 	}
@@ -104,7 +105,7 @@ func (p Policy) lists() map[string]*[]string {
 	}
 }
 
-// Arriving lists what is not allowed about a container that is to come.
+// Arriving lists the reasons to refuse a container that is to come.
 func (p Policy) Arriving(c Container) []Refusal {
 	refusals := p.either(c)
 	if !allows(p.AcceptFrom, c.Node) {
@@ -112,21 +113,21 @@ func (p Policy) Arriving(c Container) []Refusal {
 	}
 	for _, directory := range c.HostDirectories {
 		if p.HostDirectories != nil && !slices.ContainsFunc(*p.HostDirectories, func(d string) bool { return within(directory, d) }) {
-			refusals = append(refusals, Refusal{"host directory " + directory, "containers that come may not mount it", "host_directories"})
+			refusals = append(refusals, Refusal{"host directory " + directory, "containers that come must not mount it", "host_directories"})
 		}
 	}
 	if p.MaxMemoryBytes > 0 && c.MemoryBytes > p.MaxMemoryBytes {
 		refusals = append(refusals, Refusal{"memory",
-			fmt.Sprintf("it has %d bytes, and at most %d are accepted", c.MemoryBytes, p.MaxMemoryBytes), "max_memory_bytes"})
+			fmt.Sprintf("the container has %d bytes, and at most %d are accepted", c.MemoryBytes, p.MaxMemoryBytes), "max_memory_bytes"})
 	}
 	if p.MaxFilesBytes > 0 && c.FilesBytes > p.MaxFilesBytes {
 		refusals = append(refusals, Refusal{"files",
-			fmt.Sprintf("they have %d bytes, and at most %d are accepted", c.FilesBytes, p.MaxFilesBytes), "max_files_bytes"})
+			fmt.Sprintf("the container's files have %d bytes, and at most %d are accepted", c.FilesBytes, p.MaxFilesBytes), "max_files_bytes"})
 	}
 	return refusals
 }
 
-// Leaving lists what is not allowed about a container that is to go.
+// Leaving lists the reasons to refuse a container that is to leave.
 func (p Policy) Leaving(c Container) []Refusal {
 	refusals := p.either(c)
 	if !allows(p.SendTo, c.Node) {
@@ -135,18 +136,18 @@ func (p Policy) Leaving(c Container) []Refusal {
 	return refusals
 }
 
-// either is what is asked of containers that come and of those that go.
+// either lists the reasons that apply in both directions.
 func (p Policy) either(c Container) (refusals []Refusal) {
 	if !allows(p.Engines, c.Engine) {
-		refusals = append(refusals, Refusal{"engine " + c.Engine, "its containers may not move", "engines"})
+		refusals = append(refusals, Refusal{"engine " + c.Engine, "containers of this engine must not move", "engines"})
 	}
 	if !allows(p.Modes, c.Mode) {
-		refusals = append(refusals, Refusal{"mode " + c.Mode, "it is not allowed", "modes"})
+		refusals = append(refusals, Refusal{"mode " + c.Mode, "this mode is not allowed", "modes"})
 	}
 	return refusals
 }
 
-// Describe says in words what the policy restricts; empty if nothing.
+// Describe lists what the policy restricts, in words; it is empty if the policy restricts nothing.
 func (p Policy) Describe() []string {
 	var lines []string
 	for key, list := range p.lists() {
@@ -166,8 +167,8 @@ func (p Policy) Describe() []string {
 	return lines
 }
 
-// allows tells whether a list has an entry. A list that is not there has all, and so it is of what is
-// not known.
+// allows reports whether a list has an entry. A missing list allows every entry, and every list allows
+// an unknown (empty) one.
 func allows(list *[]string, entry string) bool {
 	return list == nil || entry == "" || slices.Contains(*list, entry)
 }
