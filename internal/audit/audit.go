@@ -1,8 +1,8 @@
-// Package audit keeps who has asked a node for what, and what came of it: one JSON document per line, in files that only
+// Package audit logs the calls that users make to a node, and their outcomes: one JSON document per line, in files that only
 // root can read, rotated so that they stay bounded.
 //
-// It keeps names of methods and of what they are about, and never arguments, environment values or tokens: an Entry has
-// no place for them. It must not know what methods do.
+// It logs the method and the name of the object, and never arguments, environment values or tokens: an Entry has no field for
+// them. It must not know what methods do.
 package audit
 
 import (
@@ -24,7 +24,7 @@ const (
 	maxTextBytes = 256
 )
 
-// Entry is one thing that was asked for.
+// Entry is one call.
 type Entry struct {
 	Time    time.Time `json:"time"`
 	UID     *uint32   `json:"uid,omitempty"` // of a local user
@@ -80,7 +80,7 @@ func cut(text string) string {
 	return text
 }
 
-// Read gives what was kept since a time, the oldest first. A line that a crash has cut short is left out.
+// Read passes the entries since a time to each, oldest first. It leaves out a line that a crash has cut short.
 func (l *Log) Read(since time.Time, each func(Entry) error) error {
 	for _, name := range []string{olderName, fileName} {
 		if err := l.readFile(name, since, each); err != nil {

@@ -2,8 +2,8 @@ package engine
 
 import "time"
 
-// Leave is why a container leaves. Engines keep it with what they record of a departure, and give it back unread: a node that has
-// lost the journal of a migration learns from it whose the frozen copy is, and whom to ask about the other one.
+// Leave identifies the migration for which a container leaves. An engine stores it with its record of the departure and returns it
+// unread. A node that has lost the journal of a migration learns from it which migration froze the copy, and which node to ask.
 type Leave struct {
 	Migration string    `json:"migration,omitempty"`
 	Target    string    `json:"target,omitempty"` // name of the node

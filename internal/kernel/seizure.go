@@ -22,8 +22,8 @@ import (
 // SeizureCommand is the hidden command of this program that holds frozen processes: see SeizureMain.
 const SeizureCommand = "memory-keeper"
 
-// Seizure keeps the memory of frozen processes readable, whoever kills them, until it is released. It is a process of its own, so
-// that it outlives the one that has started it, and its end, of whatever kind, releases everything.
+// Seizure keeps the memory of frozen processes readable, even if they are killed, until it is released. It is a separate process, so
+// it outlives the process that started it. Its end, of whatever kind, releases everything.
 //
 // It traces all their threads (PTRACE_SEIZE) and asks for PTRACE_EVENT_EXIT: a thread that is killed stops there, before it gives
 // up its memory (kernel/exit.c: do_exit calls ptrace_event before exit_mm), and another SIGKILL does not wake it, because its process
@@ -76,8 +76,8 @@ type seizureOrder struct {
 	Memory bool  `json:"memory"`
 }
 
-// Hold has it hold all threads of these processes, which must be frozen, and traced by nobody. Without memory they only never run: one
-// that is killed ends. It returns how many it holds, and why not all.
+// Hold makes the Seizure hold all threads of these processes, which must be frozen and untraced. Without memory it only keeps them from
+// running: a process that is killed ends. It returns how many threads it holds, and why not all of them.
 func (s *Seizure) Hold(pids []int, memory bool) (threads int, err error) {
 	var reply seizureReply
 	err = json.NewEncoder(s.in).Encode(seizureOrder{PIDs: pids, Memory: memory})

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Dir is the state directory of an agent, and its run directory, as long as this process has them.
+// Dir is an agent's state directory and run directory, locked by this process.
 type Dir struct {
 	// Incarnation is the name of this state: no other has it, and no one that was put in its place.
 	Incarnation string
@@ -16,8 +16,8 @@ type Dir struct {
 	locks []*lock
 }
 
-// Open takes both directories, which it makes if they are not there, and reads the incarnation. Error: ErrLocked; then nothing was
-// changed, and nobody was disturbed.
+// Open locks both directories, which it makes if they do not exist, and reads the incarnation. If another process has them, it returns
+// ErrLocked and has changed nothing.
 func Open(stateDir, runDir string) (*Dir, error) {
 	d := &Dir{}
 	for _, dir := range []string{stateDir, runDir} {
@@ -31,7 +31,7 @@ func Open(stateDir, runDir string) (*Dir, error) {
 	return d, nil
 }
 
-// Lock takes the state directory alone, for a command that changes it while no agent runs. Error: ErrLocked.
+// Lock locks the state directory alone, for a command that changes it while no agent runs. Error: ErrLocked.
 func Lock(stateDir string) (*Dir, error) {
 	d := &Dir{}
 	if err := d.take(stateDir); err != nil {
@@ -52,7 +52,7 @@ func (d *Dir) take(dir string) error {
 	return nil
 }
 
-// Close lets others have the directories.
+// Close unlocks the directories.
 func (d *Dir) Close() error {
 	var errs []error
 	for _, one := range d.locks {

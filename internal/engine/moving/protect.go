@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// spared is the record of what frozen processes were for OOM killers before they were made the last to take.
+// spared records the OOM settings that frozen processes had before Protect.
 type spared struct {
 	Processes []sparedProcess `json:"processes"`
 	Group     string          `json:"group,omitempty"` // whose attribute was set for systemd-oomd; "" if none was
@@ -21,8 +21,8 @@ type sparedProcess struct {
 	Adjustment int `json:"oom_score_adj"`
 }
 
-// Protect has the frozen processes of a group be the last that OOM killers take, and gives them to hold. What they were before is
-// in the record at path, for Unprotect. It does nothing to a group that is not frozen. An engine calls it while nobody can
+// Protect makes the frozen processes of a group the last that OOM killers take, and passes them to hold. It saves their previous
+// settings in the record at path, for Unprotect. It does nothing to a group that is not frozen. An engine calls it while nobody can
 // thaw or destroy the container.
 func Protect(group *kernel.Cgroup, path string, hold func(pids []int) error) error {
 	frozen, err := group.Frozen()
@@ -36,7 +36,7 @@ func Protect(group *kernel.Cgroup, path string, hold func(pids []int) error) err
 	return errors.Join(spare(group, path, pids), hold(pids))
 }
 
-// spare notes first what the processes were, and then changes it: an agent may be killed between.
+// spare saves the settings of the processes before it changes them: an agent may be killed between the two.
 func spare(group *kernel.Cgroup, path string, pids []int) error {
 	if records.Exists(path) { // they are, or an agent was killed over it: what is noted is what they were
 		return nil
@@ -79,8 +79,8 @@ func sparing(pid int) (sparedProcess, error) {
 	return sparedProcess{identity, adjustment}, err
 }
 
-// Unprotect makes processes for OOM killers what they were. Who holds them is told by ReleaseSeized, which Thaw and Cgroup.Kill call.
-// Doing nothing is success.
+// Unprotect restores the OOM settings of the processes. The processes themselves are released by ReleaseSeized, which Thaw and
+// Cgroup.Kill call. Doing nothing is success.
 func Unprotect(path string) error {
 	var was spared
 	err := records.Load(path, &was)

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way is who encrypts.
+// Way says whether the kernel or a process encrypts.
 type Way string
 
-// The ways. Auto takes the kernel's where it can be had.
+// The ways. Auto uses the kernel where it has WireGuard.
 const (
 	Auto      Way = "auto"
 	Kernel    Way = "kernel"
@@ -37,7 +37,7 @@ type way interface {
 	close() error
 }
 
-// Device is the WireGuard device of a node. It is not there before it has a peer. Calls must not overlap.
+// Device is the WireGuard device of a node. It exists only while it has a peer. Calls must not overlap.
 type Device struct {
 	config Config
 }
@@ -45,8 +45,8 @@ type Device struct {
 // New describes a device and makes nothing.
 func New(config Config) *Device { return &Device{config: config} }
 
-// Apply makes the device what it shall be: made, configured and up, or not there if it has no peers. It repairs what has
-// gone since: a process that has ended took its device along.
+// Apply brings the device into the wanted state: configured and up, or removed if it has no peers. It recreates a device
+// that is gone, for example because its process has ended.
 func (d *Device) Apply(want State) error {
 	if len(want.Peers) == 0 {
 		return d.Remove()
@@ -81,7 +81,7 @@ func (d *Device) bringUp() error {
 	return nil
 }
 
-// Current is the way that is used now; "" if the device is not there.
+// Current returns the way in use, or "" if there is no device.
 func (d *Device) Current() (Way, error) {
 	link, err := d.config.Links.LinkByName(d.config.Name)
 	if isNotFound(err) {
@@ -96,7 +96,7 @@ func (d *Device) Current() (Way, error) {
 	return Userspace, nil
 }
 
-// Peers are those of the device that is there; none if it is not, or is to be made anew.
+// Peers returns the peers of the device: none if it does not exist or must be recreated.
 func (d *Device) Peers() ([]Peer, error) {
 	w, err := d.find()
 	if w == nil || err != nil {
@@ -155,7 +155,7 @@ func (d *Device) makeInKernel() error {
 	return d.config.Links.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes})
 }
 
-// IsMissing tells of an error by which a kernel says that it has no WireGuard (rtnl_newlink: unknown kind of link).
+// IsMissing reports whether an error means that the kernel has no WireGuard (rtnl_newlink: unknown kind of link).
 func IsMissing(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)
 }
