@@ -91,7 +91,7 @@ func (p Policy) check(modes []string) error {
 				return fmt.Errorf("host_directories: %q must be an absolute path without \".\", \"..\" or a slash at its end", entry)
 			}
 			if key == "modes" && !slices.Contains(modes, entry) {
-				return fmt.Errorf("modes: %q is not one of %s", entry, strings.Join(modes, ", "))
+				return fmt.Errorf("modes: %q is none of %s", entry, strings.Join(modes, ", "))
 			}
 		}
 	}
