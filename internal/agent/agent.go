@@ -352,6 +352,10 @@ func (a *Agent) setPeers() {
 		}
 		peers = append(peers, peer)
 	}
+	peers, contradictions := a.network.Consistent(peers)
+	for _, one := range contradictions {
+		a.log.Warn("node left out of the overlay", "error", one)
+	}
 	if err := a.network.SetPeers(peers); err != nil {
 		a.log.Error("routes to other nodes", "error", err)
 	}

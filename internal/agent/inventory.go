@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"path"
 	"sync"
 	"time"
 
@@ -35,12 +36,12 @@ func (i *inventory) changed() {
 	i.valid = false
 }
 
-// get returns the containers as they were at most helloEvery ago, and after the last change. The slice
-// must not be changed.
+// get returns the containers as they were at most helloEvery ago, and after the last change; if changes do not end, as
+// they were after the call. The slice must not be changed.
 func (i *inventory) get(ctx context.Context) ([]engine.Container, error) {
 	i.looking.Lock()
 	defer i.looking.Unlock()
-	for {
+	for again := true; ; again = false {
 		i.mu.Lock()
 		if i.valid && time.Since(i.taken) < helloEvery {
 			defer i.mu.Unlock()
@@ -57,7 +58,7 @@ func (i *inventory) get(ctx context.Context) ([]engine.Container, error) {
 			i.containers, i.err, i.taken, i.valid = containers, err, taken, err == nil
 		}
 		i.mu.Unlock()
-		if unchanged {
+		if unchanged || !again {
 			return containers, err
 		}
 	}
@@ -69,11 +70,15 @@ func (a *Agent) containersChanged() {
 	a.locations.withAddress.changed()
 }
 
-// noticing is the option of the local server: a user's call may have changed what there is.
+// noticing is the option of the local server: a user's call that is audited may have changed what there is. One that
+// only looks has not, and may come many times a second.
 func (a *Agent) noticing() grpc.ServerOption {
-	return grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
+	changes := audited()
+	return grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 		handle grpc.UnaryHandler) (any, error) {
-		defer a.containersChanged()
+		if changes[path.Base(info.FullMethod)] {
+			defer a.containersChanged()
+		}
 		return handle(ctx, request)
 	})
 }

@@ -42,9 +42,16 @@ func TestInventory(t *testing.T) {
 	get(4)
 	get(4)
 
+	// Changes that do not end keep nobody waiting.
+	i.changed()
+	during = func() { i.changed() }
+	get(6)
+	during = nil
+	get(7)
+
 	// An error is not kept.
 	i.changed()
 	fails = errors.New("no answer")
-	get(5)
-	get(6)
+	get(8)
+	get(9)
 }

@@ -282,10 +282,12 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 // answer is the other half of hello.
 func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply, error) {
 	p.noteMember(from, request.Knows, request.Authority)
-	err := errors.Join(p.hear(from, request), p.hearOverlay(from, request.Overlay))
-	if err != nil {
+	if err := p.hear(from, request); err != nil {
 		return nil, err
 	}
+	// A wrong overlay keeps packets from the node, and is told when this node greets it. The greeting carries more than
+	// that: removals of nodes, and where containers are.
+	_ = p.hearOverlay(from, request.Overlay)
 	p.noteBack(from, request.BandwidthBitsPerSecond)
 	p.noteContact(from)
 	own, err := p.helloRequest(from)

@@ -38,9 +38,9 @@ func (r Right) String() string {
 func rights() map[string]Right {
 	needed := map[string]Right{}
 	for right, methods := range map[Right]string{
-		RightLook: "Version ListImages Wait List Inspect Top Volumes InspectVolume Nodes Plan Watch Migrations Stages",
+		RightLook: "Version ListImages Wait List Top Volumes InspectVolume Nodes Plan Watch Migrations Stages",
 		RightMove: "Migrate Set Switch Cancel Resolve Thaw Stage StageAhead Unstage",
-		RightRun:  "LoadImage PullImage RemoveImage Run Stop Remove Logs Exec RemoveVolume",
+		RightRun:  "LoadImage PullImage RemoveImage Run Stop Remove Logs Exec Inspect RemoveVolume",
 	} {
 		for method := range strings.FieldsSeq(methods) {
 			needed[method] = right
@@ -109,6 +109,19 @@ func (g groupRights) of(caller localPeer) Right {
 		best = max(best, g[gid])
 	}
 	return best
+}
+
+// mayRun tells whether the caller may run containers, and so may see their environment and commands.
+func (g groupRights) mayRun(ctx context.Context) bool {
+	if g == nil {
+		return true
+	}
+	caller, ok := grpcpeer.FromContext(ctx)
+	if !ok {
+		return false
+	}
+	local, ok := caller.AuthInfo.(localPeer)
+	return ok && g.of(local) >= RightRun
 }
 
 // authorize refuses a call if its caller lacks the right that it needs.

@@ -65,6 +65,12 @@ func TestRights(t *testing.T) {
 			t.Errorf("%+v %s: %v", one.caller, one.method, err)
 		}
 	}
+	for gid, may := range map[uint32]bool{10: false, 20: false, 30: true, 40: true} {
+		ctx := grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: localPeer{UID: 1, GID: gid}})
+		if groups.mayRun(ctx) != may || !groupRights(nil).mayRun(ctx) {
+			t.Errorf("group %d: may see secrets: %t", gid, groups.mayRun(ctx))
+		}
+	}
 	if err := groups.authorize(t.Context(), table, "/godwit.Agent/List", nil); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a call of nobody: %v", err)
 	}

@@ -59,6 +59,11 @@ func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api
 	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
 		return !request.All && (c.State == engine.Exited || c.State == engine.Created)
 	})
+	if !s.agent.rights.mayRun(ctx) {
+		for i := range containers {
+			containers[i].Definition = withoutSecrets(containers[i].Definition)
+		}
+	}
 	documents, err := marshalEach(containers)
 	return &api.ListReply{ContainersJson: documents, Alarms: s.agent.alarms()}, wireError(err)
 }

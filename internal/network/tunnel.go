@@ -2,10 +2,12 @@ package network
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -145,6 +147,33 @@ func (n *Network) SetPeers(peers []Peer) error {
 		}
 	}
 	return n.routeBridged()
+}
+
+// Consistent leaves out peers that SetPeers would refuse because they contradict this node or another peer, such as one
+// with the underlay address of another: what one node says of itself must not keep the others from being set, or removed
+// nodes from being forgotten. Peers that are set already go before others, and then lower numbers before higher ones.
+func (n *Network) Consistent(peers []Peer) (kept []Peer, contradictions []error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	isSet := func(p Peer) bool { return n.peers[p.Number].Underlay == p.Underlay.Unmap() }
+	sorted := slices.Clone(peers)
+	slices.SortStableFunc(sorted, func(a, b Peer) int {
+		switch {
+		case isSet(a) && !isSet(b):
+			return -1
+		case isSet(b) && !isSet(a):
+			return 1
+		}
+		return cmp.Compare(a.Number, b.Number)
+	})
+	for _, peer := range sorted {
+		if _, err := n.checkPeers(append(slices.Clone(kept), peer)); err != nil {
+			contradictions = append(contradictions, err)
+			continue
+		}
+		kept = append(kept, peer)
+	}
+	return kept, contradictions
 }
 
 // checkPeers refuses a list that contradicts itself or this node.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -131,6 +132,29 @@ func TestHostileInputChangesNothing(t *testing.T) {
 	}
 	if after := s.state("a"); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// TestConsistentPeers: a node that says it has the address of another one, or of this one, keeps nobody else out.
+func TestConsistentPeers(t *testing.T) {
+	own, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	n := &Network{
+		config: Config{NodeName: "a", NodeNumber: 1, Underlay: own, Pool: netip.MustParsePrefix("10.88.0.0/16")},
+		peers:  map[int]Peer{3: {Name: "c", Number: 3, Underlay: other}},
+	}
+	kept, contradictions := n.Consistent([]Peer{
+		{Name: "b", Number: 2, Underlay: other}, {Name: "c", Number: 3, Underlay: other}, {Name: "d", Number: 4, Underlay: own},
+		{Name: "e", Number: 5, Underlay: netip.MustParseAddr("192.0.2.5")}, {Name: "f", Number: 6, Underlay: netip.MustParseAddr("10.88.1.1")},
+	})
+	var names []string
+	for _, peer := range kept {
+		names = append(names, peer.Name)
+	}
+	if got := strings.Join(names, " "); got != "c e" || len(contradictions) != 3 {
+		t.Errorf("kept %s, left out %v", got, contradictions)
+	}
+	if kept, contradictions := n.Consistent(nil); len(kept) != 0 || len(contradictions) != 0 {
+		t.Errorf("of no peers %v are kept, %v left out", kept, contradictions)
 	}
 }
 

@@ -261,8 +261,8 @@ func (i *Identity) RemoveNode(peer Peer) (Revocation, error) {
 	}
 	list := i.Revocations()
 	for _, one := range list {
-		if one.Number == peer.Number {
-			return one, nil
+		if one.Number == peer.Number { // again: what an interruption has left undone is done now
+			return one, errors.Join(writeJSON(revocationsPath(i.dir), list), authority.forget(peer))
 		}
 	}
 	one, err := signRevocation(authority.key, Revocation{
