@@ -15,9 +15,9 @@ import (
 // look is how often the monitor looks.
 const look = 20 * time.Millisecond
 
-// sustained is for how many looks one after the other two copies have to be seen: a single look has reported copies that
-// no counter of a program confirmed (docs/reliability.md). What runs for less the programs' counters find, however short.
-const sustained = 50
+// sustained is for how many looks one after the other two copies have to be seen. What runs for less the programs'
+// counters find, however short.
+const sustained = 3
 
 // youth is how long a process may become another program after it was seen first.
 const youth = 10 * time.Second
@@ -201,24 +201,33 @@ func (m *monitor) whose(pid int) string {
 	return ""
 }
 
-// freezer is the directory of the cgroup by which a process is frozen, which is that of one copy on one node.
-func freezer(pid int) string {
+// freezer is the directory of a cgroup of a process, which is that of one copy on one node.
+func freezer(pid int) string { return freezers(pid)[0] }
+
+// freezers are the directories of the cgroups by which a process can be frozen. Where both versions are mounted there
+// are two, and either is enough.
+func freezers(pid int) []string {
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
-		return ""
+		return []string{""}
 	}
-	var unified string
+	var first, second []string
 	for line := range strings.Lines(string(groups)) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		switch {
 		case len(fields) != 3:
 		case fields[1] == "freezer":
-			return filepath.Join("/sys/fs/cgroup/freezer", fields[2])
+			first = append(first, filepath.Join("/sys/fs/cgroup/freezer", fields[2]))
+		case fields[1] == "" && isThere("/sys/fs/cgroup/unified"):
+			second = append(second, filepath.Join("/sys/fs/cgroup/unified", fields[2]))
 		case fields[1] == "":
-			unified = fields[2]
+			second = append(second, filepath.Join("/sys/fs/cgroup", fields[2]))
 		}
 	}
-	return filepath.Join("/sys/fs/cgroup", unified)
+	if len(first)+len(second) == 0 {
+		return []string{""}
+	}
+	return append(first, second...)
 }
 
 // running are the copies of each container of which a process runs, in an order that is always the same.
@@ -232,9 +241,9 @@ func (m *monitor) running() map[string][]string {
 	slices.Sort(pids)
 	found := map[string][]string{}
 	for _, pid := range pids {
-		mark, group := m.known[pid].subject, freezer(pid)
-		if !slices.Contains(found[mark], group) && runs(pid) && !frozen(group) {
-			found[mark] = append(found[mark], group)
+		mark, groups := m.known[pid].subject, freezers(pid)
+		if !slices.Contains(found[mark], groups[0]) && runs(pid) && !slices.ContainsFunc(groups, frozen) {
+			found[mark] = append(found[mark], groups[0])
 		}
 	}
 	return found

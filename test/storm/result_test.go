@@ -41,7 +41,7 @@ func ask(t *testing.T) asked {
 	}
 	number := func(name string, into func(uint64)) {
 		if text := os.Getenv(name); text != "" {
-			value, err := strconv.ParseUint(text, 10, 31)
+			value, err := strconv.ParseUint(text, 10, 32)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
