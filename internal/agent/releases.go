@@ -88,7 +88,10 @@ func (a *Agent) giveBack(definition engine.Definition) error {
 	if err := a.releases.change(todo.Container, &todo); err != nil {
 		return err
 	}
-	go a.releaseOne(todo)
+	go func() {
+		a.containersChanged() // no greeting may tell of it any more when its home forgets it
+		a.releaseOne(todo)
+	}()
 	return nil
 }
 
