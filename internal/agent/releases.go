@@ -89,7 +89,7 @@ func (a *Agent) giveBack(definition engine.Definition) error {
 		return err
 	}
 	go func() {
-		a.containersChanged() // no greeting may tell of it any more when its home forgets it
+		a.containersChanged() // before the home node forgets the address, greetings must stop naming the container
 		a.releaseOne(todo)
 	}()
 	return nil
