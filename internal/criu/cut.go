@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -100,6 +101,16 @@ func (m mapping) canCut() bool {
 	return true
 }
 
+// keepUnaccounted marks a mapping that the kernel does not account for (no VM_ACCOUNT) with VM_NORESERVE.
+// CRIU maps private memory writable before it restores it (criu/mem.c, premap_private_vma), and the kernel
+// would then account for all of it: MariaDB reserves 8 TiB without access, more than any machine has.
+func (m *mapping) keepUnaccounted() {
+	flags := strings.Fields(m.flags)
+	if !slices.Contains(flags, "ac") && !slices.Contains(flags, "nr") {
+		m.flags += " nr"
+	}
+}
+
 // isKernels tells whether a mapping with this name is the kernel's: [vdso], [vvar], [vsyscall], [uprobes].
 func isKernels(name string) bool { return strings.HasPrefix(name, "[v") || name == "[uprobes]" }
 
@@ -127,6 +138,7 @@ func cutTable(pid int, pageSize uint64, used bool) (table []byte, cut []PageRang
 	var out bytes.Buffer
 	for _, m := range all {
 		if m.canCut() {
+			m.keepUnaccounted()
 			whole, err := m.mustStay(pages, used)
 			if err != nil {
 				return nil, nil, err
