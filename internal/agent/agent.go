@@ -232,7 +232,7 @@ func (a *Agent) open() error {
 	a.locations = newLocations(a)
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
 	a.peers.ownOverlay = a.ownOverlay
-	a.peers.removed = a.nodeRemoved
+	a.peers.removed, a.peers.log = a.nodeRemoved, a.log
 	a.doubles = newDoubles(a)
 	a.peers.claims, a.peers.claimed = a.doubles.here, a.doubles.heard
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}

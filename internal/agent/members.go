@@ -15,8 +15,9 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// withSelf puts this node's signed entry into the list of nodes that was saved, without those that have been removed
-// since. The entry stays as it was while its certificate does, so that nobody hears of a change that is none.
+// withSelf puts this node's signed entry into the list of nodes that was saved, without those that have been
+// removed since. The entry stays as it was while its certificate does, so that nobody hears of a change that
+// is none.
 func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, error) {
 	own, err := id.Entry()
 	if err != nil {
@@ -28,7 +29,7 @@ func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, er
 		switch {
 		case node.Number == own.Number && same && node.Certificate == own.Certificate && id.VerifyNode(node) == nil:
 			own = node
-		case node.Number != own.Number && id.CheckPeer(identity.Peer{Number: node.Number}) == nil:
+		case node.Number != own.Number && !id.Removed(identity.Peer{Number: node.Number}):
 			others = append(others, node)
 		}
 	}
@@ -50,8 +51,8 @@ func (p *peers) sign() error {
 	return err
 }
 
-// believable keeps the new entries that their own nodes have signed: then it does not matter which node passes them on. A
-// node's first entry has no signature; it comes from the node that admitted it.
+// believable keeps the new entries that their own nodes have signed: then it does not matter which node
+// passes them on. A node's first entry has no signature; it comes from the node that admitted it.
 func (p *peers) believable(heard []identity.Node) []identity.Node {
 	known := p.list()
 	return slices.DeleteFunc(heard, func(node identity.Node) bool {
@@ -59,7 +60,8 @@ func (p *peers) believable(heard []identity.Node) []identity.Node {
 	})
 }
 
-// knowledge returns what a hello tells of the cluster, and its digest. A node with the same digest need not be told.
+// knowledge returns what a hello tells of the cluster, and its digest. A node with the same digest need not
+// be told.
 func (p *peers) knowledge() (nodes, revoked, digest []byte, err error) {
 	if nodes, err = json.Marshal(p.list()); err != nil {
 		return nil, nil, nil, err
@@ -93,7 +95,8 @@ func (p *peers) noteMember(name string, knows []byte, authority bool) {
 	}
 }
 
-// hearRevoked takes another node's list of removed nodes. An entry without the authority's signature fails the hello.
+// hearRevoked takes another node's list of removed nodes. An entry without the authority's signature fails
+// the hello.
 func (p *peers) hearRevoked(document []byte) error {
 	if len(document) == 0 {
 		return nil
@@ -108,6 +111,23 @@ func (p *peers) hearRevoked(document []byte) error {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	return nil
+}
+
+// keepRevoked writes or reads the list of removed nodes if that has failed before. A failure is told once.
+func (p *peers) keepRevoked() {
+	fresh, err := p.id.KeepRevocations()
+	p.drop(fresh)
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" && why != p.unkept {
+		p.log.Error("removed nodes", "error", err)
+	}
+	if why == "" && p.unkept != "" {
+		p.log.Info("the list of removed nodes can be read and written again")
+	}
+	p.unkept = why
 }
 
 // drop forgets nodes that have been removed. Their connections have been closed already: see identity.Revoke.
@@ -175,7 +195,7 @@ func (a *Agent) removeNode(ctx context.Context, name string, force bool) (*api.R
 		return nil, err
 	}
 	one, err := a.id.RemoveNode(peer)
-	if errors.Is(a.id.CheckPeer(peer), identity.ErrRevoked) {
+	if a.id.Removed(peer) {
 		a.peers.drop([]identity.Revocation{one}) // also if not all of it could be written
 	}
 	if err != nil {

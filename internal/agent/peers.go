@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,9 @@ type peers struct {
 	claimed func(node string, claims []uint64)
 	// back is called when a node that could not be reached answers again.
 	back func(node string)
+	log  *slog.Logger
+	// unkept is why the list of removed nodes could not be kept, as it was logged last; for run only.
+	unkept string
 
 	mu    sync.Mutex
 	nodes []identity.Node
@@ -94,7 +98,7 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 	}
 	return &peers{
 		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
-		guests: newGuestLists(),
+		guests: newGuestLists(), log: slog.New(slog.DiscardHandler),
 	}, nil
 }
 
@@ -222,6 +226,7 @@ func (p *peers) run(ctx context.Context) {
 	ticker := time.NewTicker(min(helloEvery, p.timeout))
 	defer ticker.Stop()
 	for {
+		p.keepRevoked()
 		var all sync.WaitGroup
 		for _, node := range p.others() {
 			all.Go(func() { _ = p.hello(ctx, node) }) // hello keeps what went wrong for `godwit nodes`.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -90,8 +92,8 @@ func (m *member) says(t *testing.T, from string, entry identity.Node) bool {
 	return slices.Contains(m.list(), entry)
 }
 
-// TestWhoMayChangeNodes: a node that has gone wrong must not send the containers of others to where it likes. What
-// counts is who has signed an entry, not who says it.
+// TestWhoMayChangeNodes: a node that has gone wrong must not send the containers of others to where it likes.
+// What counts is who has signed an entry, not who says it.
 func TestWhoMayChangeNodes(t *testing.T) {
 	all := newMembers(t, "a", "b", "c", "d")
 	stranger := newMembers(t, "a", "x", "y", "z", "e")[4]
@@ -197,5 +199,42 @@ func TestHelloSaysWhatIsNewOnly(t *testing.T) {
 	}
 	if request, _ := exchange(); len(request.RevokedJson) == 0 || len(b.gone) != 1 {
 		t.Errorf("b has not heard of a removal: %v", b.gone)
+	}
+}
+
+// TestAnUnreadableListLosesNoNode: while this node does not know which nodes were removed it trusts none, but
+// keeps its list of them, and reaches them again once the list is repaired.
+func TestAnUnreadableListLosesNoNode(t *testing.T) {
+	all := newMembers(t, "a", "b", "c")
+	c := all[2]
+	if !c.says(t, "a", all[1].entry) {
+		t.Fatal("c does not know b")
+	}
+	path := filepath.Join(c.state, "identity", "revoked.json")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id, err := identity.Load(c.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := openMember(t, id, c.state)
+	again.keepRevoked()
+	if _, err := again.find("b"); err != nil || again.unkept == "" {
+		t.Errorf("b: %v; told of: %q", err, again.unkept)
+	}
+	if _, err := all[0].id.RemoveNode(identity.Peer{Name: "b", Number: 2}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadFile(filepath.Join(all[0].state, "identity", "revoked.json"))
+	if err == nil {
+		err = os.WriteFile(path, list, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.keepRevoked()
+	if _, err := again.find("b"); err == nil || len(again.gone) != 1 || again.unkept != "" {
+		t.Errorf("a removal in the repaired list: %v, %q", again.gone, again.unkept)
 	}
 }

@@ -51,8 +51,8 @@ type InitOptions struct {
 	Force   bool         // set an identity that exists aside and make a new one
 }
 
-// Init makes the first node of a cluster with its CA. Nothing is there until all of it is. It returns where an older
-// identity was set aside, if Force did that.
+// Init makes the first node of a cluster with its CA. Nothing is there until all of it is. It returns where
+// an older identity was set aside, if Force did that.
 func Init(o InitOptions) (identity *Identity, setAside string, err error) {
 	if err := CheckName(o.Name); err != nil {
 		return nil, "", err
@@ -108,8 +108,9 @@ func writeIdentity(dir string, r record, key crypto.Signer, chain ...*x509.Certi
 	return writeJSON(filepath.Join(dir, "node.json"), r)
 }
 
-// install makes an identity in a directory of its own and moves it into place when it is whole. A rename cannot
-// replace a directory that is not empty, so an existing identity stays even if two processes try at once.
+// install makes an identity in a directory of its own and moves it into place when it is whole. A rename
+// cannot replace a directory that is not empty, so an existing identity stays even if two processes try at
+// once.
 func install(state string, force bool, nodes []Node, write func(dir string) error) (setAside string, err error) {
 	if err := CheckFree(state, force); err != nil {
 		return "", err
@@ -131,8 +132,8 @@ func install(state string, force bool, nodes []Node, write func(dir string) erro
 			return "", err
 		}
 	}
-	// The list first: without an identity it means nothing, while an identity beside an older cluster's list would
-	// send this node to strangers.
+	// The list first: without an identity it means nothing, while an identity beside an older cluster's list
+	// would send this node to strangers.
 	if err := SaveNodes(state, nodes); err != nil {
 		return setAside, err
 	}
@@ -167,7 +168,8 @@ func moveAside(state string) (string, error) {
 	return aside, nil
 }
 
-// Load reads this node's identity. Error: ErrNone.
+// Load reads this node's identity. Without the list of removed nodes it loads too, and trusts no peer: see
+// KeepRevocations. Error: ErrNone.
 func Load(state string) (*Identity, error) {
 	dir := identityDir(state)
 	data, err := readFile(filepath.Join(dir, "node.json"), maxMessageBytes)
@@ -185,9 +187,7 @@ func Load(state string) (*Identity, error) {
 	if err := errors.Join(r.Validate(), CheckPool(r.Pool), identity.loadCertificate()); err != nil {
 		return nil, fmt.Errorf("read this node's identity: %w", err)
 	}
-	if err := identity.loadRevocations(); err != nil {
-		return nil, fmt.Errorf("read which nodes have been removed: %w", err)
-	}
+	identity.loadRevocations()
 	return identity, nil
 }
 
@@ -237,21 +237,24 @@ func (i *Identity) Fingerprint() Fingerprint { return fingerprint(i.authority) }
 // Expires is when this node's certificate ends.
 func (i *Identity) Expires() time.Time { return i.Certificate().Leaf.NotAfter }
 
-// NeedsRenewal says whether half or less of the certificate's life is left, or it lives for longer than certificates
-// now do.
+// NeedsRenewal says whether half or less of the certificate's life is left, or it lives for longer than
+// certificates now do.
 func (i *Identity) NeedsRenewal(now time.Time) bool {
 	leaf := i.Certificate().Leaf
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotAfter.Sub(now) <= life/2 || life > nodeLifetime+2*backdate
 }
 
-// Authority opens the CA if this node has it. Error: ErrNotAuthority.
+// Authority opens the CA if this node has it. Errors: ErrNotAuthority, ErrRevocationsUnread.
 func (i *Identity) Authority() (*Authority, error) {
+	if err := i.revocationsKnown(); err != nil {
+		return nil, err
+	}
 	authority, err := openAuthority(i.authorityDir())
 	if err != nil {
 		return nil, err
 	}
-	authority.refused = i.CheckPeer
+	authority.refused = i.checkRemoved
 	return authority, nil
 }
 

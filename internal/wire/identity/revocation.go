@@ -26,9 +26,13 @@ const (
 // ErrRevoked says that a node has been removed from the cluster.
 var ErrRevoked = errors.New("node has been removed from this cluster")
 
-// Revocation takes a node out of the cluster for good. The authority signs it, so every node can pass it on. Numbers are
-// never given twice, so the list of revocations only grows, has at most MaxNumber entries, and two lists are merged by
-// their union: an old list never brings a node back.
+// ErrRevocationsUnread says that this node cannot tell which nodes have been removed, and so trusts none of
+// them.
+var ErrRevocationsUnread = errors.New("the list of removed nodes cannot be read, so no other node is trusted")
+
+// Revocation takes a node out of the cluster for good. The authority signs it, so every node can pass it on.
+// Numbers are never given twice, so the list of revocations only grows, has at most MaxNumber entries, and
+// two lists are merged by their union: an old list never brings a node back.
 type Revocation struct {
 	Number int    `json:"number"`
 	Name   string `json:"name"`
@@ -60,8 +64,8 @@ func (r Revocation) validate() error {
 	return nil
 }
 
-// ParseRevocations decodes a list of revocations and checks its form. Whether the authority has signed them is checked
-// by Identity.Revoke.
+// ParseRevocations decodes a list of revocations and checks its form. Whether the authority has signed them
+// is checked by Identity.Revoke.
 func ParseRevocations(data []byte) ([]Revocation, error) {
 	if len(data) > maxRevocationsBytes {
 		return nil, fmt.Errorf("list of revocations has %d bytes; the limit is %d", len(data), maxRevocationsBytes)
@@ -113,6 +117,10 @@ type revoked struct {
 	mu    sync.Mutex
 	list  []Revocation // in order of number
 	conns map[int]map[*attended]bool
+	// unread is why the list on disk could not be read. Until it can be, no peer is trusted.
+	unread error
+	// unsaved: the list on disk lacks an entry of this one.
+	unsaved bool
 }
 
 // attended is a connection to a peer.
@@ -126,7 +134,15 @@ func (v *revoked) find(number int) (Revocation, bool) {
 	return v.list[i], true
 }
 
+// check refuses a removed peer, and every peer while it is not known which were removed.
 func (v *revoked) check(peer Peer) error {
+	if v.unread != nil {
+		return v.unread
+	}
+	return v.removed(peer)
+}
+
+func (v *revoked) removed(peer Peer) error {
 	if one, found := v.find(peer.Number); found {
 		return fmt.Errorf("%w: %s (number %d) was removed at %s", ErrRevoked, one.Name, one.Number,
 			one.Time.UTC().Format(time.RFC3339))
@@ -151,7 +167,23 @@ func (v *revoked) add(list []Revocation) (fresh []Revocation, ended []io.Closer)
 	return fresh, ended
 }
 
-// CheckPeer refuses a peer that has been removed. Error: ErrRevoked.
+// Removed tells whether a node is known to have been removed.
+func (i *Identity) Removed(peer Peer) bool { return i.checkRemoved(peer) != nil }
+
+func (i *Identity) checkRemoved(peer Peer) error {
+	i.revoked.mu.Lock()
+	defer i.revoked.mu.Unlock()
+	return i.revoked.removed(peer)
+}
+
+func (i *Identity) revocationsKnown() error {
+	i.revoked.mu.Lock()
+	defer i.revoked.mu.Unlock()
+	return i.revoked.unread
+}
+
+// CheckPeer refuses a peer that has been removed, and every peer while the list of removed nodes cannot be
+// read. Errors: ErrRevoked, ErrRevocationsUnread.
 func (i *Identity) CheckPeer(peer Peer) error {
 	i.revoked.mu.Lock()
 	defer i.revoked.mu.Unlock()
@@ -198,14 +230,15 @@ func versionOf(list []Revocation) (version uint64) {
 	return version
 }
 
-// Revoke takes revocations that another node has told of and returns those that are new. They hold from now on:
-// connections of the nodes are closed, and they are on disk. One that the authority has not signed is left out and told
-// of in the error; what could not be written still holds until this node's agent ends.
+// Revoke takes revocations that another node has told of and returns those that are new. They hold from now
+// on: connections of the nodes are closed, and they are on disk. One that the authority has not signed is
+// left out and told of in the error. A list that could not be written still holds, and KeepRevocations writes
+// it later.
 func (i *Identity) Revoke(list []Revocation) (fresh []Revocation, err error) {
 	var failed []error
 	var signed []Revocation
 	for _, one := range list {
-		if i.CheckPeer(Peer{Number: one.Number}) != nil {
+		if i.Removed(Peer{Number: one.Number}) {
 			continue // it is known
 		}
 		if err := errors.Join(one.validate(), one.verify(i.authorities())); err != nil {
@@ -219,9 +252,8 @@ func (i *Identity) Revoke(list []Revocation) (fresh []Revocation, err error) {
 	}
 	i.revoked.mu.Lock()
 	fresh, ended := i.revoked.add(signed)
-	if err := writeJSON(revocationsPath(i.dir), i.revoked.list); err != nil {
-		failed = append(failed, err)
-	}
+	i.revoked.unsaved = true
+	failed = append(failed, i.revoked.save(i.dir))
 	i.revoked.mu.Unlock()
 	for _, conn := range ended {
 		_ = conn.Close() // its peer is gone, whatever it says
@@ -231,29 +263,67 @@ func (i *Identity) Revoke(list []Revocation) (fresh []Revocation, err error) {
 
 func revocationsPath(dir string) string { return filepath.Join(dir, "revoked.json") }
 
-func (i *Identity) loadRevocations() error {
-	data, err := readFile(revocationsPath(i.dir), maxRevocationsBytes)
-	if isNotExist(err) {
-		return nil
+// save writes the list if the one on disk lacks an entry. A list that could not be read is not overwritten.
+func (v *revoked) save(dir string) error {
+	if v.unread != nil || !v.unsaved {
+		return v.unread
 	}
-	if err != nil {
-		return err
+	if err := writeJSON(revocationsPath(dir), v.list); err != nil {
+		return fmt.Errorf("the list of removed nodes cannot be written; it is tried again: %w", err)
 	}
-	list, err := ParseRevocations(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", revocationsPath(i.dir), err)
-	}
-	for _, one := range list {
-		if err := one.verify(i.authorities()); err != nil {
-			return fmt.Errorf("%s: %w", revocationsPath(i.dir), err)
-		}
-	}
-	i.revoked.add(list)
+	v.unsaved = false
 	return nil
 }
 
-// RemoveNode removes a node from the cluster for good; this node must have the authority. Its tokens end, its name may
-// be given again, its number never is.
+// KeepRevocations writes the list of removed nodes if that failed before, and reads it if it could not be
+// read before. It returns the removals that are new. It is cheap when there is nothing to do, and is meant to
+// be called often. Error: ErrRevocationsUnread.
+func (i *Identity) KeepRevocations() (fresh []Revocation, err error) {
+	i.revoked.mu.Lock()
+	defer i.revoked.mu.Unlock()
+	if i.revoked.unread != nil {
+		fresh = i.loadRevocations() // no connection can have been made meanwhile
+	}
+	return fresh, i.revoked.save(i.dir)
+}
+
+// loadRevocations reads the list of removed nodes. A list that cannot be read is not an empty one: it is
+// noted as unread. The caller has locked revoked, or is alone.
+func (i *Identity) loadRevocations() (fresh []Revocation) {
+	list, err := i.readRevocations()
+	if err != nil {
+		i.revoked.unread = fmt.Errorf("%w: %w; copy the file %s from another node of this "+
+			"cluster, where it is the same, or write [] to it if no node was ever removed",
+			ErrRevocationsUnread, err, revocationsPath(i.dir))
+		return nil
+	}
+	i.revoked.unread = nil
+	fresh, _ = i.revoked.add(list)
+	return fresh
+}
+
+func (i *Identity) readRevocations() ([]Revocation, error) {
+	data, err := readFile(revocationsPath(i.dir), maxRevocationsBytes)
+	if isNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := ParseRevocations(data)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range list {
+		if err := one.verify(i.authorities()); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// RemoveNode removes a node from the cluster for good; this node must have the authority. Its tokens end, its
+// name may be given again, its number never is.
 func (i *Identity) RemoveNode(peer Peer) (Revocation, error) {
 	authority, err := i.Authority()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Server answers nodes that want to join or to renew their certificates. It is made on every node: one without the CA
-// says so.
+// Server answers nodes that want to join or to renew their certificates. It is made on every node: one
+// without the CA says so.
 type Server struct {
 	identity *Identity
 	// authority opens the CA, which this node may get or lose at any time. Error: ErrNotAuthority.
@@ -20,17 +20,19 @@ type Server struct {
 	joined    func(Node)
 }
 
-// NewServer makes the server of a node. nodes is asked for the list that a new node is given, and joined, if not nil,
-// is told of each node that has been admitted.
+// NewServer makes the server of a node. It fails if this node has the authority and cannot open it. nodes is
+// asked for the list that a new node is given, and joined, if not nil, is told of each node that has been
+// admitted.
 func NewServer(identity *Identity, nodes func() []Node, joined func(Node)) (*Server, error) {
-	if _, err := identity.Authority(); err != nil && !errors.Is(err, ErrNotAuthority) {
+	_, err := identity.Authority()
+	if err != nil && !errors.Is(err, ErrNotAuthority) && !errors.Is(err, ErrRevocationsUnread) {
 		return nil, err
 	}
 	return &Server{identity: identity, authority: identity.Authority, nodes: nodes, joined: joined}, nil
 }
 
-// ServeJoin holds one join exchange on a connection whose peer is not known, and closes it. It returns an error if no
-// node was admitted.
+// ServeJoin holds one join exchange on a connection whose peer is not known, and closes it. It returns an
+// error if no node was admitted.
 func (s *Server) ServeJoin(conn net.Conn) error {
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(exchangeTimeout)); err != nil {
@@ -75,8 +77,8 @@ func (s *Server) join(request joinRequest) (Node, certificateReply, error) {
 	return node, s.reply(peer, certificate, nodes), nil
 }
 
-// checkJoin refuses what can be refused before the token is spent. Whoever has no token learns nothing from it about
-// the cluster.
+// checkJoin refuses what can be refused before the token is spent. Whoever has no token learns nothing from
+// it about the cluster.
 func (s *Server) checkJoin(request joinRequest, now time.Time) (crypto.PublicKey, string, error) {
 	if skew := now.Sub(request.Time); skew.Abs() > maxClockSkew {
 		return nil, "", fmt.Errorf("%w: the joining node's clock is %s %s this one's; set both (for example with NTP)",
@@ -145,8 +147,8 @@ func (s *Server) reply(peer Peer, certificate *x509.Certificate, nodes []Node) c
 	}
 }
 
-// send answers; a list of nodes that does not fit is cut to the CA's node and the new one, which hears of the others
-// later.
+// send answers; a list of nodes that does not fit is cut to the CA's node and the new one, which hears of the
+// others later.
 func (s *Server) send(conn net.Conn, reply certificateReply) error {
 	err := writeUpTo(conn, reply, maxReplyBytes)
 	if !errors.Is(err, errMessageTooLarge) {
