@@ -233,6 +233,7 @@ func (a *Agent) open() error {
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
 	a.peers.ownOverlay = a.ownOverlay
 	a.peers.removed, a.peers.log = a.nodeRemoved, a.log
+	a.peers.refused = a.config.Policy.Refused(modeNames())
 	a.doubles = newDoubles(a)
 	a.peers.claims, a.peers.claimed = a.doubles.here, a.doubles.heard
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}

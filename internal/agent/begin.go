@@ -42,7 +42,8 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	if err != nil {
 		return nil, err
 	}
-	demands, err := demandsOf(request, settingsFor(request, spec.Mode), a.config.PostCopy)
+	settings := settingsFor(request, spec.Mode)
+	demands, err := demandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 		spec.Mode, foreseen = auto.choice.Mode, auto.foreseen
 	}
 	early.completeFor(spec.Mode)
-	settings := demands.Settings
+	settings = demands.Settings
 	if auto != nil && spec.Mode == migration.Hybrid {
 		settings.OnNoConvergence = migration.TurnHybrid
 	}
@@ -79,6 +80,9 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	work := newSource(a, m, definition, node, settings)
 	work.auto, work.early = auto, early
 	work.split = newSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
+	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
+		work.split.forbid(why) // rounds that do not converge would turn into that mode
+	}
 	m.take(work)
 	m.tracker.chose(auto)
 	if err := a.moves.add(m); err != nil {

@@ -13,10 +13,12 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// demandsOf is what a user wants of a migration whose mode is chosen.
-func demandsOf(request *api.MigrateRequest, settings migration.Settings, use migration.PostCopyUse) (predict.Demands, error) {
+// demandsOf is what a user wants of a migration whose mode is chosen, where policies refuse some modes.
+func demandsOf(request *api.MigrateRequest, settings migration.Settings, use migration.PostCopyUse,
+	refused map[migration.Mode]string) (predict.Demands, error) {
 	demands := predict.Demands{
 		Settings: settings, Deadline: seconds(request.DeadlineSeconds), MaxBytes: request.MaxBytes, NoPostCopy: request.NoPostCopy,
+		Refused: refused,
 	}
 	// Who says what to do with rounds that do not converge does not want anything else to be done.
 	named := request.OnNoConvergence != "" && settings.OnNoConvergence != migration.TurnHybrid
@@ -28,6 +30,9 @@ func demandsOf(request *api.MigrateRequest, settings migration.Settings, use mig
 	}
 	splits := request.Mode == string(migration.PostCopy) || request.Mode == string(migration.Hybrid) || settings.OnNoConvergence == migration.TurnHybrid
 	switch auto := request.Mode == string(migration.Auto); {
+	case settings.OnNoConvergence == migration.TurnHybrid && refused[migration.Hybrid] != "":
+		return demands, fmt.Errorf("%w: rounds that do not converge are to turn into mode %s: %s", errRefused,
+			migration.Hybrid, refused[migration.Hybrid])
 	case splits && asked.Forbidden:
 		return demands, fmt.Errorf("%w: %s", errRefused, asked.Refuses(0))
 	case demands.NoPostCopy && settings.MaxSplit != 0:

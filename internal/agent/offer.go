@@ -309,7 +309,8 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if err != nil {
 		return predict.Plan{}, err
 	}
-	demands, err := demandsOf(request, settingsFor(request, spec.Mode), a.config.PostCopy)
+	settings := settingsFor(request, spec.Mode)
+	demands, err := demandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
 	if err != nil {
 		return predict.Plan{}, err
 	}
@@ -324,7 +325,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	definition.Volumes = chosen.volumes
 	asked := spec
 	if spec.Mode == migration.Auto {
-		asked.Mode = migration.PreCopy // the target looks for the same in all modes that it can be
+		asked.Mode = asAuto(demands.Refused)
 	}
 	offer, err := a.makeOffer(ctx, asked, definition, chosen.moved)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/compat"
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -40,6 +41,8 @@ type peers struct {
 	changed func()
 	// ownOverlay is how this node sends packets of containers.
 	ownOverlay func() (*api.Overlay, error)
+	// refused are the modes that this node's policy refuses.
+	refused []string
 	// heard is called with what a peer says about containers that live there.
 	heard func(node string, locations []*api.Location)
 	// removed is called with a node that has been removed from the cluster.
@@ -69,8 +72,9 @@ type peer struct {
 	address   string
 	reachable bool
 	failure   string
-	knows     []byte // digest of what it knows of the cluster, as it said last
-	authority bool   // it says that it can sign
+	knows     []byte           // digest of what it knows of the cluster, as it said last
+	authority bool             // it says that it can sign
+	refused   []migration.Mode // by its policy
 	version   string
 	protocol  compat.Range
 	contact   time.Time // when it was last heard of; zero: not since this agent was started
@@ -260,6 +264,7 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 	}
 	p.noteBack(node.Name, reply.BandwidthBitsPerSecond)
 	p.noteMember(node.Name, reply.Knows, reply.Authority)
+	p.noteRefused(node.Name, reply.Refuses)
 	return errors.Join(p.hear(node.Name, reply), p.hearOverlay(node.Name, reply.Overlay))
 }
 
@@ -281,12 +286,14 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 		Overlay: overlay, NodesJson: nodes, RevokedJson: revoked, Knows: digest, Authority: p.id.HasAuthority(),
 		Locations: guests, LocationsDigest: own, LocationsHeld: held,
 		Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth, Claims: p.claims(),
+		Refuses: p.refused,
 	}, nil
 }
 
 // answer is the other half of hello.
 func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply, error) {
 	p.noteMember(from, request.Knows, request.Authority)
+	p.noteRefused(from, request.Refuses)
 	if err := p.hear(from, request); err != nil {
 		return nil, err
 	}
@@ -304,6 +311,7 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 		Locations: own.Locations, LocationsDigest: own.LocationsDigest, LocationsHeld: own.LocationsHeld,
 		Version: own.Version, Protocol: own.Protocol,
 		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond, Overlay: own.Overlay, Claims: own.Claims,
+		Refuses: own.Refuses,
 	}, nil
 }
 

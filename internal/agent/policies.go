@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
@@ -56,7 +57,7 @@ func (a *Agent) arrivalProblems(from string, definition engine.Definition, offer
 }
 
 // departureRefused is what this node's policy has against a container going to another one. Of mode auto
-// only the container is looked at: the mode that it chooses is looked at where the container arrives.
+// only the container is looked at: it does not choose a mode that is refused.
 func (a *Agent) departureRefused(to string, mode migration.Mode, definition engine.Definition) error {
 	asked := string(mode)
 	if mode == migration.Auto {
@@ -67,6 +68,55 @@ func (a *Agent) departureRefused(to string, mode migration.Mode, definition engi
 		return nil
 	}
 	return &problemsError{problems}
+}
+
+// refusedModes are those in which no container may go from this node to another one, and why. A node of a
+// release that does not say what it refuses, or that was not heard yet, may still refuse a mode when the
+// container is offered.
+func (a *Agent) refusedModes(to string) map[migration.Mode]string {
+	refused := map[migration.Mode]string{}
+	for _, mode := range a.peers.refusedBy(to) {
+		refused[mode] = refusedMode(to)
+	}
+	for _, mode := range a.config.Policy.Refused(modeNames()) {
+		refused[migration.Mode(mode)] = refusedMode(a.self.Name)
+	}
+	return refused
+}
+
+func refusedMode(by string) string { return "the policy of " + by + " refuses this mode" }
+
+// asAuto is the mode in which a container is offered for a plan of mode auto: the target looks for the same
+// in all modes that auto may choose, but for what its policy has against them.
+func asAuto(refused map[migration.Mode]string) migration.Mode {
+	modes := []migration.Mode{migration.PreCopy, migration.Cold, migration.Hybrid, migration.PostCopy}
+	for _, mode := range modes {
+		if refused[mode] == "" {
+			return mode
+		}
+	}
+	return modes[0]
+}
+
+// noteRefused keeps the modes that a node refuses. It may be of a release that knows more of them.
+func (p *peers) noteRefused(name string, said []string) {
+	refused := slices.DeleteFunc(migration.Modes(), func(mode migration.Mode) bool {
+		return !slices.Contains(said, string(mode))
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[name]; known != nil {
+		known.refused = refused
+	}
+}
+
+func (p *peers) refusedBy(name string) []migration.Mode {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[name]; known != nil {
+		return known.refused
+	}
+	return nil
 }
 
 func describeFor(node, mode string, definition engine.Definition) policy.Container {

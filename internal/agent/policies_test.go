@@ -62,6 +62,73 @@ func TestPolicyRefusesDepartures(t *testing.T) {
 	}
 }
 
+// TestRefusedModesAreKnown: mode auto, and a plan of it, go by what both nodes refuse.
+func TestRefusedModesAreKnown(t *testing.T) {
+	both := newMembers(t, "a", "b")
+	ours, theirs := both[0].peers, both[1].peers
+	ours.known["b"] = &peer{}
+	modes := []string{"pre-copy", "cold"}
+	agent := &Agent{self: ours.id.Node, peers: ours, config: Config{Policy: policy.Policy{Modes: &modes}}}
+	for _, said := range [][]string{{"cold", "teleport"}, nil} {
+		theirs.refused = said
+		request, err := theirs.helloRequest("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ours.answer("b", request); err != nil {
+			t.Fatal(err)
+		}
+		refused := agent.refusedModes("b")
+		want := map[migration.Mode]string{
+			migration.PostCopy: "policy of a", migration.Hybrid: "policy of a",
+			migration.Restart: "policy of a",
+		}
+		if said != nil {
+			want[migration.Cold] = "policy of b"
+		}
+		for mode, by := range want {
+			if !strings.Contains(refused[mode], by) {
+				t.Errorf("%s: %q, want it refused by the %s", mode, refused[mode], by)
+			}
+		}
+		if len(refused) != len(want) {
+			t.Errorf("refused: %v", refused)
+		}
+	}
+}
+
+// TestPlanOffersAnAllowedMode: the target would refuse the plan for a mode that auto does not choose.
+func TestPlanOffersAnAllowedMode(t *testing.T) {
+	why := "a policy"
+	for _, one := range []struct {
+		refused map[migration.Mode]string
+		want    migration.Mode
+	}{
+		{nil, migration.PreCopy},
+		{map[migration.Mode]string{migration.PreCopy: why}, migration.Cold},
+		{map[migration.Mode]string{migration.PreCopy: why, migration.Cold: why}, migration.Hybrid},
+	} {
+		if got := asAuto(one.refused); got != one.want {
+			t.Errorf("%v: %s, want %s", one.refused, got, one.want)
+		}
+	}
+}
+
+// TestRoundsMustNotTurnIntoARefusedMode: neither at a user's wish nor by mode auto.
+func TestRoundsMustNotTurnIntoARefusedMode(t *testing.T) {
+	refused := map[migration.Mode]string{migration.Hybrid: "the policy of b refuses this mode"}
+	request := &api.MigrateRequest{Mode: "auto", OnNoConvergence: "hybrid"}
+	_, err := demandsOf(request, settingsFor(request, migration.Auto), migration.PostCopyAuto, refused)
+	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), refused[migration.Hybrid]) {
+		t.Errorf("error %v", err)
+	}
+	s := newSplit(migration.PostCopyAuto, migration.Settings{}, nil, nil)
+	s.forbid(refused[migration.Hybrid])
+	if !strings.Contains(s.refuses(), refused[migration.Hybrid]) || s.request() == nil {
+		t.Errorf("rounds may turn: %q", s.refuses())
+	}
+}
+
 func TestReadPolicy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.json")
 	if _, err := ReadPolicy(path); err == nil {

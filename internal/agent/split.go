@@ -35,6 +35,12 @@ func newSplit(use migration.PostCopyUse, settings migration.Settings, auto *auto
 	return s
 }
 
+// forbid has all memory go before the handover, for a reason.
+func (s *split) forbid(why string) {
+	s.limit = migration.SplitLimit{Forbidden: true, By: why}
+	s.asked = s.limit
+}
+
 // refuses says why the memory must not follow, as far as is known now; empty: it may.
 func (s *split) refuses() string {
 	if s == nil {

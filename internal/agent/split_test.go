@@ -76,7 +76,8 @@ func TestDemandsOfSplit(t *testing.T) {
 		{"auto", &api.MigrateRequest{Mode: "auto"}, migration.PostCopyNever, nil},
 		{"both", &api.MigrateRequest{Mode: "auto", NoPostCopy: true, MaxSplitSeconds: 3}, migration.PostCopyAuto, errInvalid},
 	} {
-		_, err := demandsOf(one.request, settingsFor(one.request, migration.Mode(one.request.Mode)), one.use)
+		settings := settingsFor(one.request, migration.Mode(one.request.Mode))
+		_, err := demandsOf(one.request, settings, one.use, nil)
 		if !errors.Is(err, one.want) || one.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", one.name, err, one.want)
 		}

@@ -4121,8 +4121,10 @@ type HelloRequest struct {
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller to the other, as the caller has measured it; 0: not measured
 	Overlay                *Overlay               `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                                  // of the caller
 	Claims                 []uint64               `protobuf:"fixed64,40,rep,packed,name=claims,proto3" json:"claims,omitempty"`                                                           // of the containers that run at the caller and are not being moved: the first 16 digits of their ids
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// Modes in which the caller's policy takes no container.
+	Refuses       []string `protobuf:"bytes,60,rep,name=refuses,proto3" json:"refuses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HelloRequest) Reset() {
@@ -4239,6 +4241,13 @@ func (x *HelloRequest) GetClaims() []uint64 {
 	return nil
 }
 
+func (x *HelloRequest) GetRefuses() []string {
+	if x != nil {
+		return x.Refuses
+	}
+	return nil
+}
+
 type HelloReply struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	NodesJson              []byte                 `protobuf:"bytes,1,opt,name=nodes_json,json=nodesJson,proto3" json:"nodes_json,omitempty"`
@@ -4253,8 +4262,10 @@ type HelloReply struct {
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the one who answers
 	Overlay                *Overlay               `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                                  // of the one who answers
 	Claims                 []uint64               `protobuf:"fixed64,40,rep,packed,name=claims,proto3" json:"claims,omitempty"`                                                           // of the one who answers
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// Modes in which the policy of the one who answers takes no container.
+	Refuses       []string `protobuf:"bytes,60,rep,name=refuses,proto3" json:"refuses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HelloReply) Reset() {
@@ -4367,6 +4378,13 @@ func (x *HelloReply) GetOverlay() *Overlay {
 func (x *HelloReply) GetClaims() []uint64 {
 	if x != nil {
 		return x.Claims
+	}
+	return nil
+}
+
+func (x *HelloReply) GetRefuses() []string {
+	if x != nil {
+		return x.Refuses
 	}
 	return nil
 }
@@ -6405,7 +6423,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06newest\x18\x02 \x01(\rR\x06newest\"/\n" +
 	"\aOverlay\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"\xda\x03\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\xf4\x03\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x12!\n" +
@@ -6419,7 +6437,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
 	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\x12\x16\n" +
-	"\x06claims\x18( \x03(\x06R\x06claims\"\xd8\x03\n" +
+	"\x06claims\x18( \x03(\x06R\x06claims\x12\x18\n" +
+	"\arefuses\x18< \x03(\tR\arefuses\"\xf2\x03\n" +
 	"\n" +
 	"HelloReply\x12\x1d\n" +
 	"\n" +
@@ -6434,7 +6453,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
 	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\x12\x16\n" +
-	"\x06claims\x18( \x03(\x06R\x06claims\"8\n" +
+	"\x06claims\x18( \x03(\x06R\x06claims\x12\x18\n" +
+	"\arefuses\x18< \x03(\tR\arefuses\"8\n" +
 	"\fProveRequest\x12(\n" +
 	"\x06proofs\x18\x01 \x03(\v2\x10.godwit.v1.ProofR\x06proofs\"F\n" +
 	"\x05Proof\x12)\n" +

@@ -147,6 +147,16 @@ func (p Policy) either(c Container) (refusals []Refusal) {
 	return refusals
 }
 
+// Refused are those of some modes in which no container may come or leave.
+func (p Policy) Refused(modes []string) (refused []string) {
+	for _, mode := range modes {
+		if !allows(p.Modes, mode) {
+			refused = append(refused, mode)
+		}
+	}
+	return refused
+}
+
 // Describe lists what the policy restricts, in words; it is empty if the policy restricts nothing.
 func (p Policy) Describe() []string {
 	var lines []string

@@ -57,7 +57,7 @@ func Choose(all []Prediction, demands Demands) (Choice, error) {
 	}
 	choice.take(can, demands)
 	for _, p := range all {
-		if !p.Possible && splits(p.Mode) {
+		if !p.Possible && (splits(p.Mode) || demands.Refused[p.Mode] != "" && p.Mode != migration.Restart) {
 			choice.Why = append(choice.Why, fmt.Sprintf("not %s: %s", p.Mode, p.Why))
 		}
 	}

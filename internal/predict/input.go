@@ -110,6 +110,8 @@ type Demands struct {
 	NoPostCopy bool               `json:"-"` // its state is never to be on two nodes
 	// Split is for how long it may be there.
 	Split migration.SplitLimit `json:"-"`
+	// Refused are modes that a node does not allow, and why.
+	Refused map[migration.Mode]string `json:"-"`
 }
 
 // Input is all that a prediction is made from.

@@ -94,6 +94,8 @@ func Of(in Input, mode migration.Mode) Prediction {
 // impossible says why a mode cannot be, or must not.
 func impossible(in Input, mode migration.Mode) string {
 	switch {
+	case in.Demands.Refused[mode] != "":
+		return in.Demands.Refused[mode]
 	case mode == migration.Restart:
 		return in.Container.RestartImpossible
 	case in.Container.CheckpointImpossible != "":

@@ -70,3 +70,31 @@ func TestPreCopyThatMayNotTurn(t *testing.T) {
 		t.Errorf("without a bound %+v, with one %+v", free, bound)
 	}
 }
+
+// TestRefusedModesAreNotChosen: the best mode that no policy refuses is chosen, and the choice says which
+// were refused.
+func TestRefusedModesAreNotChosen(t *testing.T) {
+	in := simulated(groups{}, 16000, 100e6, 0.02, 1, 10, 1).in
+	first, err := Choose(All(in), in.Demands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const why = "the policy of b refuses this mode"
+	in.Demands.Refused = map[migration.Mode]string{}
+	for refused := first.Mode; ; {
+		in.Demands.Refused[refused] = why
+		choice, err := Choose(All(in), in.Demands)
+		if err != nil { // none is left
+			if len(in.Demands.Refused) != 4 || !strings.Contains(err.Error(), why) {
+				t.Errorf("with %v refused: %v", in.Demands.Refused, err)
+			}
+			return
+		}
+		told := slices.Contains(choice.Why, "not "+string(refused)+": "+why)
+		if in.Demands.Refused[choice.Mode] != "" || !told {
+			t.Errorf("with %v refused mode %s is chosen, for %q", in.Demands.Refused, choice.Mode, choice.Why)
+			return
+		}
+		refused = choice.Mode
+	}
+}
