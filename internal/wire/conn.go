@@ -29,7 +29,7 @@ type Conn struct {
 
 // attend has the connection closed when its peer is removed from the cluster. Error: identity.ErrRevoked.
 func (c *Conn) attend(id *identity.Identity) (err error) {
-	c.leave, err = id.Attend(c.peer, c.raw.TCPConn)
+	c.leave, err = id.Attend(c.ConnectionState().PeerCertificates, c.raw.TCPConn)
 	return err
 }
 

@@ -18,8 +18,9 @@ var (
 	ErrNotAuthority = errors.New("this node does not have the certificate authority")
 )
 
-// Authority is the CA of a cluster, on the node that was initialised first and on each that was promoted. All have the
-// same key, and each has numbers of its own to give. Its methods may be called concurrently, also by several processes.
+// Authority is the CA of a cluster, on the node that was initialised first and on each that was promoted. All
+// have the same key, and each has numbers of its own to give. Its methods may be called concurrently, also by
+// several processes.
 type Authority struct {
 	dir         string
 	certificate *x509.Certificate
@@ -31,8 +32,8 @@ type Authority struct {
 
 // authorityState is what the CA must not forget. Every change is durable before anybody is told of it.
 type authorityState struct {
-	// Numbers grow only: the number of a node that is gone is not given again, because routes and containers of its
-	// addresses may still exist somewhere.
+	// Numbers grow only: the number of a node that is gone is not given again, because routes and containers
+	// of its addresses may still exist somewhere.
 	LastNumber int `json:"last_number"`
 	// End is the highest number that this authority may give; 0: MaxNumber. Spare are numbers for afterwards.
 	End   int    `json:"end,omitempty"`
@@ -41,6 +42,8 @@ type authorityState struct {
 	Given  map[int]span  `json:"given,omitempty"`
 	Nodes  []Peer        `json:"nodes"`
 	Tokens []tokenRecord `json:"tokens"`
+	// Rollover is the plan of the rollover that this authority has begun.
+	Rollover *rolloverPlan `json:"rollover,omitempty"`
 }
 
 const maxStateBytes = 1 << 20
@@ -109,13 +112,17 @@ func (a *Authority) change(apply func(*authorityState) error) error {
 		return fmt.Errorf("read the state of the certificate authority: %s says that no number has been given", path)
 	}
 	if err := apply(&state); err != nil {
+		if errors.Is(err, errUnchanged) {
+			return nil
+		}
 		return err
 	}
 	return writeJSON(path, state)
 }
 
-// admit redeems a token for a certificate. The token is spent and the number given before the certificate exists, and
-// neither if the node is refused. known are the nodes that this one knows: others may have admitted some of them.
+// admit redeems a token for a certificate. The token is spent and the number given before the certificate
+// exists, and neither if the node is refused. known are the nodes that this one knows: others may have
+// admitted some of them.
 func (a *Authority) admit(secret []byte, name string, public crypto.PublicKey, known []Node) (Peer,
 	*x509.Certificate, error) {
 	now := a.now()
@@ -163,7 +170,8 @@ func (s *authorityState) place(name string, again bool) (Peer, error) {
 	return peer, nil
 }
 
-// renew makes a new certificate for a node that has shown a valid one, which may be of another node with the authority.
+// renew makes a new certificate for a node that has shown a valid one, which may be of another node with the
+// authority.
 func (a *Authority) renew(peer Peer, public crypto.PublicKey) (*x509.Certificate, error) {
 	if err := a.refused(peer); err != nil {
 		return nil, err

@@ -20,7 +20,8 @@ import (
 
 const (
 	caLifetime = 10 * 365 * 24 * time.Hour
-	// nodeLifetime bounds what a stolen key is good for where nobody has removed its node. Renewal begins at half of it.
+	// nodeLifetime bounds what a stolen key is good for where nobody has removed its node. Renewal begins at
+	// half of it.
 	nodeLifetime = 30 * 24 * time.Hour
 	// backdate lets a node whose clock is behind use a certificate at once.
 	backdate = time.Hour
@@ -79,11 +80,23 @@ func newSerial() (*big.Int, error) {
 
 // newCA makes the self-signed certificate of a cluster.
 func newCA(key crypto.Signer, now time.Time) (*x509.Certificate, error) {
+	template, err := authorityTemplate(now)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate of the cluster: %w", err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+func authorityTemplate(now time.Time) (*x509.Certificate, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{
+	return &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: "godwit cluster " + serial.Text(36)},
 		NotBefore:             now.Add(-backdate),
@@ -92,10 +105,20 @@ func newCA(key crypto.Signer, now time.Time) (*x509.Certificate, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 		MaxPathLenZero:        true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	}, nil
+}
+
+// newSuccessor makes the certificate of the authority that is to take over from base, signed by base.
+func newSuccessor(base *x509.Certificate, baseKey crypto.Signer, public crypto.PublicKey, version uint64,
+	now time.Time) (*x509.Certificate, error) {
+	template, err := authorityTemplate(now)
 	if err != nil {
-		return nil, fmt.Errorf("make the certificate of the cluster: %w", err)
+		return nil, err
+	}
+	template.Subject.SerialNumber = strconv.FormatUint(version, 10)
+	der, err := x509.CreateCertificate(rand.Reader, template, base, public, baseKey)
+	if err != nil {
+		return nil, fmt.Errorf("make the certificate of the new authority: %w", err)
 	}
 	return x509.ParseCertificate(der)
 }
@@ -131,8 +154,8 @@ func issue(ca *x509.Certificate, caKey crypto.Signer, public crypto.PublicKey, p
 	return x509.ParseCertificate(der)
 }
 
-// newRequest makes a key and a signing request that proves the possession of it. What the certificate will say is
-// decided by the CA, so the request names nothing.
+// newRequest makes a key and a signing request that proves the possession of it. What the certificate will
+// say is decided by the CA, so the request names nothing.
 func newRequest() (crypto.Signer, []byte, error) {
 	key, err := newKey()
 	if err != nil {
@@ -145,7 +168,8 @@ func newRequest() (crypto.Signer, []byte, error) {
 	return key, der, nil
 }
 
-// requestKey checks a signing request and returns the key in it. Only the kind of key that newRequest makes is taken.
+// requestKey checks a signing request and returns the key in it. Only the kind of key that newRequest makes
+// is taken.
 func requestKey(der []byte) (crypto.PublicKey, error) {
 	request, err := x509.ParseCertificateRequest(der)
 	if err != nil {

@@ -1,16 +1,18 @@
 // Package identity says who a node is and lets nodes prove it to each other.
 //
-// The first node of a cluster makes a small certificate authority (CA) beside its own key. Every other node joins with
-// a one-time token: the token names the CA by fingerprint, so that the joiner knows whom it talks to before it tells
-// the secret. A certificate carries the node's name and its number, which the CA allocates and never gives twice.
+// The first node of a cluster makes a small certificate authority (CA) beside its own key. Every other node
+// joins with a one-time token: the token names the CA by fingerprint, so that the joiner knows whom it talks
+// to before it tells the secret. A certificate carries the node's name and its number, which the CA allocates
+// and never gives twice.
 //
-// The package knows files, keys and a tiny join protocol. It must not know what nodes use their connections for: no
-// containers, no migrations, no gRPC.
+// The package knows files, keys and a tiny join protocol. It must not know what nodes use their connections
+// for: no containers, no migrations, no gRPC.
 //
 // On disk, below the state directory:
 //
 //	identity/node.pem       the node's key, its certificate and the CA's, in one file so that they change together
 //	identity/node.json      Node and pool
+//	identity/trust.json     the authorities that the node trusts, once the first has been rolled over
 //	identity/revoked.json   the nodes that have been removed, each entry signed by the CA
 //	identity/ca/ca.pem      the CA's key and certificate; on the first node, and on those that were promoted
 //	identity/ca/state.json  numbers given, tokens issued

@@ -68,8 +68,9 @@ func (i *Identity) Entry() (Node, error) {
 	return node, nil
 }
 
-// VerifyNode checks that an entry is from its node: signed with the key of a certificate that this cluster's authority
-// has given for this name and number. The certificate may have expired since, as that of a node that is switched off.
+// VerifyNode checks that an entry is from its node: signed with the key of a certificate that this cluster's
+// authority has given for this name and number. The certificate may have expired since, as that of a node
+// that is switched off.
 func (i *Identity) VerifyNode(n Node) error {
 	if err := n.Validate(); err != nil {
 		return err
@@ -85,8 +86,8 @@ func (i *Identity) VerifyNode(n Node) error {
 	if err != nil {
 		return fmt.Errorf("entry of node %s: %w", n.Name, err)
 	}
-	options := x509.VerifyOptions{Roots: i.Roots(), CurrentTime: certificate.NotBefore.Add(backdate)}
-	if _, err := certificate.Verify(options); err != nil {
+	options := x509.VerifyOptions{CurrentTime: certificate.NotBefore.Add(backdate)}
+	if err := i.trust.Load().verify(certificate, nil, options); err != nil {
 		return fmt.Errorf("entry of node %s: %w", n.Name, err)
 	}
 	if got, err := PeerOf(certificate); err != nil || got != peer {

@@ -62,7 +62,8 @@ func FuzzJoinMessage(f *testing.F) {
 		var reply certificateReply
 		if readMessage(bytes.NewReader(data), &reply) == nil {
 			_ = reply.refused()
-			if _, err := checkReply(reply, id.authority, Peer{Name: "b", Number: 2}, id.authority.PublicKey); err == nil {
+			ca := id.trust.Load().base
+			if _, err := checkReply(reply, ca, Peer{Name: "b", Number: 2}, ca.PublicKey); err == nil {
 				t.Fatal("a certificate for a key that was never made")
 			}
 		}
@@ -137,5 +138,35 @@ func FuzzVerifyNode(f *testing.F) {
 			t.Fatalf("taken: %+v", node)
 		}
 		_, _ = Merge([]Node{entry}, []Node{node})
+	})
+}
+
+// FuzzSuccession: news of a rollover change nothing unless the authority has signed them.
+func FuzzSuccession(f *testing.F) {
+	first, other := initNode(f, "a"), initNode(f, "a")
+	if err := other.BeginRollover(time.Hour, false, false); err != nil {
+		f.Fatal(err)
+	}
+	begun, _ := other.Succession()
+	if err := other.FinishRollover(true); err != nil {
+		f.Fatal(err)
+	}
+	ended, _ := other.Succession()
+	for _, seed := range []Succession{begun, ended, {}} {
+		document, err := json.Marshal(seed)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(document)
+	}
+	before := first.Fingerprint()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		heard, err := ParseSuccession(data)
+		if err != nil {
+			return
+		}
+		if retired, _ := first.Follow(heard); retired || first.Fingerprint() != before {
+			t.Errorf("%s was taken", data)
+		}
 	})
 }

@@ -131,3 +131,11 @@ func parseURI(text string) ([]*url.URL, error) {
 	parsed, err := url.Parse(text)
 	return []*url.URL{parsed}, err
 }
+
+// pipe is a connection within the process.
+func pipe(t testing.TB) (near, far net.Conn) {
+	t.Helper()
+	near, far = net.Pipe()
+	t.Cleanup(func() { near.Close(); far.Close() })
+	return near, far
+}

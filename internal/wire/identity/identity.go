@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -27,11 +29,13 @@ type Identity struct {
 	// Pool is where all nodes of the cluster take container addresses from.
 	Pool netip.Prefix
 
-	dir       string
-	authority *x509.Certificate
-	roots     *x509.CertPool
-	current   atomic.Pointer[tls.Certificate]
-	revoked   revoked
+	dir     string
+	trust   atomic.Pointer[trust]
+	held    atomic.Pointer[x509.Certificate] // the authority in ca.pem, which may be an old one; nil: none
+	current atomic.Pointer[tls.Certificate]
+	revoked revoked
+	// changing is locked while trust changes.
+	changing sync.Mutex
 }
 
 // record is identity/node.json.
@@ -219,20 +223,25 @@ func (i *Identity) loadCertificate() error {
 		return fmt.Errorf("%s is of node %s (%d), but node.json says %s (%d)", path, peer.Name, peer.Number, i.Node.Name,
 			i.Node.Number)
 	}
-	i.authority, i.roots = authority, x509.NewCertPool()
-	i.roots.AddCert(authority)
 	i.current.Store(pair)
-	return nil
+	return i.loadTrust(authority)
 }
 
 // Certificate is the one that this node shows now; Renew replaces it while connections live.
 func (i *Identity) Certificate() *tls.Certificate { return i.current.Load() }
 
-// Roots are the certificate authorities whose nodes this node trusts: the one of its cluster.
-func (i *Identity) Roots() *x509.CertPool { return i.roots }
+// Roots are the certificate authorities whose nodes this node trusts: the one of its cluster, and its
+// successor.
+func (i *Identity) Roots() *x509.CertPool {
+	roots := x509.NewCertPool()
+	for _, one := range i.authorities() {
+		roots.AddCert(one)
+	}
+	return roots
+}
 
 // Fingerprint tells which cluster this node is of.
-func (i *Identity) Fingerprint() Fingerprint { return fingerprint(i.authority) }
+func (i *Identity) Fingerprint() Fingerprint { return fingerprint(i.trust.Load().newest()) }
 
 // Expires is when this node's certificate ends.
 func (i *Identity) Expires() time.Time { return i.Certificate().Leaf.NotAfter }
@@ -240,6 +249,9 @@ func (i *Identity) Expires() time.Time { return i.Certificate().Leaf.NotAfter }
 // NeedsRenewal says whether half or less of the certificate's life is left, or it lives for longer than
 // certificates now do.
 func (i *Identity) NeedsRenewal(now time.Time) bool {
+	if !i.Current() {
+		return true
+	}
 	leaf := i.Certificate().Leaf
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotAfter.Sub(now) <= life/2 || life > nodeLifetime+2*backdate
@@ -254,22 +266,31 @@ func (i *Identity) Authority() (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !authority.certificate.Equal(i.trust.Load().newest()) {
+		return nil, fmt.Errorf("%w any more: the authority was rolled over; `godwit node promote %s` on a "+
+			"node with the new key gives it the key", ErrNotAuthority, i.Node.Name)
+	}
 	authority.refused = i.checkRemoved
 	return authority, nil
 }
 
-// HasAuthority says whether this node can sign.
+// HasAuthority says whether this node can sign: it has the key of the newest authority.
 func (i *Identity) HasAuthority() bool {
-	_, err := os.Lstat(filepath.Join(i.authorityDir(), "ca.pem"))
-	return err == nil
+	held := i.held.Load()
+	return held != nil && held.Equal(i.trust.Load().newest())
+}
+
+// Current tells whether this node's certificate is of the newest authority.
+func (i *Identity) Current() bool {
+	return bytes.Equal(i.Certificate().Certificate[1], i.trust.Load().newest().Raw)
 }
 
 // authorities are the certificates by which this node checks what others have signed.
-func (i *Identity) authorities() []*x509.Certificate { return []*x509.Certificate{i.authority} }
+func (i *Identity) authorities() []*x509.Certificate { return i.trust.Load().authorities() }
 
 // replaceCertificate makes a renewed certificate durable and uses it from now on.
-func (i *Identity) replaceCertificate(key crypto.Signer, certificate *x509.Certificate) error {
-	pair, err := encodePair(key, certificate, i.authority)
+func (i *Identity) replaceCertificate(key crypto.Signer, certificate, authority *x509.Certificate) error {
+	pair, err := encodePair(key, certificate, authority)
 	if err != nil {
 		return err
 	}

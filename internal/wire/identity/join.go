@@ -26,8 +26,8 @@ type JoinOptions struct {
 	Force   bool   // set an identity that exists aside
 }
 
-// Join makes this node one of a cluster. The server proves that it belongs to the token's CA before the secret is sent.
-// It returns where an older identity was set aside, if Force did that.
+// Join makes this node one of a cluster. The server proves that it belongs to the token's CA before the
+// secret is sent. It returns where an older identity was set aside, if Force did that.
 func Join(ctx context.Context, o JoinOptions) (identity *Identity, setAside string, err error) {
 	token, err := ParseToken(o.Token)
 	if err != nil {
@@ -58,6 +58,9 @@ func Join(ctx context.Context, o JoinOptions) (identity *Identity, setAside stri
 	nodes, _ := Merge(reply.Nodes, []Node{node})
 	setAside, err = install(o.State, o.Force, nodes, func(dir string) error {
 		if err := writeJSON(revocationsPath(dir), reply.signedRevocations(authority)); err != nil {
+			return err
+		}
+		if err := reply.writeTrust(dir, authority); err != nil {
 			return err
 		}
 		return writeIdentity(dir, record{Node: node, Pool: reply.Pool}, key, certificate, authority)
@@ -106,8 +109,8 @@ func askToJoin(ctx context.Context, o JoinOptions, token Token, request []byte) 
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: []string{JoinProtocol},
-		// The server cannot be verified in the usual way: all that is known of its CA is the fingerprint. verifyServer
-		// does it instead, for every handshake.
+		// The server cannot be verified in the usual way: all that is known of its CA is the fingerprint.
+		// verifyServer does it instead, for every handshake.
 		InsecureSkipVerify: true, //nolint:gosec // verified by fingerprint, see above
 		VerifyConnection: func(state tls.ConnectionState) (err error) {
 			authority, err = verifyServer(state, token.CA, time.Now())
@@ -126,8 +129,8 @@ func askToJoin(ctx context.Context, o JoinOptions, token Token, request []byte) 
 	return authority, reply, err
 }
 
-// verifyServer finds the token's CA among the certificates that a server shows, and checks that the server's own is
-// signed by it and valid now.
+// verifyServer finds the token's CA among the certificates that a server shows, and checks that the server's
+// own is signed by it and valid now.
 func verifyServer(state tls.ConnectionState, want Fingerprint, now time.Time) (*x509.Certificate, error) {
 	if state.NegotiatedProtocol != JoinProtocol {
 		return nil, errors.New("it does not speak godwit's join protocol")
@@ -139,7 +142,8 @@ func verifyServer(state tls.ConnectionState, want Fingerprint, now time.Time) (*
 		}
 	}
 	if authority == nil {
-		return nil, fmt.Errorf("%w: check the address, or whether somebody is between", ErrWrongCluster)
+		return nil, fmt.Errorf("%w: check the address, whether the authority was rolled over since (then "+
+			"make another token), or whether somebody is between", ErrWrongCluster)
 	}
 	leaf := state.PeerCertificates[0]
 	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
@@ -198,7 +202,24 @@ func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer,
 	return nil, errors.New("the certificate in the answer is for another key")
 }
 
-// signedRevocations are those of an answer that the authority has signed; an earlier one may have signed others.
+// writeTrust notes which authorities a new node trusts: the one that it was told by its token, and during a
+// rollover also the one before, for nodes that have not renewed their certificates yet.
+func (r *certificateReply) writeTrust(dir string, authority *x509.Certificate) error {
+	if len(r.Base) == 0 {
+		return nil
+	}
+	base, err := x509.ParseCertificate(r.Base)
+	if err == nil {
+		err = checkSuccessor(base, authority)
+	}
+	if err != nil {
+		return fmt.Errorf("the authority before a rollover, in the answer: %w", err)
+	}
+	return writeJSON(trustPath(dir), (&trust{base: base, next: authority}).record())
+}
+
+// signedRevocations are those of an answer that the authority has signed; an earlier one may have signed
+// others.
 func (r *certificateReply) signedRevocations(authority *x509.Certificate) []Revocation {
 	list := []Revocation{}
 	for _, one := range r.Revoked {

@@ -190,7 +190,7 @@ func TestClockSkewIsNamed(t *testing.T) {
 	}
 	// The joiner's clock is years ahead of the server's certificate.
 	state := tls.ConnectionState{NegotiatedProtocol: JoinProtocol}
-	state.PeerCertificates = append(state.PeerCertificates, c.first.Certificate().Leaf, c.first.authority)
+	state.PeerCertificates = append(state.PeerCertificates, chainOf(t, c.first)...)
 	_, err := verifyServer(state, c.first.Fingerprint(), time.Now().Add(2*nodeLifetime))
 	if !errors.Is(err, ErrClockSkew) {
 		t.Errorf("two years ahead: %v", err)
@@ -202,7 +202,8 @@ func TestSecretStaysWithoutProof(t *testing.T) {
 	c, impostor := newCluster(t), initNode(t, "evil")
 	token := c.token(t, "")
 	forged := *impostor.Certificate()
-	forged.Certificate = [][]byte{forged.Certificate[0], c.first.authority.Raw} // shows the true CA beside its own leaf
+	// It shows the true CA beside its own leaf.
+	forged.Certificate = [][]byte{forged.Certificate[0], c.first.trust.Load().base.Raw}
 	for what, certificate := range map[string]*tls.Certificate{"own CA": impostor.Certificate(), "true CA": &forged} {
 		listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
 			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate}, NextProtos: []string{JoinProtocol},

@@ -24,7 +24,8 @@ const (
 	maxReplyBytes   = 1 << 20
 	messageHeader   = 4
 	exchangeTimeout = 15 * time.Second
-	// maxClockSkew is more than certificates need, but nodes that disagree by more make reports and logs useless.
+	// maxClockSkew is more than certificates need, but nodes that disagree by more make reports and logs
+	// useless.
 	maxClockSkew = 5 * time.Minute
 )
 
@@ -39,9 +40,13 @@ type joinRequest struct {
 	Time    time.Time `json:"time"`
 }
 
-// renewRequest asks for a new certificate for the name and number of the one that the connection was made with.
+// renewRequest asks for a new certificate for the name and number of the one that the connection was made
+// with.
 type renewRequest struct {
 	Request []byte `json:"request"`
+	// Revoked are the removals that the node knows, so that none is lost with an authority that is rolled
+	// over.
+	Revoked []Revocation `json:"revoked,omitempty"`
 }
 
 // certificateReply answers both.
@@ -55,6 +60,9 @@ type certificateReply struct {
 	Pool        netip.Prefix `json:"pool"`
 	Nodes       []Node       `json:"nodes,omitempty"`
 	Revoked     []Revocation `json:"revoked,omitempty"`
+	// Base is the authority that certified the one of Certificate, while it is still trusted.
+	Base       []byte      `json:"base,omitempty"`
+	Succession *Succession `json:"succession,omitempty"`
 }
 
 // replyCodes lets a refusal keep its kind across the wire.

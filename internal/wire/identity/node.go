@@ -30,14 +30,16 @@ var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 var hostPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])?$`)
 
-// Node is what nodes know of each other. Each node signs its own entry, so that it does not matter who passes it on.
+// Node is what nodes know of each other. Each node signs its own entry, so that it does not matter who passes
+// it on.
 type Node struct {
 	Name    string `json:"name"`
 	Number  int    `json:"number"`
 	Address string `json:"address"` // host:port of its agent
 	// Revision grows whenever the entry changes, so that the newest can be told without trusting clocks.
 	Revision uint64 `json:"revision"`
-	// Certificate (DER) and Signature, in base64, are empty in an entry that its node has not signed yet: see Entry.
+	// Certificate (DER) and Signature, in base64, are empty in an entry that its node has not signed yet: see
+	// Entry.
 	Certificate string `json:"certificate,omitempty"`
 	Signature   string `json:"signature,omitempty"`
 }
@@ -76,8 +78,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// ParseAddress checks HOST or HOST:PORT and returns HOST:PORT. HOST is a name or an address that other nodes can
-// reach, so an unspecified address (0.0.0.0) is refused.
+// ParseAddress checks HOST or HOST:PORT and returns HOST:PORT. HOST is a name or an address that other nodes
+// can reach, so an unspecified address (0.0.0.0) is refused.
 func ParseAddress(address string) (string, error) {
 	host, port := address, strconv.Itoa(DefaultPort)
 	if h, p, err := net.SplitHostPort(address); err == nil {
@@ -160,9 +162,10 @@ func validateNodes(nodes []Node) error {
 	return nil
 }
 
-// Merge brings together what this node knows with what it heard. The newest entry of each number wins, and where two
-// numbers claim one name the newer number has it; the outcome does not depend on the order in which lists arrive.
-// Entries that are not valid are ignored. It tells whether anything is new. The result is in order of number.
+// Merge brings together what this node knows with what it heard. The newest entry of each number wins, and
+// where two numbers claim one name the newer number has it; the outcome does not depend on the order in which
+// lists arrive. Entries that are not valid are ignored. It tells whether anything is new. The result is in
+// order of number.
 func Merge(known, heard []Node) (merged []Node, changed bool) {
 	best := map[int]Node{}
 	for _, node := range slices.Concat(known, heard) {
@@ -186,9 +189,9 @@ func Merge(known, heard []Node) (merged []Node, changed bool) {
 	return merged, !slices.Equal(merged, known)
 }
 
-// newer decides. A signed entry is newer than one that is not. Then the time of the certificate counts, which the
-// authority has set, so that a node cannot outbid the one that has its number after it; then the revision, which the
-// node has set; and then the content: any order does, if all nodes use the same.
+// newer decides. A signed entry is newer than one that is not. Then the time of the certificate counts, which
+// the authority has set, so that a node cannot outbid the one that has its number after it; then the
+// revision, which the node has set; and then the content: any order does, if all nodes use the same.
 func newer(a, b Node) bool {
 	if a.Certificate != b.Certificate {
 		if was, is := b.issued(), a.issued(); !was.Equal(is) {

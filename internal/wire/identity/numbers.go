@@ -23,8 +23,8 @@ func (s *authorityState) end() int {
 	return s.End
 }
 
-// observe learns of nodes that another authority has admitted, so that neither their names nor, after a state from a
-// backup, their numbers are given again; and forgets those that have been removed.
+// observe learns of nodes that another authority has admitted, so that neither their names nor, after a state
+// from a backup, their numbers are given again; and forgets those that have been removed.
 func (s *authorityState) observe(known []Node, refused func(Peer) error) {
 	for _, node := range known {
 		peer := Peer{Name: node.Name, Number: node.Number}

@@ -16,16 +16,16 @@ import (
 
 const maxHandoverBytes = 1 << 20
 
-// Handover is what makes another node an authority. It has the key of the cluster: it goes over mutually verified
-// connections only, and into files that only root can read.
+// Handover is what makes another node an authority. It has the key of the cluster: it goes over mutually
+// verified connections only, and into files that only root can read.
 type Handover struct {
 	Pair  []byte `json:"pair"` // PEM of the key and the certificate
 	Span  span   `json:"span"` // the numbers that it may give
 	Nodes []Peer `json:"nodes"`
 }
 
-// HandOver makes what another node needs to be an authority, too. The same node gets the same numbers again if the
-// first time came to nothing.
+// HandOver makes what another node needs to be an authority, too. The same node gets the same numbers again
+// if the first time came to nothing.
 func (i *Identity) HandOver(to Peer) ([]byte, error) {
 	if err := i.CheckPeer(to); err != nil {
 		return nil, err
@@ -59,7 +59,8 @@ func (i *Identity) HandOver(to Peer) ([]byte, error) {
 	return json.Marshal(handover)
 }
 
-// parseHandover checks that it has the key of the cluster with this fingerprint, so that it does not matter who says so.
+// parseHandover checks that it has the key of the cluster with this fingerprint, so that it does not matter
+// who says so.
 func parseHandover(data []byte, want Fingerprint) (Handover, error) {
 	var handover Handover
 	if len(data) > maxHandoverBytes {
@@ -88,8 +89,16 @@ func (i *Identity) TakeAuthority(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("take the authority: %w", err)
 	}
+	i.changing.Lock()
+	defer i.changing.Unlock()
 	if i.HasAuthority() {
 		return nil
+	}
+	if i.held.Load() != nil { // of before a rollover: it keeps its numbers, and has the new key
+		if err := writeFile(filepath.Join(i.authorityDir(), "ca.pem"), handover.Pair); err != nil {
+			return fmt.Errorf("take the authority: %w", err)
+		}
+		return i.loadHeld()
 	}
 	dir, err := os.MkdirTemp(i.dir, ".ca-*") // made with mode 0700
 	if err != nil {
@@ -104,7 +113,20 @@ func (i *Identity) TakeAuthority(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("take the authority: %w", err)
 	}
-	return syncDir(i.dir)
+	return errors.Join(syncDir(i.dir), i.loadHeld())
+}
+
+// loadHeld notes which authority's key this node has, after it took or dropped one.
+func (i *Identity) loadHeld() error {
+	pair, err := loadPair(filepath.Join(i.authorityDir(), "ca.pem"))
+	if isNotExist(err) {
+		i.held.Store(nil)
+		return nil
+	}
+	if err == nil {
+		i.held.Store(pair.Leaf)
+	}
+	return err
 }
 
 // DemotionOrder tells a node to give the authority up. It is signed with the authority's own key.
@@ -141,7 +163,7 @@ func (i *Identity) DropAuthority(data []byte) (rest []byte, err error) {
 	if err := i.checkOrder(order, time.Now()); err != nil {
 		return nil, err
 	}
-	authority, err := i.Authority()
+	authority, err := openAuthority(i.authorityDir()) // also one of before a rollover
 	if errors.Is(err, ErrNotAuthority) {
 		return []byte("[]"), nil // it was done before
 	}
@@ -159,11 +181,11 @@ func (i *Identity) DropAuthority(data []byte) (rest []byte, err error) {
 	if err := errors.Join(os.RemoveAll(aside), os.Rename(i.authorityDir(), aside), os.RemoveAll(aside)); err != nil {
 		return nil, fmt.Errorf("give the authority up: %w", err)
 	}
-	return rest, syncDir(i.dir)
+	return rest, errors.Join(syncDir(i.dir), i.loadHeld())
 }
 
 func (i *Identity) checkOrder(order DemotionOrder, now time.Time) error {
-	key, ok := i.authority.PublicKey.(*ecdsa.PublicKey)
+	key, ok := i.trust.Load().newest().PublicKey.(*ecdsa.PublicKey)
 	if !ok || order.Peer != (Peer{Name: i.Node.Name, Number: i.Node.Number}) ||
 		!ecdsa.VerifyASN1(key, order.signed(), order.Signature) {
 		return errors.New("the order to give the authority up is not signed by it, or is for another node")

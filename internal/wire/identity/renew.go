@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// Renew gets this node a new key and certificate, before the old one ends. The CA's node signs its own; every other
-// asks over conn, a mutually verified connection to the CA's node with RenewProtocol (wire.DialRenew makes it; nil on
-// the CA's node). It returns the nodes that the CA's node knows.
+// Renew gets this node a new key and certificate, before the old one ends. The CA's node signs its own; every
+// other asks over conn, a mutually verified connection to the CA's node with RenewProtocol (wire.DialRenew
+// makes it; nil on the CA's node). It returns the nodes that the CA's node knows.
 func (i *Identity) Renew(ctx context.Context, conn net.Conn) ([]Node, error) {
 	key, request, err := newRequest()
 	if err != nil {
@@ -23,16 +23,23 @@ func (i *Identity) Renew(ctx context.Context, conn net.Conn) ([]Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
 	var reply certificateReply
-	if err := exchange(ctx, conn, renewRequest{Request: request}, &reply); err != nil {
+	if err := exchange(ctx, conn, renewRequest{Request: request, Revoked: i.Signed()}, &reply); err != nil {
 		return nil, fmt.Errorf("renew the certificate of this node: %w", err)
 	}
+	if reply.Succession != nil {
+		if _, err := i.Follow(Succession{Next: reply.Succession.Next}); err != nil {
+			return nil, err
+		}
+	}
 	peer := Peer{Name: i.Node.Name, Number: i.Node.Number}
-	certificate, err := checkReply(reply, i.authority, peer, key.Public())
+	authority := i.trust.Load().newest()
+	certificate, err := checkReply(reply, authority, peer, key.Public())
 	if err != nil {
 		return nil, fmt.Errorf("renew the certificate of this node: %w", err)
 	}
 	_, revokeErr := i.Revoke(reply.Revoked)
-	return slices.Clone(reply.Nodes), errors.Join(revokeErr, i.replaceCertificate(key, certificate))
+	err = errors.Join(revokeErr, i.replaceCertificate(key, certificate, authority))
+	return slices.Clone(reply.Nodes), err
 }
 
 func (i *Identity) renewHere(key crypto.Signer) error {
@@ -44,5 +51,5 @@ func (i *Identity) renewHere(key crypto.Signer) error {
 	if err != nil {
 		return fmt.Errorf("renew the certificate of this node: %w", err)
 	}
-	return i.replaceCertificate(key, certificate)
+	return i.replaceCertificate(key, certificate, authority.certificate)
 }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -123,11 +124,19 @@ type revoked struct {
 	unsaved bool
 }
 
-// attended is a connection to a peer.
-type attended struct{ conn io.Closer }
+// attended is a connection to a peer, and the certificates that the peer has shown.
+type attended struct {
+	peer  Peer
+	shown []*x509.Certificate
+	conn  io.Closer
+}
+
+func (v *revoked) index(number int) (int, bool) {
+	return slices.BinarySearchFunc(v.list, number, func(r Revocation, n int) int { return r.Number - n })
+}
 
 func (v *revoked) find(number int) (Revocation, bool) {
-	i, found := slices.BinarySearchFunc(v.list, number, func(r Revocation, n int) int { return r.Number - n })
+	i, found := v.index(number)
 	if !found {
 		return Revocation{}, false
 	}
@@ -153,7 +162,8 @@ func (v *revoked) removed(peer Peer) error {
 // add takes what is new, and returns it with the connections that it ends.
 func (v *revoked) add(list []Revocation) (fresh []Revocation, ended []io.Closer) {
 	for _, one := range list {
-		if _, known := v.find(one.Number); known {
+		if n, known := v.index(one.Number); known {
+			v.list[n].Signature = one.Signature
 			continue
 		}
 		fresh = append(fresh, one)
@@ -190,12 +200,20 @@ func (i *Identity) CheckPeer(peer Peer) error {
 	return i.revoked.check(peer)
 }
 
-// Attend closes a connection when its peer is removed, until leave is called. Error: ErrRevoked.
-func (i *Identity) Attend(peer Peer, conn io.Closer) (leave func(), err error) {
+// Attend closes a connection when its peer is removed, or its authority is trusted no more (CutConnections),
+// until leave is called. shown are the peer's certificates, which VerifyPeer has checked. Error: ErrRevoked.
+func (i *Identity) Attend(shown []*x509.Certificate, conn io.Closer) (leave func(), err error) {
 	v := &i.revoked
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.check(peer); err != nil {
+	peer, err := PeerOf(shown[0])
+	if err == nil {
+		err = v.check(peer)
+	}
+	if err == nil { // again: the trust may have changed since the handshake
+		err = i.trust.Load().stillTrusts(shown)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if v.conns == nil {
@@ -204,7 +222,7 @@ func (i *Identity) Attend(peer Peer, conn io.Closer) (leave func(), err error) {
 	if v.conns[peer.Number] == nil {
 		v.conns[peer.Number] = map[*attended]bool{}
 	}
-	one := &attended{conn: conn}
+	one := &attended{peer: peer, shown: shown, conn: conn}
 	v.conns[peer.Number][one] = true
 	return func() {
 		v.mu.Lock()
@@ -220,6 +238,12 @@ func (i *Identity) Revocations() []Revocation {
 	return slices.Clone(i.revoked.list)
 }
 
+// Signed lists the removals that this node can pass on: an authority that still counts has signed them.
+func (i *Identity) Signed() []Revocation {
+	authorities := i.authorities()
+	return slices.DeleteFunc(i.Revocations(), func(r Revocation) bool { return r.verify(authorities) != nil })
+}
+
 // RevocationVersion is the version of the list that this node has; 0: nobody has been removed.
 func (i *Identity) RevocationVersion() uint64 { return versionOf(i.Revocations()) }
 
@@ -230,6 +254,21 @@ func versionOf(list []Revocation) (version uint64) {
 	return version
 }
 
+// betterSigned tells whether a removal that is known is now signed by the newest authority and was not
+// before. Of two such signatures all nodes keep the same, so that they know the same.
+func (i *Identity) betterSigned(one Revocation) bool {
+	newest := []*x509.Certificate{i.trust.Load().newest()}
+	i.revoked.mu.Lock()
+	known, _ := i.revoked.find(one.Number)
+	i.revoked.mu.Unlock()
+	same := known
+	same.Signature = one.Signature
+	if bytes.Equal(known.Signature, one.Signature) || same.verify(newest) != nil {
+		return false
+	}
+	return known.verify(newest) != nil || bytes.Compare(one.Signature, known.Signature) < 0
+}
+
 // Revoke takes revocations that another node has told of and returns those that are new. They hold from now
 // on: connections of the nodes are closed, and they are on disk. One that the authority has not signed is
 // left out and told of in the error. A list that could not be written still holds, and KeepRevocations writes
@@ -238,7 +277,7 @@ func (i *Identity) Revoke(list []Revocation) (fresh []Revocation, err error) {
 	var failed []error
 	var signed []Revocation
 	for _, one := range list {
-		if i.Removed(Peer{Number: one.Number}) {
+		if i.Removed(Peer{Number: one.Number}) && !i.betterSigned(one) {
 			continue // it is known
 		}
 		if err := errors.Join(one.validate(), one.verify(i.authorities())); err != nil {
@@ -314,8 +353,9 @@ func (i *Identity) readRevocations() ([]Revocation, error) {
 	if err != nil {
 		return nil, err
 	}
+	t := i.trust.Load()
 	for _, one := range list {
-		if err := one.verify(i.authorities()); err != nil {
+		if err := one.verify(append(t.authorities(), t.past...)); err != nil {
 			return nil, err
 		}
 	}

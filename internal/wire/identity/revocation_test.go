@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"crypto/x509"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,20 @@ import (
 type closing struct{ times int }
 
 func (c *closing) Close() error { c.times++; return nil }
+
+// chainOf is what a node shows in a handshake.
+func chainOf(t *testing.T, id *Identity) []*x509.Certificate {
+	t.Helper()
+	var chain []*x509.Certificate
+	for _, raw := range id.Certificate().Certificate {
+		one, err := x509.ParseCertificate(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain = append(chain, one)
+	}
+	return chain
+}
 
 func removed(t *testing.T, c *cluster, id *Identity) Revocation {
 	t.Helper()
@@ -26,13 +41,13 @@ func TestARemovedNodeIsOutForGood(t *testing.T) {
 	c := newCluster(t)
 	b, d := c.mustJoin(t, "b"), c.mustJoin(t, "d")
 	spare := c.token(t, "b")
-	peer := Peer{Name: "b", Number: 2}
+	peer, shown := Peer{Name: "b", Number: 2}, chainOf(t, b)
 	conn, other, left := &closing{}, &closing{}, &closing{}
 	for _, attend := range []struct {
-		peer Peer
-		conn *closing
-	}{{peer, conn}, {Peer{Name: "d", Number: 3}, other}, {peer, left}} {
-		leave, err := d.Attend(attend.peer, attend.conn)
+		shown []*x509.Certificate
+		conn  *closing
+	}{{shown, conn}, {chainOf(t, d), other}, {shown, left}} {
+		leave, err := d.Attend(attend.shown, attend.conn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +65,7 @@ func TestARemovedNodeIsOutForGood(t *testing.T) {
 	if conn.times != 1 || other.times != 0 || left.times != 0 {
 		t.Errorf("closed: %d of its own, %d of another node, %d that had ended", conn.times, other.times, left.times)
 	}
-	if _, err := d.Attend(peer, conn); !errors.Is(err, ErrRevoked) {
+	if _, err := d.Attend(shown, conn); !errors.Is(err, ErrRevoked) {
 		t.Errorf("a connection after it: %v", err)
 	}
 	again, err := Load(filepath.Dir(d.dir))
@@ -148,8 +163,8 @@ func TestEntriesAreSigned(t *testing.T) {
 	}
 }
 
-// TestTheSuccessorsEntryWins: whoever has the number again after a disk was lost is not outbid by what was signed
-// before.
+// TestTheSuccessorsEntryWins: whoever has the number again after a disk was lost is not outbid by what was
+// signed before.
 func TestTheSuccessorsEntryWins(t *testing.T) {
 	c := newCluster(t)
 	b := c.mustJoin(t, "b")

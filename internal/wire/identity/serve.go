@@ -18,7 +18,11 @@ type Server struct {
 	authority func() (*Authority, error)
 	nodes     func() []Node
 	joined    func(Node)
+	removed   func([]Revocation) // nil: nobody is told
 }
+
+// OnRemoved has a function called with removals that nodes tell of when they renew.
+func (s *Server) OnRemoved(removed func([]Revocation)) { s.removed = removed }
 
 // NewServer makes the server of a node. It fails if this node has the authority and cannot open it. nodes is
 // asked for the list that a new node is given, and joined, if not nil, is told of each node that has been
@@ -123,10 +127,25 @@ func (s *Server) ServeRenew(conn net.Conn, peer Peer) error {
 		return fmt.Errorf("renewal of node %s: %w", peer.Name, err)
 	}
 	certificate, err := s.renew(peer, request)
+	if err == nil {
+		err = s.takeRemovals(request.Revoked)
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("renewal of node %s refused: %w", peer.Name, err), s.send(conn, refuse(err)))
 	}
 	return s.send(conn, s.reply(peer, certificate, s.nodes()))
+}
+
+// takeRemovals learns which nodes the one that renews knows to be removed.
+func (s *Server) takeRemovals(list []Revocation) error {
+	if err := validateRevocations(list); err != nil {
+		return err
+	}
+	fresh, err := s.identity.Revoke(list)
+	if len(fresh) > 0 && s.removed != nil {
+		s.removed(fresh)
+	}
+	return errors.Join(err, s.identity.resign())
 }
 
 func (s *Server) renew(peer Peer, request renewRequest) (*x509.Certificate, error) {
@@ -142,9 +161,15 @@ func (s *Server) renew(peer Peer, request renewRequest) (*x509.Certificate, erro
 }
 
 func (s *Server) reply(peer Peer, certificate *x509.Certificate, nodes []Node) certificateReply {
-	return certificateReply{
-		Certificate: certificate.Raw, Number: peer.Number, Pool: s.identity.Pool, Nodes: nodes, Revoked: s.identity.Revocations(),
+	reply := certificateReply{
+		Certificate: certificate.Raw, Number: peer.Number, Pool: s.identity.Pool, Nodes: nodes,
+		Revoked: s.identity.Signed(),
 	}
+	if t := s.identity.trust.Load(); t.next != nil {
+		succession := t.succession()
+		reply.Base, reply.Succession = t.base.Raw, &succession
+	}
+	return reply
 }
 
 // send answers; a list of nodes that does not fit is cut to the CA's node and the new one, which hears of the

@@ -20,7 +20,8 @@ const (
 	secretBytes      = 16
 	maxTokens        = 256
 	maxTokenLifetime = 30 * 24 * time.Hour
-	// spentTokensKept is how long a used or expired token is remembered, so that its holder can be told which it is.
+	// spentTokensKept is how long a used or expired token is remembered, so that its holder can be told which
+	// it is.
 	spentTokensKept = 24 * time.Hour
 )
 
@@ -61,8 +62,8 @@ func decodeExactly(into []byte, text string) bool {
 	return err == nil && len(data) == len(into) && copy(into, data) == len(into)
 }
 
-// tokenRecord is what the CA keeps of a token. The secret has 128 random bits, so a plain hash of it cannot be
-// reversed.
+// tokenRecord is what the CA keeps of a token. The secret has 128 random bits, so a plain hash of it cannot
+// be reversed.
 type tokenRecord struct {
 	Hash    string    `json:"hash"`
 	Expires time.Time `json:"expires"`
@@ -75,9 +76,9 @@ func hashSecret(secret []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// IssueToken makes a token with which one node can join within ttl (0: DefaultTokenLifetime). With a node's name only
-// that node can use it, and only so can a node join again that has joined before, for example after its disk was lost:
-// it keeps its number.
+// IssueToken makes a token with which one node can join within ttl (0: DefaultTokenLifetime). With a node's
+// name only that node can use it, and only so can a node join again that has joined before, for example after
+// its disk was lost: it keeps its number.
 func (a *Authority) IssueToken(ttl time.Duration, node string) (Token, error) {
 	if ttl == 0 {
 		ttl = DefaultTokenLifetime

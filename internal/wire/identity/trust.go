@@ -1,0 +1,357 @@
+package identity
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+const (
+	maxSuccessionBytes = 16 << 10
+	maxTrustBytes      = 1 << 20
+	// maxTrustVersion leaves room above, so that the next version can always be computed.
+	maxTrustVersion = 1 << 40
+)
+
+// trust says whose signatures this node believes. It is immutable; a change makes another.
+//
+// A rollover replaces the authority of the cluster in two steps. First the authority (base) certifies the key
+// of its successor (next). From then on certificates of both are valid, and every node renews its own under
+// the successor. A node that has not heard of the successor accepts it too, because each peer shows it beside
+// its own certificate. Then the successor declares that it has taken over (Retirement), and becomes the base
+// of all that hear of it.
+type trust struct {
+	base, next *x509.Certificate // next is nil while no rollover is under way
+	// retirement is how base took over; nil if it is the first authority, or this node joined later.
+	retirement *Retirement
+	// past are earlier bases: removals that this node has stored may be signed by them.
+	past []*x509.Certificate
+}
+
+// trustRecord is identity/trust.json. A node without it trusts the authority in node.pem.
+type trustRecord struct {
+	Base       []byte      `json:"base"`
+	Next       []byte      `json:"next,omitempty"`
+	Retirement *Retirement `json:"retirement,omitempty"`
+	Past       [][]byte    `json:"past,omitempty"`
+}
+
+// Succession is what nodes tell each other of a rollover. All of it is signed, so it does not matter who
+// passes it on.
+type Succession struct {
+	// Next is the successor's certificate (DER), signed by the authority.
+	Next       []byte      `json:"next,omitempty"`
+	Retirement *Retirement `json:"retirement,omitempty"`
+}
+
+// Retirement declares that an authority has taken over, and that the one that certified it counts no more.
+type Retirement struct {
+	Certificate []byte `json:"certificate"` // of the authority that has taken over (DER)
+	Cut         bool   `json:"cut"`         // connections under the old authority end, too
+	Signature   []byte `json:"signature"`   // with the key of Certificate
+}
+
+func (r *Retirement) signed() []byte {
+	certificate := sha256.Sum256(r.Certificate)
+	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-retirement/1\n%x\n%t\n", certificate, r.Cut))
+	return sum[:]
+}
+
+// newest is the authority under which certificates are to be renewed.
+func (t *trust) newest() *x509.Certificate {
+	if t.next != nil {
+		return t.next
+	}
+	return t.base
+}
+
+// authorities are those whose signatures count now.
+func (t *trust) authorities() []*x509.Certificate {
+	if t.next != nil {
+		return []*x509.Certificate{t.next, t.base}
+	}
+	return []*x509.Certificate{t.base}
+}
+
+// issuers are the authorities under which the certificate of a peer may be: those that are known, and a
+// successor that the peer shows and this node has not heard of.
+func (t *trust) issuers(shown []*x509.Certificate) []*x509.Certificate {
+	issuers := t.authorities()
+	for _, one := range shown {
+		if one.IsCA && checkSuccessor(t.base, one) == nil {
+			issuers = append(issuers, one)
+		}
+	}
+	return issuers
+}
+
+// verify checks a certificate against the authorities.
+func (t *trust) verify(leaf *x509.Certificate, shown []*x509.Certificate, options x509.VerifyOptions) error {
+	options.Roots = x509.NewCertPool()
+	for _, one := range t.issuers(shown) {
+		options.Roots.AddCert(one)
+	}
+	_, err := leaf.Verify(options)
+	return err
+}
+
+// stillTrusts checks the certificates of a peer that were good in a handshake. They may have expired since.
+func (t *trust) stillTrusts(shown []*x509.Certificate) error {
+	return t.verify(shown[0], shown[1:], x509.VerifyOptions{
+		CurrentTime: shown[0].NotBefore.Add(backdate), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+}
+
+// authorityVersion counts the rollovers before an authority; the first has 0.
+func authorityVersion(certificate *x509.Certificate) (uint64, error) {
+	text := certificate.Subject.SerialNumber
+	if text == "" {
+		return 0, nil
+	}
+	version, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || version < 1 || version > maxTrustVersion {
+		return 0, fmt.Errorf("authority has the version %.40q", text)
+	}
+	return version, nil
+}
+
+// checkSuccessor checks that an authority has certified another one as its successor.
+func checkSuccessor(base, next *x509.Certificate) error {
+	was, err := authorityVersion(base)
+	if err != nil {
+		return err
+	}
+	is, err := authorityVersion(next)
+	if err != nil {
+		return err
+	}
+	key, ok := next.PublicKey.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P256() || key.Equal(base.PublicKey) || !next.IsCA || is <= was ||
+		next.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return errors.New("not the certificate of a successor of the authority")
+	}
+	return next.CheckSignatureFrom(base)
+}
+
+// wins decides between two successors of one authority, so that all nodes that know both choose the same: the
+// higher version, which only --force makes, and then any order of the content that is the same everywhere.
+func wins(one, other *x509.Certificate) bool {
+	if other == nil {
+		return true
+	}
+	a, errA := authorityVersion(one)
+	b, errB := authorityVersion(other)
+	if errA != nil || errB != nil || a != b {
+		return errA == nil && (errB != nil || a > b)
+	}
+	return bytes.Compare(one.Raw, other.Raw) < 0
+}
+
+// checkRetirement returns the authority that has taken over from base.
+func checkRetirement(base *x509.Certificate, r *Retirement) (*x509.Certificate, error) {
+	certificate, err := x509.ParseCertificate(r.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSuccessor(base, certificate); err != nil {
+		return nil, err
+	}
+	key, ok := certificate.PublicKey.(*ecdsa.PublicKey)
+	if !ok || len(r.Signature) > maxSignatureBytes || !ecdsa.VerifyASN1(key, r.signed(), r.Signature) {
+		return nil, errors.New("the authority that takes over has not signed it")
+	}
+	return certificate, nil
+}
+
+// follow is what this trust becomes when a node hears of a rollover. What does not continue this trust is
+// left out: it is behind, or of an authority that lost.
+func (t *trust) follow(heard Succession) (after *trust, changed bool) {
+	after = t
+	if r := heard.Retirement; r != nil {
+		if base, err := checkRetirement(t.base, r); err == nil {
+			after = &trust{base: base, retirement: r, past: append(slices.Clone(t.past), t.base)}
+		}
+	}
+	if len(heard.Next) == 0 {
+		return after, after != t
+	}
+	next, err := x509.ParseCertificate(heard.Next)
+	if err != nil || checkSuccessor(after.base, next) != nil ||
+		(after.next != nil && (next.Equal(after.next) || !wins(next, after.next))) {
+		return after, after != t
+	}
+	return &trust{base: after.base, next: next, retirement: after.retirement, past: after.past}, true
+}
+
+func (t *trust) succession() Succession {
+	s := Succession{Retirement: t.retirement}
+	if t.next != nil {
+		s.Next = t.next.Raw
+	}
+	return s
+}
+
+func (t *trust) record() trustRecord {
+	record := trustRecord{Base: t.base.Raw, Next: t.succession().Next, Retirement: t.retirement}
+	for _, one := range t.past {
+		record.Past = append(record.Past, one.Raw)
+	}
+	return record
+}
+
+func (r trustRecord) trust() (*trust, error) {
+	base, err := x509.ParseCertificate(r.Base)
+	if err != nil {
+		return nil, err
+	}
+	t := &trust{base: base, retirement: r.Retirement}
+	for _, raw := range r.Past {
+		one, err := x509.ParseCertificate(raw)
+		if err != nil {
+			return nil, err
+		}
+		t.past = append(t.past, one)
+	}
+	if len(r.Next) > 0 {
+		if t.next, err = x509.ParseCertificate(r.Next); err == nil {
+			err = checkSuccessor(t.base, t.next)
+		}
+	}
+	return t, err
+}
+
+func trustPath(dir string) string { return filepath.Join(dir, "trust.json") }
+
+// loadTrust reads which authorities this node trusts; first is the one in node.pem. A rollover that this node
+// began and was interrupted in is taken up: its key is in ca.pem, and whoever has the key may use it.
+func (i *Identity) loadTrust(first *x509.Certificate) error {
+	t := &trust{base: first}
+	data, err := readFile(trustPath(i.dir), maxTrustBytes)
+	if err == nil {
+		var record trustRecord
+		if err = json.Unmarshal(data, &record); err == nil {
+			t, err = record.trust()
+		}
+	} else if isNotExist(err) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w; copy the file from another node of this cluster", trustPath(i.dir), err)
+	}
+	i.trust.Store(t)
+	held, err := loadPair(filepath.Join(i.authorityDir(), "ca.pem"))
+	if err != nil {
+		return nil //nolint:nilerr // without the authority, or one that says what is wrong when it is used
+	}
+	i.held.Store(held.Leaf)
+	_, err = i.follow(Succession{Next: held.Leaf.Raw})
+	return err
+}
+
+// follow makes what was heard of a rollover durable and uses it from now on. The caller has locked changing,
+// or is alone.
+func (i *Identity) follow(heard Succession) (retired bool, err error) {
+	was := i.trust.Load()
+	after, changed := was.follow(heard)
+	if !changed {
+		return false, nil
+	}
+	if err := writeJSON(trustPath(i.dir), after.record()); err != nil {
+		return false, fmt.Errorf("which authority is trusted: %w", err)
+	}
+	i.trust.Store(after)
+	return after.base != was.base, nil
+}
+
+// Follow takes what another node has told of a rollover of the authority. It returns whether the old
+// authority counts no more: then CutConnections is to be called.
+func (i *Identity) Follow(heard Succession) (retired bool, err error) {
+	i.changing.Lock()
+	defer i.changing.Unlock()
+	return i.follow(heard)
+}
+
+// ParseSuccession decodes what another node tells of a rollover. Follow checks its signatures.
+func ParseSuccession(data []byte) (Succession, error) {
+	var heard Succession
+	if len(data) > maxSuccessionBytes {
+		return heard, fmt.Errorf("a rollover in %d bytes; the limit is %d", len(data), maxSuccessionBytes)
+	}
+	if err := json.Unmarshal(data, &heard); err != nil {
+		return heard, fmt.Errorf("decode the news of a rollover: %w", err)
+	}
+	return heard, nil
+}
+
+// Succession is what this node tells others of a rollover; digest is the same on all nodes that trust the
+// same, and empty if there was no rollover.
+func (i *Identity) Succession() (s Succession, digest []byte) {
+	t := i.trust.Load()
+	if version, _ := authorityVersion(t.newest()); version > 0 {
+		sum := sha256.Sum256(append(append([]byte{}, t.base.Raw...), t.newest().Raw...))
+		digest = sum[:]
+	}
+	return t.succession(), digest
+}
+
+// VerifyPeer checks the certificates that a peer shows in a handshake: its own, and that of its authority.
+func (i *Identity) VerifyPeer(shown []*x509.Certificate, options x509.VerifyOptions) (Peer, error) {
+	if len(shown) == 0 {
+		return Peer{}, errors.New("the peer shows no certificate")
+	}
+	if err := i.trust.Load().verify(shown[0], shown[1:], options); err != nil {
+		return Peer{}, err
+	}
+	peer, err := PeerOf(shown[0])
+	if err != nil {
+		return peer, err
+	}
+	return peer, i.CheckPeer(peer)
+}
+
+// CameAlong tells whether a node has renewed its certificate under the newest authority, as its entry says.
+func (i *Identity) CameAlong(n Node) bool {
+	certificate, err := n.certificate()
+	return err == nil && n.Signed() && certificate.CheckSignatureFrom(i.trust.Load().newest()) == nil
+}
+
+// CutConnections closes the connections that were made with a certificate of an authority that counts no
+// more, but not those of the peers to keep.
+func (i *Identity) CutConnections(keep func(Peer) bool) {
+	var ended []io.Closer
+	t := i.trust.Load()
+	i.revoked.mu.Lock()
+	for number, conns := range i.revoked.conns {
+		for one := range conns {
+			if !keep(one.peer) && t.stillTrusts(one.shown) != nil {
+				ended = append(ended, one.conn)
+				delete(i.revoked.conns[number], one)
+			}
+		}
+	}
+	i.revoked.mu.Unlock()
+	for _, conn := range ended {
+		_ = conn.Close() // the peer must not go on, whatever it says
+	}
+}
+
+// signRetirement is the second step of a rollover.
+func signRetirement(key crypto.Signer, certificate *x509.Certificate, cut bool) (*Retirement, error) {
+	r := &Retirement{Certificate: certificate.Raw, Cut: cut}
+	var err error
+	if r.Signature, err = key.Sign(rand.Reader, r.signed(), crypto.SHA256); err != nil {
+		return nil, fmt.Errorf("sign that the authority has taken over: %w", err)
+	}
+	return r, nil
+}
