@@ -5,23 +5,37 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// plainTUN is a TUN device without offloads. What the overlay carries is in VXLAN, which a TUN device cannot segment, and
-// to join datagrams that have come would hide all inner headers but the first from the packet filter.
-type plainTUN struct {
+// batchedTUN is a TUN device that reads and writes many packets at once. WireGuard hands packets from
+// goroutine to goroutine, and to the network, by the batch in which they were read. The kernel segments
+// what it gives to the device; what has come is joined, so that the kernel takes a batch of datagrams in
+// one pass: see joiner.
+type batchedTUN struct {
 	name   string
 	mtu    int
 	file   *os.File
+	raw    syscall.RawConn
 	events chan tun.Event
 	once   sync.Once
+
+	writing sync.Mutex // WireGuard has a goroutine for each peer
+	join    joiner
+	vector  [][]byte
 }
 
 // tunQueue is how many packets the kernel keeps for the process while it is not scheduled.
 const tunQueue = 16384
+
+// headerSize is that of a packet's virtio_net_hdr (linux/virtio_net.h). It is where WireGuard leaves space
+// before each.
+const headerSize = 10
 
 // lengthen gives the device that queue. It is not among what a TUN device is made with.
 func lengthen(name string) error {
@@ -36,61 +50,120 @@ func lengthen(name string) error {
 }
 
 // openTUN makes the device in this process's network namespace. It is gone when the process ends.
-func openTUN(name string, mtu int) (*plainTUN, error) {
+func openTUN(name string, mtu int) (*batchedTUN, error) {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = name
 	made := &netlink.Tuntap{LinkAttrs: attributes, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true, Queues: 1,
-		Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_ONE_QUEUE}
+		Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_ONE_QUEUE | netlink.TUNTAP_VNET_HDR}
 	if err := netlink.LinkAdd(made); err != nil || len(made.Fds) == 0 {
 		return nil, fmt.Errorf("make TUN device %s: %w", name, err)
 	}
-	if err := lengthen(name); err != nil {
-		return nil, errors.Join(err, made.Fds[0].Close())
+	t := &batchedTUN{name: name, mtu: mtu, file: made.Fds[0], events: make(chan tun.Event)}
+	err := lengthen(name)
+	if err == nil {
+		t.raw, err = t.file.SyscallConn()
 	}
-	return &plainTUN{name: name, mtu: mtu, file: made.Fds[0], events: make(chan tun.Event)}, nil
+	if err == nil {
+		err = t.raw.Control(func(fd uintptr) { t.join.most = mostJoined(int(fd)) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.file.Close())
+	}
+	return t, nil
+}
+
+// mostJoined is how many datagrams the kernel takes as one. Linux 6.2 and later take joined datagrams,
+// those which also let a reader have them joined. No reader of ours: what is read stays segmented.
+func mostJoined(fd int) int {
+	const most = 64 // UDP_MAX_SEGMENTS before Linux 6.9
+	if unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_USO4|unix.TUN_F_USO6) != nil {
+		return 1
+	}
+	if unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0) != nil {
+		return 1
+	}
+	return most
 }
 
 // File is the device's descriptor.
-func (t *plainTUN) File() *os.File { return t.file }
+func (t *batchedTUN) File() *os.File { return t.file }
 
-// Read reads one packet.
-func (t *plainTUN) Read(packets [][]byte, sizes []int, offset int) (int, error) {
-	count, err := t.file.Read(packets[0][offset:])
-	if err != nil {
-		return 0, err
+// Read waits for a packet, and reads all that are there by then, up to a batch.
+func (t *batchedTUN) Read(packets [][]byte, sizes []int, offset int) (int, error) {
+	count := 0
+	var failed error
+	err := t.raw.Read(func(fd uintptr) (done bool) {
+		for count < len(packets) && failed == nil {
+			size, err := unix.Read(int(fd), packets[count][offset-headerSize:])
+			switch {
+			case errors.Is(err, unix.EINTR):
+			case errors.Is(err, unix.EAGAIN):
+				return count > 0
+			case err != nil:
+				failed = err
+			default:
+				sizes[count] = max(size-headerSize, 0)
+				count++
+			}
+		}
+		return true
+	})
+	if count > 0 { // what has failed now fails the next time, too
+		return count, nil
 	}
-	sizes[0] = count
-	return 1, nil
+	return 0, errors.Join(err, failed)
 }
 
 // Write writes packets. One that the kernel does not take keeps none of the others from it.
-func (t *plainTUN) Write(packets [][]byte, offset int) (int, error) {
+func (t *batchedTUN) Write(packets [][]byte, offset int) (int, error) {
+	t.writing.Lock()
+	defer t.writing.Unlock()
 	var failed error
-	written := 0
-	for _, packet := range packets {
-		if _, err := t.file.Write(packet[offset:]); err != nil {
+	for from := 0; from < len(packets); {
+		count := t.join.count(packets[from:], offset)
+		if err := t.writeJoined(packets[from:from+count], offset); err != nil {
 			failed = err
-			continue
 		}
-		written++
+		from += count
 	}
-	return written, failed
+	return len(packets), failed
+}
+
+// writeJoined writes datagrams that can be joined, or one packet.
+func (t *batchedTUN) writeJoined(packets [][]byte, offset int) error {
+	t.vector = append(t.vector[:0], packets[0][offset-headerSize:])
+	clear(packets[0][offset-headerSize : offset])
+	if len(packets) > 1 {
+		joinHeaders(packets, offset)
+		for _, packet := range packets[1:] {
+			t.vector = append(t.vector, packet[offset+udpEnd:])
+		}
+	}
+	var failed error
+	err := t.raw.Write(func(fd uintptr) bool {
+		for {
+			if _, failed = unix.Writev(int(fd), t.vector); !errors.Is(failed, unix.EINTR) {
+				return !errors.Is(failed, unix.EAGAIN)
+			}
+		}
+	})
+	return errors.Join(err, failed)
 }
 
 // MTU is that with which the device is made.
-func (t *plainTUN) MTU() (int, error) { return t.mtu, nil }
+func (t *batchedTUN) MTU() (int, error) { return t.mtu, nil }
 
 // Name of the device.
-func (t *plainTUN) Name() (string, error) { return t.name, nil }
+func (t *batchedTUN) Name() (string, error) { return t.name, nil }
 
 // Events tells of nothing: the agent brings the device up.
-func (t *plainTUN) Events() <-chan tun.Event { return t.events }
+func (t *batchedTUN) Events() <-chan tun.Event { return t.events }
 
 // BatchSize is how many packets are read at once.
-func (t *plainTUN) BatchSize() int { return 1 }
+func (t *batchedTUN) BatchSize() int { return conn.IdealBatchSize }
 
 // Close removes the device.
-func (t *plainTUN) Close() error {
+func (t *batchedTUN) Close() error {
 	var err error
 	t.once.Do(func() {
 		close(t.events)
