@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -105,6 +106,27 @@ func reports(ctx context.Context, node string) (map[string]migration.Report, err
 	}
 }
 
+// watch waits for the end of a migration on a node.
+func watch(ctx context.Context, node, id string) (r migration.Report, err error) {
+	of, err := agentOf(node)
+	if err != nil {
+		return r, err
+	}
+	stream, err := of.Watch(ctx, &api.MigrationRequest{Migration: id})
+	if err != nil {
+		return r, err
+	}
+	for {
+		update, err := stream.Recv()
+		if err != nil {
+			return r, err
+		}
+		if len(update.ReportJson) > 0 {
+			return r, json.Unmarshal(update.ReportJson, &r)
+		}
+	}
+}
+
 // open tells whether a migration has not come to its end on a node.
 func open(r migration.Report) bool {
 	return r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt
@@ -120,10 +142,14 @@ type nodeKeeper struct {
 
 // keep starts the agent again whenever it has ended, until ctx ends.
 func (k *nodeKeeper) keep(ctx context.Context) {
+	pid := 0
 	for ctx.Err() == nil {
-		if pid, err := world.lab.AgentPID(k.node); err == nil && pid == 0 {
-			wait(ctx, k.delay())
-			k.revive(ctx)
+		if pid == 0 || unix.Kill(pid, 0) != nil { // a look for an agent is a look at all processes
+			var err error
+			if pid, err = world.lab.AgentPID(k.node); err == nil && pid == 0 {
+				wait(ctx, k.delay())
+				k.revive(ctx)
+			}
 		}
 		wait(ctx, 50*time.Millisecond)
 	}

@@ -84,6 +84,10 @@ func cast(long bool) []*subject {
 			&subject{name: "redis2", program: redis, modes: anyMode},
 			&subject{name: "writes2", program: writes, modes: startable},
 			&subject{name: "docker2", program: writes, modes: anyMode, docker: true},
+			&subject{name: "counts2", program: counts, modes: anyMode},
+			&subject{name: "counts3", program: counts, modes: anyMode},
+			&subject{name: "starts2", program: counts, modes: startable},
+			&subject{name: "writes3", program: writes, modes: anyMode},
 		)
 	}
 	return all
@@ -95,10 +99,13 @@ const variable = "GODWIT_STORM"
 // mark is its value.
 func (s *subject) mark() string { return filepath.Base(world.directory) + "/" + s.name }
 
+// beats is the directory in which its program says that it runs.
+func (s *subject) beats() string { return filepath.Join(world.directory, "beats-"+s.name) }
+
 // start starts the container on the first node.
 func (s *subject) start(t *testing.T) {
 	t.Helper()
-	beats := filepath.Join(world.directory, "beats-"+s.name)
+	beats := s.beats()
 	if err := os.MkdirAll(beats, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +195,7 @@ func (s *subject) remove(ctx context.Context) error {
 	}
 	node := world.nodes[s.at]
 	_, err := world.lab.Exec(ctx, node, command...)
-	return err
+	return errors.Join(err, os.RemoveAll(s.beats()))
 }
 
 // errTwice says that a program has run twice.

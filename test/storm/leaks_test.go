@@ -35,9 +35,6 @@ func (s *storm) rehearse(t *testing.T) map[string][]string {
 		if err := one.remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.RemoveAll(world.directory + "/beats-rehearses"); err != nil {
-			t.Fatal(err)
-		}
 	}
 	before := map[string][]string{}
 	for _, node := range world.nodes {

@@ -34,14 +34,15 @@ var byStep = map[what]agent.FaultKind{
 }
 
 // fault is what goes wrong in a round, and when: at a point of one of its migrations, or some time after
-// their begin.
+// the begin of that.
 type fault struct {
 	what  what
-	move  int         // which of the round's migrations it is about
+	trip  int         // which of the round's containers it is about
+	move  int         // which of its migrations
 	point agent.Fault // empty: after the delay
 	delay time.Duration
 	side  migration.Side // whose agent, or which node is asked
-	lasts time.Duration  // of a broken link
+	lasts time.Duration  // of a broken link, or of an operator's patience
 	again time.Duration  // it happens once more so long after it; 0: not
 	pick  int            // of what there is to choose from
 }
@@ -51,90 +52,134 @@ func (f fault) String() string {
 	if f.point.Step != "" {
 		at = strings.Join([]string{f.point.When, f.point.Side, f.point.Step}, " ")
 	}
-	return fmt.Sprintf("%s (%s) %s of migration %d, lasts %v, again %v", f.what, f.side, at, f.move, f.lasts, f.again)
+	return fmt.Sprintf("%s (%s) %s, lasts %v, again %v", f.what, f.side, at, f.lasts, f.again)
 }
 
-// move is a migration of a round.
-type move struct {
+// trip is what a container does in a round: migrations one after the other.
+type trip struct {
 	container int // of those of the storm
-	way       int // how many nodes further
-	mode      migration.Mode
+	moves     []move
 }
 
-// round is some migrations at the same time and what goes wrong meanwhile.
+// move is a migration.
+type move struct {
+	way    int // how many nodes further
+	mode   migration.Mode
+	faults []fault // of those of the round
+}
+
+// round is some containers that move at the same time and what goes wrong meanwhile.
 type round struct {
-	moves   []move
+	trips   []trip
 	faults  []fault
 	revival time.Duration // after which an agent that has ended is started again
+	begins  time.Duration // after which no more migrations begin
 }
 
-// movesAtOnce bounds the migrations of a round.
-const movesAtOnce = 3
-
-// climate is what the faults of a storm are drawn from.
+// climate is what the rounds of a storm are drawn from.
 type climate struct {
-	kinds  []what // the frequent ones more than once
+	kinds  []what // of faults; the frequent ones more than once
 	faults int    // in a round, at most
 	again  bool   // some happen once more while the nodes recover
 	undos  bool   // steps fail whose undo fails, too
+	fair   int    // how many of 12 rounds have no faults
+	least  int    // containers that move at the same time
+	most   int
+	moves  int // of each, at most, one after the other
 }
 
-// rough is the climate of a storm that is asked for.
+// The climates of a storm that is asked for: a short one is rough all the time. A long one has fair days
+// between, with many migrations.
 func rough() climate {
-	return climate{faults: 3, again: true, undos: true, kinds: []what{
+	return climate{faults: 3, again: true, undos: true, fair: 3, least: 1, most: 3, moves: 1, kinds: []what{
 		stepKills, stepKills, stepFails, stepFails, stepPanics, killsAgent, killsAgent, killsBoth, stopsAgent,
 		linkDown, linkDown, cancels, resolves, secondAgent, engineCommand,
 	}}
 }
 
+func changing() climate {
+	c := rough()
+	c.fair, c.faults, c.least, c.most, c.moves = 4, 12, 6, 12, 20
+	return c
+}
+
 // mild is the climate of the short form: one fault in a round.
 func mild() climate {
-	return climate{faults: 1, kinds: []what{stepKills, stepFails, stepPanics, killsAgent, linkDown, cancels, secondAgent}}
+	kinds := []what{stepKills, stepFails, stepPanics, killsAgent, linkDown, cancels, secondAgent}
+	return climate{faults: 1, fair: 3, least: 1, most: 3, moves: 1, kinds: kinds}
 }
+
+// For so long migrations begin in a round without faults, and in one with faults.
+const (
+	fairTime = 20 * time.Second
+	foulTime = 10 * time.Second
+)
 
 // planRound makes a round: the same for the same seed, number, climate, containers and nodes.
 func planRound(seed uint64, number, nodes int, in climate, modes [][]migration.Mode) round {
 	from := rand.New(rand.NewPCG(seed, uint64(number)))
 	r := round{revival: time.Duration(from.IntN(1500)) * time.Millisecond}
-	containers := from.Perm(len(modes))
-	for _, c := range containers[:1+from.IntN(min(movesAtOnce, len(modes)))] {
-		mode := modes[c][from.IntN(len(modes[c]))]
-		r.moves = append(r.moves, move{container: c, way: 1 + from.IntN(nodes-1), mode: mode})
+	fair := from.IntN(12) < in.fair
+	together := min(in.least+from.IntN(in.most-in.least+1), len(modes))
+	for _, c := range from.Perm(len(modes))[:together] {
+		t := trip{container: c}
+		for range in.moves {
+			mode := modes[c][from.IntN(len(modes[c]))]
+			t.moves = append(t.moves, move{way: 1 + from.IntN(nodes-1), mode: mode})
+		}
+		r.trips = append(r.trips, t)
 	}
-	if from.IntN(4) == 0 { // a fair day
+	if r.begins = fairTime; fair {
 		return r
 	}
+	r.begins = foulTime
 	for range 1 + from.IntN(in.faults) {
-		r.faults = append(r.faults, planFault(from, in, r.moves)...)
+		r.faults = append(r.faults, planFault(from, in, r.trips)...)
 	}
 	return r
 }
 
+// faultyMoves is how many migrations of each container may have faults in a round: there may be no more.
+const faultyMoves = 3
+
 // planFault makes a fault, or two where the first would not happen without the second.
-func planFault(from *rand.Rand, in climate, moves []move) []fault {
+func planFault(from *rand.Rand, in climate, trips []trip) []fault {
 	f := fault{
-		what: in.kinds[from.IntN(len(in.kinds))], move: from.IntN(len(moves)), side: migration.Source,
+		what: in.kinds[from.IntN(len(in.kinds))], trip: from.IntN(len(trips)), side: migration.Source,
 		delay: time.Duration(from.IntN(2500)) * time.Millisecond,
-		lasts: time.Duration(100+from.IntN(8000)) * time.Millisecond, pick: from.IntN(1 << 16),
+		lasts: lasting(from), pick: from.IntN(1 << 16),
 	}
+	f.move = from.IntN(min(faultyMoves, len(trips[f.trip].moves)))
 	if from.IntN(2) == 0 {
 		f.side = migration.Target
 	}
 	if in.again && from.IntN(3) == 0 {
 		f.again = time.Duration(100+from.IntN(3000)) * time.Millisecond
 	}
-	steps := migration.Steps(moves[f.move].mode)
+	mode := trips[f.trip].moves[f.move].mode
+	steps := migration.Steps(mode)
 	switch step := steps[from.IntN(len(steps))]; {
 	case f.what == engineCommand: // only then nobody needs the copy any more
 		f.point = agent.Fault{Side: "source", Step: string(migration.StepDestroy), When: "before"}
 		f.again = 0
 	case byStep[f.what] != "" && step.Undo != "" && in.undos && from.IntN(4) == 0:
-		undo := fault{what: f.what, move: f.move, point: agent.Fault{Side: string(step.At), Step: string(step.Undo), When: "before"}}
-		return []fault{undo, {what: stepFails, move: f.move, point: agent.Fault{Side: "source", Step: failing(moves[f.move].mode), When: "after"}}}
+		undo, cause := f, f
+		undo.point = agent.Fault{Side: string(step.At), Step: string(step.Undo), When: "before"}
+		cause.what, cause.point = stepFails, agent.Fault{Side: "source", Step: failing(mode), When: "after"}
+		return []fault{undo, cause}
 	case byStep[f.what] != "" || from.IntN(2) == 0:
 		f.point = agent.Fault{Side: string(step.At), Step: string(step.Name), When: []string{"before", "after"}[from.IntN(2)]}
 	}
 	return []fault{f}
+}
+
+// lasting is for how long a link is broken: mostly for less than an agent takes to notice, sometimes longer.
+func lasting(from *rand.Rand) time.Duration {
+	most := 2000
+	if from.IntN(3) == 0 {
+		most = 8000
+	}
+	return time.Duration(100+from.IntN(most)) * time.Millisecond
 }
 
 // failing is a step after whose failure all others before it are undone.
@@ -150,7 +195,7 @@ func TestPlan(t *testing.T) {
 	modes := [][]migration.Mode{anyMode, anyMode, {migration.Cold}}
 	plan := func(seed uint64) (all []round) {
 		for number := range 200 {
-			all = append(all, planRound(seed, number, 3, rough(), modes))
+			all = append(all, planRound(seed, number, 3, changing(), modes))
 		}
 		return all
 	}
@@ -165,8 +210,8 @@ func TestPlan(t *testing.T) {
 	for _, r := range first {
 		for _, f := range r.faults {
 			seen[f.what] = true
-			if f.move >= len(r.moves) {
-				t.Errorf("%v is about none of %d migrations", f, len(r.moves))
+			if f.trip >= len(r.trips) || f.move >= len(r.trips[f.trip].moves) {
+				t.Errorf("%v is about none of the migrations of %d containers", f, len(r.trips))
 			}
 		}
 	}

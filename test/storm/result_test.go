@@ -3,6 +3,7 @@ package storm
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/migration"
 )
 
 // asked is what a storm is to be like.
@@ -18,6 +21,7 @@ type asked struct {
 	seed       uint64
 	migrations int           // after so many it ends
 	limit      time.Duration // or after so long
+	act        int           // migrations after which the containers are replaced, and leaks are looked for
 	long       bool          // with more containers
 	climate    climate
 	json       string // where its figures go; empty: nowhere
@@ -30,13 +34,22 @@ const (
 	shortLimit      = 20 * time.Second
 )
 
+// actMigrations is how many migrations an act of a long storm has.
+const actMigrations = 1000
+
 // ask reads the environment; what is not said there is that of the short form, or has no limit.
 func ask(t *testing.T) asked {
 	t.Helper()
-	a := asked{seed: shortSeed, migrations: shortMigrations, limit: shortLimit, climate: mild(), json: os.Getenv("STORM_JSON")}
+	a := asked{
+		seed: shortSeed, migrations: shortMigrations, limit: shortLimit, act: actMigrations, climate: mild(),
+		json: os.Getenv("STORM_JSON"),
+	}
 	migrations, seconds := os.Getenv("STORM_MIGRATIONS"), os.Getenv("STORM_SECONDS")
 	if migrations != "" || seconds != "" {
 		a.long, a.seed, a.climate = true, uint64(rand.Uint32()), rough()
+		if migrations != "" {
+			a.climate = changing()
+		}
 		a.migrations, a.limit = 1<<31, 1<<20*time.Second
 	}
 	number := func(name string, into func(uint64)) {
@@ -67,11 +80,44 @@ func nodesAsked() int {
 type tally struct {
 	seconds    float64
 	migrations int
+	results    map[migration.Result]int // at the source; of what had ended before its round was over
 	faults     map[what]int
-	double     int
+	looks      int               // of the monitor
+	doubles    map[string]string // that it has seen, by container
+	nowhere    time.Duration     // the longest
+	nowhereOf  string
+	double     int // that programs and their clients have told of
 	lost       int
 	leaks      []string
 	problems   []string // what else must not be
+}
+
+func (t *tally) faultCount() (count int) {
+	for _, times := range t.faults {
+		count += times
+	}
+	return count
+}
+
+func (t *tally) ended(how migration.Result) {
+	if t.results == nil {
+		t.results = map[migration.Result]int{}
+	}
+	t.results[how]++
+}
+
+// watched adds what a monitor has seen.
+func (t *tally) watched(m *monitor) {
+	if t.doubles == nil {
+		t.doubles = map[string]string{}
+	}
+	maps.Copy(t.doubles, m.doubles())
+	m.mu.Lock()
+	t.looks += m.looks
+	m.mu.Unlock()
+	if nowhere, of := m.longest(); nowhere > t.nowhere {
+		t.nowhere, t.nowhereOf = nowhere, of
+	}
 }
 
 func (t *tally) count(kind what) {
@@ -84,20 +130,21 @@ func (t *tally) count(kind what) {
 // tell prints the figures, leaves them in a file, and fails the test if they are not as they must be.
 func (s *storm) tell(t *testing.T) {
 	t.Helper()
-	faults := 0
+	faults := s.tally.faultCount()
 	table := []string{"| fault | times |", "|---|---|"}
 	for kind, times := range s.tally.faults {
-		faults += times
 		table = append(table, fmt.Sprintf("| %s | %d |", kind, times))
 	}
 	slices.Sort(table[2:])
-	nowhere, of := s.monitor.longest()
-	double := max(s.tally.double, len(s.monitor.doubles()))
-	t.Logf("seed %d: %d migrations and %d faults in %.0f s, %d looks; double %d, lost %d, leaks %d; nowhere for at most %.2f s after its fault was gone: %s\n%s",
-		s.asked.seed, s.tally.migrations, faults, s.tally.seconds, s.monitor.looks, double, s.tally.lost, len(s.tally.leaks), nowhere.Seconds(), of,
-		strings.Join(table, "\n"))
+	double := max(s.tally.double, len(s.tally.doubles))
+	t.Logf("seed %d: %d migrations (%v) and %d faults in %.0f s, %d looks; double %d, lost %d, leaks %d; "+
+		"nowhere for at most %.2f s after its fault was gone: %s\n%s",
+		s.asked.seed, s.tally.migrations, s.tally.results, faults, s.tally.seconds, s.tally.looks,
+		double, s.tally.lost, len(s.tally.leaks),
+		s.tally.nowhere.Seconds(), s.tally.nowhereOf, strings.Join(table, "\n"))
 	if double+s.tally.lost+len(s.tally.leaks)+len(s.tally.problems) > 0 {
-		t.Errorf("STORM_SEED=%d: double %v, lost %d, leaks:\n%s\n%s", s.asked.seed, s.monitor.doubles(), s.tally.lost,
+		t.Errorf("STORM_SEED=%d: double %v, lost %d, leaks:\n%s\n%s",
+			s.asked.seed, s.tally.doubles, s.tally.lost,
 			strings.Join(s.tally.leaks, "\n"), strings.Join(s.tally.problems, "\n"))
 	}
 	if s.asked.json == "" {
@@ -105,7 +152,8 @@ func (s *storm) tell(t *testing.T) {
 	}
 	result, err := json.Marshal(map[string]any{
 		"seed": s.asked.seed, "seconds": s.tally.seconds, "migrations": s.tally.migrations, "faults": faults,
-		"double": double, "lost": s.tally.lost, "leaks": len(s.tally.leaks), "longest_nowhere_seconds": nowhere.Seconds(),
+		"double": double, "lost": s.tally.lost, "leaks": len(s.tally.leaks),
+		"longest_nowhere_seconds": s.tally.nowhere.Seconds(),
 	})
 	if err == nil {
 		err = os.WriteFile(s.asked.json, append(result, '\n'), 0o644)

@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/godwit/godwit/internal/agent"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
@@ -17,7 +21,10 @@ import (
 )
 
 // roundLimit is how long the faults of a round last at most; then nothing is in the way any more.
-const roundLimit = 25 * time.Second
+const roundLimit = 30 * time.Second
+
+// refusalPause is how long nothing is asked for of a container whose migration was refused.
+const refusalPause = 200 * time.Millisecond
 
 // storm is what is going on.
 type storm struct {
@@ -26,9 +33,11 @@ type storm struct {
 	monitor  *monitor
 	keepers  map[string]*nodeKeeper
 	revival  time.Duration // of the round
+	number   int           // of the round
 	tally    tally
 
-	mu sync.Mutex // of subjects' events, the tally and what else faults touch at the same time
+	mu       sync.Mutex // of subjects' events, the tally and what else faults touch at the same time
+	underWay []*running // the round's migrations
 }
 
 // running is a migration of a round.
@@ -52,8 +61,29 @@ func (r *running) node(side migration.Side) string {
 func TestStorm(t *testing.T) {
 	s := &storm{asked: ask(t), keepers: map[string]*nodeKeeper{}}
 	t.Logf("STORM_SEED=%d", s.asked.seed)
-	s.subjects = cast(s.asked.long)
 	before := s.rehearse(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	t.Cleanup(func() { s.saveLogs(t) })
+	defer s.keep(ctx)()
+	began := time.Now()
+	for s.goesOn(began) && !t.Failed() {
+		s.act(ctx, t, began)
+		s.leaks(t, before)
+		s.tally.seconds = time.Since(began).Seconds()
+		s.tell(t)
+	}
+}
+
+// goesOn tells whether there were not enough migrations yet, and there is time for more.
+func (s *storm) goesOn(began time.Time) bool {
+	return s.tally.migrations < s.asked.migrations && time.Since(began) < s.asked.limit
+}
+
+// act has new containers, and as many rounds as an act has migrations, and removes the containers.
+func (s *storm) act(ctx context.Context, t *testing.T, began time.Time) {
+	t.Helper()
+	s.subjects = cast(s.asked.long)
 	s.monitor = newMonitor(s.subjects)
 	for _, one := range s.subjects {
 		one.start(t)
@@ -61,21 +91,11 @@ func TestStorm(t *testing.T) {
 	go s.monitor.watch()
 	end := sync.OnceFunc(s.monitor.end)
 	t.Cleanup(end)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	t.Cleanup(func() { s.saveLogs(t) })
-	stopKeepers := s.keep(ctx)
-	defer stopKeepers()
-	began := time.Now()
 	s.rage(ctx, t, began)
-	s.tally.seconds = time.Since(began).Seconds()
 	s.finish(t)
 	end()
-	stop()
-	stopKeepers()
+	s.tally.watched(s.monitor)
 	s.removeAll(t)
-	s.leaks(t, before)
-	s.tell(t)
 }
 
 // keep starts agents again that have ended; the function that it returns ends that, and waits for it.
@@ -100,51 +120,82 @@ func (s *storm) rage(ctx context.Context, t *testing.T, began time.Time) {
 	if err := s.rest(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for number := 0; s.tally.migrations < s.asked.migrations && time.Since(began) < s.asked.limit; number++ {
-		r := planRound(s.asked.seed, number, len(world.nodes), s.asked.climate, modes)
+	for last := s.tally.migrations + s.asked.act; s.tally.migrations < last && s.goesOn(began); s.number++ {
+		r := planRound(s.asked.seed, s.number, len(world.nodes), s.asked.climate, modes)
 		s.mu.Lock()
-		s.revival = r.revival
+		s.revival, s.underWay = r.revival, nil
 		s.mu.Unlock()
-		if err := s.round(ctx, number, r); err != nil {
+		started := time.Now()
+		if err := s.round(ctx, r); err != nil {
 			t.Fatalf("the lab is broken: %v", err)
 		}
+		raged := time.Since(started)
 		if err := s.judge(ctx); err != nil {
+			s.tally.watched(s.monitor)
 			s.tell(t)
-			t.Fatalf("STORM_SEED=%d, round %d: %v", s.asked.seed, number, err)
+			t.Fatalf("STORM_SEED=%d, round %d: %v", s.asked.seed, s.number, err)
 		}
+		t.Logf("round %d at %.0f s: %.1f s and %.1f s to rest; so far %d migrations, %d faults",
+			s.number, time.Since(began).Seconds(), raged.Seconds(), (time.Since(started) - raged).Seconds(),
+			s.tally.migrations, s.tally.faultCount())
 	}
 }
 
-// round has some migrations and what goes wrong meanwhile, and then nothing in the way any more.
-func (s *storm) round(ctx context.Context, number int, r round) error {
+// round has some containers move and things go wrong meanwhile, and then nothing in the way any more.
+func (s *storm) round(ctx context.Context, r round) error {
 	ctx, over := context.WithTimeout(ctx, roundLimit)
 	defer over()
 	s.monitor.heals(false)
-	all := make([]*running, len(r.moves))
-	for i, m := range r.moves {
-		one := s.subjects[m.container]
-		to := world.nodes[(one.at+m.way)%len(world.nodes)]
-		all[i] = &running{subject: one, from: world.nodes[one.at], to: to, mode: m.mode}
-	}
-	for _, f := range r.faults {
-		if f.point.Step != "" {
-			s.complain(all[f.move].subject, s.set(all[f.move], f))
-		}
-	}
-	for _, one := range all {
-		s.begin(ctx, number, one)
-	}
-	var faults sync.WaitGroup
 	raging, calm := context.WithCancel(ctx)
-	for _, f := range r.faults {
-		faults.Go(func() { s.happen(raging, f, all[f.move]) })
+	defer calm()
+	var trips, faults sync.WaitGroup
+	last := time.Now().Add(r.begins)
+	for i, one := range r.trips {
+		for k := range one.moves {
+			var mine []fault
+			for _, f := range r.faults {
+				if f.trip == i && f.move == k {
+					mine = append(mine, f)
+				}
+			}
+			one.moves[k].faults = mine
+		}
+		trips.Go(func() { s.travel(ctx, raging, one, last, &faults) })
 	}
-	for _, one := range all {
-		s.await(ctx, one)
-	}
+	trips.Wait()
 	calm()
 	faults.Wait()
 	return s.heal()
+}
+
+// travel has a container migrate one time after the other, until time is over or nobody knows where it is.
+func (s *storm) travel(ctx, raging context.Context, trip trip, last time.Time, faults *sync.WaitGroup) {
+	subject := s.subjects[trip.container]
+	at := subject.at
+	for i, m := range trip.moves {
+		if i > 0 && time.Now().After(last) {
+			return
+		}
+		next := (at + m.way) % len(world.nodes)
+		one := &running{subject: subject, from: world.nodes[at], to: world.nodes[next], mode: m.mode}
+		for _, f := range m.faults {
+			if f.point.Step != "" {
+				s.complain(subject, s.set(one, f))
+			}
+		}
+		s.begin(ctx, one)
+		for _, f := range m.faults {
+			faults.Go(func() { s.happen(raging, f, one) })
+		}
+		switch result := s.await(ctx, one); {
+		case result == migration.Moved:
+			at = next
+		case one.id == "":
+			wait(ctx, refusalPause)
+		case result == "":
+			return
+		}
+	}
 }
 
 // complain notes what the storm itself could not do.
@@ -161,35 +212,48 @@ func (s *storm) note(about *subject, format string, args ...any) {
 }
 
 // begin begins a migration. An agent may refuse it, or be away.
-func (s *storm) begin(ctx context.Context, number int, one *running) {
+func (s *storm) begin(ctx context.Context, one *running) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	request := &api.MigrateRequest{Container: one.subject.reference(), Node: one.to, Mode: string(one.mode)}
+	request := &api.MigrateRequest{
+		Container: one.subject.reference(), Node: one.to, Mode: string(one.mode), Wait: true,
+	}
 	if one.mode == migration.Hybrid { // that nothing fits, so that something follows
 		request.DowntimeTargetSeconds, request.MaxRounds = 0.001, 2
 	}
 	of, err := agentOf(one.from)
 	if err == nil {
 		var reply *api.MigrateReply
-		if reply, err = of.Migrate(ctx, request); err == nil {
+		if reply, err = of.Migrate(ctx, request, grpc.WaitForReady(true)); err == nil {
 			one.id = reply.Migration
 		}
 	}
-	s.mu.Lock()
-	s.tally.migrations++
-	s.mu.Unlock()
-	s.note(one.subject, "round %d: %s to %s, %s: %s %v", number, one.from, one.to, one.mode, one.id, err)
+	if one.id != "" {
+		s.mu.Lock()
+		s.tally.migrations++
+		s.underWay = append(s.underWay, one)
+		s.mu.Unlock()
+	}
+	s.note(one.subject, "round %d: %s to %s, %s: %s %v", s.number, one.from, one.to, one.mode, one.id, err)
 }
 
-// await waits for the end of a migration at its source, for as long as the round lasts.
-func (s *storm) await(ctx context.Context, one *running) {
+// await waits for the end of a migration at its source, for as long as the round lasts, and tells what it is;
+// empty: nobody knows.
+func (s *storm) await(ctx context.Context, one *running) migration.Result {
 	for one.id != "" && ctx.Err() == nil {
-		all, err := reports(ctx, one.from)
-		if r, known := all[one.id]; err == nil && (!known || !open(r)) {
-			return
+		r, err := watch(ctx, one.from, one.id)
+		if err == nil {
+			s.mu.Lock()
+			s.tally.ended(r.Result)
+			s.mu.Unlock()
+			return r.Result
+		}
+		if status.Code(err) == codes.NotFound {
+			return ""
 		}
 		wait(ctx, 100*time.Millisecond)
 	}
+	return ""
 }
 
 // heal takes everything out of the way of containers.
@@ -274,15 +338,6 @@ func (s *storm) rests(ctx context.Context) error {
 		if err := s.keepers[node].failure(); err != nil {
 			return err
 		}
-		all, err := reports(ctx, node)
-		if err != nil {
-			return err
-		}
-		for id, r := range all {
-			if open(r) {
-				return fmt.Errorf("on %s migration %s is %s", node, id, r.Result)
-			}
-		}
 		list, err := containers(ctx, node)
 		if err != nil {
 			return err
@@ -300,7 +355,23 @@ func (s *storm) rests(ctx context.Context) error {
 		}
 		one.at = where[one.name][0]
 	}
-	return s.meet(ctx)
+	return errors.Join(s.ended(ctx), s.meet(ctx))
+}
+
+// ended looks whether all migrations have ended on all nodes.
+func (s *storm) ended(ctx context.Context) error {
+	for _, node := range world.nodes {
+		all, err := reports(ctx, node)
+		if err != nil {
+			return err
+		}
+		for id, r := range all {
+			if open(r) {
+				return fmt.Errorf("on %s migration %s is %s", node, id, r.Result)
+			}
+		}
+	}
+	return nil
 }
 
 // meet looks whether all nodes reach each other.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,8 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// Times that a command of the storm may take: one that waits for the other node until the round is over, and
-// an agent that is not to start.
+// Times that a command of the storm may take, and an agent that is not to start.
 const (
 	commandTimeout = 15 * time.Second
 	secondTimeout  = 20 * time.Second
@@ -21,23 +21,61 @@ const (
 
 // happen makes a fault happen when its time has come, perhaps once more later, and undoes it.
 func (s *storm) happen(ctx context.Context, f fault, one *running) {
-	if one.id == "" || !s.come(ctx, f, one) {
+	if !s.come(ctx, f, one) {
+		return
+	}
+	defer s.goOn(f, one)
+	about := s.about(ctx, f, one)
+	if about == nil {
 		return
 	}
 	s.count(f.what)
+	s.note(about.subject, "%v", f)
 	if byStep[f.what] != "" {
-		s.note(one.subject, "%v", f)
 		return
 	}
-	s.note(one.subject, "%v", f)
-	s.complain(one.subject, s.do(ctx, f, one))
+	s.complain(about.subject, s.do(ctx, f, about))
 	s.goOn(f, one)
 	if f.again > 0 && ctx.Err() == nil {
 		wait(ctx, f.again)
 		s.count(f.what)
-		s.note(one.subject, "once more: %v", f)
-		s.complain(one.subject, s.do(ctx, f, one))
+		s.note(about.subject, "once more: %v", f)
+		s.complain(about.subject, s.do(ctx, f, about))
 	}
+}
+
+// about is the migration that a fault hits. What users and operators do is about one that is under way. What
+// engines do is about one that has left the node: another one than that of the plan may have come to the step
+// where the fault waits.
+func (s *storm) about(ctx context.Context, f fault, one *running) *running {
+	switch f.what {
+	case cancels, resolves:
+		if all, err := reports(ctx, one.from); err != nil || one.id == "" || !open(all[one.id]) {
+			return nil
+		}
+	case engineCommand:
+		return s.left(ctx, one.from)
+	case stepKills, stepFails, stepPanics, killsAgent, killsBoth, stopsAgent, linkDown, secondAgent:
+	}
+	return one
+}
+
+// left is a migration whose container has left a node where its copy is still, or nil.
+func (s *storm) left(ctx context.Context, node string) *running {
+	all, err := reports(ctx, node)
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.underWay {
+		r := all[one.id]
+		forwarded := func(p migration.Phase) bool { return p.Name == string(migration.StepForward) }
+		if one.from == node && open(r) && slices.ContainsFunc(r.Phases, forwarded) {
+			return one
+		}
+	}
+	return nil
 }
 
 // come waits until a fault's time has come; false if the round was over before.
@@ -130,13 +168,13 @@ func (s *storm) cancel(ctx context.Context, one *running) error {
 }
 
 // resolve is an operator's decision for a side that is drawn, which the nodes may refuse. It waits for the other
-// node for as long as that takes, so the migration's steps go on meanwhile.
+// node for as long as the operator has patience, so the migration's steps go on meanwhile.
 func (s *storm) resolve(ctx context.Context, f fault, one *running) error {
 	of, err := agentOf(one.node(f.side))
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, f.lasts+time.Second)
 	defer cancel()
 	side := []string{"source", "target"}[f.pick%2]
 	answered := make(chan error, 1)
