@@ -26,7 +26,8 @@ func newBenchCommand() *cobra.Command {
 		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchRoundsCommand(), newBenchNetworkCommand(), newBenchSwitchoverCommand(), newBenchStudiesCommand(), newBenchTimeCommand())
+	cmd.AddCommand(newBenchRoundsCommand(), newBenchNetworkCommand(), newBenchSwitchoverCommand(),
+		newBenchStudiesCommand(), newBenchTimeCommand(), newBenchIdleCommand(), newBenchIdlePeersCommand())
 	for _, suite := range suitesInTurns() {
 		cmd.AddCommand(suite.make())
 	}

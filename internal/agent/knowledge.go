@@ -2,10 +2,7 @@ package agent
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
-	"slices"
 	"sync"
 
 	"github.com/godwit/godwit/internal/api"
@@ -29,25 +26,10 @@ func newGuestLists() *guestLists {
 	return &guestLists{lists: map[string]guestList{}, holds: map[string][]byte{}}
 }
 
-// guestsDigest is the same for lists with the same entries, in whatever order.
-func guestsDigest(guests []*api.Location) []byte {
-	sorted := slices.SortedFunc(slices.Values(guests), func(a, b *api.Location) int {
-		return cmp.Or(cmp.Compare(a.GetAddress(), b.GetAddress()), cmp.Compare(a.GetContainer(), b.GetContainer()), cmp.Compare(a.GetNode(), b.GetNode()))
-	})
-	digest := sha256.New()
-	for _, guest := range sorted {
-		for _, text := range []string{guest.GetAddress(), guest.GetContainer(), guest.GetNode()} {
-			digest.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text))))
-			digest.Write([]byte(text))
-		}
-	}
-	return digest.Sum(nil)
-}
-
 // say is what to send of this node's guests to another: nothing of a list that it holds. held is the digest of its own that this node
 // holds.
 func (g *guestLists) say(to string, guests []*api.Location) (send []*api.Location, digest, held []byte) {
-	digest = guestsDigest(guests)
+	digest = api.LocationsDigest(guests)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	held = g.lists[to].digest
@@ -71,7 +53,7 @@ func (g *guestLists) hear(from string, guests []*api.Location, digest, held []by
 		delete(g.lists, from)
 		return guests, true
 	}
-	own := guestsDigest(guests)
+	own := api.LocationsDigest(guests)
 	if bytes.Equal(own, digest) {
 		g.lists[from] = guestList{digest: own, guests: guests}
 		return guests, true

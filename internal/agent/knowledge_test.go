@@ -109,7 +109,7 @@ func TestGuestsAfterLossAndRestart(t *testing.T) {
 func TestHostileGuests(t *testing.T) {
 	a, b := newTalker("a", 2), newTalker("b", 2)
 	hello(t, a, b, false, false)
-	of := guestsDigest(a.guests)
+	of := api.LocationsDigest(a.guests)
 	for name, digest := range map[string][]byte{"unknown": make([]byte, 32), "short": {1}, "long": make([]byte, 1<<16), "of another node": of} {
 		lists := newGuestLists()
 		lists.hear("a", a.guests, of, nil)

@@ -14,7 +14,7 @@ func (r Result) WriteText(w io.Writer) {
 	fmt.Fprintf(w, "%s: %d cores, %s, Linux %s, CRIU %s, load average %.1f at the beginning\n", r.Suite, r.Host.Cores,
 		r.Host.Architecture, r.Host.Kernel, r.Host.CRIU, r.Host.Load)
 	switch r.Suite {
-	case suiteRounds, suiteNetwork:
+	case suiteRounds, suiteNetwork, suiteIdle:
 		fmt.Fprintln(w)
 		r.writeMetrics(w)
 	case suitePostCopy:

@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// measureIdle takes the samples.
+func (s *suite) measureIdle(ctx context.Context, config IdleConfig, peers *idlePeers, to *series) error {
+	settle, intervals, interval := config.timing()
+	if err := pause(ctx, settle); err != nil {
+		return err
+	}
+	before, err := s.lookIdle(peers)
+	if err != nil {
+		return err
+	}
+	for n := range intervals {
+		if err := pause(ctx, interval); err != nil {
+			return err
+		}
+		now, err := s.lookIdle(peers)
+		if err != nil {
+			return err
+		}
+		to.add(now.since(before))
+		before = now
+		s.say("interval %d of %d", n+1, intervals)
+	}
+	return nil
+}
+
+// idleLook is what has been used up by a point in time.
+type idleLook struct {
+	at            time.Time
+	agent, docker float64 // seconds of a processor
+	memory        int64
+	count         idleCount
+}
+
+func (l idleLook) since(before idleLook) []measurement {
+	took := l.at.Sub(before.at).Seconds()
+	hellos := l.count.Sent + l.count.Answered - before.count.Sent - before.count.Answered
+	failed := l.count.Failed - before.count.Failed
+	measured := []measurement{
+		{metricAgentBusy, (l.agent - before.agent) / took},
+		{metricDockerBusy, (l.docker - before.docker) / took},
+		{metricAgentHeld, float64(l.memory)},
+	}
+	if hellos+failed > 0 {
+		measured = append(measured, measurement{metricUnanswered, float64(failed) / float64(hellos+failed)})
+	}
+	if hellos > 0 {
+		bytes := l.count.Bytes - before.count.Bytes
+		measured = append(measured, measurement{metricHello, float64(bytes) / float64(hellos)})
+	}
+	return measured
+}
+
+func (s *suite) lookIdle(peers *idlePeers) (look idleLook, err error) {
+	if look.count, err = peers.count(); err != nil {
+		return look, err
+	}
+	root, err := s.bed.path(nodes[0], "/proc")
+	if err != nil {
+		return look, err
+	}
+	processes, err := filepath.Glob(filepath.Join(root, "[0-9]*"))
+	if err != nil {
+		return look, err
+	}
+	look.at = time.Now()
+	agents := 0
+	for _, process := range processes {
+		command, err := os.ReadFile(filepath.Join(process, "cmdline"))
+		if err != nil {
+			continue // it has ended
+		}
+		switch args := strings.Split(string(command), "\x00"); {
+		case isCommand(args, program, "agent"):
+			agents++
+			look.agent += usedBy(process)
+			text, _ := os.ReadFile(filepath.Join(process, "status"))
+			if look.memory, err = kibibytes(string(text), "VmRSS"); err != nil {
+				return look, fmt.Errorf("memory of the agent: %w", err)
+			}
+		case isCommand(args, program, "wireguard-device"):
+			look.agent += usedBy(process)
+		case isCommand(args, "dockerd"), isCommand(args, "containerd"):
+			look.docker += usedBy(process)
+		}
+	}
+	if agents != 1 {
+		return look, fmt.Errorf("node %s has %d agents", nodes[0], agents)
+	}
+	return look, nil
+}
+
+// isCommand tells whether a command line begins so; the program may be anywhere.
+func isCommand(args []string, begin ...string) bool {
+	if len(args) < len(begin) || filepath.Base(args[0]) != begin[0] {
+		return false
+	}
+	return len(begin) < 2 || args[1] == begin[1]
+}
+
+// usedBy is the processor time of a process, and of the children that it has waited for: 0 if it has ended.
+func usedBy(process string) float64 {
+	data, err := os.ReadFile(filepath.Join(process, "stat"))
+	if err != nil {
+		return 0
+	}
+	// proc(5): the name, in brackets, is the second field and may have any characters; utime, stime, cutime
+	// and cstime are fields 14 to 17.
+	_, rest, _ := strings.Cut(string(data[max(0, strings.LastIndexByte(string(data), ')')):]), " ")
+	fields := strings.Fields(rest)
+	const first, ticksPerSecond = 14 - 3, 100 // USER_HZ
+	if len(fields) < first+4 {
+		return 0
+	}
+	var ticks float64
+	for _, field := range fields[first : first+4] {
+		n, _ := strconv.ParseFloat(field, 64) // the kernel writes numbers
+		ticks += n
+	}
+	return ticks / ticksPerSecond
+}
