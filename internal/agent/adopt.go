@@ -151,15 +151,17 @@ const watchPause = 300 * time.Millisecond
 // pauseAfter is that for a look that took so long: it asks engines that have other things to do about all containers.
 func pauseAfter(took time.Duration) time.Duration { return min(max(watchPause, 10*took), adoptEvery) }
 
-// watchContainers has all containers looked at as soon as an engine tells that one of its own has begun or ended, which may have the address
-// of one that has left. What it does not tell, or while it cannot, is seen when all are looked at anyway.
+// watchContainers has all containers looked at as soon as an engine tells that one of its own has begun
+// or ended, which may have the address of one that has left. What it does not tell, or while it cannot,
+// is seen when all are looked at anyway.
 func (a *Agent) watchContainers(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = a.watched.Watch(ctx, func() {
+		_ = a.watched.Watch(ctx, func() { a.locations.setWatching(true) }, func() {
 			a.containersChanged()
 			a.adopted.look()
 			_ = waitUntil(ctx, time.Now().Add(pauseAfter(time.Duration(a.adopted.took.Load()))))
 		})
+		a.locations.setWatching(false)
 		_ = waitUntil(ctx, time.Now().Add(adoptEvery))
 	}
 }

@@ -95,7 +95,8 @@ type Agent struct {
 	segmented []*segmented    // the engines that may have networks whose addresses nodes route to each other
 	// watched is the engine that tells of its containers.
 	watched interface {
-		Watch(ctx context.Context, changed func()) error
+		engine.Engine
+		Watch(ctx context.Context, watching, changed func()) error
 	}
 	embedded *embedded.Engine // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store

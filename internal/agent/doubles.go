@@ -25,8 +25,10 @@ const (
 // doubles tracks the containers that run here and that other nodes claim to run, too.
 type doubles struct {
 	agent *Agent
-	// running finds what runs here and is not being moved, as it was a moment ago, by claimOf.
+	// running finds what runs here, as it was a moment ago, by claimOf.
 	running func() map[uint64]engine.Definition
+	// moving tells which containers are just being moved.
+	moving func() map[string]bool
 	// runs asks the engine.
 	runs func(definition engine.Definition) bool
 	now  func() time.Time
@@ -50,7 +52,10 @@ type double struct {
 }
 
 func newDoubles(a *Agent) *doubles {
-	return &doubles{agent: a, running: a.runningNow, runs: a.runsHere, now: time.Now, known: map[rival]*double{}}
+	return &doubles{
+		agent: a, running: a.runningNow, moving: func() map[string]bool { return a.moves.containers() },
+		runs: a.runsHere, now: time.Now, known: map[rival]*double{},
+	}
 }
 
 // claimOf shortens a container's id: the whole id would only cost bytes.
@@ -63,24 +68,26 @@ func claimOf(container string) (uint64, bool) {
 	return short, err == nil
 }
 
-// here is what runs here.
+// here is what runs here and is not being moved.
 func (d *doubles) here() []uint64 {
-	running := d.running()
+	running, moving := d.running(), d.moving()
 	claims := make([]uint64, 0, len(running))
-	for short := range running {
-		claims = append(claims, short)
+	for short, definition := range running {
+		if !moving[definition.ID] {
+			claims = append(claims, short)
+		}
 	}
 	return claims
 }
 
 // heard takes the list of containers that another node runs.
 func (d *doubles) heard(node string, claims []uint64) {
-	running := d.running()
+	running, moving := d.running(), d.moving()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	both := map[rival]bool{}
 	for _, short := range claims {
-		if definition, is := running[short]; is {
+		if definition, is := running[short]; is && !moving[definition.ID] {
 			one := rival{node, short}
 			both[one] = true
 			d.hear(one, definition)
@@ -122,12 +129,12 @@ func (d *doubles) clear(one rival, was *double) {
 // alarms lists the claims that an operator should know of. If the container has ended here since, its alarm is over, whether or not the
 // other node is heard again.
 func (d *doubles) alarms() []*api.Alarm {
-	running := d.running()
+	running, moving := d.running(), d.moving()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var all []*api.Alarm
 	for one, was := range d.known {
-		if _, runs := running[one.container]; !runs || !was.raised {
+		if _, runs := running[one.container]; !runs || moving[was.definition.ID] || !was.raised {
 			continue
 		}
 		all = append(all, &api.Alarm{
@@ -138,18 +145,11 @@ func (d *doubles) alarms() []*api.Alarm {
 	return all
 }
 
-// runningNow are the containers that run here and are not being moved, by claimOf.
+// runningNow are the containers that run here, by claimOf.
 func (a *Agent) runningNow() map[uint64]engine.Definition {
-	containers, err := a.locations.all.get(a.ctx)
+	running, err := a.locations.all.claims(a.ctx)
 	if err != nil {
 		return nil // whoever tells others of its containers logs it
-	}
-	running := map[uint64]engine.Definition{}
-	for _, one := range containers {
-		short, is := claimOf(one.Definition.ID)
-		if is && one.State == engine.Running && a.moves.of(one.Definition.ID) == nil {
-			running[short] = one.Definition
-		}
 	}
 	return running
 }

@@ -19,6 +19,8 @@ func TestDoubles(t *testing.T) {
 	d := newDoubles(a)
 	d.now = func() time.Time { return now }
 	d.runs = func(engine.Definition) bool { return runs }
+	moving := map[string]bool{}
+	d.moving = func() map[string]bool { return moving }
 	d.running = func() map[uint64]engine.Definition {
 		if !runs {
 			return nil
@@ -59,6 +61,11 @@ func TestDoubles(t *testing.T) {
 	raised(false, "it has ended there")
 	hear(2*doubleHeard, short)
 	raised(true, "claimed again")
+	moving["x"] = true
+	raised(false, "it is being moved")
+	if claims := d.here(); len(claims) > 0 {
+		t.Errorf("a container that is being moved is claimed: %x", claims)
+	}
 }
 
 // TestClaimOf shortens ids, and refuses what is none.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -54,4 +55,38 @@ func TestInventory(t *testing.T) {
 	fails = errors.New("no answer")
 	get(8)
 	get(9)
+}
+
+// TestInventoryOfAWatchedEngine: the engine is not asked again before it tells of a change, or stops telling.
+func TestInventoryOfAWatchedEngine(t *testing.T) {
+	looks := 0
+	id := strings.Repeat("a", 64)
+	l := newLocations(&Agent{})
+	l.agent.locations = l
+	l.watched.list = func(context.Context) ([]engine.Container, error) {
+		looks++
+		return []engine.Container{{Definition: engine.Definition{ID: id}, State: engine.Running}}, nil
+	}
+	l.all.list = l.watched.get
+	ask := func(want int, when string) {
+		t.Helper()
+		l.all.mu.Lock()
+		l.all.valid = false // its time is over
+		l.all.mu.Unlock()
+		claims, err := l.all.claims(t.Context())
+		short, _ := claimOf(id)
+		if _, is := claims[short]; err != nil || !is || len(claims) != 1 || looks != want {
+			t.Errorf("%s: %v, %v after %d looks; want %d", when, claims, err, looks, want)
+		}
+	}
+	ask(1, "not watched")
+	ask(2, "not watched")
+	l.setWatching(true)
+	ask(3, "watched")
+	ask(3, "nothing was told")
+	l.agent.containersChanged()
+	ask(4, "told of a change")
+	l.setWatching(false)
+	ask(5, "watched no more")
+	ask(6, "watched no more")
 }

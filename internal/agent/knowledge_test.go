@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 // talker is one side of a hello, as far as its guests go.
@@ -131,5 +134,34 @@ func TestHostileGuests(t *testing.T) {
 	}
 	if guests, _, _ := old.say("a", b.guests); len(guests) != len(b.guests) {
 		t.Error("a node that knows no digests was not sent the list")
+	}
+}
+
+// TestKnowledgeFollowsTheLists: what is told again and again is put into words once, until it changes.
+func TestKnowledgeFollowsTheLists(t *testing.T) {
+	p := newMembers(t, "a", "b")[0]
+	told := func() *knowledge {
+		t.Helper()
+		known, err := p.knowledge()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return known
+	}
+	first := told()
+	if told() != first {
+		t.Error("it is put into words again, and nothing has changed")
+	}
+	p.learn([]identity.Node{{Name: "c", Number: 3, Address: "192.0.2.3:7443"}})
+	second := told()
+	if bytes.Equal(second.digest, first.digest) || !strings.Contains(string(second.nodes), "192.0.2.3") {
+		t.Errorf("a new node is not told: %s", second.nodes)
+	}
+	if _, err := p.id.RemoveNode(identity.Peer{Name: "b", Number: 2}); err != nil {
+		t.Fatal(err)
+	}
+	third := told()
+	if bytes.Equal(third.digest, second.digest) || !strings.Contains(string(third.revoked), `"b"`) {
+		t.Errorf("a removal is not told: %s", third.revoked)
 	}
 }

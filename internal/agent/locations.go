@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
@@ -15,8 +17,10 @@ import (
 // that packets need not take the way by the home node. It is a shortcut: without it they still arrive.
 type locations struct {
 	agent *Agent
-	// all are the containers of this node, withAddress those that have addresses of the pool.
-	all, withAddress *inventory
+	// all are the containers of this node, withAddress those that have addresses of the pool, and watched
+	// those of the engine that tells of changes, if it is watching.
+	all, withAddress, watched *inventory
+	watching                  atomic.Bool
 
 	mu   sync.Mutex
 	away map[netip.Addr]place
@@ -30,11 +34,23 @@ type locations struct {
 type place struct{ node, container string }
 
 func newLocations(agent *Agent) *locations {
-	all := func(ctx context.Context) ([]engine.Container, error) { return agent.engines.ListAnswered(ctx) }
-	return &locations{
-		agent: agent, all: &inventory{list: all}, withAddress: &inventory{list: agent.addressed},
+	l := &locations{
+		agent: agent, withAddress: &inventory{list: agent.addressed},
 		away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}, claims: map[netip.Addr]int{},
 	}
+	l.all = &inventory{list: func(ctx context.Context) ([]engine.Container, error) {
+		return agent.engines.ListAnsweredBy(ctx, l.listWatched)
+	}}
+	l.watched = &inventory{
+		list: func(ctx context.Context) ([]engine.Container, error) { return agent.watched.List(ctx) },
+		age: func() time.Duration {
+			if l.watching.Load() {
+				return watchedAge
+			}
+			return 0
+		},
+	}
+	return l
 }
 
 // here lists this node's guests.

@@ -60,20 +60,42 @@ func (p *peers) believable(heard []identity.Node) []identity.Node {
 	})
 }
 
-// knowledge returns what a hello tells of the cluster, and its digest. A node with the same digest need not
-// be told.
-func (p *peers) knowledge() (nodes, revoked, digest []byte, err error) {
-	if nodes, err = json.Marshal(p.list()); err != nil {
-		return nil, nil, nil, err
+// knowledge is what a hello tells of the cluster, and its digest. A node with the same digest need not be
+// told.
+type knowledge struct {
+	of      []identity.Node
+	removed []identity.Revocation
+
+	nodes, revoked, digest []byte
+}
+
+// knowledge returns what is known now. It is put into words only when it has changed.
+func (p *peers) knowledge() (*knowledge, error) {
+	removed := p.id.Revocations()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.told != nil && slices.Equal(p.told.of, p.nodes) &&
+		slices.EqualFunc(p.told.removed, removed, sameRevocation) {
+		return p.told, nil
 	}
-	if revoked, err = json.Marshal(p.id.Revocations()); err != nil {
-		return nil, nil, nil, err
+	k := &knowledge{of: slices.Clone(p.nodes), removed: removed}
+	var err error
+	if k.nodes, err = json.Marshal(k.of); err != nil {
+		return nil, err
+	}
+	if k.revoked, err = json.Marshal(removed); err != nil {
+		return nil, err
 	}
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%d\n", len(nodes))
-	hash.Write(nodes)
-	hash.Write(revoked)
-	return nodes, revoked, hash.Sum(nil), nil
+	fmt.Fprintf(hash, "%d\n", len(k.nodes))
+	hash.Write(k.nodes)
+	hash.Write(k.revoked)
+	k.digest, p.told = hash.Sum(nil), k
+	return k, nil
+}
+
+func sameRevocation(a, b identity.Revocation) bool {
+	return a.Number == b.Number && a.Version == b.Version && bytes.Equal(a.Signature, b.Signature)
 }
 
 // knows tells what a node was told when it last said so.
@@ -259,9 +281,9 @@ func (a *Agent) tellAll(ctx context.Context) (told, untold []string) {
 		all.Go(func() { heard[i] = a.peers.hello(ctx, node) == nil })
 	}
 	all.Wait()
-	_, _, digest, err := a.peers.knowledge()
+	known, err := a.peers.knowledge()
 	for i, node := range others {
-		if err == nil && heard[i] && bytes.Equal(a.peers.knows(node.Name), digest) {
+		if err == nil && heard[i] && bytes.Equal(a.peers.knows(node.Name), known.digest) {
 			told = append(told, node.Name)
 		} else {
 			untold = append(untold, node.Name)

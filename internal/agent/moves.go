@@ -103,6 +103,19 @@ func (m *moves) underWay(container string) *move {
 	return nil
 }
 
+// containers are those that are being moved.
+func (m *moves) containers() map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	moving := map[string]bool{}
+	for _, move := range m.byID {
+		if !move.ended() {
+			moving[move.tracker.spec.Container] = true
+		}
+	}
+	return moving
+}
+
 // enter notes that somebody runs a process in a container, unless it is being migrated: such a process could not be.
 func (m *moves) enter(container string) (leave func(), err error) {
 	m.mu.Lock()

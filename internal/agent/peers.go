@@ -59,6 +59,7 @@ type peers struct {
 	mu    sync.Mutex
 	nodes []identity.Node
 	known map[string]*peer
+	told  *knowledge // as it was put into words last; nil: not yet
 	// guests are the lists of guests that nodes hold of each other.
 	guests *guestLists
 	// overlays is what nodes have said of theirs.
@@ -269,10 +270,11 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 }
 
 func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
-	nodes, revoked, digest, err := p.knowledge()
+	known, err := p.knowledge()
 	if err != nil {
 		return nil, err
 	}
+	nodes, revoked, digest := known.nodes, known.revoked, known.digest
 	overlay, err := p.ownOverlay()
 	if err != nil {
 		return nil, err

@@ -137,20 +137,30 @@ func (s *Set) named(name string) (Engine, error) {
 // List tells of every container of all engines, in order of name. An engine that is not there has none. Of one that does not
 // answer nobody knows what it has: that is an error, beside the containers of the others.
 func (s *Set) List(ctx context.Context) ([]Container, error) {
-	all, own, others := s.list(ctx)
+	all, own, others := s.list(ctx, ask)
 	return all, errors.Join(own, others)
 }
 
 // ListAnswered is List for those who only show what there is: another engine that does not answer keeps nobody from seeing the rest.
 func (s *Set) ListAnswered(ctx context.Context) ([]Container, error) {
-	all, own, _ := s.list(ctx)
+	return s.ListAnsweredBy(ctx, ask)
+}
+
+// ListAnsweredBy is ListAnswered with another way to list an engine's containers than to ask it.
+func (s *Set) ListAnsweredBy(ctx context.Context, list ListFunc) ([]Container, error) {
+	all, own, _ := s.list(ctx, list)
 	return all, own
 }
 
+// ListFunc lists the containers of an engine, as Engine.List does.
+type ListFunc func(ctx context.Context, of Engine) ([]Container, error)
+
+func ask(ctx context.Context, one Engine) ([]Container, error) { return one.List(ctx) }
+
 // list also tells how the node's own engine, or another one, did not answer.
-func (s *Set) list(ctx context.Context) (all []Container, own, others error) {
+func (s *Set) list(ctx context.Context, list ListFunc) (all []Container, own, others error) {
 	for i, one := range s.engines {
-		found, err := one.List(ctx)
+		found, err := list(ctx, one)
 		switch {
 		case err == nil:
 			s.listed(one, found)

@@ -29,6 +29,7 @@ type Network struct {
 	underlay   netlink.Link      // which has the node's underlay address
 	overlay    *wireguard.Device // nil: packets between nodes are not encrypted
 	key        wireguard.Key     // this node's private one
+	public     wireguard.Key     // that belongs to it
 	guarded    bool              // this node did not forward packets before: see forwardChain
 	tunnel     netlink.Link
 	mtu        int

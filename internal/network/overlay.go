@@ -105,7 +105,11 @@ func (n *Network) openOverlay() error {
 	if err != nil {
 		return err
 	}
-	n.key, n.overlay = key, device
+	public, err := key.Public()
+	if err != nil {
+		return err
+	}
+	n.key, n.public, n.overlay = key, public, device
 	return nil
 }
 
@@ -127,7 +131,7 @@ func (n *Network) PublicKey() (wireguard.Key, error) {
 	if n.overlay == nil {
 		return wireguard.Key{}, nil
 	}
-	return n.key.Public()
+	return n.public, nil
 }
 
 // applyOverlay makes the device what the peers ask for, and the routes to their ends of the tunnel.

@@ -8,9 +8,11 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Watch tells whenever containers of this node's Docker have begun or ended, and networks have been made or removed, until that cannot be
-// known any more. Docker forgets what it has to tell if nobody takes it for long. Error: engine.ErrAway.
-func (e *Engine) Watch(ctx context.Context, changed func()) error {
+// Watch calls changed whenever containers of this node's Docker have begun, have ended or are gone, and
+// whenever networks have been made or removed. It calls watching once, when it begins to hear of these,
+// and returns when it does not any more. Docker forgets what it has to tell if nobody takes it for long.
+// Error: engine.ErrAway.
+func (e *Engine) Watch(ctx context.Context, watching, changed func()) error {
 	if err := e.docker.Away(); err != nil {
 		return err
 	}
@@ -20,10 +22,11 @@ func (e *Engine) Watch(ctx context.Context, changed func()) error {
 		Add("type", string(events.ContainerEventType), string(events.NetworkEventType)).
 		Add("event", string(events.ActionStart), string(events.ActionDie), string(events.ActionCreate), string(events.ActionDestroy)),
 	})
+	watching() // Events returns when Docker has answered the request
 	for {
 		select {
 		case one := <-told.Messages:
-			if one.Type == events.NetworkEventType || one.Action == events.ActionStart || one.Action == events.ActionDie {
+			if one.Type == events.NetworkEventType || one.Action != events.ActionCreate {
 				changed()
 			}
 		case err := <-told.Err:

@@ -25,8 +25,8 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changes := 0
-	watch := func() error { return e.Watch(t.Context(), func() { changes++ }) }
+	changes, began := 0, 0
+	watch := func() error { return e.Watch(t.Context(), func() { began++ }, func() { changes++ }) }
 	if err := watch(); !errors.Is(err, engine.ErrAway) {
 		t.Errorf("%v, want that Docker is not there", err)
 	}
@@ -49,8 +49,8 @@ func TestWatch(t *testing.T) {
 	if err := watch(); err == nil || errors.Is(err, engine.ErrAway) {
 		t.Errorf("%v, want that the stream has ended", err)
 	}
-	if changes != 4 {
-		t.Errorf("%d changes, want 4", changes)
+	if changes != 5 || began != 1 {
+		t.Errorf("%d changes, want 5; watching began %d times, want 1", changes, began)
 	}
 }
 
