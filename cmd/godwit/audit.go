@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,10 +20,13 @@ func newAuditCommand() *cobra.Command {
 	var since time.Duration
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "List what users asked of this node, and the outcome",
-		Long: "Audit prints the calls of this node's users that change something or show a secret: time, user (uid, gid, pid), method,\n" +
-			"the container, node, image or migration, and the outcome. It never has program arguments, environment values or\n" +
-			"tokens. The files are audit.log and audit.log.1 in the state directory, up to 8 MiB each.",
+		Short: "List what users and other nodes asked of this node, and the outcome",
+		Long: `Audit prints the calls of this node's users, and of other nodes, that change something or
+show a secret: time, who (uid, gid and pid of a user; name and address of a node), method, the container,
+node, image or migration, and the outcome. It never has program arguments, environment values or tokens.
+
+The files are audit.log and audit.log.1 in the state directory for users, and audit-nodes.log and
+audit-nodes.log.1 for other nodes, up to 8 MiB each.`,
 		Example: "  godwit audit --since 24h\n  godwit audit --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,11 +68,12 @@ func printAudit(w io.Writer, document []byte, asJSON bool) error {
 	if err := json.Unmarshal(document, &entry); err != nil {
 		return fmt.Errorf("entry of the audit log: %w", err)
 	}
-	who := "node " + entry.Node
+	who := strings.TrimSpace("node " + entry.Node + " " + entry.Address)
 	if entry.UID != nil && entry.GID != nil {
 		who = fmt.Sprintf("uid %d gid %d pid %d", *entry.UID, *entry.GID, entry.PID)
 	}
-	line := fmt.Sprintf("%s  %s  %s %s: %s", entry.Time.Local().Format(time.DateTime), who, entry.Method, cmp.Or(entry.Object, "-"),
+	object := cmp.Or(plainText(entry.Object), "-")
+	line := fmt.Sprintf("%s  %s  %s %s: %s", entry.Time.Local().Format(time.DateTime), who, entry.Method, object,
 		entry.Outcome)
 	if entry.Error != "" {
 		line += ": " + plainText(entry.Error)

@@ -127,7 +127,8 @@ type Agent struct {
 	releases     *releases
 	adoptions    *adoptions
 	adopted      adopted
-	auditLog     *audit.Log
+	auditLog     *audit.Log // of users
+	nodesLog     *audit.Log // of other nodes
 	supervisor   *supervisor
 	rights       groupRights
 }
@@ -157,7 +158,8 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
-		auditLog:     audit.New(config.StateDir),
+		auditLog:     audit.New(config.StateDir, audit.Users),
+		nodesLog:     audit.New(config.StateDir, audit.Nodes),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
 		adopted:   newAdopted(),
 		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
@@ -376,6 +378,9 @@ func (a *Agent) serve(ctx context.Context) error {
 	defer local.Close()
 	server, err := identity.NewServer(a.id, a.peers.list, func(node identity.Node) {
 		a.peers.learn([]identity.Node{node})
+		a.keepEntry(ctx, audit.Entry{
+			Time: time.Now().UTC(), Method: "Join", Node: node.Name, Object: node.Address, Outcome: "ok",
+		})
 	})
 	if err != nil {
 		return err
@@ -429,11 +434,13 @@ func (a *Agent) tuneSockets() {
 }
 
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
-	localOptions := append(a.auditing(), recovering(a.log)...) // the outermost first: a panic is kept, too
+	// The outermost first: a panic is kept, too.
+	localOptions := append(a.auditing(audited()), recovering(a.log)...)
 	localOptions = append(localOptions, a.rights.authorizing()...)
 	localServer := grpc.NewServer(append(localOptions, grpc.Creds(newLocalCredentials()), a.noticing())...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
-	options := append(recovering(a.log), wire.ServerOptions()...)
+	options := append(a.auditing(auditedOfNodes()), recovering(a.log)...)
+	options = append(options, wire.ServerOptions()...)
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)
 	api.RegisterPeerServer(peerServer, &peerService{agent: a})
 

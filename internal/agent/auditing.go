@@ -14,6 +14,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
+	"github.com/godwit/godwit/internal/wire"
 )
 
 // audited tells for each method of the local service whether the audit log keeps its calls: it keeps those that change
@@ -29,9 +30,18 @@ func audited() map[string]bool {
 	}
 }
 
-// auditing returns the options with which the local server keeps calls in the audit log.
-func (a *Agent) auditing() []grpc.ServerOption {
-	keep := audited()
+// auditedOfNodes is the same for the service of other nodes. Greetings and what nodes ask of each other again
+// and again would flood the log; Session keeps its entry itself, because its outcome is the migration's.
+func auditedOfNodes() map[string]bool {
+	return map[string]bool{
+		"Hello": false, "Prove": false, "Session": false, "Durable": false, "Layers": false, "Keep": false,
+		"Tell": true, "Outcome": true, "Release": true, "Fetch": true, "Removed": true, "Follow": true,
+		"TakeAuthority": true, "DropAuthority": true,
+	}
+}
+
+// auditing returns the options with which a server keeps calls of some methods in the audit log.
+func (a *Agent) auditing(keep map[string]bool) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 			handle grpc.UnaryHandler) (any, error) {
@@ -58,16 +68,40 @@ func (a *Agent) auditing() []grpc.ServerOption {
 // audit keeps one call. An entry that cannot be written does not fail the call, which is over.
 func (a *Agent) audit(ctx context.Context, method, object string, failed error) {
 	entry := audit.Entry{Time: time.Now().UTC(), Method: method, Object: object, Outcome: "ok"}
-	if caller, ok := grpcpeer.FromContext(ctx); ok {
-		if local, ok := caller.AuthInfo.(localPeer); ok {
-			entry.UID, entry.GID, entry.PID = &local.UID, &local.GID, local.PID
-		}
-	}
 	if failed != nil {
 		entry.Outcome, entry.Error = status.Code(failed).String(), plain(failed)
 	}
-	if err := a.auditLog.Append(entry); err != nil {
-		a.log.Error("cannot write a call to the audit log", "method", method, "error", err)
+	a.keepEntry(ctx, entry)
+}
+
+// auditSession keeps what became of a migration that another node has offered.
+func (a *Agent) auditSession(ctx context.Context, offer *api.Offer, m *move, failed error) {
+	entry := audit.Entry{Time: time.Now().UTC(), Method: "Session", Object: offer.GetMigration()}
+	switch {
+	case m != nil:
+		record := m.record()
+		entry.Object += " (" + record.Spec.Name + ")"
+		entry.Outcome, entry.Error = string(record.Result), record.Error
+	case failed != nil:
+		entry.Outcome, entry.Error = status.Code(failed).String(), plain(failed)
+	}
+	a.keepEntry(ctx, entry)
+}
+
+// keepEntry completes an entry with who has called.
+func (a *Agent) keepEntry(ctx context.Context, entry audit.Entry) {
+	log := a.nodesLog
+	if caller, ok := grpcpeer.FromContext(ctx); ok {
+		switch who := caller.AuthInfo.(type) {
+		case localPeer:
+			log = a.auditLog
+			entry.UID, entry.GID, entry.PID = &who.UID, &who.GID, who.PID
+		case wire.AuthInfo:
+			entry.Node, entry.Address = who.Peer.Name, caller.Addr.String()
+		}
+	}
+	if err := log.Append(entry); err != nil {
+		a.log.Error("cannot write a call to the audit log", "method", entry.Method, "error", err)
 	}
 }
 
@@ -88,6 +122,8 @@ func objectOf(request any) string {
 		return r.GetContainer()
 	case interface{ GetName() string }:
 		return r.GetName()
+	case *api.FetchRequest:
+		return r.GetImage()
 	}
 	return ""
 }
@@ -123,7 +159,7 @@ func (s *localService) Audit(request *api.AuditRequest, stream grpc.ServerStream
 	if request.SinceUnixNanoseconds > 0 {
 		since = time.Unix(0, request.SinceUnixNanoseconds)
 	}
-	err := s.agent.auditLog.Read(since, func(entry audit.Entry) error {
+	err := audit.ReadBoth(s.agent.auditLog, s.agent.nodesLog, since, func(entry audit.Entry) error {
 		document, err := json.Marshal(entry)
 		if err != nil {
 			return err

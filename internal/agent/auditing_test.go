@@ -4,43 +4,95 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 // TestEveryMethodIsAuditedOrNot: a method that is added has to be decided about.
 func TestEveryMethodIsAuditedOrNot(t *testing.T) {
-	decided := audited()
-	for _, method := range api.Agent_ServiceDesc.Methods {
-		if _, ok := decided[method.MethodName]; !ok {
-			t.Errorf("%s is in no table", method.MethodName)
+	for _, one := range []struct {
+		service grpc.ServiceDesc
+		decided map[string]bool
+	}{{api.Agent_ServiceDesc, audited()}, {api.Peer_ServiceDesc, auditedOfNodes()}} {
+		var methods []string
+		for _, method := range one.service.Methods {
+			methods = append(methods, method.MethodName)
 		}
-		delete(decided, method.MethodName)
-	}
-	for _, stream := range api.Agent_ServiceDesc.Streams {
-		if _, ok := decided[stream.StreamName]; !ok {
-			t.Errorf("%s is in no table", stream.StreamName)
+		for _, stream := range one.service.Streams {
+			methods = append(methods, stream.StreamName)
 		}
-		delete(decided, stream.StreamName)
+		for _, method := range methods {
+			if _, ok := one.decided[method]; !ok {
+				t.Errorf("%s is in no table", method)
+			}
+			delete(one.decided, method)
+		}
+		for method := range one.decided {
+			t.Errorf("%s is no method", method)
+		}
 	}
-	for method := range decided {
-		t.Errorf("%s is no method", method)
+}
+
+// TestAuditOfNodes: who has called is what the certificate says; the log of users has nothing of it.
+func TestAuditOfNodes(t *testing.T) {
+	dir := t.TempDir()
+	a := &Agent{
+		auditLog: audit.New(dir, audit.Users), nodesLog: audit.New(dir, audit.Nodes),
+		log: slog.New(slog.DiscardHandler),
 	}
+	ctx := grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{
+		Addr:     &net.TCPAddr{IP: net.IPv4(192, 0, 2, 3), Port: 700},
+		AuthInfo: wire.AuthInfo{Peer: identity.Peer{Name: "b", Number: 2}},
+	})
+	release := &api.ReleaseRequest{Container: "web"}
+	a.audit(ctx, "Release", objectOf(release), status.Error(codes.PermissionDenied, "not yours"))
+	offer := &api.Offer{Migration: "0123"}
+	a.auditSession(ctx, offer, nil, status.Error(codes.InvalidArgument, "no such mode"))
+	a.audit(localContext(t), "Migrate", "web", nil)
+	var got []string
+	err := audit.ReadBoth(a.auditLog, a.nodesLog, time.Time{}, func(e audit.Entry) error {
+		fields := []string{e.Node, e.Address, e.Method, e.Object, e.Outcome, e.Error}
+		got = append(got, strings.Join(fields, "|"))
+		return nil
+	})
+	want := []string{
+		"b|192.0.2.3:700|Release|web|PermissionDenied|not yours",
+		"b|192.0.2.3:700|Session|0123|InvalidArgument|no such mode",
+		"||Migrate|web|ok|",
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "audit.log"))
+	if err != nil || strings.Contains(string(data), "192.0.2.3") {
+		t.Errorf("the log of users: %s, %v", data, err)
+	}
+}
+
+func localContext(t *testing.T) context.Context {
+	t.Helper()
+	return grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{AuthInfo: localPeer{UID: 1000, GID: 50, PID: 7}})
 }
 
 func TestAuditNamesWhoAndWhatWithoutSecrets(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{auditLog: audit.New(dir), log: slog.New(slog.DiscardHandler)}
-	ctx := grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: localPeer{UID: 1000, GID: 50, PID: 7}})
+	a := &Agent{auditLog: audit.New(dir, audit.Users), log: slog.New(slog.DiscardHandler)}
+	ctx := localContext(t)
 	run := &api.RunRequest{Name: "web", Env: []string{"PASSWORD=hunter2"}, Args: []string{"hunter2"}}
 	exec := &api.ExecInput{Start: &api.ExecStart{Reference: "db", Args: []string{"hunter2"}, Env: []string{"K=hunter2"}}}
 	a.audit(ctx, "Run", objectOf(run), nil)

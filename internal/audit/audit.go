@@ -1,5 +1,6 @@
-// Package audit logs the calls that users make to a node, and their outcomes: one JSON document per line, in files that only
-// root can read, rotated so that they stay bounded.
+// Package audit logs the calls that users and other nodes make to a node, and their outcomes: one JSON
+// document per line, in files that only root can read, rotated so that they stay bounded. Users and nodes
+// have a log each, so that no node can push out what is known of users.
 //
 // It logs the method and the name of the object, and never arguments, environment values or tokens: an Entry has no field for
 // them. It must not know what methods do.
@@ -11,15 +12,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 )
 
+// The names of the two logs; their files are NAME.log and NAME.log.1.
 const (
-	fileName     = "audit.log"
-	olderName    = "audit.log.1"
+	Users = "audit"
+	Nodes = "audit-nodes"
+)
+
+const (
 	maxFileBytes = 8 << 20
 	maxTextBytes = 256
 )
@@ -30,22 +36,27 @@ type Entry struct {
 	UID     *uint32   `json:"uid,omitempty"` // of a local user
 	GID     *uint32   `json:"gid,omitempty"`
 	PID     int32     `json:"pid,omitempty"`
-	Node    string    `json:"node,omitempty"`   // that asked
-	Method  string    `json:"method"`           // of the agent's service
-	Object  string    `json:"object,omitempty"` // container, node, image, volume or migration
-	Outcome string    `json:"outcome"`          // ok, or the kind of error
+	Node    string    `json:"node,omitempty"`    // that asked, by its certificate
+	Address string    `json:"address,omitempty"` // from which it did
+	Method  string    `json:"method"`            // of the agent's service
+	Object  string    `json:"object,omitempty"`  // container, node, image, volume or migration
+	Outcome string    `json:"outcome"`           // ok, or the kind of error
 	Error   string    `json:"error,omitempty"`
 }
 
-// Log is the audit log of a node.
+// Log is one of a node's audit logs.
 type Log struct {
-	dir   string
-	limit int64 // of one file, of which there are two
+	path  string // of the file that is written
+	limit int64  // of one file, of which there are two
 	mu    sync.Mutex
 }
 
 // New makes a log in a directory; its files appear with the first entry.
-func New(dir string) *Log { return &Log{dir: dir, limit: maxFileBytes} }
+func New(dir, name string) *Log {
+	return &Log{path: filepath.Join(dir, name+".log"), limit: maxFileBytes}
+}
+
+func (l *Log) older() string { return l.path + ".1" }
 
 // Append writes an entry. Long texts are cut.
 func (l *Log) Append(entry Entry) error {
@@ -56,13 +67,12 @@ func (l *Log) Append(entry Entry) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	path := filepath.Join(l.dir, fileName)
-	if info, err := os.Stat(path); err == nil && info.Size()+int64(len(line)) >= l.limit {
-		if err := os.Rename(path, filepath.Join(l.dir, olderName)); err != nil {
+	if info, err := os.Stat(l.path); err == nil && info.Size()+int64(len(line)) >= l.limit {
+		if err := os.Rename(l.path, l.older()); err != nil {
 			return fmt.Errorf("rotate the audit log: %w", err)
 		}
 	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
@@ -82,16 +92,62 @@ func cut(text string) string {
 
 // Read passes the entries since a time to each, oldest first. It leaves out a line that a crash has cut short.
 func (l *Log) Read(since time.Time, each func(Entry) error) error {
-	for _, name := range []string{olderName, fileName} {
-		if err := l.readFile(name, since, each); err != nil {
+	for _, path := range []string{l.older(), l.path} {
+		if err := readFile(path, since, each); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Log) readFile(name string, since time.Time, each func(Entry) error) error {
-	file, err := os.Open(filepath.Join(l.dir, name))
+// ReadBoth is Read of two logs, in one order.
+func ReadBoth(a, b *Log, since time.Time, each func(Entry) error) error {
+	next, stop := iter.Pull2(b.entries(since))
+	defer stop()
+	other, err, more := next()
+	before := func(entry *Entry) error { // passes on what b has before an entry; nil: all
+		for more && (entry == nil || other.Time.Before(entry.Time)) {
+			if err != nil {
+				return err
+			}
+			if err := each(other); err != nil {
+				return err
+			}
+			other, err, more = next()
+		}
+		return nil
+	}
+	read := a.Read(since, func(entry Entry) error {
+		if err := before(&entry); err != nil {
+			return err
+		}
+		return each(entry)
+	})
+	if read != nil {
+		return read
+	}
+	return before(nil)
+}
+
+var errEnough = errors.New("nobody wants more entries")
+
+// entries are those that Read passes on; an error is the last.
+func (l *Log) entries(since time.Time) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		err := l.Read(since, func(entry Entry) error {
+			if !yield(entry, nil) {
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(Entry{}, err)
+		}
+	}
+}
+
+func readFile(path string, since time.Time, each func(Entry) error) error {
+	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -110,7 +166,7 @@ func (l *Log) readFile(name string, since time.Time, each func(Entry) error) err
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("audit log %s: %w", name, err)
+		return fmt.Errorf("audit log %s: %w", path, err)
 	}
 	return nil
 }

@@ -1,8 +1,9 @@
 package audit
 
 import (
+	"errors"
 	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func read(t *testing.T, l *Log, since time.Time) (entries []Entry) {
 }
 
 func TestLogIsBoundedPrivateAndInOrder(t *testing.T) {
-	l := New(t.TempDir())
+	l := New(t.TempDir(), Users)
 	l.limit = 2000
 	began := time.Unix(1000, 0).UTC()
 	for i := range 100 {
@@ -38,11 +39,47 @@ func TestLogIsBoundedPrivateAndInOrder(t *testing.T) {
 	if got := read(t, l, began.Add(98*time.Second)); len(got) != 2 {
 		t.Errorf("since the last but one: %d", len(got))
 	}
-	for _, name := range []string{fileName, olderName} {
-		info, err := os.Stat(filepath.Join(l.dir, name))
+	for _, path := range []string{l.path, l.older()} {
+		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != 0o600 || info.Size() > l.limit {
-			t.Errorf("%s: %v, %v", name, info, err)
+			t.Errorf("%s: %v, %v", path, info, err)
 		}
+	}
+}
+
+// TestBothLogsAreReadInOrder: also if one of them is empty, or cannot be read.
+func TestBothLogsAreReadInOrder(t *testing.T) {
+	dir := t.TempDir()
+	users, nodes := New(dir, Users), New(dir, Nodes)
+	both := func() (order string, err error) {
+		err = ReadBoth(users, nodes, time.Time{}, func(e Entry) error { order += e.Object; return nil })
+		return order, err
+	}
+	for i, log := range []*Log{users, users, nodes, users, nodes, nodes} {
+		if got, err := both(); got != "012345"[:i] || err != nil {
+			t.Errorf("%d entries are read as %q, %v", i, got, err)
+		}
+		if err := log.Append(Entry{Time: time.Unix(int64(i), 0), Object: strconv.Itoa(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enough := errors.New("enough")
+	for _, stop := range []string{"0", "2", "5"} {
+		got := ReadBoth(users, nodes, time.Time{}, func(e Entry) error {
+			if e.Object == stop {
+				return enough
+			}
+			return nil
+		})
+		if !errors.Is(got, enough) {
+			t.Errorf("stopped at %s: %v", stop, got)
+		}
+	}
+	if err := os.Mkdir(nodes.older(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := both(); err == nil {
+		t.Error("a log that cannot be read is no error")
 	}
 }
 
