@@ -73,8 +73,8 @@ func printAudit(w io.Writer, document []byte, asJSON bool) error {
 		who = fmt.Sprintf("uid %d gid %d pid %d", *entry.UID, *entry.GID, entry.PID)
 	}
 	object := cmp.Or(plainText(entry.Object), "-")
-	line := fmt.Sprintf("%s  %s  %s %s: %s", entry.Time.Local().Format(time.DateTime), who, entry.Method, object,
-		entry.Outcome)
+	when := entry.Time.Local().Format(time.DateTime)
+	line := fmt.Sprintf("%s  %s  %s %s: %s", when, who, entry.Method, object, entry.Outcome)
 	if entry.Error != "" {
 		line += ": " + plainText(entry.Error)
 	}
