@@ -38,7 +38,7 @@ func (x *examination) checkSocket(pidfd *os.File, d descriptor) (finding, error)
 	}
 	switch family {
 	case unix.AF_INET, unix.AF_INET6:
-		return checkInternet(fd)
+		return x.checkInternet(fd, d)
 	case unix.AF_UNIX:
 		return x.checkUnix(fd, d), nil
 	case unix.AF_NETLINK:
@@ -62,11 +62,8 @@ var families = map[int]string{
 	unix.AF_NFC: "AF_NFC", unix.AF_QIPCRTR: "AF_QIPCRTR",
 }
 
-// protocolMPTCP is IPPROTO_MPTCP of include/uapi/linux/in.h.
-const protocolMPTCP = 262
-
 // checkInternet knows the protocols that CRIU dumps.
-func checkInternet(fd int) (finding, error) {
+func (x *examination) checkInternet(fd int, d descriptor) (finding, error) {
 	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if err != nil {
 		return finding{}, err
@@ -76,9 +73,8 @@ func checkInternet(fd int) (finding, error) {
 		return finding{}, err
 	}
 	switch {
-	case protocol == protocolMPTCP:
-		return finding{what: "MPTCP socket", why: "CRIU cannot dump MPTCP, which Go programs built for Go 1.24 or later listen with",
-			remedy: "set GODEBUG=multipathtcp=0 in the container's environment, or turn MPTCP off in the application"}, nil
+	case protocol == kernel.ProtocolMPTCP:
+		return x.checkMultipath(fd, d), nil
 	case kind == unix.SOCK_STREAM && protocol == unix.IPPROTO_TCP:
 		return checkUpperProtocol(fd), nil
 	case kind == unix.SOCK_RAW:
@@ -97,8 +93,8 @@ func checkInternet(fd int) (finding, error) {
 		remedy: "turn the feature off in the application"}, nil
 }
 
-// checkUpperProtocol finds TCP sockets whose stream the kernel changes, such as kernel TLS: CRIU would restore them
-// without it.
+// checkUpperProtocol finds TCP sockets whose stream the kernel changes, such as kernel TLS: CRIU would
+// restore them without it.
 func checkUpperProtocol(fd int) finding {
 	name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP)
 	if err != nil || strings.Trim(name, "\x00") == "" {
@@ -144,16 +140,17 @@ func (x *examination) checkUnix(fd int, d descriptor) finding {
 	return x.checkUnixQueue(fd, inode)
 }
 
-// isStill tells whether a descriptor is the socket that it was when the sockets of the container's network namespaces
-// were listed. One that was not listed is of another namespace: accepting a connection from there makes such a socket
-// (net/unix/af_unix.c, unix_stream_connect).
+// isStill tells whether a descriptor is the socket that it was when the sockets of the container's
+// network namespaces were listed. One that was not listed is of another namespace: accepting a
+// connection from there makes such a socket (net/unix/af_unix.c, unix_stream_connect).
 func isStill(fd int, inode uint32) bool {
 	var stat unix.Stat_t
 	return unix.Fstat(fd, &stat) == nil && stat.Ino == uint64(inode)
 }
 
-// isOutside tells whether a socket is open in a process outside of the container. One that no process has open is on
-// its way in a message: a descriptor that was sent over a unix socket and is not received yet.
+// isOutside tells whether a socket is open in a process outside of the container. One that no process
+// has open is on its way in a message: a descriptor that was sent over a unix socket and is not received
+// yet.
 func (x *examination) isOutside(inode uint32) bool {
 	return inode != 0 && !x.sockets[inode] && x.outsider(fmt.Sprintf("socket:[%d]", inode)) != 0
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -29,26 +28,15 @@ const (
 
 // UnixSockets lists the unix sockets in the network namespace of a process.
 func UnixSockets(pid int) ([]UnixSocket, error) {
-	type result struct {
-		sockets []UnixSocket
-		err     error
+	sockets, err := unixSockets(pid)
+	if err != nil {
+		return nil, fmt.Errorf("list the unix sockets of process %d: %w", pid, err)
 	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is in another namespace and ends with the goroutine
-		var r result
-		r.sockets, r.err = unixSocketsIn(fmt.Sprintf("/proc/%d/ns/net", pid))
-		done <- r
-	}()
-	r := <-done
-	if r.err != nil {
-		return nil, fmt.Errorf("list the unix sockets of process %d: %w", pid, r.err)
-	}
-	return r.sockets, nil
+	return sockets, nil
 }
 
-func unixSocketsIn(netns string) ([]UnixSocket, error) {
-	fd, err := diagSocketIn(netns)
+func unixSockets(pid int) ([]UnixSocket, error) {
+	fd, err := diagSocket(pid)
 	if err != nil {
 		return nil, err
 	}

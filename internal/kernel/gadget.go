@@ -46,10 +46,10 @@ func (t *tracee) confirm() error {
 	return nil
 }
 
-// look finds, before the thread is stopped, what is needed of the process's memory: instructions in its code, and the
-// stack of its first thread. Every program has a system call instruction somewhere.
+// look finds, before the thread is stopped, what is needed of the process's memory: instructions in its
+// code, and the stack of its first thread. Every program has a system call instruction somewhere.
 func (t *tracee) look() error {
-	t.gadget, t.stack, t.heal, t.wrote = gadgets{}, Mapping{}, healing{}, PageRange{}
+	t.gadget, t.stack, t.heal, t.scratch, t.wrote = gadgets{}, Mapping{}, healing{}, 0, PageRange{}
 	space, err := OpenAddressSpace(t.pid)
 	if err != nil {
 		return err

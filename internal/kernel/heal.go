@@ -9,20 +9,22 @@ import (
 	"strings"
 )
 
-// A thread whose tracer dies goes on at once with the registers that it has then. While those are not its own, they are
-// such that it puts its own back by itself: what follows the system call that it was made to do leads to the return from
-// a signal handler, with a signal frame in memory that nobody uses (heal_amd64.go, heal_arm64.go).
+// A thread whose tracer dies goes on at once with the registers that it has then. While those are not
+// its own, they are such that it puts its own back by itself: what follows the system call that it was
+// made to do leads to the return from a signal handler, with a signal frame in memory that nobody uses
+// (heal_amd64.go, heal_arm64.go).
 //
-// So whenever the tracer dies the thread goes on as if it had been interrupted by a signal with SA_RESTART, without a
-// descriptor. What may be different then: a system call with a timeout (nanosleep, poll, futex) begins anew with all of
-// it, or fails with EINTR if it was interrupted before; and if the thread has a seccomp filter that kills it for
-// userfaultfd, and the tracer dies in the microsecond between the change of the registers and the entry into the system
-// call, it is killed: nobody suspends the filter any more.
+// So whenever the tracer dies the thread goes on as if it had been interrupted by a signal with
+// SA_RESTART, without a descriptor. What may be different then: a system call with a timeout (nanosleep,
+// poll, futex) begins anew with all of it, or fails with EINTR if it was interrupted before; and if the
+// thread has a seccomp filter that kills it for userfaultfd, and the tracer dies in the microsecond
+// between the change of the registers and the entry into the system call, it is killed: nobody suspends
+// the filter any more.
 //
-// Where the descriptor cannot be closed on that way (arm64; small static programs) it stays open: nothing is registered
-// with it, execve closes it, and so does the next tracer (leftovers). Without the instructions, without such memory, with
-// a shadow stack, or when the first thread has ended the thread is not protected. Then the tracer must not die in that
-// fraction of a millisecond.
+// Where the descriptor cannot be closed on that way (arm64; small static programs) it stays open:
+// nothing is registered with it, execve closes it, and so does the next tracer (leftovers). Without the
+// instructions, without such memory, with a shadow stack, or when the first thread has ended the thread
+// is not protected. Then the tracer must not die in that fraction of a millisecond.
 const (
 	healSize  = 16 << 10
 	healSlack = 8 << 10               // below the frame, for a signal handler that runs there
@@ -50,15 +52,16 @@ func (t *tracee) protect() error {
 	if err := t.write(at, image); err != nil {
 		return err
 	}
-	t.heal = way
+	t.heal, t.scratch = way, at
 	return nil
 }
 
 // healBytes is how much memory a way back takes: whole pages.
 func healBytes() int { return max(healSize, os.Getpagesize()) }
 
-// leftovers are descriptors that an earlier tracer has left behind when it died, which the mark at the end of the stack
-// tells: userfaultfds that nobody has ever asked for features, so that they are of no use to the process either.
+// leftovers are descriptors that an earlier tracer has left behind when it died, which the mark at the
+// end of the stack tells: userfaultfds that nobody has ever asked for features, so that they are of no
+// use to the process either.
 func (t *tracee) leftovers() []uint64 {
 	if !t.marked() {
 		return nil
@@ -80,9 +83,9 @@ func (t *tracee) leftovers() []uint64 {
 	return found
 }
 
-// unusedStack finds pages at the lower end of the main thread's stack that hold nothing: only this thread, which is
-// stopped, can come to use them, and for that it would have to be far deeper in its stack. They are zeros before and
-// after.
+// unusedStack finds pages at the lower end of the main thread's stack that hold nothing: only this
+// thread, which is stopped, can come to use them, and for that it would have to be far deeper in its
+// stack. They are zeros before and after.
 func (t *tracee) unusedStack() (uint64, error) {
 	if t.tid != t.pid || t.stack.End == 0 {
 		return 0, errors.New("it has no stack of its own")

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The way back on x86_64. The stack pointer is at a chain of addresses of instructions, which end with the return from a
-// signal handler: the kernel takes all registers, the signal mask and the state of the floating point unit from a signal
-// frame, which was made of what the thread had.
+// The way back on x86_64. The stack pointer is at a chain of addresses of instructions, which end with
+// the return from a signal handler: the kernel takes all registers, the signal mask and the state of the
+// floating point unit from a signal frame, which was made of what the thread had.
 //
 //	system call; ret        userfaultfd: the tracer has stopped the thread here
 //	xchg %eax, %edi; ret    the descriptor becomes an argument (or mov)
@@ -20,7 +20,8 @@ import (
 //	system call; ret
 //	rt_sigreturn            with the frame
 //
-// In small static programs not all of them may be found: without the second or third the descriptor stays open.
+// In small static programs not all of them may be found: without the second or third the descriptor
+// stays open.
 const (
 	frameSize  = 440 // struct rt_sigframe of arch/x86/include/asm/sigframe.h
 	chainSize  = 5 * 8
@@ -90,10 +91,11 @@ func (t *tracee) fillFrame(frame []byte, fp uint64) {
 	put(304, t.mask)
 }
 
-// afterRestart returns the registers that a thread has when the kernel has dealt with the system call that was
-// interrupted, as it does after a signal (arch/x86/kernel/signal.c, handle_signal). One with a timeout would fail with
-// EINTR there, which a program without signal handlers does not expect: it begins anew. (If it was interrupted before it
-// is restart_syscall(2), and fails all the same: rt_sigreturn makes the kernel forget where it was.)
+// afterRestart returns the registers that a thread has when the kernel has dealt with the system call
+// that was interrupted, as it does after a signal (arch/x86/kernel/signal.c, handle_signal). One with a
+// timeout would fail with EINTR there, which a program without signal handlers does not expect: it
+// begins anew. (If it was interrupted before it is restart_syscall(2), and fails all the same:
+// rt_sigreturn makes the kernel forget where it was.)
 func (r registers) afterRestart() registers {
 	if int64(r.Orig_rax) < 0 {
 		return r
@@ -106,8 +108,8 @@ func (r registers) afterRestart() registers {
 	return r
 }
 
-// floatingPoint returns the state of the floating point unit as it is in a signal frame: what the processor's XSAVE
-// stores, with a header of the kernel in unused bytes, and a mark at the end.
+// floatingPoint returns the state of the floating point unit as it is in a signal frame: what the
+// processor's XSAVE stores, with a header of the kernel in unused bytes, and a mark at the end.
 func (t *tracee) floatingPoint() ([]byte, error) {
 	buf := make([]byte, 16<<10)
 	v := unix.Iovec{Base: &buf[0]}
@@ -133,7 +135,8 @@ func (t *tracee) floatingPoint() ([]byte, error) {
 	return state, nil
 }
 
-// xsaveSize is how long the XSAVE area is that has these features (CPUID leaf 13; offsets differ between makers).
+// xsaveSize is how long the XSAVE area is that has these features (CPUID leaf 13; offsets differ between
+// makers).
 func xsaveSize(features uint64) uint64 {
 	size := uint64(legacySize)
 	for i := uint32(2); i < 63; i++ {
@@ -145,16 +148,16 @@ func xsaveSize(features uint64) uint64 {
 	return size
 }
 
-// call makes the registers those of a thread about to do a system call. Orig_rax says that it is in none: otherwise the
-// kernel would restart the one that was interrupted.
-func (r *registers) call(g gadgets, way healing, number uint64, arguments [3]uint64) {
+// call makes the registers those of a thread about to do a system call. Orig_rax says that it is in
+// none: otherwise the kernel would restart the one that was interrupted.
+func (r *registers) call(g gadgets, way healing, number uint64, arguments [4]uint64) {
 	r.Rip = g.syscall
 	if way.chain != 0 {
 		r.Rip, r.Rsp = g.syscallReturn, way.chain
-		if number == sysClose {
+		if number != unix.SYS_USERFAULTFD { // it makes no descriptor that is of no use
 			r.Rsp = way.end
 		}
 	}
 	r.Rax, r.Orig_rax = number, ^uint64(0)
-	r.Rdi, r.Rsi, r.Rdx = arguments[0], arguments[1], arguments[2]
+	r.Rdi, r.Rsi, r.Rdx, r.R10 = arguments[0], arguments[1], arguments[2], arguments[3]
 }

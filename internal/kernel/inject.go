@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,13 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUntraceable is wrapped by the errors of OpenUserfault when a process cannot be stopped and looked into: another
-// process traces it, it is frozen, it does not come out of a system call, or it is of another architecture.
+// ErrUntraceable is wrapped by the errors of OpenUserfault when a process cannot be stopped and looked
+// into: another process traces it, it is frozen, it does not come out of a system call, or it is of
+// another architecture.
 var ErrUntraceable = errors.New("cannot be traced")
 
 const (
-	// stopPatience is how long a process may take to stop, or to make a system call. It takes microseconds, unless the
-	// process sleeps uninterruptibly (vfork(2), a disk that does not answer) or is frozen.
+	// stopPatience is how long a process may take to stop, or to make a system call. It takes
+	// microseconds, unless the process sleeps uninterruptibly (vfork(2), a disk that does not answer) or
+	// is frozen.
 	stopPatience = time.Second
 	// busyPatience is how long if it only waits for a processor.
 	busyPatience = 15 * time.Second
@@ -30,13 +33,15 @@ const (
 	uffdUserModeOK = 1    // UFFD_USER_MODE_ONLY (Linux 5.11): needs no privilege
 )
 
-// OpenUserfault opens a userfaultfd in a process, as if the process had, and returns a descriptor of it; the process has
-// none afterwards. It stops one thread of the process for the time that it returns, well under a millisecond.
+// OpenUserfault opens a userfaultfd in a process, as if the process had, and returns a descriptor of it;
+// the process has none afterwards. It stops one thread of the process for the time that it returns, well
+// under a millisecond.
 //
-// What happens to the thread: PTRACE_SEIZE, PTRACE_INTERRUPT, then two system calls (userfaultfd, close) at a system call
-// instruction that is in its memory anyway, its registers and signal mask put back, PTRACE_DETACH. A system call that was
-// interrupted is restarted by the kernel. No signal is sent. Pages at the end of the stack that were never used may be
-// written and become zero again; they are the way back of the thread if the caller dies meanwhile (tracee.protect).
+// What happens to the thread: PTRACE_SEIZE, PTRACE_INTERRUPT, then two system calls (userfaultfd, close)
+// at a system call instruction that is in its memory anyway, its registers and signal mask put back,
+// PTRACE_DETACH. A system call that was interrupted is restarted by the kernel. No signal is sent. Pages
+// at the end of the stack that were never used may be written and become zero again; they are the way
+// back of the thread if the caller dies meanwhile (tracee.protect).
 func OpenUserfault(pid int) (fd int, stopped time.Duration, err error) {
 	type result struct {
 		fd      int
@@ -56,8 +61,9 @@ func OpenUserfault(pid int) (fd int, stopped time.Duration, err error) {
 	return r.fd, r.stopped, nil
 }
 
-// asTracer runs a function in a thread of its own. A tracer is a thread: if it cannot let go of what it traces, because
-// that does not stop, it must end, and the kernel lets go. The function tells whether it has let go of everything.
+// asTracer runs a function in a thread of its own. A tracer is a thread: if it cannot let go of what it
+// traces, because that does not stop, it must end, and the kernel lets go. The function tells whether it
+// has let go of everything.
 func asTracer(trace func() bool) {
 	done := make(chan struct{})
 	go func() {
@@ -87,6 +93,7 @@ type tracee struct {
 	shadow  bool      // it has a shadow stack
 	stack   Mapping   // of the first thread
 	heal    healing   // its way back
+	scratch uint64    // memory of the way back that is free for arguments of system calls; 0: none
 	wrote   PageRange // memory that was written
 	since   time.Time
 	stopped time.Duration
@@ -210,7 +217,8 @@ func (t *tracee) awaitStop() error {
 	status, err := t.wait()
 	t.since = time.Now()
 	for err == nil && status>>16 != eventStop {
-		// A signal came first and has taken the place of the interrupt. It is delivered, and the thread stops after it.
+		// A signal came first and has taken the place of the interrupt. It is delivered, and the thread
+		// stops after it.
 		if err = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err == nil {
 			err = t.ptrace(unix.PTRACE_CONT, 0, uintptr(status>>8&0xff))
 		}
@@ -228,8 +236,9 @@ func (t *tracee) awaitStop() error {
 func (t *tracee) seize() error {
 	err := t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_SUSPEND_SECCOMP)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) {
-		// Seccomp filters can be suspended with CAP_SYS_ADMIN and CONFIG_CHECKPOINT_RESTORE only, and not by a process that
-		// has one itself. Without that the filter decides about userfaultfd, and may decide to kill.
+		// Seccomp filters can be suspended with CAP_SYS_ADMIN and CONFIG_CHECKPOINT_RESTORE only, and
+		// not by a process that has one itself. Without that the filter decides about userfaultfd, and
+		// may decide to kill.
 		mode, e := threadStatus(t.tid, "Seccomp:")
 		if e != nil {
 			return e
@@ -258,7 +267,8 @@ func tracedBy(pid int) string {
 	return fmt.Sprintf(": process %d traces it", p.Tracer)
 }
 
-// wait returns the status of the stopped thread (waitpid(2)). It spins at first: what it waits for takes microseconds.
+// wait returns the status of the stopped thread (waitpid(2)). It spins at first: what it waits for takes
+// microseconds.
 func (t *tracee) wait() (int, error) {
 	pause := newBackoff()
 	for start, round := time.Now(), 0; ; round++ {
@@ -311,12 +321,12 @@ func (t *tracee) setMask(mask uint64) error {
 	return t.ptrace(unix.PTRACE_SETSIGMASK, unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
 }
 
-// syscall makes the thread do a system call with up to three arguments. Signals are blocked for it, so that no handler runs
-// on registers that are not the thread's.
+// syscall makes the thread do a system call with up to four arguments. Signals are blocked for it, so
+// that no handler runs on registers that are not the thread's.
 func (t *tracee) syscall(number uint64, arguments ...uint64) (uint64, error) {
-	regs, three := t.regs, [3]uint64{}
-	copy(three[:], arguments)
-	regs.call(t.gadget, t.heal, number, three)
+	regs, four := t.regs, [4]uint64{}
+	copy(four[:], arguments)
+	regs.call(t.gadget, t.heal, number, four)
 	first := !t.altered
 	t.altered = true
 	if err := t.setRegisters(&regs); err != nil {
@@ -340,6 +350,53 @@ func (t *tracee) syscall(number uint64, arguments ...uint64) (uint64, error) {
 		return 0, unix.Errno(-result)
 	}
 	return uint64(result), nil
+}
+
+// close makes the thread close a descriptor.
+func (t *tracee) close(fd uint64) error {
+	if _, err := t.syscall(unix.SYS_CLOSE, fd); err != nil {
+		return fmt.Errorf("close descriptor %d in the process: %w", fd, err)
+	}
+	return nil
+}
+
+// receiveDescriptor makes the thread take a descriptor out of a socket in which one waits (unix(7),
+// SCM_RIGHTS).
+func (t *tracee) receiveDescriptor(socket uint64) (uint64, error) {
+	control := make([]byte, unix.CmsgSpace(4))
+	const header, vector = unix.SizeofMsghdr, int(unsafe.Sizeof(unix.Iovec{}))
+	message := make([]byte, header+vector+8+len(control)) // 8: a byte of data, and padding
+	data := header + vector
+	put := func(at int, value uint64) { binary.NativeEndian.PutUint64(message[at:], value) }
+	put(header, t.scratch+uint64(data)) // struct iovec
+	put(header+8, 1)
+	for at, value := range map[uintptr]uint64{
+		unsafe.Offsetof(unix.Msghdr{}.Iov):        t.scratch + uint64(header),
+		unsafe.Offsetof(unix.Msghdr{}.Iovlen):     1,
+		unsafe.Offsetof(unix.Msghdr{}.Control):    t.scratch + uint64(data+8),
+		unsafe.Offsetof(unix.Msghdr{}.Controllen): uint64(len(control)),
+	} {
+		put(int(at), value)
+	}
+	if err := t.write(t.scratch, message); err != nil {
+		return 0, err
+	}
+	const flags = unix.MSG_CMSG_CLOEXEC | unix.MSG_DONTWAIT
+	if _, err := t.syscall(unix.SYS_RECVMSG, socket, t.scratch, flags); err != nil {
+		return 0, fmt.Errorf("recvmsg: %w", err)
+	}
+	if err := t.read(t.scratch+uint64(data+8), control); err != nil {
+		return 0, err
+	}
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(messages) != 1 {
+		return 0, errors.Join(err, errors.New("no descriptor came"))
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return 0, errors.Join(err, errors.New("no descriptor came"))
+	}
+	return uint64(fds[0]), nil
 }
 
 // toSyscallStop lets the thread go to the next entry or exit of a system call.
@@ -403,7 +460,8 @@ func (t *tracee) lives() bool {
 	}
 }
 
-// deliver is the signal at whose delivery a thread has stopped, which it still has to get; 0 if it has stopped for another reason.
+// deliver is the signal at whose delivery a thread has stopped, which it still has to get; 0 if it has
+// stopped for another reason.
 func deliver(status int) uintptr {
 	stop := status >> 8 & 0xff
 	if status>>16 != 0 || stop&^syscallStop == int(unix.SIGTRAP) {
@@ -412,8 +470,8 @@ func deliver(status int) uintptr {
 	return uintptr(stop)
 }
 
-// restore puts registers and signal mask back. A thread that runs, because its system call does not end or it was
-// frozen in the middle, is stopped again for it.
+// restore puts registers and signal mask back. A thread that runs, because its system call does not end
+// or it was frozen in the middle, is stopped again for it.
 func (t *tracee) restore() error {
 	err := t.setMask(t.mask)
 	if errors.Is(err, fs.ErrNotExist) { // it is not stopped

@@ -8,16 +8,18 @@ type registers unix.PtraceRegsArm64
 // syscallInstruction is "svc #0".
 var syscallInstruction = [...]byte{0x01, 0x00, 0x00, 0xd4}
 
-// branchType are the bits of PSTATE that say how a thread came to where it is: by a jump that must end at a landing pad.
+// branchType are the bits of PSTATE that say how a thread came to where it is: by a jump that must end
+// at a landing pad.
 const branchType = 3 << 10
 
 // check has nothing to look at: a 32-bit program has a smaller set of registers.
 func (r *registers) check() error { return nil }
 
-// call makes the registers those of a thread about to do a system call. The kernel has prepared the restart of one that
-// was interrupted before the debugger sees the registers (arch/arm64/kernel/signal.c, do_signal), so that putting them
-// back is enough; one with a timeout starts anew with all of it.
-func (r *registers) call(g gadgets, way healing, number uint64, arguments [3]uint64) {
+// call makes the registers those of a thread about to do a system call. The kernel has prepared the
+// restart of one that was interrupted before the debugger sees the registers
+// (arch/arm64/kernel/signal.c, do_signal), so that putting them back is enough; one with a timeout
+// starts anew with all of it.
+func (r *registers) call(g gadgets, way healing, number uint64, arguments [4]uint64) {
 	r.Pc = g.syscall
 	if way.frame != 0 {
 		r.Pc, r.Sp, r.Regs[30] = g.syscallReturn, way.frame, g.sigreturn

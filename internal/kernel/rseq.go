@@ -18,9 +18,9 @@ const (
 	rseqAbort      = 24
 )
 
-// abortRseq does what the kernel does to a thread that is stopped in the middle of a restartable sequence (rseq(2)): it
-// goes on at the sequence's abort handler. The kernel itself would not, because it sees other registers when the thread
-// runs again.
+// abortRseq does what the kernel does to a thread that is stopped in the middle of a restartable
+// sequence (rseq(2)): it goes on at the sequence's abort handler. The kernel itself would not, because
+// it sees other registers when the thread runs again.
 func (t *tracee) abortRseq() error {
 	var config struct {
 		pointer         uint64
@@ -75,6 +75,8 @@ func (t *tracee) write(at uint64, data []byte) error {
 	if err != nil {
 		return fmt.Errorf("write to its memory: %w", err)
 	}
-	t.wrote = PageRange{Start: at, End: at + uint64(len(data))}
+	if end := at + uint64(len(data)); at < t.wrote.Start || end > t.wrote.End {
+		t.wrote = PageRange{Start: at, End: end}
+	}
 	return nil
 }

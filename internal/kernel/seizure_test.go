@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 		os.Exit(SeizureMain(os.Stdin, os.Stdout))
 	case os.Getenv(envThreads) != "":
 		countInThreads()
+	case os.Getenv(envServer) != "":
+		fmt.Fprintln(os.Stderr, serveForTest(os.Getenv(envServer)))
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
@@ -35,7 +38,8 @@ const (
 	pattern    = "memory that must stay readable"
 )
 
-// countInThreads is a process with many threads, which all count in one place in its memory. It says where that is.
+// countInThreads is a process with many threads, which all count in one place in its memory. It says
+// where that is.
 func countInThreads() {
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -154,8 +158,8 @@ func (p *threaded) awaitEnd(t *testing.T) {
 	}
 }
 
-// TestSeizedKilled: the memory of frozen processes that are held can be read after they were killed, more than once and also thread by
-// thread, and they end when they are released.
+// TestSeizedKilled: the memory of frozen processes that are held can be read after they were killed,
+// more than once and also thread by thread, and they end when they are released.
 func TestSeizedKilled(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
@@ -187,7 +191,8 @@ func TestSeizedKilled(t *testing.T) {
 	}
 }
 
-// TestSeizedWithoutMemory: processes that are held for nothing but that they must not run end when they are killed.
+// TestSeizedWithoutMemory: processes that are held for nothing but that they must not run end when they
+// are killed.
 func TestSeizedWithoutMemory(t *testing.T) {
 	p := newThreaded(t, freezers(t)["version 2"])
 	p.held(t, false)
@@ -195,7 +200,8 @@ func TestSeizedWithoutMemory(t *testing.T) {
 	p.awaitEnd(t)
 }
 
-// TestSeizedThawed: processes that are held do not run if somebody else thaws them, and go on where they were when they are released.
+// TestSeizedThawed: processes that are held do not run if somebody else thaws them, and go on where they
+// were when they are released.
 func TestSeizedThawed(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
@@ -227,7 +233,8 @@ func TestSeizedThawed(t *testing.T) {
 	}
 }
 
-// TestSeizureUnused: a keeper that was asked for nothing ends with who has started it, and one whose processes are gone ends by itself.
+// TestSeizureUnused: a keeper that was asked for nothing ends with who has started it, and one whose
+// processes are gone ends by itself.
 func TestSeizureUnused(t *testing.T) {
 	unused, err := StartSeizure()
 	must(t, err)

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TCPUnderWay is what is under way in the TCP of a network namespace that belongs to no process, or not yet: a dump of
-// its processes loses it. What stays within the namespace is counted apart: the kernel needs no network to bring it to its end,
-// but may need a process that takes what comes.
+// TCPUnderWay is what is under way in the TCP of a network namespace that belongs to no process, or not
+// yet: a dump of its processes loses it. What stays within the namespace is counted apart: the kernel
+// needs no network to bring it to its end, but may need a process that takes what comes.
 type TCPUnderWay struct {
 	HalfOpen    int // in the middle of the handshake: the peer has been answered, and may believe itself connected
 	Unaccepted  int // in the queues of listening sockets; also from within
@@ -30,6 +30,20 @@ type TCPWatch struct {
 
 // OpenTCPWatch watches the network namespace of a process.
 func OpenTCPWatch(pid int) (*TCPWatch, error) {
+	socket, err := diagSocket(pid)
+	if err != nil {
+		return nil, fmt.Errorf("watch the TCP of process %d: %w", pid, err)
+	}
+	return &TCPWatch{socket: socket}, nil
+}
+
+// diagSocket makes a socket for sock_diag(7) in the network namespace of a process.
+func diagSocket(pid int) (int, error) {
+	return socketIn(pid, unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_SOCK_DIAG)
+}
+
+// socketIn makes a socket in the network namespace of a process. It stays there.
+func socketIn(pid, family, kind, protocol int) (int, error) {
 	type result struct {
 		socket int
 		err    error
@@ -37,27 +51,25 @@ func OpenTCPWatch(pid int) (*TCPWatch, error) {
 	done := make(chan result)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread is in another namespace and ends with the goroutine
-		socket, err := diagSocketIn(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err := enterNetwork(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
+			done <- result{-1, err}
+			return
+		}
+		socket, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)
 		done <- result{socket, err}
 	}()
 	r := <-done
-	if r.err != nil {
-		return nil, fmt.Errorf("watch the TCP of process %d: %w", pid, r.err)
-	}
-	return &TCPWatch{socket: r.socket}, nil
+	return r.socket, r.err
 }
 
-// diagSocketIn takes the thread to a network namespace and opens a socket there, which stays there.
-func diagSocketIn(netns string) (int, error) {
-	ns, err := os.Open(netns)
+// enterNetwork takes the thread to a network namespace.
+func enterNetwork(path string) error {
+	ns, err := os.Open(path)
 	if err != nil {
-		return -1, err
+		return err
 	}
 	defer ns.Close()
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		return -1, err
-	}
-	return unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
 }
 
 // Close ends the watch.
@@ -101,6 +113,12 @@ func (w *TCPWatch) Unaccepted() (int, error) {
 	return found.Unaccepted, err
 }
 
+// HalfOpen counts the connections in the middle of the handshake, also those that stay within the namespace.
+func (w *TCPWatch) HalfOpen() (int, error) {
+	found, err := w.ask(1 << tcpSynReceived)
+	return found.HalfOpen + found.Within, err
+}
+
 // States of a TCP socket (include/net/tcp_states.h).
 const (
 	tcpSynReceived = 3
@@ -119,8 +137,8 @@ const (
 	inetDiagCookie  = 44
 )
 
-// ask asks for the sockets in some states. The old form of the question is for both families at once (net/ipv4/inet_diag.c,
-// inet_diag_dump_compat), which halves the time.
+// ask asks for the sockets in some states. The old form of the question is for both families at once
+// (net/ipv4/inet_diag.c, inet_diag_dump_compat), which halves the time.
 func (w *TCPWatch) ask(states uint32) (tcpLook, error) {
 	request := make([]byte, netlinkHeader+inetDiagRequest)
 	binary.NativeEndian.PutUint32(request, uint32(len(request)))

@@ -16,7 +16,8 @@ func odd(t *testing.T, flags []string, args ...string) *container {
 	return state(t, flags, append([]string{"odd"}, args...)...)
 }
 
-// TestRefused has containers with one thing each that CRIU cannot dump. The refusal must name process and descriptor.
+// TestRefused has containers with one thing each that CRIU cannot dump. The refusal must name process
+// and descriptor.
 func TestRefused(t *testing.T) {
 	for kind, words := range map[string][]string{
 		"packet-pipe":   {"process 1 (state)", "descriptor 77", "packet mode"},
@@ -39,8 +40,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedRing has an io_uring. The default seccomp profile does not let a container make one, so the filter is
-// suspended for a moment, as a debugger can. In mode restart it can move, and its processes start anew.
+// TestRefusedRing has an io_uring. The default seccomp profile does not let a container make one, so the
+// filter is suspended for a moment, as a debugger can. In mode restart it can move, and its processes
+// start anew.
 func TestRefusedRing(t *testing.T) {
 	t.Parallel()
 	c := odd(t, []string{"--stop-signal", "KILL"}, "nothing")
@@ -56,8 +58,8 @@ func TestRefusedRing(t *testing.T) {
 	}
 }
 
-// TestRefusedOutsider has a unix socket that is connected to a process outside of the container. When the connection is
-// closed the container can be moved.
+// TestRefusedOutsider has a unix socket that is connected to a process outside of the container. When
+// the connection is closed the container can be moved.
 func TestRefusedOutsider(t *testing.T) {
 	t.Parallel()
 	c := odd(t, []string{"-v", "outsider:/data"}, "outside", "/data/socket")
@@ -111,17 +113,10 @@ func (h *helper) end() {
 	}
 }
 
-// TestRefusedMultipath has a server in Go, which listens with MPTCP unless it is told not to.
-func TestRefusedMultipath(t *testing.T) {
+// TestMultipathListener moves a server in Go, which listens with MPTCP unless it is told not to.
+func TestMultipathListener(t *testing.T) {
 	t.Parallel()
 	c := run(t, nil, "/bin/listen")
-	c.refused("process 1 (listen)", "descriptor", "MPTCP", "GODEBUG=multipathtcp=0")
-}
-
-// TestMultipathOff is the same server with what the refusal tells to do.
-func TestMultipathOff(t *testing.T) {
-	t.Parallel()
-	c := run(t, []string{"-e", "GODEBUG=multipathtcp=0"}, "/bin/listen")
 	address := c.address()
 	for range 2 {
 		c.migrate()
@@ -133,8 +128,8 @@ func TestMultipathOff(t *testing.T) {
 	}
 }
 
-// TestRefusedExec has a process that was started by exec; its parent is outside. When it has ended the container can be
-// moved.
+// TestRefusedExec has a process that was started by exec; its parent is outside. When it has ended the
+// container can be moved.
 func TestRefusedExec(t *testing.T) {
 	t.Parallel()
 	c := run(t, nil, "/bin/sh", "-c", "echo ready; while :; do sleep 0.05; done")
@@ -203,7 +198,8 @@ func TestRefusedRequests(t *testing.T) {
 	c.migrate()
 }
 
-// TestWrongValues wants exit code 2 for values that make no sense whatever there is, and 1 for those that do not as things are.
+// TestWrongValues wants exit code 2 for values that make no sense whatever there is, and 1 for those
+// that do not as things are.
 func TestWrongValues(t *testing.T) {
 	t.Parallel()
 	c := run(t, nil, "/bin/sh", "-c", "echo ready; while :; do sleep 0.05; done")

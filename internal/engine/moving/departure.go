@@ -20,7 +20,8 @@ type Leaving struct {
 	Cgroup    *kernel.Cgroup
 	Root      string         // its root file system, as this process sees it
 	Externals criu.Externals // what of it comes from outside
-	// FindMounts has CRIU find by itself which mounts come from outside: for a runtime that has its restore do so.
+	// FindMounts has CRIU find by itself which mounts come from outside: for a runtime that has its
+	// restore do so.
 	FindMounts bool
 	Network    string // network namespace that the engine keeps for it; "": it goes into the images
 	Terminal   bool
@@ -49,6 +50,9 @@ func Depart(ctx context.Context, c *CRIU, leaving Leaving, options engine.Depart
 	d := &Departure{leaving: leaving, group: leaving.Cgroup}
 	var err error
 	if d.first, err = Identify(leaving.First); err != nil {
+		return nil, err
+	}
+	if err := criu.ReplaceMultipath(ctx, d.group.Procs); err != nil {
 		return nil, err
 	}
 	if d.tcp, err = kernel.OpenTCPWatch(leaving.First); err != nil {
@@ -105,7 +109,8 @@ const (
 	largeReserved = 4 << 30
 )
 
-// large lists the processes with so much memory, used by them or not, that it pays not to have CRIU look at it.
+// large lists the processes with so much memory, used by them or not, that it pays not to have CRIU look
+// at it.
 func large(pids []int, used bool) []int {
 	var found []int
 	for _, pid := range pids {

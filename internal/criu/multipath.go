@@ -1,0 +1,109 @@
+package criu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// CRIU cannot dump MPTCP sockets (criu/sockets.c, "Unsupported proto 262"). Servers built with Go 1.24
+// or later listen with MPTCP by default, but what they accept from a client without MPTCP is a plain TCP
+// socket (net/mptcp/protocol.c, mptcp_stream_accept). So a listener is replaced by a plain TCP one
+// before the dump, and only MPTCP connections stand against a move.
+
+const multipathRemedy = "set GODEBUG=multipathtcp=0 in the container's environment, " +
+	"or turn MPTCP off in the application"
+
+// ReplaceMultipath replaces the MPTCP listeners of processes, which procs lists, by TCP listeners. The
+// processes run. Errors are those of kernel.ReplaceListener: the container goes on, with the listeners
+// that were not replaced.
+func ReplaceMultipath(ctx context.Context, procs func() ([]int, error)) error {
+	pids, err := procs()
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		err := replaceMultipath(ctx, pid, procs)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a process that has ended has no listeners
+			return fmt.Errorf("%w; %s", err, multipathRemedy)
+		}
+	}
+	return nil
+}
+
+func replaceMultipath(ctx context.Context, pid int, procs func() ([]int, error)) error {
+	pidfd, err := kernel.PidfdOpen(pid)
+	if err != nil {
+		return err
+	}
+	defer pidfd.Close()
+	fds, err := descriptors(pid)
+	if err != nil {
+		return err
+	}
+	for _, d := range fds {
+		if _, ok := socketInode(d.target); !ok {
+			continue
+		}
+		fd, err := kernel.PidfdGetfd(pidfd, d.fd)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		listens := isMultipath(fd) && isListening(fd)
+		_ = unix.Close(fd)
+		if !listens {
+			continue
+		}
+		if err := kernel.ReplaceListener(ctx, pid, d.fd, procs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isMultipath(fd int) bool {
+	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	return err == nil && protocol == kernel.ProtocolMPTCP
+}
+
+func isListening(fd int) bool {
+	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err == nil && listening != 0
+}
+
+// checkMultipath finds MPTCP sockets that ReplaceMultipath cannot replace.
+func (x *examination) checkMultipath(fd int, d descriptor) finding {
+	f := finding{remedy: multipathRemedy}
+	switch shared, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT); {
+	case !isListening(fd):
+		f.what, f.why = "MPTCP socket", "CRIU cannot dump MPTCP connections"
+	case err == nil && shared != 0:
+		f.what = "MPTCP listener with SO_REUSEPORT"
+		f.why = "only a listener that has its port to itself can be replaced"
+	case x.holders(d.target) > 1:
+		f.what = "MPTCP listener of several processes"
+		f.why = "only a listener of one process can be replaced"
+	default:
+		return finding{}
+	}
+	return f
+}
+
+// holders counts the processes that have an open file.
+func (x *examination) holders(target string) int {
+	n := 0
+	for _, t := range x.tasks {
+		for _, d := range t.fds {
+			if d.target == target {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}

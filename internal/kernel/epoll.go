@@ -1,0 +1,102 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// epollWatch is a descriptor that an epoll instance watches.
+type epollWatch struct {
+	epoll, fd int
+	events    uint32
+	data      uint64
+}
+
+// event is the watch as struct epoll_event, whose data is its last eight bytes on every architecture.
+func (w epollWatch) event() []byte {
+	event := make([]byte, unsafe.Sizeof(unix.EpollEvent{}))
+	binary.NativeEndian.PutUint32(event, w.events)
+	binary.NativeEndian.PutUint64(event[len(event)-8:], w.data)
+	return event
+}
+
+// epollWatches lists how the epoll instances of a process watch a socket by some of its descriptors.
+func epollWatches(pid int, fds []int, inode uint64) ([]epollWatch, error) {
+	instances, err := descriptorsOf(pid, "anon_inode:[eventpoll]")
+	if err != nil {
+		return nil, err
+	}
+	var all []epollWatch
+	for _, epoll := range instances {
+		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, epoll))
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(info)) {
+			w, file, ok := parseEpollWatch(line)
+			if ok && file == inode && slices.Contains(fds, w.fd) {
+				w.epoll = epoll
+				all = append(all, w)
+			}
+		}
+	}
+	return all, nil
+}
+
+// socketDescriptors lists the descriptors that a process has of a socket.
+func socketDescriptors(pid int, inode uint64) ([]int, error) {
+	return descriptorsOf(pid, fmt.Sprintf("socket:[%d]", inode))
+}
+
+// descriptorsOf lists the descriptors of a process whose link in /proc has this text (proc_pid_fd(5)).
+func descriptorsOf(pid int, target string) ([]int, error) {
+	dir := fmt.Sprintf("/proc/%d/fd/", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var found []int
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if is, e := os.Readlink(dir + e.Name()); err == nil && e == nil && is == target {
+			found = append(found, fd)
+		}
+	}
+	return found, nil
+}
+
+// parseEpollWatch reads a line such as "tfd: 5 events: 19 data: 74253d2500000009 pos:0 ino:61af sdev:7"
+// (proc_pid_fdinfo(5)). Other lines are none.
+func parseEpollWatch(line string) (w epollWatch, inode uint64, ok bool) {
+	rest, ok := strings.CutPrefix(line, "tfd:")
+	if !ok {
+		return w, 0, false
+	}
+	var position string
+	const form = "%d events: %x data: %x pos:%s ino:%x"
+	_, err := fmt.Sscanf(rest, form, &w.fd, &w.events, &w.data, &position, &inode)
+	return w, inode, err == nil
+}
+
+// descriptorFlags returns the flags of a descriptor and of its file, as open(2) has them
+// (proc_pid_fdinfo(5)).
+func descriptorFlags(pid, fd int) (int, error) {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(info)) {
+		if text, ok := strings.CutPrefix(line, "flags:"); ok {
+			flags, err := strconv.ParseInt(strings.TrimSpace(text), 8, 64)
+			return int(flags), err
+		}
+	}
+	return 0, fmt.Errorf("descriptor %d of process %d has no flags", fd, pid)
+}

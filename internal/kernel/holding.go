@@ -1,0 +1,108 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// holding is a process all of whose threads are stopped. Its first thread can be made to do system calls.
+type holding struct {
+	pid  int
+	held map[int]*tracee // by thread; nil: one that could not be let go of
+}
+
+// stop stops all threads, also those that others start meanwhile.
+func (h *holding) stop() error {
+	h.held = map[int]*tracee{}
+	first := &tracee{pid: h.pid, tid: h.pid}
+	if err := first.look(); err != nil {
+		return err
+	}
+	if err := first.seize(); err != nil {
+		return err
+	}
+	h.held[h.pid] = first
+	if err := h.interrupt(first); err != nil {
+		return err
+	}
+	for more := true; more; {
+		var err error
+		if more, err = h.stopOthers(); err != nil {
+			return err
+		}
+	}
+	if err := first.save(); err != nil {
+		return err
+	}
+	if err := first.confirm(); err != nil {
+		return err
+	}
+	if err := first.protect(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUntraceable, err)
+	}
+	return nil
+}
+
+// stopOthers stops the threads that are not stopped yet, and tells whether there were any.
+func (h *holding) stopOthers() (more bool, err error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", h.pid))
+	if err != nil {
+		return false, err
+	}
+	var found []*tracee
+	for _, e := range entries {
+		tid, err := strconv.Atoi(e.Name())
+		if err != nil || h.held[tid] != nil {
+			continue
+		}
+		t := &tracee{pid: h.pid, tid: tid}
+		if err := t.ptrace(unix.PTRACE_SEIZE, 0, 0); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return false, fmt.Errorf("%w: seize thread %d: %w", ErrUntraceable, tid, err)
+		}
+		t.seized = true
+		h.held[tid] = t
+		found = append(found, t)
+		_ = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0) // if it is gone, awaitStop notices
+	}
+	for _, t := range found {
+		if err := t.awaitStop(); errors.Is(err, fs.ErrNotExist) {
+			delete(h.held, t.tid)
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return len(found) > 0, nil
+}
+
+func (h *holding) interrupt(t *tracee) error {
+	if err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err != nil {
+		return fmt.Errorf("interrupt thread %d: %w", t.tid, err)
+	}
+	return t.awaitStop()
+}
+
+// first is the first thread.
+func (h *holding) first() *tracee { return h.held[h.pid] }
+
+// release lets all threads go on, the first one with what it had.
+func (h *holding) release() error {
+	var failed error
+	for tid, t := range h.held {
+		if err := t.release(); err != nil {
+			failed = err
+			continue
+		}
+		delete(h.held, tid)
+	}
+	return failed
+}
+
+// free tells whether no thread is held.
+func (h *holding) free() bool { return len(h.held) == 0 }
