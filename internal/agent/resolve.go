@@ -45,7 +45,7 @@ type decidable interface {
 // The notice is for the operator.
 func (a *Agent) resolve(ctx context.Context, m *move, d decision) (notice string, err error) {
 	if giver, ok := m.work().(*source); ok && d.runsAt == migration.Source {
-		if err := giver.mayTakeBack(ctx); err != nil {
+		if err := giver.mayTakeBack(ctx, d.force); err != nil {
 			return "", err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
@@ -42,7 +43,9 @@ type source struct {
 	sender      *stateSender
 	files       *fileSource
 	memory      *memorySource   // nil: all memory is in the execution state
-	keeper      *kernel.Seizure // of the frozen processes, where pages stay; nil: none
+	keeper      *kernel.Seizure // of the frozen processes; nil: none
+	keeping     *protection     // by the keeper; nil: it has not begun
+	unkept      atomic.Bool     // that the copy is not protected in doubt was logged
 	drain       *draining       // pages that follow when the container was handed over; nil: none, as far as is known
 	turn        turn
 	slowed      bool       // the container may have been slowed down, as far as is known here
@@ -207,6 +210,8 @@ func (s *source) send(message migration.Message) {
 }
 
 func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
+	s.keepInDoubt(ctx)
+	abort = abort && !s.copyKilled(ctx) // then the target has the only copy that can go on
 	var reply *api.OutcomeReply
 	err := s.control.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Outcome(ctx, s.question(abort))

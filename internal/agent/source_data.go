@@ -260,12 +260,12 @@ func (s *source) sendState(ctx context.Context) error {
 	defer s.guard(ctx)()
 	permission := make(chan error, 1)
 	go func() { permission <- s.move.mayEmitFinal(ctx) }()
-	kept := beside(ctx, s.keepMemory)
 	manifest, err := s.sendContent(ctx)
 	if err = errors.Join(err, <-permission); err == nil {
+		s.awaitHeld()
 		err = s.sendFinal(manifest)
 	}
-	if err = kept(err); err != nil {
+	if err != nil {
 		return err
 	}
 	s.move.tracker.counted(s.sent())

@@ -228,9 +228,8 @@ func (s *source) reopenDrain(ctx context.Context) error {
 		return err
 	}
 	if !s.drain.made() {
-		s.startKeeper()
-		if err := s.keepMemory(ctx); err != nil {
-			return err
+		if err := s.protect(ctx, holdWithNewKeeper); err != nil && ctx.Err() == nil {
+			s.notKept(err)
 		}
 		if err := s.makeServer(ctx, drain.ServerConfig{}); err != nil {
 			return err
@@ -249,10 +248,16 @@ func (s *source) lost(err error) error {
 
 // mayTakeBack refuses to let the container go on here that has been handed over, if it is not here any more, or if the target
 // is well and takes its memory.
-func (s *source) mayTakeBack(ctx context.Context) error {
+func (s *source) mayTakeBack(ctx context.Context, force bool) error {
+	if !force && s.copyKilled(ctx) {
+		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: "+
+			"it would end as soon as it went on. Wait for %s, or decide that it runs there; "+
+			"--force ends the copy here", errRefused, s.definition.Name, s.target.Name)
+	}
 	if s.move.record().State != migration.Committed {
 		return nil // the machine says whether there is something to resolve
 	}
+	_ = s.protect(ctx, holdWithNewKeeper) // others may have thawed what is held
 	one, err := s.agent.engines.Of(s.definition).Inspect(ctx, s.definition.ID)
 	if errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen {
 		return fmt.Errorf("%w: the frozen copy of %s is not here any more: it runs at %s or nowhere", errRefused, s.definition.Name, s.target.Name)

@@ -2,16 +2,23 @@ package agent
 
 import (
 	"context"
+	"slices"
+	"sync"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/migration"
 )
 
-// Whoever kills or thaws the frozen copy here, while pages of it are to follow, must not take these with it, nor have a second copy run: a keeper holds its processes (kernel.Seizure) until they are thawed or destroyed, which
-// releases them, and OOM killers take them last. A keeper is a process of its own, so an agent that is started again finds it at
-// work. Without one all goes on as well, but does not survive that.
+// From the final marker on the target may run the container, while the copy here is frozen and may have to go
+// on, or has pages that are to follow. Whoever thaws that copy must not have a second one run, and whoever
+// kills it must not take its memory with it. So a keeper (kernel.Seizure) holds its processes until they are
+// thawed or destroyed, which releases them, and OOM killers take them last. A keeper is a process of its own,
+// so an agent that is started again finds it at work. Without one all goes on as well, but does not survive
+// that.
 
-// startKeeper has a keeper be ready, before the freeze if pages will stay.
+// startKeeper has a keeper be ready before the freeze.
 func (s *source) startKeeper() {
 	s.endKeeper()
 	keeper, err := kernel.StartSeizure()
@@ -22,31 +29,94 @@ func (s *source) startKeeper() {
 	s.keeper = keeper
 }
 
-// keepMemory protects the frozen processes, whose pages are to follow. It runs beside what sends the state, and never fails that.
-func (s *source) keepMemory(ctx context.Context) error {
+// protection is that of a frozen copy as it begins.
+type protection struct {
+	holds chan struct{} // closed when nobody else can run the copy any more, or when that failed
+	over  chan struct{} // closed when all is done
+}
+
+// keepCopy begins to protect the frozen copy, beside what sends the state: it begins as soon as CRIU has let
+// go of the processes. It fails nothing.
+func (s *source) keepCopy() {
 	if s.keeper == nil {
-		return nil
+		return
 	}
-	if err := s.protect(ctx, s.keeper, true); err != nil && ctx.Err() == nil {
+	k, keeper := &protection{make(chan struct{}), make(chan struct{})}, s.keeper
+	s.keeping = k
+	holding := sync.OnceFunc(func() { close(k.holds) })
+	go func() {
+		defer close(k.over)
+		defer holding()
+		err := guard.Do(func() error {
+			return s.protect(s.agent.ctx, func(pids []int) error {
+				defer holding()
+				_, err := keeper.Hold(pids)
+				return err
+			})
+		})
+		if err != nil && s.agent.ctx.Err() == nil {
+			s.notKept(err)
+		}
+	}()
+}
+
+// awaitHeld returns when the frozen copy is held, if it will be.
+func (s *source) awaitHeld() {
+	if s.keeping != nil {
+		<-s.keeping.holds
+	}
+}
+
+// awaitKept returns when nothing of keepCopy is under way any more.
+func (s *source) awaitKept() {
+	if s.keeping != nil {
+		<-s.keeping.over
+	}
+}
+
+// keepInDoubt protects the frozen copy of which nobody knows whether it will go on, whatever has become of
+// its protection: an agent may have been killed before it was complete, or a keeper, and others may have
+// thawed the group.
+func (s *source) keepInDoubt(ctx context.Context) {
+	if s.restarts() || s.move.record().State != migration.InDoubt {
+		return
+	}
+	if err := s.protect(ctx, holdWithNewKeeper); err != nil && s.unkept.CompareAndSwap(false, true) {
 		s.notKept(err)
 	}
-	return nil
+}
+
+func holdWithNewKeeper(pids []int) error {
+	keeper, err := kernel.StartSeizure()
+	if err != nil {
+		return err
+	}
+	defer keeper.Close()
+	_, err = keeper.Hold(pids)
+	return err
 }
 
 // protect asks the engine, which knows whether they are still frozen for a move.
-func (s *source) protect(ctx context.Context, keeper *kernel.Seizure, memory bool) error {
+func (s *source) protect(ctx context.Context, hold func(pids []int) error) error {
 	protector, can := s.agent.engines.Of(s.definition).(engine.Protector)
 	if !can {
 		return nil
 	}
-	return protector.Protect(ctx, s.definition.ID, func(pids []int) error {
-		_, err := keeper.Hold(pids, memory)
-		return err
-	})
+	return protector.Protect(ctx, s.definition.ID, hold)
 }
 
 func (s *source) notKept(err error) {
 	s.agent.log.Warn("the frozen copy is not protected from kills and thaws by other programs on this node", "container", s.definition.Name, "error", err)
+}
+
+// copyKilled tells whether another program has killed the copy here. A keeper puts its end off: it would end
+// as soon as it went on.
+func (s *source) copyKilled(ctx context.Context) bool {
+	if s.restarts() {
+		return false
+	}
+	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
+	return err == nil && slices.ContainsFunc(pids, kernel.Killed)
 }
 
 // endKeeper lets go of a keeper. A keeper that holds processes goes on holding them.

@@ -50,6 +50,7 @@ func (s *source) prepareDump(ctx context.Context) error {
 		return err
 	}
 	s.departure = departure
+	s.startKeeper()
 	if err := s.leaveBridge(ctx); err != nil {
 		return err
 	}
@@ -85,7 +86,6 @@ func (s *source) openWays(ctx context.Context) error {
 		if !s.memory.pages.Leaving() {
 			return nil
 		}
-		s.startKeeper()
 		return s.openDrain(ctx)
 	})
 	_, err := s.files.round(ctx)
@@ -95,6 +95,7 @@ func (s *source) openWays(ctx context.Context) error {
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
 func (s *source) unprepare(ctx context.Context) error {
 	var err error
+	s.awaitKept()
 	s.endKeeper()
 	if s.departure != nil {
 		err = s.departure.Close()
@@ -186,6 +187,7 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 // thaw lets the container go on here. It is heard again first: what it sends at once is not lost.
 func (s *source) thaw(ctx context.Context) error {
 	err := s.endDrain()
+	s.awaitKept()
 	if s.silenced != nil {
 		_ = s.silenced() // the dump has told what was wrong
 	}
@@ -218,6 +220,9 @@ func (s *source) dump(ctx context.Context) error {
 	err := s.silenced()
 	if err == nil {
 		err = s.departure.Dump(ctx, s.imagesDir())
+	}
+	if err == nil {
+		s.keepCopy()
 	}
 	close(complete)
 	err = copied(sent(err))

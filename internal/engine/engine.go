@@ -325,8 +325,10 @@ type Networked interface{ Netns() (string, error) }
 
 // Protector is an Engine of whose frozen copies others, as an operator who tidies up or an OOM killer, can be kept.
 type Protector interface {
-	// Protect has the frozen processes of a container that leaves be the last that OOM killers take, and gives them to hold, which
-	// may trace them. It does nothing to one that is not frozen, or does not leave any more. Thaw and Destroy undo both.
+	// Protect has the frozen processes of a container that leaves be the last that OOM killers take, and
+	// gives those that nobody holds yet to hold, which may trace them. If somebody has thawed what is held it
+	// is frozen again. It does nothing to any other that is not frozen, or does not leave any more. Thaw and
+	// Destroy undo both.
 	Protect(ctx context.Context, id string, hold func(pids []int) error) error
 }
 

@@ -279,15 +279,15 @@ func (c *Cgroup) killOnce() (int, error) {
 	if c.freeze.unified {
 		err := writeFile(filepath.Join(c.freeze.dir, "cgroup.kill"), "1") // Linux 5.14
 		if err == nil {
-			return left, c.letGo()
+			return left, errors.Join(killLeaderless(pids), c.letGo())
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return left, err
 		}
 	}
 	for _, pid := range pids {
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return 0, fmt.Errorf("process %d: %w", pid, err)
+		if err := killProcess(pid); err != nil {
+			return 0, err
 		}
 	}
 	if c.freeze.unified {
@@ -296,14 +296,46 @@ func (c *Cgroup) killOnce() (int, error) {
 	return left, c.Thaw()
 }
 
+// killLeaderless kills processes whose first thread has ended. cgroup.kill sends its signal to that thread
+// alone (kernel/cgroup/cgroup.c, __cgroup_kill; kernel/signal.c, complete_signal).
+func killLeaderless(pids []int) error {
+	for _, pid := range pids {
+		p, err := ReadProcess(pid)
+		if err != nil || p.State != 'Z' || hasEnded(pid) {
+			continue
+		}
+		if err := killProcess(pid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func killProcess(pid int) error {
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	return nil
+}
+
 // living counts processes that have not ended.
 func living(pids []int) (count int) {
 	for _, pid := range pids {
-		if p, err := ReadProcess(pid); err == nil && p.State != 'Z' && p.State != 'X' {
+		if !hasEnded(pid) {
 			count++
 		}
 	}
 	return count
+}
+
+// hasEnded tells whether all threads of a process have: the first one may be a zombie while others run.
+func hasEnded(pid int) bool {
+	p, err := ReadProcess(pid)
+	if err != nil || p.State != 'Z' && p.State != 'X' {
+		return err != nil
+	}
+	names, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // none: it is gone
+	return len(names) <= 1
 }
 
 // leave has a group without processes not be frozen: somebody else may have killed them, as they can be in version 2 while they are frozen.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,6 +93,52 @@ func parseProcess(pid int, stat, status string) (Process, error) {
 		}
 	}
 	return p, nil
+}
+
+// Tracers are the processes that trace threads of a process: the first thread may have ended, so all are
+// looked at.
+func Tracers(pid int) (all []int) {
+	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil // it is gone
+	}
+	for _, name := range names {
+		tid, err := strconv.Atoi(name.Name())
+		if err != nil {
+			continue
+		}
+		status, _ := readProc(tid, "status") // a thread that has ended has no tracer
+		thread := statusNumber(status, "TracerPid")
+		if thread == 0 {
+			continue
+		}
+		tracer, _ := readProc(thread, "status") // the kernel tells which of its threads it is
+		if process := statusNumber(tracer, "Tgid"); process != 0 && !slices.Contains(all, process) {
+			all = append(all, process)
+		}
+	}
+	return all
+}
+
+// statusNumber is a number in /proc/PID/status (proc_pid_status(5)); 0 if there is none.
+func statusNumber(status, key string) int {
+	number, _ := strconv.Atoi(statusValue(status, key))
+	return number
+}
+
+// statusBits is a set of bits in it; 0 if there is none.
+func statusBits(status, key string) uint64 {
+	bits, _ := strconv.ParseUint(statusValue(status, key), 16, 64)
+	return bits
+}
+
+func statusValue(status, key string) string {
+	for line := range strings.Lines(status) {
+		if name, value, _ := strings.Cut(line, ":"); name == key {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
 }
 
 // MemoryUse tells how much memory a process has.

@@ -70,17 +70,11 @@ func StartSeizure() (*Seizure, error) {
 	return s, nil
 }
 
-// seizureOrder is what it is asked for.
-type seizureOrder struct {
-	PIDs   []int `json:"pids"`
-	Memory bool  `json:"memory"`
-}
-
-// Hold makes the Seizure hold all threads of these processes, which must be frozen and untraced. Without memory it only keeps them from
-// running: a process that is killed ends. It returns how many threads it holds, and why not all of them.
-func (s *Seizure) Hold(pids []int, memory bool) (threads int, err error) {
+// Hold makes the Seizure hold all threads of these processes, which must be frozen and untraced. It returns
+// how many threads it holds, and why not all of them.
+func (s *Seizure) Hold(pids []int) (threads int, err error) {
 	var reply seizureReply
-	err = json.NewEncoder(s.in).Encode(seizureOrder{PIDs: pids, Memory: memory})
+	err = json.NewEncoder(s.in).Encode(pids)
 	if err == nil {
 		_ = s.out.SetReadDeadline(time.Now().Add(seizurePatience)) // a pipe has one
 		err = json.NewDecoder(io.LimitReader(s.out, 1<<16)).Decode(&reply)
@@ -103,18 +97,14 @@ func SeizureMain(in io.Reader, out io.Writer) int {
 	runtime.LockOSThread() // a tracer is a thread
 	// Best effort, it needs CAP_SYS_RESOURCE: with it the memory goes that others hold.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0)
-	var order seizureOrder
-	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&order); err != nil {
+	var pids []int
+	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&pids); err != nil {
 		return 0 // nobody needs it
 	}
 	var reply seizureReply
 	var failed []error
-	options := 0
-	if order.Memory {
-		options = unix.PTRACE_O_TRACEEXIT
-	}
-	for _, pid := range order.PIDs {
-		threads, err := seizeThreads(pid, options)
+	for _, pid := range pids {
+		threads, err := seizeThreads(pid)
 		if reply.Threads += threads; err != nil {
 			failed = append(failed, fmt.Errorf("process %d: %w", pid, err))
 		}
@@ -135,7 +125,7 @@ func SeizureMain(in io.Reader, out io.Writer) int {
 }
 
 // seizeThreads traces all threads of a process, and has them stop. One that has ended has none.
-func seizeThreads(pid, options int) (seized int, err error) {
+func seizeThreads(pid int) (seized int, err error) {
 	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if errors.Is(whenGone(err), fs.ErrNotExist) {
 		return 0, nil
@@ -146,7 +136,7 @@ func seizeThreads(pid, options int) (seized int, err error) {
 			continue
 		}
 		t := tracee{pid: pid, tid: tid}
-		e = t.ptrace(unix.PTRACE_SEIZE, 0, uintptr(options))
+		e = t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACEEXIT)
 		if e == nil {
 			e = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0)
 			seized++
@@ -177,16 +167,47 @@ func isSeizure(pid int) bool {
 func ReleaseSeized(ctx context.Context, pids []int) error {
 	var seen []int
 	for _, pid := range pids {
-		process, err := ReadProcess(pid)
-		if err != nil || process.Tracer == 0 || slices.Contains(pids, process.Tracer) || slices.Contains(seen, process.Tracer) {
-			continue
-		}
-		seen = append(seen, process.Tracer)
-		if err := endSeizure(ctx, process.Tracer); err != nil {
-			return fmt.Errorf("release process %d: %w", pid, err)
+		for _, tracer := range Tracers(pid) {
+			if slices.Contains(pids, tracer) || slices.Contains(seen, tracer) {
+				continue
+			}
+			seen = append(seen, tracer)
+			if err := endSeizure(ctx, tracer); err != nil {
+				return fmt.Errorf("release process %d: %w", pid, err)
+			}
 		}
 	}
 	return nil
+}
+
+// Seized tells whether a Seizure holds a thread of a process.
+func Seized(pid int) bool { return slices.ContainsFunc(Tracers(pid), isSeizure) }
+
+// Killed tells whether a process was sent a SIGKILL that it has not died of yet: it is frozen in version 1 of
+// cgroups, or a Seizure keeps it from ending.
+func Killed(pid int) bool {
+	status, err := readProc(pid, "status")
+	if err != nil {
+		return false
+	}
+	const kill = 1 << (unix.SIGKILL - 1)
+	if pending := statusBits(status, "SigPnd") | statusBits(status, "ShdPnd"); pending&kill != 0 {
+		return true
+	}
+	stat, err := readProc(pid, "stat")
+	return err == nil && killedBy(stat)
+}
+
+// killedBy reads from /proc/PID/stat whether SIGKILL ends a process: its exit code is there before it has
+// ended (fs/proc/array.c, do_task_stat, Linux 5.17), and before that the code of the stop in which a Seizure
+// keeps it.
+func killedBy(stat string) bool {
+	fields := strings.Fields(stat)
+	if len(fields) == 0 {
+		return false
+	}
+	code, err := strconv.Atoi(fields[len(fields)-1])
+	return err == nil && (code == int(unix.SIGKILL) || code == int(unix.SIGTRAP)|unix.PTRACE_EVENT_EXIT<<8)
 }
 
 // endSeizure kills a process if it is a Seizure's, and waits for its end. When it has ended the kernel has released what it traced.

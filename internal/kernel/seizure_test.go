@@ -34,9 +34,18 @@ func TestMain(m *testing.M) {
 
 const (
 	envThreads = "GODWIT_TEST_THREADS"
+	leaderEnds = "all but the first" // value of envThreads: the first thread ends
 	threads    = 20
 	pattern    = "memory that must stay readable"
 )
+
+// The main function runs in the first thread only if that is asked for before it begins.
+var _ = func() bool {
+	if os.Getenv(envThreads) == leaderEnds {
+		runtime.LockOSThread()
+	}
+	return true
+}()
 
 // countInThreads is a process with many threads, which all count in one place in its memory. It says
 // where that is.
@@ -61,6 +70,9 @@ func countInThreads() {
 	}
 	running.Wait()
 	fmt.Printf("%d\n", uintptr(unsafe.Pointer(&page[0])))
+	if os.Getenv(envThreads) == leaderEnds {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // of this thread alone
+	}
 	select {}
 }
 
@@ -74,6 +86,11 @@ type threaded struct {
 
 func newThreaded(t *testing.T, mount string) *threaded {
 	t.Helper()
+	return newThreadedOf(t, mount, "all")
+}
+
+func newThreadedOf(t *testing.T, mount, which string) *threaded {
+	t.Helper()
 	dir := fmt.Sprintf("%s/godwit-test-seized-%d", mount, os.Getpid())
 	must(t, os.Mkdir(dir, 0o755))
 	p := &threaded{}
@@ -81,7 +98,7 @@ func newThreaded(t *testing.T, mount string) *threaded {
 	p.group, err = CgroupAt(dir)
 	must(t, err)
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), envThreads+"=1")
+	cmd.Env = append(os.Environ(), envThreads+"="+which)
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
@@ -100,7 +117,10 @@ func newThreaded(t *testing.T, mount string) *threaded {
 	must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, p.pid), 0))
 	_, err = fmt.Fscan(out, &p.address)
 	must(t, err)
-	p.memory, err = os.Open(fmt.Sprintf("/proc/%d/mem", p.pid))
+	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
+	must(t, err)
+	// The first thread may have ended, and has no memory then.
+	p.memory, err = os.Open(fmt.Sprintf("/proc/%d/task/%s/mem", p.pid, names[len(names)-1].Name()))
 	must(t, err)
 	t.Cleanup(func() { _ = p.memory.Close() })
 	return p
@@ -117,13 +137,13 @@ func (p *threaded) read() ([]byte, error) {
 }
 
 // held freezes it and has it held.
-func (p *threaded) held(t *testing.T, memory bool) {
+func (p *threaded) held(t *testing.T) {
 	t.Helper()
 	_, err := p.group.Freeze(t.Context())
 	must(t, err)
 	s, err := StartSeizure()
 	must(t, err)
-	n, err := s.Hold([]int{p.pid}, memory)
+	n, err := s.Hold([]int{p.pid})
 	if must(t, err); n <= threads {
 		t.Errorf("%d threads are held, of more than %d", n, threads)
 	}
@@ -164,7 +184,7 @@ func TestSeizedKilled(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreaded(t, mount)
-			p.held(t, true)
+			p.held(t)
 			before, err := p.read()
 			must(t, err)
 			for range 50 {
@@ -191,13 +211,65 @@ func TestSeizedKilled(t *testing.T) {
 	}
 }
 
-// TestSeizedWithoutMemory: processes that are held for nothing but that they must not run end when they
-// are killed.
-func TestSeizedWithoutMemory(t *testing.T) {
-	p := newThreaded(t, freezers(t)["version 2"])
-	p.held(t, false)
-	must(t, unix.Kill(p.pid, unix.SIGKILL))
-	p.awaitEnd(t)
+// TestSeizedWithoutLeader: a process whose first thread has ended is held by its other threads, released, and
+// killed.
+func TestSeizedWithoutLeader(t *testing.T) {
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			p := newThreadedOf(t, mount, leaderEnds)
+			p.awaitState(t, "Z")
+			p.held(t)
+			before, err := p.read()
+			must(t, err)
+			must(t, p.group.Thaw())
+			if !Seized(p.pid) {
+				t.Error("it is not held")
+			}
+			must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			if Seized(p.pid) {
+				t.Error("it is held after it was released")
+			}
+			for until := time.Now().Add(20 * time.Second); ; {
+				after, err := p.read()
+				must(t, err)
+				if !bytes.Equal(before, after) {
+					break
+				}
+				if time.Now().After(until) {
+					t.Fatal("it does not run")
+				}
+			}
+			must(t, p.group.Kill(t.Context()))
+			if _, err := p.read(); err == nil {
+				t.Error("it has memory after its group was killed")
+			}
+		})
+	}
+}
+
+// TestKilled: a process that was sent a SIGKILL is known for it before it ends, and no other is.
+func TestKilled(t *testing.T) {
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			p := newThreaded(t, mount)
+			if Killed(p.pid) {
+				t.Error("it runs, and counts as killed")
+			}
+			p.held(t)
+			if Killed(p.pid) {
+				t.Error("it is held, and counts as killed")
+			}
+			must(t, unix.Kill(p.pid, unix.SIGKILL))
+			if !Killed(p.pid) {
+				t.Error("it is frozen, and does not count as killed")
+			}
+			must(t, p.group.Thaw())
+			p.awaitState(t, "t")
+			if !Killed(p.pid) {
+				t.Error("it was thawed, and does not count as killed")
+			}
+		})
+	}
 }
 
 // TestSeizedThawed: processes that are held do not run if somebody else thaws them, and go on where they
@@ -206,7 +278,7 @@ func TestSeizedThawed(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreaded(t, mount)
-			p.held(t, version == "version 1")
+			p.held(t)
 			before, err := p.read()
 			must(t, err)
 			must(t, p.group.Thaw())
@@ -243,7 +315,7 @@ func TestSeizureUnused(t *testing.T) {
 	must(t, gone.Run())
 	idle, err := StartSeizure()
 	must(t, err)
-	if n, err := idle.Hold([]int{gone.Process.Pid}, true); n != 0 || err != nil {
+	if n, err := idle.Hold([]int{gone.Process.Pid}); n != 0 || err != nil {
 		t.Errorf("%d threads of a process that is gone are held, %v", n, err)
 	}
 	for _, one := range []*Seizure{unused, idle} {

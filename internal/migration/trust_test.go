@@ -24,6 +24,12 @@ func TestCheckerNoticesWhatIsMissing(t *testing.T) {
 		{"C1: no lock", "lock", 1, []string{"second agent at the source"}, "two copies run", nil},
 		{"C2: engines start what leaves", "guard", 1, []string{"engine starts it"}, "two copies run", nil},
 		{"C2: engines remove what leaves", "guard", 1, []string{"engine removes it"}, "no copy is left", nil},
+		{"C2: engines thaw what leaves", "hold", 1, []string{"engine thaws it"}, "two copies run", nil},
+		{"C2: engines kill what leaves", "hold", 1, []string{"engine kills it"}, "no copy is left", nil},
+		{
+			"C2: an operator takes back what was killed", "look at what was killed", 2,
+			[]string{"engine kills it", "an operator wants it at the source"}, "no copy is left", nil,
+		},
 		{"C3: a lost journal says never-ran", "evidence", 1, []string{"journal lost"}, "two copies run", nil},
 		{"C3: a journal that was put back says never-ran", "contradiction", 1, []string{"state put back"}, "two copies run", nil},
 		{"C3: a copied state is believed", "evidence", 1, []string{"state was copied"}, "two copies run", believes},

@@ -103,6 +103,10 @@ func (s *system) trustMoves(addAny func(string, int)) {
 		add("engine starts it", src)
 		add("engine removes it", src)
 	}
+	if m := s.agents[src].m; m != nil && m.rec.Final && s.copies[src] == copyFrozen && !s.killed {
+		add("engine thaws it", src)
+		add("engine kills it", src)
+	}
 	if m := s.agents[src].m; m != nil && (m.rec.State == InDoubt || m.cut) {
 		add("an operator wants it at the source", src)
 		add("an operator wants it at the target", src)
@@ -133,6 +137,14 @@ func (s *system) applyTrust(v move) int {
 		if s.without == "guard" {
 			s.copies[src] = copyRuns
 		}
+	case "engine thaws it":
+		if s.without == "hold" {
+			s.copies[src] = copyRuns
+		}
+	case "engine kills it":
+		if s.killed = true; s.without == "hold" {
+			s.copies[src] = copyNone
+		}
 	case "engine removes it":
 		if s.without == "guard" {
 			s.copies[src] = copyNone
@@ -143,6 +155,27 @@ func (s *system) applyTrust(v move) int {
 		losses[v.kind](s)
 	}
 	return 0
+}
+
+// mayEnd tells whether the source may have the target end what it has, by its agent or an operator: if its
+// own copy was killed, only one who insists may.
+func (s *system) mayEnd(force bool) bool {
+	if !s.killed || force {
+		return true
+	}
+	s.blind = s.without == "look at what was killed"
+	return s.blind
+}
+
+// thawed is what becomes of a frozen copy that is thawed.
+func (s *system) thawed() copyState {
+	switch {
+	case !s.killed:
+		return copyRuns
+	case s.blind:
+		return copyNone
+	}
+	return copyEnded
 }
 
 // recoverBeside is what a second agent does that goes on from the journal of one that lives: it undoes, to the end.
@@ -168,6 +201,9 @@ func (s *system) recoverBeside(i int) {
 func (s *system) resolve(i int, at Side, force bool, limit int) int {
 	m := s.agents[i].m
 	if m.Resolvable(Resolve{RunsAt: at}) != nil {
+		return 0
+	}
+	if i == src && at == Source && !s.mayEnd(force) {
 		return 0
 	}
 	heard, word := s.word(i, at)
@@ -217,7 +253,7 @@ func (s *system) word(i int, at Side) (Message, Word) {
 // endedAnyhow checks what must hold at the end if the target's state was tampered with: it may keep what it knows nothing of, but one copy
 // runs, and the source knows where.
 func (s *system) endedAnyhow() string {
-	rec, here := s.agents[src].m.rec, s.copies[src] == copyRuns
+	rec, here := s.agents[src].m.rec, s.stayed()
 	switch {
 	case here == (s.copies[dst] == copyRuns):
 		return "no copy runs"

@@ -18,6 +18,7 @@ const (
 	copyAtGate             // target: a restore waits before the resume; in mode restart it runs on trial
 	copyReleased           // target: it was allowed to go, and may run at any instant, with or without an agent
 	copyFrozen             // source
+	copyEnded              // source: it was killed, and stayed
 	copyRuns
 )
 
@@ -71,6 +72,8 @@ type system struct {
 
 	state   byte     // the target's incarnation
 	loss    string   // what became of the target's state; empty: nothing
+	killed  bool     // an engine has killed the frozen copy, which ends when it is thawed
+	blind   bool     // and nobody has looked who let the target end what it has
 	away    bool     // the copy of the target is on a machine that answers no more: another one has its name
 	without string   // the protection that this world has not, see trust_test.go
 	only    []string // what can happen from outside; empty: everything
@@ -185,7 +188,7 @@ func (s *system) act(i int, action Action) {
 	case Send:
 		s.send(1-i, call{kind: x.Message.Kind, by: s.state}, s.joined)
 	case AskOutcome:
-		s.send(dst, call{ask: true, with: x.Abort}, false)
+		s.send(dst, call{ask: true, with: x.Abort && s.mayEnd(false)}, false)
 	case Answer:
 		s.send(src, call{kind: x.Message.Kind, by: s.state}, false)
 	case Finish:
@@ -257,7 +260,7 @@ func (s *system) effect(step StepName) {
 	case UndoFreeze, UndoStop:
 		s.split = false
 		if s.copies[src] == copyFrozen {
-			s.copies[src] = copyRuns
+			s.copies[src] = s.thawed()
 		}
 	case StepReserve:
 		s.room = true
@@ -338,6 +341,9 @@ func (s *system) invariant() string {
 	return ""
 }
 
+// stayed tells whether the container is at the source, and nothing is wrong with that.
+func (s *system) stayed() bool { return s.copies[src] == copyRuns || s.copies[src] == copyEnded }
+
 // runsThere tells whether processes of the container run at the target. What runs on trial runs, too.
 func (s *system) runsThere() bool {
 	onTrial := s.mode == Restart && (s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased)
@@ -346,7 +352,7 @@ func (s *system) runsThere() bool {
 
 // stuck checks what must hold when nothing more happens because the link is down: it runs, unless the source is in doubt.
 func (s *system) stuck() string {
-	if s.copies[src] == copyRuns || s.runsThere() || s.agents[src].m.rec.State == InDoubt {
+	if s.stayed() || s.runsThere() || s.agents[src].m.rec.State == InDoubt {
 		return ""
 	}
 	return fmt.Sprintf("the link is down, and the container does not run although the source is %s", s.agents[src].m.rec.State)
@@ -359,7 +365,7 @@ func (s *system) ended() string {
 	}
 	var runs []int
 	for i, c := range s.copies {
-		if c == copyRuns {
+		if c == copyRuns || c == copyEnded {
 			runs = append(runs, i)
 		} else if c != copyNone {
 			return fmt.Sprintf("%s: a copy is left over", side(i))
@@ -398,7 +404,8 @@ func (s *system) key(b []byte) []byte {
 		return out
 	}
 	b = append(b, byte(s.faults), byte(s.copies[src]), byte(s.copies[dst]), s.marker, s.state, byte(len(s.loss)),
-		flags(s.held, s.warm, s.room, s.link, s.joined, s.tracked, s.slowed, s.split), flags(s.away, s.agents[dst].unread))
+		flags(s.held, s.warm, s.room, s.link, s.joined, s.tracked, s.slowed, s.split),
+		flags(s.away, s.agents[dst].unread, s.killed, s.blind))
 	for i := range s.agents {
 		a := &s.agents[i]
 		b = append(b, flags(a.m == nil, a.disk == nil, a.cut, a.raised, a.granted, a.denied, a.lost, a.finished))

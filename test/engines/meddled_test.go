@@ -190,7 +190,7 @@ func (c conformance) oneCopy(t *testing.T, container string, moved, ended bool) 
 }
 
 // counters is what processes of containers are that count.
-const counters = "^/bin/sh -c i=0; [w]hile"
+const counters = "^/bin/sh (-c i=0; [w]hile|/[s]cript)"
 
 // copies is how many containers count on a node.
 func copies(t *testing.T, node string) int {

@@ -41,10 +41,10 @@ const (
 
 func (p place) arrival() string   { return filepath.Join(p.state, "arrival.json") }
 func (p place) resumed() string   { return filepath.Join(p.state, "resumed") }
-func (p place) spared() string    { return filepath.Join(p.state, "spared.json") }
 func (p place) departure() string { return filepath.Join(p.state, "departure.json") }
 
 func (p place) images() string     { return filepath.Join(p.run, "images") }
+func (p place) spared() string     { return filepath.Join(p.run, "spared.json") }
 func (p place) criuWork() string   { return filepath.Join(p.run, "criu") }
 func (p place) gate() string       { return filepath.Join(p.run, "gate.sock") }
 func (p place) standIn() string    { return filepath.Join(p.run, "criu.sock") }

@@ -1,9 +1,11 @@
 package moving
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
@@ -21,19 +23,31 @@ type sparedProcess struct {
 	Adjustment int `json:"oom_score_adj"`
 }
 
-// Protect makes the frozen processes of a group the last that OOM killers take, and passes them to hold. It saves their previous
-// settings in the record at path, for Unprotect. It does nothing to a group that is not frozen. An engine calls it while nobody can
-// thaw or destroy the container.
-func Protect(group *kernel.Cgroup, path string, hold func(pids []int) error) error {
+// Protect passes the frozen processes of a group that nobody holds yet to hold, and makes them the last that
+// OOM killers take. It saves their previous settings in the record at path, for Unprotect. A group that
+// somebody has thawed while its processes were held is frozen again; to any other that is not frozen it does
+// nothing. An engine calls it while nobody can thaw or destroy the container.
+func Protect(ctx context.Context, group *kernel.Cgroup, path string, hold func(pids []int) error) error {
 	frozen, err := group.Frozen()
-	if err != nil || !frozen {
+	if err != nil {
 		return err
 	}
 	pids, err := group.Procs()
 	if err != nil {
 		return err
 	}
-	return errors.Join(spare(group, path, pids), hold(pids))
+	if !frozen {
+		if !slices.ContainsFunc(pids, kernel.Seized) {
+			return nil
+		}
+		if _, err := group.Freeze(ctx); err != nil {
+			return err
+		}
+	}
+	if free := slices.DeleteFunc(slices.Clone(pids), kernel.Seized); len(free) > 0 {
+		err = hold(free)
+	}
+	return errors.Join(err, spare(group, path, pids))
 }
 
 // spare saves the settings of the processes before it changes them: an agent may be killed between the two.

@@ -59,14 +59,14 @@ func TestProtect(t *testing.T) {
 	}
 	held := 0
 	hold := func(pids []int) error { held += len(pids); return nil }
-	if err := Protect(group, path, hold); err != nil || held != 0 || records.Exists(path) {
+	if err := Protect(t.Context(), group, path, hold); err != nil || held != 0 || records.Exists(path) {
 		t.Fatalf("%d processes that run are held, %v", held, err)
 	}
 	if _, err := group.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := Protect(group, path, hold); err != nil {
+		if err := Protect(t.Context(), group, path, hold); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -56,10 +56,11 @@ func waitUntraced(ctx context.Context, pids []int) error {
 
 func tracerOf(pids []int) int {
 	for _, pid := range pids {
-		// A debugger of the container's own is one of the processes, not a CRIU.
-		process, err := kernel.ReadProcess(pid)
-		if err == nil && process.Tracer != 0 && !slices.Contains(pids, process.Tracer) {
-			return process.Tracer
+		for _, tracer := range kernel.Tracers(pid) {
+			// A debugger of the container's own is one of the processes, not a CRIU.
+			if !slices.Contains(pids, tracer) {
+				return tracer
+			}
 		}
 	}
 	return 0

@@ -15,11 +15,12 @@ import (
 
 var _ engine.Protector = (*Engine)(nil)
 
-// sparedPath is the record of moving.Protect.
-func (e *Engine) sparedPath(id string) string { return filepath.Join(e.records(id), "spared.json") }
+// sparedPath is the record of moving.Protect. It is in memory: it is written in the freeze, and the processes
+// end with the machine.
+func (e *Engine) sparedPath(id string) string { return filepath.Join(e.workDir(id), "spared.json") }
 
 // Protect keeps others from a frozen copy.
-func (e *Engine) Protect(_ context.Context, id string, hold func(pids []int) error) error {
+func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error) error {
 	defer e.lock(id)()
 	var was departureRecord
 	err := records.Load(e.departurePath(id), &was)
@@ -31,7 +32,7 @@ func (e *Engine) Protect(_ context.Context, id string, hold func(pids []int) err
 		group, err = kernel.CgroupOf(was.First.PID)
 	}
 	if err == nil {
-		err = moving.Protect(group, e.sparedPath(id), hold)
+		err = moving.Protect(ctx, group, e.sparedPath(id), hold)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)
