@@ -449,6 +449,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	go func() { failed <- peerServer.Serve(remote.Control()) }()
 	var all sync.WaitGroup
 	all.Go(func() { a.peers.run(a.ctx) })
+	all.Go(func() { a.peers.keepHosts(a.ctx) })
 	all.Go(func() { a.serveData(a.ctx, remote) })
 	all.Go(func() { a.renewCertificate(a.ctx) })
 	all.Go(func() { a.moves.retry(a.ctx) })

@@ -1,12 +1,6 @@
 package agent
 
-import (
-	"net"
-	"slices"
-	"sync"
-
-	"github.com/godwit/godwit/internal/wire/identity"
-)
+import "sync"
 
 // connRoom counts connections, so that one peer cannot have all of them.
 type connRoom struct {
@@ -41,13 +35,4 @@ func (r *connRoom) leave(peer string) {
 	if r.peers[peer]--; r.peers[peer] == 0 {
 		delete(r.peers, peer)
 	}
-}
-
-// knownHost tells whether another node of the cluster has an IP address.
-func (p *peers) knownHost(host string) bool {
-	ip := net.ParseIP(host)
-	return slices.ContainsFunc(p.others(), func(n identity.Node) bool {
-		address, _, err := net.SplitHostPort(n.Address)
-		return err == nil && ip != nil && ip.Equal(net.ParseIP(address))
-	})
 }

@@ -1,10 +1,6 @@
 package agent
 
-import (
-	"testing"
-
-	"github.com/godwit/godwit/internal/wire/identity"
-)
+import "testing"
 
 // TestOnePeerCannotHaveAllConnections: it could take every data connection of a node.
 func TestOnePeerCannotHaveAllConnections(t *testing.T) {
@@ -25,17 +21,5 @@ func TestOnePeerCannotHaveAllConnections(t *testing.T) {
 	room.leave("b")
 	if !room.enter("d") {
 		t.Error("a place that was given back is not there")
-	}
-}
-
-func TestKnownHost(t *testing.T) {
-	p := newMembers(t, "a", "b")[0]
-	p.learn([]identity.Node{{Name: "c", Number: 3, Address: "192.0.2.3:7443"}, {Name: "d", Number: 4, Address: "d.example:7443"}})
-	for host, want := range map[string]bool{
-		"192.0.2.3": true, "::ffff:192.0.2.3": true, "192.0.2.4": false, "127.0.0.1": false, "": false, "d.example": false,
-	} {
-		if got := p.knownHost(host); got != want {
-			t.Errorf("%q: %t", host, got)
-		}
 	}
 }

@@ -59,6 +59,7 @@ type peers struct {
 	mu    sync.Mutex
 	nodes []identity.Node
 	known map[string]*peer
+	hosts *hosts     // by which nodes are known
 	told  *knowledge // as it was put into words last; nil: not yet
 	// guests are the lists of guests that nodes hold of each other.
 	guests *guestLists
@@ -103,7 +104,7 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 	}
 	return &peers{
 		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
-		guests: newGuestLists(), log: slog.New(slog.DiscardHandler),
+		guests: newGuestLists(), hosts: newHosts(), log: slog.New(slog.DiscardHandler),
 	}, nil
 }
 
