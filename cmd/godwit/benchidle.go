@@ -8,14 +8,15 @@ import (
 	"github.com/godwit/godwit/internal/bench"
 )
 
-const benchIdleLong = `Measure what an agent costs that has nothing to do: the processor time of the agent
-(with its helper processes) and of Docker (with its containerd), the agent's memory, and the size of
-greetings. Each is the median of intervals.
+const benchIdleLong = `Measure what an agent costs that has nothing to do: the processor time of the agent, of
+the process that encrypts packets of containers where the kernel lacks WireGuard, and of Docker (with its
+containerd), the agent's memory, and the size of greetings. Each is the median of intervals.
 
 The agent has containers of Docker that sleep. One process simulates the other nodes: each has an
 identity of its own, has joined the agent's cluster, has as many containers as the agent, ten of them
 not at home there, and greets the agent over mutual TLS as agents do. The simulated nodes refuse data
-connections, so the agent's measurements of links are not in the figures.
+connections, so the agent's measurements of links are not in the figures; and they do not answer WireGuard,
+so the encrypting process begins with all of them again and again, which it does not in a real cluster.
 
 With --agent, the agent of another godwit program is measured first, in the same way. The simulated
 nodes greet it as nodes of its own version do, which may list all that they know in each greeting.

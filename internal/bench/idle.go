@@ -21,8 +21,10 @@ import (
 
 const (
 	suiteIdle = "idle"
-	// The processor time of a second, of the agent (with its helpers) and of Docker (with its containerd).
+	// The processor time of a second: of the agent, of the process that encrypts packets of containers if the
+	// kernel does not, and of Docker (with its containerd).
 	metricAgentBusy  = "agent_processor_ratio"
+	metricDeviceBusy = "encryption_processor_ratio"
 	metricDockerBusy = "docker_processor_ratio"
 	metricHello      = "hello_bytes" // of a hello and its answer, the mean of an interval
 	metricUnanswered = "unanswered_hellos_ratio"
@@ -41,8 +43,8 @@ type IdleConfig struct {
 	Progress   func(string)
 }
 
-// MaxIdlePeers is what the addresses of a pool allow.
-const MaxIdlePeers = 200
+// MaxIdlePeers leaves half of the pool to the homes of their guests.
+const MaxIdlePeers = idleHomes - 1
 
 func (c IdleConfig) validate() error {
 	if c.Containers < 0 || c.Peers < 0 || c.Peers > MaxIdlePeers {

@@ -37,10 +37,10 @@ func (s *suite) measureIdle(ctx context.Context, config IdleConfig, peers *idleP
 
 // idleLook is what has been used up by a point in time.
 type idleLook struct {
-	at            time.Time
-	agent, docker float64 // seconds of a processor
-	memory        int64
-	count         idleCount
+	at                    time.Time
+	agent, device, docker float64 // seconds of a processor
+	memory                int64
+	count                 idleCount
 }
 
 func (l idleLook) since(before idleLook) []measurement {
@@ -49,6 +49,7 @@ func (l idleLook) since(before idleLook) []measurement {
 	failed := l.count.Failed - before.count.Failed
 	measured := []measurement{
 		{metricAgentBusy, (l.agent - before.agent) / took},
+		{metricDeviceBusy, (l.device - before.device) / took},
 		{metricDockerBusy, (l.docker - before.docker) / took},
 		{metricAgentHeld, float64(l.memory)},
 	}
@@ -90,7 +91,7 @@ func (s *suite) lookIdle(peers *idlePeers) (look idleLook, err error) {
 				return look, fmt.Errorf("memory of the agent: %w", err)
 			}
 		case isCommand(args, program, "wireguard-device"):
-			look.agent += usedBy(process)
+			look.device += usedBy(process)
 		case isCommand(args, "dockerd"), isCommand(args, "containerd"):
 			look.docker += usedBy(process)
 		}

@@ -78,7 +78,7 @@ func TestIdleSamples(t *testing.T) {
 		count: idleCount{Sent: 10, Answered: 3, Failed: 2, Bytes: 900},
 	}
 	want := map[string]float64{
-		metricAgentBusy: 0.05, metricDockerBusy: 0, metricAgentHeld: 7,
+		metricAgentBusy: 0.05, metricDeviceBusy: 0, metricDockerBusy: 0, metricAgentHeld: 7,
 		metricUnanswered: 0.2, metricHello: 100,
 	}
 	for _, m := range now.since(before) {

@@ -32,6 +32,7 @@ const (
 	idleHello    = 3 * time.Second // as agents do
 	idleTimeout  = 5 * time.Second // of a hello; the same
 	idleGuests   = 10              // containers of each node that are not at home there
+	idleHomes    = 100             // more than there are simulated nodes: the first number of those homes
 )
 
 // idlePeersConfig is what the process of the simulated nodes reads first, as a line of JSON.
@@ -139,8 +140,8 @@ func joinIdle(ctx context.Context, config idlePeersConfig, i int, count *idleCou
 		return nil, err
 	}
 	p := &idlePeer{id: id, count: count, nodes: nodes}
-	// Guests come from the node before this one, or from this one's end of the pool if it is the first.
-	home, err := identity.Subnet(id.Pool, max(id.Node.Number-1, 2))
+	// Guests are at home at a node that is not there.
+	home, err := identity.Subnet(id.Pool, id.Node.Number+idleHomes)
 	if err != nil {
 		return nil, err
 	}
