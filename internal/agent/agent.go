@@ -234,7 +234,8 @@ func (a *Agent) open() error {
 	}
 	a.locations = newLocations(a)
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
-	a.peers.ownOverlay = a.ownOverlay
+	a.peers.ownOverlay, a.peers.keyProof = a.ownOverlay, a.network.KeyProof
+	a.peers.recallKeys(a.network.Keys())
 	a.peers.removed, a.peers.log = a.nodeRemoved, a.log
 	a.peers.refused = a.config.Policy.Refused(modeNames())
 	a.doubles = newDoubles(a)

@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network/wireguard"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -41,6 +42,8 @@ type peers struct {
 	changed func()
 	// ownOverlay is how this node sends packets of containers.
 	ownOverlay func() (*api.Overlay, error)
+	// keyProof is wireguard.Key.Proof by the key of this node.
+	keyProof func(other wireguard.Key, from, to string) ([]byte, error)
 	// refused are the modes that this node's policy refuses.
 	refused []string
 	// heard is called with what a peer says about containers that live there.
@@ -276,7 +279,7 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 		return nil, err
 	}
 	nodes, revoked, digest := known.nodes, known.revoked, known.digest
-	overlay, err := p.ownOverlay()
+	overlay, err := p.sayOverlay(to)
 	if err != nil {
 		return nil, err
 	}

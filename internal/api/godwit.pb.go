@@ -4056,9 +4056,13 @@ func (x *ProtocolRange) GetNewest() uint32 {
 
 // Overlay is how a node sends packets of containers to others.
 type Overlay struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // "wireguard" or "vxlan"
-	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`   // its public key for WireGuard
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "wireguard" or "vxlan"
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// its public key for WireGuard
+	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// wireguard.Key.Proof for the node that is told; empty if that one's key is not known
+	Proof         []byte `protobuf:"bytes,3,opt,name=proof,proto3" json:"proof,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4103,6 +4107,13 @@ func (x *Overlay) GetKind() string {
 func (x *Overlay) GetKey() []byte {
 	if x != nil {
 		return x.Key
+	}
+	return nil
+}
+
+func (x *Overlay) GetProof() []byte {
+	if x != nil {
+		return x.Proof
 	}
 	return nil
 }
@@ -6420,10 +6431,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\tR\x04node\"?\n" +
 	"\rProtocolRange\x12\x16\n" +
 	"\x06oldest\x18\x01 \x01(\rR\x06oldest\x12\x16\n" +
-	"\x06newest\x18\x02 \x01(\rR\x06newest\"/\n" +
+	"\x06newest\x18\x02 \x01(\rR\x06newest\"E\n" +
 	"\aOverlay\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"\xf4\x03\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
+	"\x05proof\x18\x03 \x01(\fR\x05proof\"\xf4\x03\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x12!\n" +

@@ -134,6 +134,24 @@ func (n *Network) PublicKey() (wireguard.Key, error) {
 	return n.public, nil
 }
 
+// KeyProof is wireguard.Key.Proof by the key of this node.
+func (n *Network) KeyProof(other wireguard.Key, from, to string) ([]byte, error) {
+	return n.key.Proof(other, from, to)
+}
+
+// Keys are those of the peers, by number: at first those that an earlier process had set.
+func (n *Network) Keys() map[int]wireguard.Key {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	keys := map[int]wireguard.Key{}
+	for number, peer := range n.peers {
+		if !peer.Key.IsZero() {
+			keys[number] = peer.Key
+		}
+	}
+	return keys
+}
+
 // applyOverlay makes the device what the peers ask for, and the routes to their ends of the tunnel.
 func (n *Network) applyOverlay() error {
 	if n.overlay == nil {

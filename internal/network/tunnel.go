@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 // TunnelDevice is the device of the tunnel to the other nodes.
@@ -181,6 +183,7 @@ func (n *Network) checkPeers(peers []Peer) (map[int]Peer, error) {
 	wanted := map[int]Peer{}
 	names := map[string]bool{n.config.NodeName: true}
 	underlays := map[netip.Addr]bool{n.config.Underlay: true}
+	keys := map[wireguard.Key]bool{}
 	for _, peer := range peers {
 		peer.Underlay = peer.Underlay.Unmap()
 		if err := n.config.checkNumber(peer.Number); err != nil {
@@ -197,10 +200,12 @@ func (n *Network) checkPeers(peers []Peer) (map[int]Peer, error) {
 			return nil, fmt.Errorf("underlay address %s of peer %s is %w: it must be another node's, outside %s, and of the kind of %s",
 				peer.Underlay, peer.Name, ErrInvalid, n.config.Pool, n.config.Underlay)
 		}
-		if peer.Key.IsZero() {
-			peer.Key = n.peers[peer.Number].Key
+		if !peer.Key.IsZero() && keys[peer.Key] {
+			return nil, fmt.Errorf("key %s of peer %s is %w: another node has it",
+				peer.Key, peer.Name, ErrInvalid)
 		}
 		wanted[peer.Number], names[peer.Name], underlays[peer.Underlay] = peer, true, true
+		keys[peer.Key] = true
 	}
 	return wanted, nil
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 func testConfig(t *testing.T) Config {
@@ -152,6 +154,13 @@ func TestConsistentPeers(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); got != "c e" || len(contradictions) != 3 {
 		t.Errorf("kept %s, left out %v", got, contradictions)
+	}
+	kept, contradictions = n.Consistent([]Peer{
+		{Name: "c", Number: 3, Underlay: other, Key: wireguard.Key{1}},
+		{Name: "e", Number: 5, Underlay: netip.MustParseAddr("192.0.2.5"), Key: wireguard.Key{1}},
+	})
+	if len(kept) != 1 || kept[0].Name != "c" || len(contradictions) != 1 {
+		t.Errorf("of two with one key %v are kept, %v left out", kept, contradictions)
 	}
 	if kept, contradictions := n.Consistent(nil); len(kept) != 0 || len(contradictions) != 0 {
 		t.Errorf("of no peers %v are kept, %v left out", kept, contradictions)

@@ -2,7 +2,9 @@ package wireguard
 
 import (
 	"crypto/ecdh"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -41,6 +43,25 @@ func (k Key) Public() (Key, error) {
 	return Key(private.PublicKey().Bytes()), nil
 }
 
+// Proof is what only the holders of this private key and of the one of another public key can compute: by
+// it a node proves to another one that the key which it announces is its own, and not one that it has heard
+// of.
+func (k Key) Proof(other Key, from, to string) ([]byte, error) {
+	private, err := ecdh.X25519().NewPrivateKey(k[:])
+	if err != nil {
+		return nil, fmt.Errorf("WireGuard private key: %w", err)
+	}
+	public, err := ecdh.X25519().NewPublicKey(other[:])
+	if err != nil {
+		return nil, fmt.Errorf("WireGuard public key: %w", err)
+	}
+	shared, err := private.ECDH(public)
+	if err != nil {
+		return nil, fmt.Errorf("WireGuard public key: %w", err)
+	}
+	return hkdf.Key(sha256.New, shared, nil, "godwit overlay key 1\n"+from+"\n"+to, sha256.Size)
+}
+
 // NewKey makes a private key.
 func NewKey() (Key, error) {
 	private, err := ecdh.X25519().GenerateKey(rand.Reader)
@@ -50,8 +71,9 @@ func NewKey() (Key, error) {
 	return Key(private.Bytes()), nil
 }
 
-// LoadKey reads the private key of this node from a file that only root can read. It makes one if there is none. A file
-// that has something else in it is an error: another key is a key that other nodes do not know.
+// LoadKey reads the private key of this node from a file that only root can read. It makes one if there is
+// none. A file that has something else in it is an error: another key is a key that other nodes do not
+// know.
 func LoadKey(path string) (Key, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

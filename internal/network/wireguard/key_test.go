@@ -49,3 +49,35 @@ func TestParseKey(t *testing.T) {
 		t.Errorf("%v, %v", parsed, err)
 	}
 }
+
+// TestProof: both nodes compute the same, and nobody else does, nor for other nodes.
+func TestProof(t *testing.T) {
+	var private, public [3]Key
+	for i := range private {
+		var err error
+		private[i], err = NewKey()
+		must(t, err)
+		public[i], err = private[i].Public()
+		must(t, err)
+	}
+	proof := func(own, other int, from, to string) string {
+		text, err := private[own].Proof(public[other], from, to)
+		must(t, err)
+		return string(text)
+	}
+	right := proof(0, 1, "a", "b")
+	if right != proof(1, 0, "a", "b") || right == "" {
+		t.Error("the other node computes another proof")
+	}
+	for _, wrong := range []string{
+		proof(2, 1, "a", "b"), proof(0, 2, "a", "b"),
+		proof(0, 1, "b", "a"), proof(0, 1, "c", "b"), proof(0, 1, "a", "c"),
+	} {
+		if wrong == right {
+			t.Error("a proof fits something else")
+		}
+	}
+	if _, err := private[0].Proof(Key{1}, "a", "b"); err == nil { // RFC 7748, section 6.1: the result is zero
+		t.Error("there is a proof to a key of low order")
+	}
+}
