@@ -277,6 +277,10 @@ fuzz: ## every fuzz test for FUZZTIME each (default 10s)
 fuzz-short: ## every fuzz test for 300 inputs each; most of the time it builds
 	scripts/fuzz.sh 300x
 
+.PHONY: fuzz-ci
+fuzz-ci: ## fuzz tests for 300 inputs each until a minute is over; each commit begins with others
+	scripts/fuzz.sh 300x 60
+
 PROTOC_GEN_GO ?= v1.36.12
 PROTOC_GEN_GO_GRPC ?= v1.6.2
 
