@@ -154,6 +154,9 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 		return nil, status.Errorf(codes.DataLoss, "an operator has taken the container of migration %s back: it is not at %s any more",
 			request.Migration, s.agent.self.Name)
 	}
+	if err := s.agent.sameState(request.Incarnation); err != nil {
+		return nil, err
+	}
 	if m.record().Decision != migration.Ran {
 		return nil, status.Errorf(codes.FailedPrecondition, "migration %s has not brought a container here", request.Migration)
 	}
@@ -161,6 +164,17 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 		return nil, wireError(err)
 	}
 	return &api.DurableReply{}, nil
+}
+
+// sameState refuses to promise anything for the state that took a container, if this is another one: a copy
+// of a state on another machine, or one from a backup, has journals of containers that are not here.
+func (a *Agent) sameState(expected string) error {
+	if own := a.incarnation(); expected != "" && expected != own {
+		return status.Errorf(codes.DataLoss,
+			"the state of %s is not the one that took the container: it is %s, and that was %s",
+			a.self.Name, own, expected)
+	}
+	return nil
 }
 
 // sync makes sure that what came with a container is on disk. If that cannot be known any more the source must keep its

@@ -5219,8 +5219,10 @@ func (x *OutcomeReply) GetMessage() *Message {
 }
 
 type DurableRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Migration     string                 `protobuf:"bytes,1,opt,name=migration,proto3" json:"migration,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Migration string                 `protobuf:"bytes,1,opt,name=migration,proto3" json:"migration,omitempty"`
+	// Of the state that took the reservation; empty: it was not noted.
+	Incarnation   string `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5258,6 +5260,13 @@ func (*DurableRequest) Descriptor() ([]byte, []int) {
 func (x *DurableRequest) GetMigration() string {
 	if x != nil {
 		return x.Migration
+	}
+	return ""
+}
+
+func (x *DurableRequest) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
 	}
 	return ""
 }
@@ -6532,9 +6541,10 @@ const file_godwit_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12\x16\n" +
 	"\x06engine\x18\x06 \x01(\tR\x06engine\"<\n" +
 	"\fOutcomeReply\x12,\n" +
-	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\".\n" +
+	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\"P\n" +
 	"\x0eDurableRequest\x12\x1c\n" +
-	"\tmigration\x18\x01 \x01(\tR\tmigration\"\x0e\n" +
+	"\tmigration\x18\x01 \x01(\tR\tmigration\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x0e\n" +
 	"\fDurableReply\"H\n" +
 	"\x0eReleaseRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
