@@ -167,8 +167,8 @@ func countPages(maps []memory.TaskMap) (pages int64) {
 
 // makeServer makes what gives the pages of the frozen processes. If nobody says which stayed here the target will.
 func (s *source) makeServer(ctx context.Context, config drain.ServerConfig) error {
-	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
-	if err != nil && !errors.Is(err, engine.ErrNotFound) { // an earlier agent may have come as far as that
+	pids, err := s.copyProcesses(ctx)
+	if err != nil {
 		return err
 	}
 	pages, err := memory.OpenFrozen(pids)
@@ -186,6 +186,24 @@ func (s *source) makeServer(ctx context.Context, config drain.ServerConfig) erro
 	}
 	s.drain.have(pages, server, since)
 	return nil
+}
+
+// copyProcesses are those of the frozen copy: none if an earlier agent has come as far as to end them.
+func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
+	of := s.agent.engines.Of(s.definition)
+	pids, err := of.Processes(ctx, s.definition.ID)
+	if err == nil {
+		return pids, nil
+	}
+	if one, unknown := of.Inspect(ctx, s.definition.ID); copyIsGone(one, unknown) {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// copyIsGone tells of what an engine says of a frozen copy whether it is no more.
+func copyIsGone(one engine.Container, err error) bool {
+	return errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen
 }
 
 // drainPages stays until the target has all pages that stayed here. If the connections break it fails, and is tried again
@@ -259,7 +277,7 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	}
 	_ = s.protect(ctx, holdWithNewKeeper) // others may have thawed what is held
 	one, err := s.agent.engines.Of(s.definition).Inspect(ctx, s.definition.ID)
-	if errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen {
+	if copyIsGone(one, err) {
 		return fmt.Errorf("%w: the frozen copy of %s is not here any more: it runs at %s or nowhere", errRefused, s.definition.Name, s.target.Name)
 	}
 	s.mu.Lock() // a step may be at it
