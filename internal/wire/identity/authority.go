@@ -145,7 +145,7 @@ func (a *Authority) admit(secret []byte, name string, public crypto.PublicKey, k
 	if err != nil {
 		return Peer{}, nil, err
 	}
-	certificate, err := issue(a.certificate, a.key, public, peer, now)
+	certificate, err := issue(a.certificate, a.key, public, peer, now, lastIssued(known, peer.Number))
 	return peer, certificate, err
 }
 
@@ -170,9 +170,19 @@ func (s *authorityState) place(name string, again bool) (Peer, error) {
 	return peer, nil
 }
 
+// lastIssued is from when a node's last certificate is valid, as far as it is known.
+func lastIssued(known []Node, number int) time.Time {
+	for _, node := range known {
+		if node.Number == number {
+			return node.issued()
+		}
+	}
+	return time.Time{}
+}
+
 // renew makes a new certificate for a node that has shown a valid one, which may be of another node with the
-// authority.
-func (a *Authority) renew(peer Peer, public crypto.PublicKey) (*x509.Certificate, error) {
+// authority. before is from when the last one is valid.
+func (a *Authority) renew(peer Peer, public crypto.PublicKey, before time.Time) (*x509.Certificate, error) {
 	if err := a.refused(peer); err != nil {
 		return nil, err
 	}
@@ -189,5 +199,5 @@ func (a *Authority) renew(peer Peer, public crypto.PublicKey) (*x509.Certificate
 	if err != nil {
 		return nil, err
 	}
-	return issue(a.certificate, a.key, public, peer, a.now())
+	return issue(a.certificate, a.key, public, peer, a.now(), before)
 }

@@ -123,24 +123,47 @@ func newSuccessor(base *x509.Certificate, baseKey crypto.Signer, public crypto.P
 	return x509.ParseCertificate(der)
 }
 
-// issue signs a certificate for a node's public key. It never outlives the CA's.
-func issue(ca *x509.Certificate, caKey crypto.Signer, public crypto.PublicKey, peer Peer,
-	now time.Time) (*x509.Certificate, error) {
+// issueTimes are from when and until when a certificate is valid that is issued now. It begins after the one
+// that the node had before, also if the clock went back by less than backdate: entries of nodes are ordered
+// by it, see newer. A certificate that begins in the future was issued with a wrong clock, and counts for
+// nothing.
+func issueTimes(ca *x509.Certificate, now, before time.Time) (begin, end time.Time, err error) {
+	clock := now.UTC().Format(time.RFC3339)
+	if now.Before(ca.NotBefore) {
+		return begin, end, fmt.Errorf("%w: this node's clock says %s, but the certificate authority was made at %s; "+
+			"set the clock", ErrClockSkew, clock, ca.NotBefore.UTC().Format(time.RFC3339))
+	}
 	if now.After(ca.NotAfter) {
-		return nil, fmt.Errorf("the certificate authority of this cluster expired on %s", ca.NotAfter.Format(time.DateOnly))
+		return begin, end, fmt.Errorf("the certificate authority of this cluster expired on %s, and the clock here "+
+			"says %s", ca.NotAfter.Format(time.DateOnly), clock)
+	}
+	// Certificates know no fractions of a second.
+	begin, end = now.Add(-backdate).Truncate(time.Second), now.Add(nodeLifetime)
+	if !begin.After(before) && before.Before(now) {
+		begin = before.Add(time.Second)
+	}
+	if end.After(ca.NotAfter) {
+		end = ca.NotAfter
+	}
+	return begin, end, nil
+}
+
+// issue signs a certificate for a node's public key, whose last one is valid from before. It never outlives
+// the CA's.
+func issue(ca *x509.Certificate, caKey crypto.Signer, public crypto.PublicKey, peer Peer,
+	now, before time.Time) (*x509.Certificate, error) {
+	begin, end, err := issueTimes(ca, now, before)
+	if err != nil {
+		return nil, err
 	}
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err
 	}
-	end := now.Add(nodeLifetime)
-	if end.After(ca.NotAfter) {
-		end = ca.NotAfter
-	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: peer.Name},
-		NotBefore:    now.Add(-backdate),
+		NotBefore:    begin,
 		NotAfter:     end,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},

@@ -72,19 +72,34 @@ func (i *Identity) Entry() (Node, error) {
 // authority has given for this name and number. The certificate may have expired since, as that of a node
 // that is switched off.
 func (i *Identity) VerifyNode(n Node) error {
+	if err := i.CheckPeer(Peer{Name: n.Name, Number: n.Number}); err != nil {
+		return err
+	}
+	return i.verifyEntry(n)
+}
+
+// MayBeMember tells whether an entry that this node has stored is still of a member, as far as this node
+// knows: the node is not known to be removed, and its entry is not of an authority that counts no more. An
+// entry that the node has not signed yet is not judged.
+func (i *Identity) MayBeMember(n Node) bool {
+	return !i.Removed(Peer{Name: n.Name, Number: n.Number}) && (!n.Signed() || i.verifyEntry(n) == nil)
+}
+
+func (i *Identity) verifyEntry(n Node) error {
 	if err := n.Validate(); err != nil {
 		return err
 	}
 	peer := Peer{Name: n.Name, Number: n.Number}
-	if err := i.CheckPeer(peer); err != nil {
-		return err
-	}
 	if !n.Signed() {
 		return fmt.Errorf("entry of node %s is not signed", n.Name)
 	}
 	certificate, err := n.certificate()
 	if err != nil {
 		return fmt.Errorf("entry of node %s: %w", n.Name, err)
+	}
+	if ahead := time.Until(certificate.NotBefore); ahead > maxClockSkew {
+		return fmt.Errorf("%w: entry of node %s is of %s, %s from now by this node's clock",
+			ErrClockSkew, n.Name, certificate.NotBefore.UTC().Format(time.RFC3339), ahead.Round(time.Second))
 	}
 	options := x509.VerifyOptions{CurrentTime: certificate.NotBefore.Add(backdate)}
 	if err := i.trust.Load().verify(certificate, nil, options); err != nil {

@@ -94,7 +94,7 @@ func writeFirst(dir string, r record) error {
 	if err != nil {
 		return fmt.Errorf("make a key: %w", err)
 	}
-	certificate, err := issue(authority.certificate, authority.key, key.Public(), peer, now)
+	certificate, err := issue(authority.certificate, authority.key, key.Public(), peer, now, time.Time{})
 	if err != nil {
 		return err
 	}
@@ -253,6 +253,9 @@ func (i *Identity) NeedsRenewal(now time.Time) bool {
 		return true
 	}
 	leaf := i.Certificate().Leaf
+	if now.Before(leaf.NotBefore) {
+		return true // it was issued with a clock that was ahead, or this one is behind
+	}
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotAfter.Sub(now) <= life/2 || life > nodeLifetime+2*backdate
 }

@@ -169,11 +169,13 @@ func TestCertificateNeverOutlivesTheCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := authority.certificate.NotAfter.Add(-24 * time.Hour)
-	leaf, err := issue(authority.certificate, authority.key, key.Public(), Peer{Name: "b", Number: 2}, late)
+	peer := Peer{Name: "b", Number: 2}
+	leaf, err := issue(authority.certificate, authority.key, key.Public(), peer, late, time.Time{})
 	if err != nil || leaf.NotAfter.After(authority.certificate.NotAfter) {
 		t.Errorf("valid until %v, %v", leaf.NotAfter, err)
 	}
-	_, err = issue(authority.certificate, authority.key, key.Public(), Peer{Name: "b", Number: 2}, late.Add(48*time.Hour))
+	late = late.Add(48 * time.Hour)
+	_, err = issue(authority.certificate, authority.key, key.Public(), peer, late, time.Time{})
 	if err == nil {
 		t.Error("an expired CA issued a certificate")
 	}

@@ -43,7 +43,8 @@ type joinRequest struct {
 // renewRequest asks for a new certificate for the name and number of the one that the connection was made
 // with.
 type renewRequest struct {
-	Request []byte `json:"request"`
+	Request []byte    `json:"request"`
+	Time    time.Time `json:"time,omitzero"` // zero from the previous release
 	// Revoked are the removals that the node knows, so that none is lost with an authority that is rolled
 	// over.
 	Revoked []Revocation `json:"revoked,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 )
 
 // Renew gets this node a new key and certificate, before the old one ends. The CA's node signs its own; every
@@ -23,7 +24,8 @@ func (i *Identity) Renew(ctx context.Context, conn net.Conn) ([]Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
 	var reply certificateReply
-	if err := exchange(ctx, conn, renewRequest{Request: request, Revoked: i.Signed()}, &reply); err != nil {
+	ask := renewRequest{Request: request, Time: time.Now(), Revoked: i.Signed()}
+	if err := exchange(ctx, conn, ask, &reply); err != nil {
 		return nil, fmt.Errorf("renew the certificate of this node: %w", err)
 	}
 	if reply.Succession != nil {
@@ -47,7 +49,8 @@ func (i *Identity) renewHere(key crypto.Signer) error {
 	if err != nil {
 		return fmt.Errorf("renew the certificate of this node: %w", err)
 	}
-	certificate, err := authority.renew(Peer{Name: i.Node.Name, Number: i.Node.Number}, key.Public())
+	peer, before := Peer{Name: i.Node.Name, Number: i.Node.Number}, i.Certificate().Leaf.NotBefore
+	certificate, err := authority.renew(peer, key.Public(), before)
 	if err != nil {
 		return fmt.Errorf("renew the certificate of this node: %w", err)
 	}

@@ -157,7 +157,12 @@ func (s *Server) renew(peer Peer, request renewRequest) (*x509.Certificate, erro
 	if err != nil {
 		return nil, err
 	}
-	return authority.renew(peer, key)
+	skew := authority.now().Sub(request.Time)
+	if !request.Time.IsZero() && skew.Abs() > backdate {
+		return nil, fmt.Errorf("%w: the clock of node %s is %s %s this one's; set both (as with NTP)",
+			ErrClockSkew, peer.Name, skew.Abs().Round(time.Second), aheadOrBehind(skew))
+	}
+	return authority.renew(peer, key, lastIssued(s.nodes(), peer.Number))
 }
 
 func (s *Server) reply(peer Peer, certificate *x509.Certificate, nodes []Node) certificateReply {

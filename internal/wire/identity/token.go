@@ -65,7 +65,9 @@ func decodeExactly(into []byte, text string) bool {
 // tokenRecord is what the CA keeps of a token. The secret has 128 random bits, so a plain hash of it cannot
 // be reversed.
 type tokenRecord struct {
-	Hash    string    `json:"hash"`
+	Hash string `json:"hash"`
+	// Issued keeps a token that has expired from coming to life again when the clock jumps back.
+	Issued  time.Time `json:"issued,omitzero"`
 	Expires time.Time `json:"expires"`
 	Used    bool      `json:"used"`
 	Node    string    `json:"node,omitempty"`
@@ -101,7 +103,8 @@ func (a *Authority) IssueToken(ttl time.Duration, node string) (Token, error) {
 		if len(state.Tokens) >= maxTokens {
 			return fmt.Errorf("%d tokens have been issued and not used; wait until some expire", maxTokens)
 		}
-		record := tokenRecord{Hash: hashSecret(token.secret[:]), Expires: now.Add(ttl), Node: node}
+		hash := hashSecret(token.secret[:])
+		record := tokenRecord{Hash: hash, Issued: now, Expires: now.Add(ttl), Node: node}
 		state.Tokens = append(state.Tokens, record)
 		return nil
 	})
@@ -121,6 +124,9 @@ func (s *authorityState) findToken(secret []byte, now time.Time) (*tokenRecord, 
 		return nil, ErrTokenUnknown
 	case found.Used:
 		return nil, ErrTokenUsed
+	case now.Add(maxClockSkew).Before(found.Issued):
+		return nil, fmt.Errorf("%w: the token was made at %s, and this node's clock says %s; set the clock",
+			ErrClockSkew, found.Issued.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	case now.After(found.Expires):
 		return nil, fmt.Errorf("%w at %s", ErrTokenExpired, found.Expires.UTC().Format(time.RFC3339))
 	}
