@@ -82,6 +82,7 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 func withAgentCommands(node *cobra.Command) *cobra.Command {
 	node = withTokenCommand(node)
 	node.AddCommand(newNodeRmCommand(), newNodePromoteCommand(), newNodeDemoteCommand())
+	node.AddCommand(newNodeRolloverCommand())
 	return node
 }
 

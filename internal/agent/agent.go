@@ -236,7 +236,7 @@ func (a *Agent) open() error {
 	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
 	a.peers.ownOverlay, a.peers.keyProof = a.ownOverlay, a.network.KeyProof
 	a.peers.recallKeys(a.network.Keys())
-	a.peers.removed, a.peers.log = a.nodeRemoved, a.log
+	a.peers.removed, a.peers.log, a.peers.lost = a.nodeRemoved, a.log, a.locations.dropNode
 	a.peers.refused = a.config.Policy.Refused(modeNames())
 	a.doubles = newDoubles(a)
 	a.peers.claims, a.peers.claimed = a.doubles.here, a.doubles.heard
@@ -386,6 +386,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	server.OnRemoved(a.peers.drop)
 	address := a.config.Listen
 	if address == "" {
 		_, port, err := net.SplitHostPort(a.self.Address)

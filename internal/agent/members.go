@@ -16,8 +16,8 @@ import (
 )
 
 // withSelf puts this node's signed entry into the list of nodes that was saved, without those that have been
-// removed since. The entry stays as it was while its certificate does, so that nobody hears of a change that
-// is none.
+// removed since, or did not come along in a rollover of the authority. The entry stays as it was while its
+// certificate does, so that nobody hears of a change that is none.
 func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, error) {
 	own, err := id.Entry()
 	if err != nil {
@@ -29,7 +29,7 @@ func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, er
 		switch {
 		case node.Number == own.Number && same && node.Certificate == own.Certificate && id.VerifyNode(node) == nil:
 			own = node
-		case node.Number != own.Number && !id.Removed(identity.Peer{Number: node.Number}):
+		case node.Number != own.Number && id.MayBeMember(node):
 			others = append(others, node)
 		}
 	}
@@ -65,31 +65,37 @@ func (p *peers) believable(heard []identity.Node) []identity.Node {
 type knowledge struct {
 	of      []identity.Node
 	removed []identity.Revocation
+	trust   []byte // see identity.Succession
 
-	nodes, revoked, digest []byte
+	nodes, revoked, succession, digest []byte
 }
 
 // knowledge returns what is known now. It is put into words only when it has changed.
 func (p *peers) knowledge() (*knowledge, error) {
 	removed := p.id.Revocations()
+	succession, trust := p.id.Succession()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.told != nil && slices.Equal(p.told.of, p.nodes) &&
+	if p.told != nil && slices.Equal(p.told.of, p.nodes) && bytes.Equal(p.told.trust, trust) &&
 		slices.EqualFunc(p.told.removed, removed, sameRevocation) {
 		return p.told, nil
 	}
-	k := &knowledge{of: slices.Clone(p.nodes), removed: removed}
+	k := &knowledge{of: slices.Clone(p.nodes), removed: removed, trust: trust}
 	var err error
 	if k.nodes, err = json.Marshal(k.of); err != nil {
 		return nil, err
 	}
-	if k.revoked, err = json.Marshal(removed); err != nil {
+	if k.revoked, err = json.Marshal(p.id.Signed()); err != nil {
+		return nil, err
+	}
+	if k.succession, err = json.Marshal(succession); err != nil {
 		return nil, err
 	}
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%d\n", len(k.nodes))
 	hash.Write(k.nodes)
 	hash.Write(k.revoked)
+	hash.Write(trust)
 	k.digest, p.told = hash.Sum(nil), k
 	return k, nil
 }
@@ -109,11 +115,12 @@ func (p *peers) knows(name string) []byte {
 }
 
 // noteMember notes what a node knows of the cluster, and whether it has the authority.
-func (p *peers) noteMember(name string, knows []byte, authority bool) {
+func (p *peers) noteMember(name string, said greeting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known := p.known[name]; known != nil && len(knows) <= sha256.Size {
-		known.knows, known.authority = knows, authority
+	if known := p.known[name]; known != nil && len(said.GetKnows()) <= sha256.Size {
+		known.knows, known.authority = said.GetKnows(), said.GetAuthority()
+		known.rollsOver = said.GetRollsOver()
 	}
 }
 
@@ -157,14 +164,22 @@ func (p *peers) drop(revoked []identity.Revocation) {
 	if len(revoked) == 0 {
 		return
 	}
-	gone := func(node identity.Node) bool {
+	p.forget(func(node identity.Node) bool {
 		return slices.ContainsFunc(revoked, func(r identity.Revocation) bool { return r.Number == node.Number })
+	})
+	for _, one := range revoked {
+		p.removed(one)
 	}
+}
+
+// forget drops nodes from what this one knows, and returns their names.
+func (p *peers) forget(gone func(identity.Node) bool) (names []string) {
 	p.mu.Lock()
 	for _, node := range p.nodes {
 		if !gone(node) {
 			continue
 		}
+		names = append(names, node.Name)
 		if known := p.known[node.Name]; known != nil && known.client != nil {
 			known.client.Close()
 		}
@@ -176,9 +191,7 @@ func (p *peers) drop(revoked []identity.Revocation) {
 	nodes := slices.Clone(p.nodes)
 	p.mu.Unlock()
 	p.keep(nodes)
-	for _, one := range revoked {
-		p.removed(one)
-	}
+	return names
 }
 
 // authorities lists the other nodes that say that they have the authority, or the first node if none says so.

@@ -29,8 +29,8 @@ const (
 	maxLocations = 1 << 16 // all addresses of a pool
 )
 
-// peers is what this node knows of the others. It says hello to each of them now and then; what they answer keeps the
-// list of nodes and the places of travelling containers the same everywhere.
+// peers is what this node knows of the others. It says hello to each of them now and then; what they answer
+// keeps the list of nodes and the places of travelling containers the same everywhere.
 type peers struct {
 	id      *identity.Identity
 	state   string // directory of nodes.json
@@ -50,6 +50,8 @@ type peers struct {
 	heard func(node string, locations []*api.Location)
 	// removed is called with a node that has been removed from the cluster.
 	removed func(identity.Revocation)
+	// lost is called with a node that did not come along in a rollover of the authority.
+	lost func(node string)
 	// claims are the containers that run here, by claimOf, and claimed is called with those of a peer.
 	claims  func() []uint64
 	claimed func(node string, claims []uint64)
@@ -79,6 +81,7 @@ type peer struct {
 	failure   string
 	knows     []byte           // digest of what it knows of the cluster, as it said last
 	authority bool             // it says that it can sign
+	rollsOver bool             // it says that it can follow a rollover of the authority
 	refused   []migration.Mode // by its policy
 	version   string
 	protocol  compat.Range
@@ -87,8 +90,8 @@ type peer struct {
 	bandwidth float64 // bits per second; 0: not measured. The best that transfers have shown; what probes have, where there were none
 	transfers []float64
 	probes    []float64
-	// Of the link: when the bandwidth was measured or tried to, how much round trips differ, the bandwidth from there as that node has
-	// measured it, and what was sent of late and had to be sent again.
+	// Of the link: when the bandwidth was measured or tried to, how much round trips differ, the bandwidth
+	// from there as that node has measured it, and what was sent of late and had to be sent again.
 	seen, probed time.Time
 	jitter       time.Duration
 	last         time.Duration // round trip
@@ -107,7 +110,7 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 	}
 	return &peers{
 		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
-		guests: newGuestLists(), hosts: newHosts(), log: slog.New(slog.DiscardHandler),
+		guests: newGuestLists(), hosts: newHosts(), log: slog.New(slog.DiscardHandler), lost: func(string) {},
 	}, nil
 }
 
@@ -202,7 +205,8 @@ func (p *peers) sessionEnded(known *peer, client *grpc.ClientConn, silent bool) 
 	}
 }
 
-// disconnect gives a connection up that does not seem to work any more: a new one may work long before TCP notices.
+// disconnect gives a connection up that does not seem to work any more: a new one may work long before TCP
+// notices.
 func (p *peer) disconnect() {
 	if p.client != nil && p.sessions == 0 {
 		p.client.Close()
@@ -213,7 +217,7 @@ func (p *peer) disconnect() {
 // learn merges what another node knows. What it says has been verified: see believable.
 func (p *peers) learn(heard []identity.Node) {
 	p.mu.Lock()
-	merged, changed := identity.Merge(p.nodes, heard)
+	merged, changed := identity.Merge(p.current(heard), heard)
 	if changed {
 		p.nodes = merged
 	}
@@ -223,8 +227,17 @@ func (p *peers) learn(heard []identity.Node) {
 	}
 }
 
-// keep saves the list of nodes, and tells of it. A list that cannot be saved is heard again from the peers after a
-// restart.
+// current is what this node knows, without entries that were signed with a clock that was ahead where there
+// are others now. They would be the newest until that time. The caller has locked mu.
+func (p *peers) current(heard []identity.Node) []identity.Node {
+	return slices.DeleteFunc(slices.Clone(p.nodes), func(known identity.Node) bool {
+		same := func(n identity.Node) bool { return n.Number == known.Number && n != known }
+		return slices.ContainsFunc(heard, same) && errors.Is(p.id.VerifyNode(known), identity.ErrClockSkew)
+	})
+}
+
+// keep saves the list of nodes, and tells of it. A list that cannot be saved is heard again from the peers
+// after a restart.
 func (p *peers) keep(nodes []identity.Node) {
 	_ = identity.SaveNodes(p.state, nodes)
 	p.changed()
@@ -268,7 +281,7 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 		return err
 	}
 	p.noteBack(node.Name, reply.BandwidthBitsPerSecond)
-	p.noteMember(node.Name, reply.Knows, reply.Authority)
+	p.noteMember(node.Name, reply)
 	p.noteRefused(node.Name, reply.Refuses)
 	return errors.Join(p.hear(node.Name, reply), p.hearOverlay(node.Name, reply.Overlay))
 }
@@ -278,19 +291,20 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes, revoked, digest := known.nodes, known.revoked, known.digest
+	own := *known
 	overlay, err := p.sayOverlay(to)
 	if err != nil {
 		return nil, err
 	}
-	if bytes.Equal(p.knows(to), digest) {
-		nodes, revoked = nil, nil
+	if bytes.Equal(p.knows(to), own.digest) {
+		own.nodes, own.revoked, own.succession = nil, nil, nil
 	}
 	_, bandwidth := p.link(to)
-	guests, own, held := p.guests.say(to, p.here())
+	guests, digest, held := p.guests.say(to, p.here())
 	return &api.HelloRequest{
-		Overlay: overlay, NodesJson: nodes, RevokedJson: revoked, Knows: digest, Authority: p.id.HasAuthority(),
-		Locations: guests, LocationsDigest: own, LocationsHeld: held,
+		Overlay: overlay, NodesJson: own.nodes, RevokedJson: own.revoked, Knows: own.digest,
+		SuccessionJson: own.succession, RollsOver: true, Authority: p.id.HasAuthority(),
+		Locations: guests, LocationsDigest: digest, LocationsHeld: held,
 		Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth, Claims: p.claims(),
 		Refuses: p.refused,
 	}, nil
@@ -298,13 +312,13 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 
 // answer is the other half of hello.
 func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply, error) {
-	p.noteMember(from, request.Knows, request.Authority)
+	p.noteMember(from, request)
 	p.noteRefused(from, request.Refuses)
 	if err := p.hear(from, request); err != nil {
 		return nil, err
 	}
-	// A wrong overlay keeps packets from the node, and is told when this node greets it. The greeting carries more than
-	// that: removals of nodes, and where containers are.
+	// A wrong overlay keeps packets from the node, and is told when this node greets it. The greeting carries
+	// more than that: removals of nodes, and where containers are.
 	_ = p.hearOverlay(from, request.Overlay)
 	p.noteBack(from, request.BandwidthBitsPerSecond)
 	p.noteContact(from)
@@ -314,6 +328,7 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 	}
 	return &api.HelloReply{
 		NodesJson: own.NodesJson, RevokedJson: own.RevokedJson, Knows: own.Knows, Authority: own.Authority,
+		SuccessionJson: own.SuccessionJson, RollsOver: own.RollsOver,
 		Locations: own.Locations, LocationsDigest: own.LocationsDigest, LocationsHeld: own.LocationsHeld,
 		Version: own.Version, Protocol: own.Protocol,
 		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond, Overlay: own.Overlay, Claims: own.Claims,
@@ -325,25 +340,46 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 type greeting interface {
 	GetNodesJson() []byte
 	GetRevokedJson() []byte
+	GetSuccessionJson() []byte
+	GetKnows() []byte
+	GetAuthority() bool
+	GetRollsOver() bool
 	GetLocations() []*api.Location
 	GetLocationsDigest() []byte
 	GetLocationsHeld() []byte
 	GetClaims() []uint64
 }
 
-func (p *peers) hear(from string, heard greeting) error {
-	if count := max(len(heard.GetLocations()), len(heard.GetClaims())); count > maxLocations {
-		return fmt.Errorf("%w: %d containers, at most %d make sense", errInvalid, count, maxLocations)
+// hearCluster takes what a node tells of the cluster. The rollover comes first: the authority that takes over
+// has signed the rest.
+func (p *peers) hearCluster(heard greeting) error {
+	retired, err := p.hearSuccession(heard.GetSuccessionJson())
+	if err != nil {
+		return err
+	}
+	if retired {
+		defer p.retire()
 	}
 	if err := p.hearRevoked(heard.GetRevokedJson()); err != nil {
 		return err
 	}
-	if len(heard.GetNodesJson()) > 0 {
-		nodes, err := identity.ParseNodes(heard.GetNodesJson())
-		if err != nil {
-			return fmt.Errorf("%w: list of nodes: %w", errInvalid, err)
-		}
-		p.learn(p.believable(nodes))
+	if len(heard.GetNodesJson()) == 0 {
+		return nil
+	}
+	nodes, err := identity.ParseNodes(heard.GetNodesJson())
+	if err != nil {
+		return fmt.Errorf("%w: list of nodes: %w", errInvalid, err)
+	}
+	p.learn(p.believable(nodes))
+	return nil
+}
+
+func (p *peers) hear(from string, heard greeting) error {
+	if count := max(len(heard.GetLocations()), len(heard.GetClaims())); count > maxLocations {
+		return fmt.Errorf("%w: %d containers, at most %d make sense", errInvalid, count, maxLocations)
+	}
+	if err := p.hearCluster(heard); err != nil {
+		return err
 	}
 	if guests, whole := p.guests.hear(from, heard.GetLocations(), heard.GetLocationsDigest(), heard.GetLocationsHeld()); whole {
 		p.heard(from, guests)
@@ -385,8 +421,8 @@ func (p *peer) note(version heardVersion, rtt time.Duration, err error) {
 	p.noteJitter(rtt)
 }
 
-// noteLink keeps what a data connection measured. Its round trip is that of the link; a hello's has the work of two
-// agents in it.
+// noteLink keeps what a data connection measured. Its round trip is that of the link; a hello's has the work
+// of two agents in it.
 func (p *peers) noteLink(name string, link stream.Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

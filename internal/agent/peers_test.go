@@ -182,7 +182,7 @@ func TestHelloSaysWhatIsNewOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.noteMember("b", reply.Knows, reply.Authority)
+		a.noteMember("b", reply)
 		if err := a.hear("b", reply); err != nil {
 			t.Fatal(err)
 		}

@@ -9,27 +9,32 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// renewEvery is how often this node looks whether its certificate has to be renewed. There are two weeks left when it
-// has.
-const renewEvery = 2 * time.Hour
+// A renewal that failed is tried again ever later, up to renewEvery: there are two weeks left when it begins.
+// During a rollover of the authority there may be seconds, and it is tried every rolloverEvery.
+const (
+	renewEvery    = 2 * time.Hour
+	rolloverEvery = 10 * time.Second
+)
 
-// firstNumber is the node that was initialised first. It has the cluster's authority, unless it was demoted since.
+// firstNumber is the node that was initialised first. It has the cluster's authority, unless it was demoted
+// since.
 const firstNumber = 1
 
 var errNoAuthority = errors.New("no node is known that has the certificate authority")
 
-// renewCertificate keeps this node's certificate valid until ctx ends.
+// renewCertificate keeps this node's certificate valid until ctx ends, and goes on with a rollover of the
+// authority.
 func (a *Agent) renewCertificate(ctx context.Context) {
-	ticker := time.NewTicker(renewEvery)
+	ticker := time.NewTicker(helloEvery)
 	defer ticker.Stop()
+	pause, next := helloEvery, time.Now()
 	for {
-		if a.id.NeedsRenewal(time.Now()) {
-			if err := a.renewNow(ctx); err != nil {
-				a.log.Error("certificate of this node not renewed; it is tried again",
-					"valid_until", a.id.Expires(), "every", renewEvery, "error", err)
-			} else {
-				a.log.Info("certificate of this node renewed", "valid_until", a.id.Expires())
-			}
+		if now := time.Now(); a.id.NeedsRenewal(now) && !now.Before(next) {
+			pause = a.tryRenewal(ctx, pause)
+			next = now.Add(pause)
+		}
+		if err := a.advanceRollover(time.Now()); err != nil {
+			a.log.Error("rollover of the authority; it is tried again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -37,6 +42,21 @@ func (a *Agent) renewCertificate(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// tryRenewal renews the certificate, and returns how long to wait before it is tried again.
+func (a *Agent) tryRenewal(ctx context.Context, pause time.Duration) time.Duration {
+	if err := a.renewNow(ctx); err != nil {
+		pause = min(2*pause, renewEvery)
+		if !a.id.Current() {
+			pause = min(pause, rolloverEvery)
+		}
+		a.log.Error("certificate of this node not renewed; it is tried again",
+			"valid_until", a.id.Expires(), "after", pause, "error", err)
+		return pause
+	}
+	a.log.Info("certificate of this node renewed", "valid_until", a.id.Expires())
+	return helloEvery
 }
 
 // renewNow asks each node with the authority until one has signed.

@@ -2436,6 +2436,226 @@ func (*PromoteNodeReply) Descriptor() ([]byte, []int) {
 	return file_godwit_proto_rawDescGZIP(), []int{41}
 }
 
+type RolloverRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WithinSeconds float64                `protobuf:"fixed64,1,opt,name=within_seconds,json=withinSeconds,proto3" json:"within_seconds,omitempty"` // that nodes have to renew their certificates; 0: as long as a certificate lives
+	Now           bool                   `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`                                           // in some seconds; connections under the old authority are cut, too
+	Finish        bool                   `protobuf:"varint,3,opt,name=finish,proto3" json:"finish,omitempty"`                                     // the rollover that is under way
+	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`                                       // although one is under way
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloverRequest) Reset() {
+	*x = RolloverRequest{}
+	mi := &file_godwit_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloverRequest) ProtoMessage() {}
+
+func (x *RolloverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloverRequest.ProtoReflect.Descriptor instead.
+func (*RolloverRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RolloverRequest) GetWithinSeconds() float64 {
+	if x != nil {
+		return x.WithinSeconds
+	}
+	return 0
+}
+
+func (x *RolloverRequest) GetNow() bool {
+	if x != nil {
+		return x.Now
+	}
+	return false
+}
+
+func (x *RolloverRequest) GetFinish() bool {
+	if x != nil {
+		return x.Finish
+	}
+	return false
+}
+
+func (x *RolloverRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RolloverStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloverStatusRequest) Reset() {
+	*x = RolloverStatusRequest{}
+	mi := &file_godwit_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloverStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloverStatusRequest) ProtoMessage() {}
+
+func (x *RolloverStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloverStatusRequest.ProtoReflect.Descriptor instead.
+func (*RolloverStatusRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{43}
+}
+
+type RolloverReply struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	UnderWay        bool                   `protobuf:"varint,1,opt,name=under_way,json=underWay,proto3" json:"under_way,omitempty"`
+	Version         uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`                                          // how many rollovers there were
+	Authority       string                 `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"`                                       // fingerprint of the newest
+	Previous        string                 `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"`                                         // of the one before, while it is trusted
+	EndsUnixSeconds int64                  `protobuf:"varint,5,opt,name=ends_unix_seconds,json=endsUnixSeconds,proto3" json:"ends_unix_seconds,omitempty"` // at the latest; 0: not known at this node
+	Cut             bool                   `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                  // connections under the old authority will be cut then
+	Renewed         []string               `protobuf:"bytes,7,rep,name=renewed,proto3" json:"renewed,omitempty"`                                           // nodes whose certificates are of the newest
+	Waiting         []string               `protobuf:"bytes,8,rep,name=waiting,proto3" json:"waiting,omitempty"`                                           // nodes whose certificates are not
+	Promoted        []string               `protobuf:"bytes,9,rep,name=promoted,proto3" json:"promoted,omitempty"`                                         // nodes with the old key that got the new one
+	NotPromoted     []string               `protobuf:"bytes,10,rep,name=not_promoted,json=notPromoted,proto3" json:"not_promoted,omitempty"`               // nodes with the old key that did not
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RolloverReply) Reset() {
+	*x = RolloverReply{}
+	mi := &file_godwit_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloverReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloverReply) ProtoMessage() {}
+
+func (x *RolloverReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloverReply.ProtoReflect.Descriptor instead.
+func (*RolloverReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RolloverReply) GetUnderWay() bool {
+	if x != nil {
+		return x.UnderWay
+	}
+	return false
+}
+
+func (x *RolloverReply) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RolloverReply) GetAuthority() string {
+	if x != nil {
+		return x.Authority
+	}
+	return ""
+}
+
+func (x *RolloverReply) GetPrevious() string {
+	if x != nil {
+		return x.Previous
+	}
+	return ""
+}
+
+func (x *RolloverReply) GetEndsUnixSeconds() int64 {
+	if x != nil {
+		return x.EndsUnixSeconds
+	}
+	return 0
+}
+
+func (x *RolloverReply) GetCut() bool {
+	if x != nil {
+		return x.Cut
+	}
+	return false
+}
+
+func (x *RolloverReply) GetRenewed() []string {
+	if x != nil {
+		return x.Renewed
+	}
+	return nil
+}
+
+func (x *RolloverReply) GetWaiting() []string {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+func (x *RolloverReply) GetPromoted() []string {
+	if x != nil {
+		return x.Promoted
+	}
+	return nil
+}
+
+func (x *RolloverReply) GetNotPromoted() []string {
+	if x != nil {
+		return x.NotPromoted
+	}
+	return nil
+}
+
 type DemoteNodeReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2444,7 +2664,7 @@ type DemoteNodeReply struct {
 
 func (x *DemoteNodeReply) Reset() {
 	*x = DemoteNodeReply{}
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2676,7 @@ func (x *DemoteNodeReply) String() string {
 func (*DemoteNodeReply) ProtoMessage() {}
 
 func (x *DemoteNodeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2689,7 @@ func (x *DemoteNodeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DemoteNodeReply.ProtoReflect.Descriptor instead.
 func (*DemoteNodeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{42}
+	return file_godwit_proto_rawDescGZIP(), []int{45}
 }
 
 type AuditRequest struct {
@@ -2481,7 +2701,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2713,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2726,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{43}
+	return file_godwit_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AuditRequest) GetSinceUnixNanoseconds() int64 {
@@ -2525,7 +2745,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2757,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2770,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{44}
+	return file_godwit_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AuditReply) GetEntryJson() []byte {
@@ -2570,7 +2790,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2802,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2815,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{45}
+	return file_godwit_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TokenRequest) GetTtlSeconds() float64 {
@@ -2622,7 +2842,7 @@ type TokenReply struct {
 
 func (x *TokenReply) Reset() {
 	*x = TokenReply{}
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2854,7 @@ func (x *TokenReply) String() string {
 func (*TokenReply) ProtoMessage() {}
 
 func (x *TokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2867,7 @@ func (x *TokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenReply.ProtoReflect.Descriptor instead.
 func (*TokenReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{46}
+	return file_godwit_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TokenReply) GetToken() string {
@@ -2690,7 +2910,7 @@ type MigrateRequest struct {
 
 func (x *MigrateRequest) Reset() {
 	*x = MigrateRequest{}
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2922,7 @@ func (x *MigrateRequest) String() string {
 func (*MigrateRequest) ProtoMessage() {}
 
 func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2935,7 @@ func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateRequest.ProtoReflect.Descriptor instead.
 func (*MigrateRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{47}
+	return file_godwit_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MigrateRequest) GetContainer() string {
@@ -2853,7 +3073,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2865,7 +3085,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2878,7 +3098,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{48}
+	return file_godwit_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PlanReply) GetPlanJson() []byte {
@@ -2897,7 +3117,7 @@ type MigrateReply struct {
 
 func (x *MigrateReply) Reset() {
 	*x = MigrateReply{}
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +3129,7 @@ func (x *MigrateReply) String() string {
 func (*MigrateReply) ProtoMessage() {}
 
 func (x *MigrateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +3142,7 @@ func (x *MigrateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateReply.ProtoReflect.Descriptor instead.
 func (*MigrateReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{49}
+	return file_godwit_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MigrateReply) GetMigration() string {
@@ -2941,7 +3161,7 @@ type MigrationRequest struct {
 
 func (x *MigrationRequest) Reset() {
 	*x = MigrationRequest{}
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2953,7 +3173,7 @@ func (x *MigrationRequest) String() string {
 func (*MigrationRequest) ProtoMessage() {}
 
 func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2966,7 +3186,7 @@ func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationRequest.ProtoReflect.Descriptor instead.
 func (*MigrationRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{50}
+	return file_godwit_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MigrationRequest) GetMigration() string {
@@ -2986,7 +3206,7 @@ type MigrationUpdate struct {
 
 func (x *MigrationUpdate) Reset() {
 	*x = MigrationUpdate{}
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3218,7 @@ func (x *MigrationUpdate) String() string {
 func (*MigrationUpdate) ProtoMessage() {}
 
 func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3231,7 @@ func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationUpdate.ProtoReflect.Descriptor instead.
 func (*MigrationUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{51}
+	return file_godwit_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MigrationUpdate) GetProgressJson() []byte {
@@ -3042,7 +3262,7 @@ type SetRequest struct {
 
 func (x *SetRequest) Reset() {
 	*x = SetRequest{}
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3274,7 @@ func (x *SetRequest) String() string {
 func (*SetRequest) ProtoMessage() {}
 
 func (x *SetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3287,7 @@ func (x *SetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequest.ProtoReflect.Descriptor instead.
 func (*SetRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{52}
+	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetRequest) GetMigration() string {
@@ -3113,7 +3333,7 @@ type SetReply struct {
 
 func (x *SetReply) Reset() {
 	*x = SetReply{}
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3345,7 @@ func (x *SetReply) String() string {
 func (*SetReply) ProtoMessage() {}
 
 func (x *SetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3358,7 @@ func (x *SetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReply.ProtoReflect.Descriptor instead.
 func (*SetReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+	return file_godwit_proto_rawDescGZIP(), []int{56}
 }
 
 type SwitchReply struct {
@@ -3149,7 +3369,7 @@ type SwitchReply struct {
 
 func (x *SwitchReply) Reset() {
 	*x = SwitchReply{}
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3381,7 @@ func (x *SwitchReply) String() string {
 func (*SwitchReply) ProtoMessage() {}
 
 func (x *SwitchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3394,7 @@ func (x *SwitchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchReply.ProtoReflect.Descriptor instead.
 func (*SwitchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
+	return file_godwit_proto_rawDescGZIP(), []int{57}
 }
 
 type MigrationsRequest struct {
@@ -3185,7 +3405,7 @@ type MigrationsRequest struct {
 
 func (x *MigrationsRequest) Reset() {
 	*x = MigrationsRequest{}
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3417,7 @@ func (x *MigrationsRequest) String() string {
 func (*MigrationsRequest) ProtoMessage() {}
 
 func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3430,7 @@ func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsRequest.ProtoReflect.Descriptor instead.
 func (*MigrationsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{55}
+	return file_godwit_proto_rawDescGZIP(), []int{58}
 }
 
 type MigrationsReply struct {
@@ -3222,7 +3442,7 @@ type MigrationsReply struct {
 
 func (x *MigrationsReply) Reset() {
 	*x = MigrationsReply{}
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3454,7 @@ func (x *MigrationsReply) String() string {
 func (*MigrationsReply) ProtoMessage() {}
 
 func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3467,7 @@ func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsReply.ProtoReflect.Descriptor instead.
 func (*MigrationsReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{56}
+	return file_godwit_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *MigrationsReply) GetReportJson() []byte {
@@ -3265,7 +3485,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3497,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3510,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{57}
+	return file_godwit_proto_rawDescGZIP(), []int{60}
 }
 
 type ResolveRequest struct {
@@ -3305,7 +3525,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3537,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3550,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{58}
+	return file_godwit_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ResolveRequest) GetMigration() string {
@@ -3370,7 +3590,7 @@ type ResolveReply struct {
 
 func (x *ResolveReply) Reset() {
 	*x = ResolveReply{}
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3602,7 @@ func (x *ResolveReply) String() string {
 func (*ResolveReply) ProtoMessage() {}
 
 func (x *ResolveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3615,7 @@ func (x *ResolveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveReply.ProtoReflect.Descriptor instead.
 func (*ResolveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{59}
+	return file_godwit_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ResolveReply) GetNotice() string {
@@ -3415,7 +3635,7 @@ type ThawRequest struct {
 
 func (x *ThawRequest) Reset() {
 	*x = ThawRequest{}
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3427,7 +3647,7 @@ func (x *ThawRequest) String() string {
 func (*ThawRequest) ProtoMessage() {}
 
 func (x *ThawRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3440,7 +3660,7 @@ func (x *ThawRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawRequest.ProtoReflect.Descriptor instead.
 func (*ThawRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{60}
+	return file_godwit_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ThawRequest) GetReference() string {
@@ -3466,7 +3686,7 @@ type ThawReply struct {
 
 func (x *ThawReply) Reset() {
 	*x = ThawReply{}
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3478,7 +3698,7 @@ func (x *ThawReply) String() string {
 func (*ThawReply) ProtoMessage() {}
 
 func (x *ThawReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3491,7 +3711,7 @@ func (x *ThawReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawReply.ProtoReflect.Descriptor instead.
 func (*ThawReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{61}
+	return file_godwit_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ThawReply) GetNotice() string {
@@ -3515,7 +3735,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3527,7 +3747,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3540,7 +3760,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{62}
+	return file_godwit_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StageRequest) GetContainer() string {
@@ -3600,7 +3820,7 @@ type StageAheadRequest struct {
 
 func (x *StageAheadRequest) Reset() {
 	*x = StageAheadRequest{}
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +3832,7 @@ func (x *StageAheadRequest) String() string {
 func (*StageAheadRequest) ProtoMessage() {}
 
 func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +3845,7 @@ func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageAheadRequest.ProtoReflect.Descriptor instead.
 func (*StageAheadRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{63}
+	return file_godwit_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StageAheadRequest) GetContainer() string {
@@ -3687,7 +3907,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3919,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +3932,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{64}
+	return file_godwit_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Stop) GetNode() string {
@@ -3738,7 +3958,7 @@ type StageUpdate struct {
 
 func (x *StageUpdate) Reset() {
 	*x = StageUpdate{}
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +3970,7 @@ func (x *StageUpdate) String() string {
 func (*StageUpdate) ProtoMessage() {}
 
 func (x *StageUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +3983,7 @@ func (x *StageUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageUpdate.ProtoReflect.Descriptor instead.
 func (*StageUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{65}
+	return file_godwit_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StageUpdate) GetStageJson() []byte {
@@ -3781,7 +4001,7 @@ type StagesRequest struct {
 
 func (x *StagesRequest) Reset() {
 	*x = StagesRequest{}
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +4013,7 @@ func (x *StagesRequest) String() string {
 func (*StagesRequest) ProtoMessage() {}
 
 func (x *StagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +4026,7 @@ func (x *StagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesRequest.ProtoReflect.Descriptor instead.
 func (*StagesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{66}
+	return file_godwit_proto_rawDescGZIP(), []int{69}
 }
 
 type StagesReply struct {
@@ -3818,7 +4038,7 @@ type StagesReply struct {
 
 func (x *StagesReply) Reset() {
 	*x = StagesReply{}
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +4050,7 @@ func (x *StagesReply) String() string {
 func (*StagesReply) ProtoMessage() {}
 
 func (x *StagesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +4063,7 @@ func (x *StagesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesReply.ProtoReflect.Descriptor instead.
 func (*StagesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{67}
+	return file_godwit_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StagesReply) GetStagesJson() [][]byte {
@@ -3863,7 +4083,7 @@ type UnstageRequest struct {
 
 func (x *UnstageRequest) Reset() {
 	*x = UnstageRequest{}
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +4095,7 @@ func (x *UnstageRequest) String() string {
 func (*UnstageRequest) ProtoMessage() {}
 
 func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +4108,7 @@ func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageRequest.ProtoReflect.Descriptor instead.
 func (*UnstageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{68}
+	return file_godwit_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *UnstageRequest) GetContainer() string {
@@ -3913,7 +4133,7 @@ type UnstageReply struct {
 
 func (x *UnstageReply) Reset() {
 	*x = UnstageReply{}
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3925,7 +4145,7 @@ func (x *UnstageReply) String() string {
 func (*UnstageReply) ProtoMessage() {}
 
 func (x *UnstageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3938,7 +4158,7 @@ func (x *UnstageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageReply.ProtoReflect.Descriptor instead.
 func (*UnstageReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{69}
+	return file_godwit_proto_rawDescGZIP(), []int{72}
 }
 
 type Location struct {
@@ -3952,7 +4172,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4184,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3977,7 +4197,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{70}
+	return file_godwit_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Location) GetAddress() string {
@@ -4012,7 +4232,7 @@ type ProtocolRange struct {
 
 func (x *ProtocolRange) Reset() {
 	*x = ProtocolRange{}
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4244,7 @@ func (x *ProtocolRange) String() string {
 func (*ProtocolRange) ProtoMessage() {}
 
 func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4257,7 @@ func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtocolRange.ProtoReflect.Descriptor instead.
 func (*ProtocolRange) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{71}
+	return file_godwit_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ProtocolRange) GetOldest() uint32 {
@@ -4069,7 +4289,7 @@ type Overlay struct {
 
 func (x *Overlay) Reset() {
 	*x = Overlay{}
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4081,7 +4301,7 @@ func (x *Overlay) String() string {
 func (*Overlay) ProtoMessage() {}
 
 func (x *Overlay) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4094,7 +4314,7 @@ func (x *Overlay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlay.ProtoReflect.Descriptor instead.
 func (*Overlay) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{72}
+	return file_godwit_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Overlay) GetKind() string {
@@ -4124,6 +4344,8 @@ type HelloRequest struct {
 	RevokedJson            []byte                 `protobuf:"bytes,30,opt,name=revoked_json,json=revokedJson,proto3" json:"revoked_json,omitempty"`             // identity.Revocation, a list; the same
 	Knows                  []byte                 `protobuf:"bytes,31,opt,name=knows,proto3" json:"knows,omitempty"`                                            // digest of the caller's two lists
 	Authority              bool                   `protobuf:"varint,32,opt,name=authority,proto3" json:"authority,omitempty"`                                   // the caller can sign for other nodes
+	SuccessionJson         []byte                 `protobuf:"bytes,33,opt,name=succession_json,json=successionJson,proto3" json:"succession_json,omitempty"`    // identity.Succession, of a rollover of the authority; empty if the other knows all of it
+	RollsOver              bool                   `protobuf:"varint,34,opt,name=rolls_over,json=rollsOver,proto3" json:"rolls_over,omitempty"`                  // the caller can follow a rollover
 	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`                                     // of containers that run at the caller and are not at home there; empty if the other holds the list
 	LocationsDigest        []byte                 `protobuf:"bytes,50,opt,name=locations_digest,json=locationsDigest,proto3" json:"locations_digest,omitempty"` // of the caller's list
 	LocationsHeld          []byte                 `protobuf:"bytes,51,opt,name=locations_held,json=locationsHeld,proto3" json:"locations_held,omitempty"`       // digest of the other's list that the caller holds; empty: none
@@ -4140,7 +4362,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4374,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4387,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{73}
+	return file_godwit_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *HelloRequest) GetNodesJson() []byte {
@@ -4192,6 +4414,20 @@ func (x *HelloRequest) GetKnows() []byte {
 func (x *HelloRequest) GetAuthority() bool {
 	if x != nil {
 		return x.Authority
+	}
+	return false
+}
+
+func (x *HelloRequest) GetSuccessionJson() []byte {
+	if x != nil {
+		return x.SuccessionJson
+	}
+	return nil
+}
+
+func (x *HelloRequest) GetRollsOver() bool {
+	if x != nil {
+		return x.RollsOver
 	}
 	return false
 }
@@ -4265,6 +4501,8 @@ type HelloReply struct {
 	RevokedJson            []byte                 `protobuf:"bytes,30,opt,name=revoked_json,json=revokedJson,proto3" json:"revoked_json,omitempty"`
 	Knows                  []byte                 `protobuf:"bytes,31,opt,name=knows,proto3" json:"knows,omitempty"`
 	Authority              bool                   `protobuf:"varint,32,opt,name=authority,proto3" json:"authority,omitempty"`
+	SuccessionJson         []byte                 `protobuf:"bytes,33,opt,name=succession_json,json=successionJson,proto3" json:"succession_json,omitempty"`
+	RollsOver              bool                   `protobuf:"varint,34,opt,name=rolls_over,json=rollsOver,proto3" json:"rolls_over,omitempty"`
 	Locations              []*Location            `protobuf:"bytes,2,rep,name=locations,proto3" json:"locations,omitempty"`
 	LocationsDigest        []byte                 `protobuf:"bytes,50,opt,name=locations_digest,json=locationsDigest,proto3" json:"locations_digest,omitempty"`
 	LocationsHeld          []byte                 `protobuf:"bytes,51,opt,name=locations_held,json=locationsHeld,proto3" json:"locations_held,omitempty"`
@@ -4281,7 +4519,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4293,7 +4531,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4306,7 +4544,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{74}
+	return file_godwit_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *HelloReply) GetNodesJson() []byte {
@@ -4333,6 +4571,20 @@ func (x *HelloReply) GetKnows() []byte {
 func (x *HelloReply) GetAuthority() bool {
 	if x != nil {
 		return x.Authority
+	}
+	return false
+}
+
+func (x *HelloReply) GetSuccessionJson() []byte {
+	if x != nil {
+		return x.SuccessionJson
+	}
+	return nil
+}
+
+func (x *HelloReply) GetRollsOver() bool {
+	if x != nil {
+		return x.RollsOver
 	}
 	return false
 }
@@ -4409,7 +4661,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4421,7 +4673,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4434,7 +4686,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{75}
+	return file_godwit_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ProveRequest) GetProofs() []*Proof {
@@ -4454,7 +4706,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4466,7 +4718,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4479,7 +4731,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{76}
+	return file_godwit_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Proof) GetVolume() *Volume {
@@ -4505,7 +4757,7 @@ type ProveReply struct {
 
 func (x *ProveReply) Reset() {
 	*x = ProveReply{}
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4517,7 +4769,7 @@ func (x *ProveReply) String() string {
 func (*ProveReply) ProtoMessage() {}
 
 func (x *ProveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4530,7 +4782,7 @@ func (x *ProveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveReply.ProtoReflect.Descriptor instead.
 func (*ProveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{77}
+	return file_godwit_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ProveReply) GetProven() []*Proven {
@@ -4552,7 +4804,7 @@ type Proven struct {
 
 func (x *Proven) Reset() {
 	*x = Proven{}
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4564,7 +4816,7 @@ func (x *Proven) String() string {
 func (*Proven) ProtoMessage() {}
 
 func (x *Proven) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4577,7 +4829,7 @@ func (x *Proven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proven.ProtoReflect.Descriptor instead.
 func (*Proven) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{78}
+	return file_godwit_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Proven) GetToken() string {
@@ -4620,7 +4872,7 @@ type Envelope struct {
 
 func (x *Envelope) Reset() {
 	*x = Envelope{}
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4884,7 @@ func (x *Envelope) String() string {
 func (*Envelope) ProtoMessage() {}
 
 func (x *Envelope) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4897,7 @@ func (x *Envelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
 func (*Envelope) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{79}
+	return file_godwit_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Envelope) GetMessage() *Message {
@@ -4685,7 +4937,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4697,7 +4949,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4710,7 +4962,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{80}
+	return file_godwit_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Message) GetKind() string {
@@ -4783,7 +5035,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4795,7 +5047,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4808,7 +5060,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{81}
+	return file_godwit_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Offer) GetProtocol() uint32 {
@@ -4916,7 +5168,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4928,7 +5180,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4941,7 +5193,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{82}
+	return file_godwit_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Reservation) GetMissingLayers() []string {
@@ -4996,7 +5248,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5008,7 +5260,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5021,7 +5273,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{83}
+	return file_godwit_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -5048,7 +5300,7 @@ type TellReply struct {
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5060,7 +5312,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5073,7 +5325,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{84}
+	return file_godwit_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *TellReply) GetAnswer() *Message {
@@ -5104,7 +5356,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5116,7 +5368,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5129,7 +5381,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{85}
+	return file_godwit_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -5183,7 +5435,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5195,7 +5447,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5208,7 +5460,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{86}
+	return file_godwit_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -5229,7 +5481,7 @@ type DurableRequest struct {
 
 func (x *DurableRequest) Reset() {
 	*x = DurableRequest{}
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5241,7 +5493,7 @@ func (x *DurableRequest) String() string {
 func (*DurableRequest) ProtoMessage() {}
 
 func (x *DurableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5254,7 +5506,7 @@ func (x *DurableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
 func (*DurableRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{87}
+	return file_godwit_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *DurableRequest) GetMigration() string {
@@ -5279,7 +5531,7 @@ type DurableReply struct {
 
 func (x *DurableReply) Reset() {
 	*x = DurableReply{}
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5291,7 +5543,7 @@ func (x *DurableReply) String() string {
 func (*DurableReply) ProtoMessage() {}
 
 func (x *DurableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5304,7 +5556,7 @@ func (x *DurableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
 func (*DurableReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{88}
+	return file_godwit_proto_rawDescGZIP(), []int{91}
 }
 
 type ReleaseRequest struct {
@@ -5317,7 +5569,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5329,7 +5581,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5342,7 +5594,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{89}
+	return file_godwit_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -5367,7 +5619,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5379,7 +5631,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5392,7 +5644,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{90}
+	return file_godwit_proto_rawDescGZIP(), []int{93}
 }
 
 type Layer struct {
@@ -5406,7 +5658,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5418,7 +5670,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5431,7 +5683,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{91}
+	return file_godwit_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -5473,7 +5725,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5485,7 +5737,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5498,7 +5750,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{92}
+	return file_godwit_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -5580,7 +5832,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5592,7 +5844,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5605,7 +5857,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{93}
+	return file_godwit_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -5624,7 +5876,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5636,7 +5888,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5649,7 +5901,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{94}
+	return file_godwit_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -5668,7 +5920,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[95]
+	mi := &file_godwit_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5680,7 +5932,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[95]
+	mi := &file_godwit_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5693,7 +5945,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{95}
+	return file_godwit_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -5712,7 +5964,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[96]
+	mi := &file_godwit_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5724,7 +5976,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[96]
+	mi := &file_godwit_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5737,7 +5989,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{96}
+	return file_godwit_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -5755,7 +6007,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[97]
+	mi := &file_godwit_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5767,7 +6019,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[97]
+	mi := &file_godwit_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5780,7 +6032,7 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{97}
+	return file_godwit_proto_rawDescGZIP(), []int{100}
 }
 
 type KeepRequest struct {
@@ -5793,7 +6045,7 @@ type KeepRequest struct {
 
 func (x *KeepRequest) Reset() {
 	*x = KeepRequest{}
-	mi := &file_godwit_proto_msgTypes[98]
+	mi := &file_godwit_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5805,7 +6057,7 @@ func (x *KeepRequest) String() string {
 func (*KeepRequest) ProtoMessage() {}
 
 func (x *KeepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[98]
+	mi := &file_godwit_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5818,7 +6070,7 @@ func (x *KeepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
 func (*KeepRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{98}
+	return file_godwit_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *KeepRequest) GetContainer() string {
@@ -5845,7 +6097,7 @@ type KeepReply struct {
 
 func (x *KeepReply) Reset() {
 	*x = KeepReply{}
-	mi := &file_godwit_proto_msgTypes[99]
+	mi := &file_godwit_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5857,7 +6109,7 @@ func (x *KeepReply) String() string {
 func (*KeepReply) ProtoMessage() {}
 
 func (x *KeepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[99]
+	mi := &file_godwit_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5870,7 +6122,7 @@ func (x *KeepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
 func (*KeepReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{99}
+	return file_godwit_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *KeepReply) GetMemoryBytes() int64 {
@@ -5898,7 +6150,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_godwit_proto_msgTypes[100]
+	mi := &file_godwit_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5910,7 +6162,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[100]
+	mi := &file_godwit_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5923,7 +6175,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{100}
+	return file_godwit_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *FollowRequest) GetPolicyJson() []byte {
@@ -5955,7 +6207,7 @@ type FollowReply struct {
 
 func (x *FollowReply) Reset() {
 	*x = FollowReply{}
-	mi := &file_godwit_proto_msgTypes[101]
+	mi := &file_godwit_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5967,7 +6219,7 @@ func (x *FollowReply) String() string {
 func (*FollowReply) ProtoMessage() {}
 
 func (x *FollowReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[101]
+	mi := &file_godwit_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5980,7 +6232,7 @@ func (x *FollowReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowReply.ProtoReflect.Descriptor instead.
 func (*FollowReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{101}
+	return file_godwit_proto_rawDescGZIP(), []int{104}
 }
 
 type TakeAuthorityRequest struct {
@@ -5992,7 +6244,7 @@ type TakeAuthorityRequest struct {
 
 func (x *TakeAuthorityRequest) Reset() {
 	*x = TakeAuthorityRequest{}
-	mi := &file_godwit_proto_msgTypes[102]
+	mi := &file_godwit_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6004,7 +6256,7 @@ func (x *TakeAuthorityRequest) String() string {
 func (*TakeAuthorityRequest) ProtoMessage() {}
 
 func (x *TakeAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[102]
+	mi := &file_godwit_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6017,7 +6269,7 @@ func (x *TakeAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*TakeAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{102}
+	return file_godwit_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *TakeAuthorityRequest) GetHandoverJson() []byte {
@@ -6035,7 +6287,7 @@ type TakeAuthorityReply struct {
 
 func (x *TakeAuthorityReply) Reset() {
 	*x = TakeAuthorityReply{}
-	mi := &file_godwit_proto_msgTypes[103]
+	mi := &file_godwit_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6047,7 +6299,7 @@ func (x *TakeAuthorityReply) String() string {
 func (*TakeAuthorityReply) ProtoMessage() {}
 
 func (x *TakeAuthorityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[103]
+	mi := &file_godwit_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6060,7 +6312,7 @@ func (x *TakeAuthorityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeAuthorityReply.ProtoReflect.Descriptor instead.
 func (*TakeAuthorityReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{103}
+	return file_godwit_proto_rawDescGZIP(), []int{106}
 }
 
 type DropAuthorityRequest struct {
@@ -6072,7 +6324,7 @@ type DropAuthorityRequest struct {
 
 func (x *DropAuthorityRequest) Reset() {
 	*x = DropAuthorityRequest{}
-	mi := &file_godwit_proto_msgTypes[104]
+	mi := &file_godwit_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6084,7 +6336,7 @@ func (x *DropAuthorityRequest) String() string {
 func (*DropAuthorityRequest) ProtoMessage() {}
 
 func (x *DropAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[104]
+	mi := &file_godwit_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6097,7 +6349,7 @@ func (x *DropAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*DropAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{104}
+	return file_godwit_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *DropAuthorityRequest) GetOrderJson() []byte {
@@ -6116,7 +6368,7 @@ type DropAuthorityReply struct {
 
 func (x *DropAuthorityReply) Reset() {
 	*x = DropAuthorityReply{}
-	mi := &file_godwit_proto_msgTypes[105]
+	mi := &file_godwit_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6128,7 +6380,7 @@ func (x *DropAuthorityReply) String() string {
 func (*DropAuthorityReply) ProtoMessage() {}
 
 func (x *DropAuthorityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[105]
+	mi := &file_godwit_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6141,7 +6393,7 @@ func (x *DropAuthorityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropAuthorityReply.ProtoReflect.Descriptor instead.
 func (*DropAuthorityReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{105}
+	return file_godwit_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *DropAuthorityReply) GetRestJson() []byte {
@@ -6324,7 +6576,25 @@ const file_godwit_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04told\x18\x02 \x03(\tR\x04told\x12\x16\n" +
 	"\x06untold\x18\x03 \x03(\tR\x06untold\"\x12\n" +
-	"\x10PromoteNodeReply\"\x11\n" +
+	"\x10PromoteNodeReply\"x\n" +
+	"\x0fRolloverRequest\x12%\n" +
+	"\x0ewithin_seconds\x18\x01 \x01(\x01R\rwithinSeconds\x12\x10\n" +
+	"\x03now\x18\x02 \x01(\bR\x03now\x12\x16\n" +
+	"\x06finish\x18\x03 \x01(\bR\x06finish\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"\x17\n" +
+	"\x15RolloverStatusRequest\"\xb1\x02\n" +
+	"\rRolloverReply\x12\x1b\n" +
+	"\tunder_way\x18\x01 \x01(\bR\bunderWay\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1c\n" +
+	"\tauthority\x18\x03 \x01(\tR\tauthority\x12\x1a\n" +
+	"\bprevious\x18\x04 \x01(\tR\bprevious\x12*\n" +
+	"\x11ends_unix_seconds\x18\x05 \x01(\x03R\x0fendsUnixSeconds\x12\x10\n" +
+	"\x03cut\x18\x06 \x01(\bR\x03cut\x12\x18\n" +
+	"\arenewed\x18\a \x03(\tR\arenewed\x12\x18\n" +
+	"\awaiting\x18\b \x03(\tR\awaiting\x12\x1a\n" +
+	"\bpromoted\x18\t \x03(\tR\bpromoted\x12!\n" +
+	"\fnot_promoted\x18\n" +
+	" \x03(\tR\vnotPromoted\"\x11\n" +
 	"\x0fDemoteNodeReply\"D\n" +
 	"\fAuditRequest\x124\n" +
 	"\x16since_unix_nanoseconds\x18\x01 \x01(\x03R\x14sinceUnixNanoseconds\"+\n" +
@@ -6444,13 +6714,16 @@ const file_godwit_proto_rawDesc = "" +
 	"\aOverlay\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
-	"\x05proof\x18\x03 \x01(\fR\x05proof\"\xf4\x03\n" +
+	"\x05proof\x18\x03 \x01(\fR\x05proof\"\xbc\x04\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x12!\n" +
 	"\frevoked_json\x18\x1e \x01(\fR\vrevokedJson\x12\x14\n" +
 	"\x05knows\x18\x1f \x01(\fR\x05knows\x12\x1c\n" +
-	"\tauthority\x18  \x01(\bR\tauthority\x121\n" +
+	"\tauthority\x18  \x01(\bR\tauthority\x12'\n" +
+	"\x0fsuccession_json\x18! \x01(\fR\x0esuccessionJson\x12\x1d\n" +
+	"\n" +
+	"rolls_over\x18\" \x01(\bR\trollsOver\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12)\n" +
 	"\x10locations_digest\x182 \x01(\fR\x0flocationsDigest\x12%\n" +
 	"\x0elocations_held\x183 \x01(\fR\rlocationsHeld\x12\x18\n" +
@@ -6459,14 +6732,17 @@ const file_godwit_proto_rawDesc = "" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
 	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\x12\x16\n" +
 	"\x06claims\x18( \x03(\x06R\x06claims\x12\x18\n" +
-	"\arefuses\x18< \x03(\tR\arefuses\"\xf2\x03\n" +
+	"\arefuses\x18< \x03(\tR\arefuses\"\xba\x04\n" +
 	"\n" +
 	"HelloReply\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x12!\n" +
 	"\frevoked_json\x18\x1e \x01(\fR\vrevokedJson\x12\x14\n" +
 	"\x05knows\x18\x1f \x01(\fR\x05knows\x12\x1c\n" +
-	"\tauthority\x18  \x01(\bR\tauthority\x121\n" +
+	"\tauthority\x18  \x01(\bR\tauthority\x12'\n" +
+	"\x0fsuccession_json\x18! \x01(\fR\x0esuccessionJson\x12\x1d\n" +
+	"\n" +
+	"rolls_over\x18\" \x01(\bR\trollsOver\x121\n" +
 	"\tlocations\x18\x02 \x03(\v2\x13.godwit.v1.LocationR\tlocations\x12)\n" +
 	"\x10locations_digest\x182 \x01(\fR\x0flocationsDigest\x12%\n" +
 	"\x0elocations_held\x183 \x01(\fR\rlocationsHeld\x12\x18\n" +
@@ -6600,7 +6876,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"order_json\x18\x01 \x01(\fR\torderJson\"1\n" +
 	"\x12DropAuthorityReply\x12\x1b\n" +
-	"\trest_json\x18\x01 \x01(\fR\brestJson2\xc9\x11\n" +
+	"\trest_json\x18\x01 \x01(\fR\brestJson2\xd9\x12\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
 	"\tLoadImage\x12\x10.godwit.v1.Chunk\x1a\x18.godwit.v1.ImageProgress(\x010\x01\x12D\n" +
@@ -6626,7 +6902,9 @@ const file_godwit_proto_rawDesc = "" +
 	"RemoveNode\x12\x1c.godwit.v1.RemoveNodeRequest\x1a\x1a.godwit.v1.RemoveNodeReply\x12B\n" +
 	"\vPromoteNode\x12\x16.godwit.v1.NodeRequest\x1a\x1b.godwit.v1.PromoteNodeReply\x12@\n" +
 	"\n" +
-	"DemoteNode\x12\x16.godwit.v1.NodeRequest\x1a\x1a.godwit.v1.DemoteNodeReply\x129\n" +
+	"DemoteNode\x12\x16.godwit.v1.NodeRequest\x1a\x1a.godwit.v1.DemoteNodeReply\x12@\n" +
+	"\bRollover\x12\x1a.godwit.v1.RolloverRequest\x1a\x18.godwit.v1.RolloverReply\x12L\n" +
+	"\x0eRolloverStatus\x12 .godwit.v1.RolloverStatusRequest\x1a\x18.godwit.v1.RolloverReply\x129\n" +
 	"\x05Audit\x12\x17.godwit.v1.AuditRequest\x1a\x15.godwit.v1.AuditReply0\x01\x127\n" +
 	"\x04Plan\x12\x19.godwit.v1.MigrateRequest\x1a\x14.godwit.v1.PlanReply\x12=\n" +
 	"\aMigrate\x12\x19.godwit.v1.MigrateRequest\x1a\x17.godwit.v1.MigrateReply\x12B\n" +
@@ -6671,114 +6949,117 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 109)
 var file_godwit_proto_goTypes = []any{
-	(*VersionRequest)(nil),       // 0: godwit.v1.VersionRequest
-	(*VersionReply)(nil),         // 1: godwit.v1.VersionReply
-	(*Chunk)(nil),                // 2: godwit.v1.Chunk
-	(*ImageProgress)(nil),        // 3: godwit.v1.ImageProgress
-	(*Image)(nil),                // 4: godwit.v1.Image
-	(*PullImageRequest)(nil),     // 5: godwit.v1.PullImageRequest
-	(*ListImagesRequest)(nil),    // 6: godwit.v1.ListImagesRequest
-	(*ListImagesReply)(nil),      // 7: godwit.v1.ListImagesReply
-	(*RemoveImageRequest)(nil),   // 8: godwit.v1.RemoveImageRequest
-	(*RemoveImageReply)(nil),     // 9: godwit.v1.RemoveImageReply
-	(*Volume)(nil),               // 10: godwit.v1.Volume
-	(*RunRequest)(nil),           // 11: godwit.v1.RunRequest
-	(*RunReply)(nil),             // 12: godwit.v1.RunReply
-	(*ContainerRequest)(nil),     // 13: godwit.v1.ContainerRequest
-	(*WaitReply)(nil),            // 14: godwit.v1.WaitReply
-	(*ListRequest)(nil),          // 15: godwit.v1.ListRequest
-	(*ListReply)(nil),            // 16: godwit.v1.ListReply
-	(*Alarm)(nil),                // 17: godwit.v1.Alarm
-	(*InspectReply)(nil),         // 18: godwit.v1.InspectReply
-	(*TopRequest)(nil),           // 19: godwit.v1.TopRequest
-	(*TopReply)(nil),             // 20: godwit.v1.TopReply
-	(*StopRequest)(nil),          // 21: godwit.v1.StopRequest
-	(*StopReply)(nil),            // 22: godwit.v1.StopReply
-	(*RemoveRequest)(nil),        // 23: godwit.v1.RemoveRequest
-	(*RemoveReply)(nil),          // 24: godwit.v1.RemoveReply
-	(*LogsRequest)(nil),          // 25: godwit.v1.LogsRequest
-	(*LogEntry)(nil),             // 26: godwit.v1.LogEntry
-	(*ExecStart)(nil),            // 27: godwit.v1.ExecStart
-	(*ExecInput)(nil),            // 28: godwit.v1.ExecInput
-	(*ExecOutput)(nil),           // 29: godwit.v1.ExecOutput
-	(*VolumesRequest)(nil),       // 30: godwit.v1.VolumesRequest
-	(*VolumesReply)(nil),         // 31: godwit.v1.VolumesReply
-	(*VolumeRequest)(nil),        // 32: godwit.v1.VolumeRequest
-	(*InspectVolumeReply)(nil),   // 33: godwit.v1.InspectVolumeReply
-	(*RemoveVolumeReply)(nil),    // 34: godwit.v1.RemoveVolumeReply
-	(*NodesRequest)(nil),         // 35: godwit.v1.NodesRequest
-	(*Node)(nil),                 // 36: godwit.v1.Node
-	(*NodesReply)(nil),           // 37: godwit.v1.NodesReply
-	(*NodeRequest)(nil),          // 38: godwit.v1.NodeRequest
-	(*RemoveNodeRequest)(nil),    // 39: godwit.v1.RemoveNodeRequest
-	(*RemoveNodeReply)(nil),      // 40: godwit.v1.RemoveNodeReply
-	(*PromoteNodeReply)(nil),     // 41: godwit.v1.PromoteNodeReply
-	(*DemoteNodeReply)(nil),      // 42: godwit.v1.DemoteNodeReply
-	(*AuditRequest)(nil),         // 43: godwit.v1.AuditRequest
-	(*AuditReply)(nil),           // 44: godwit.v1.AuditReply
-	(*TokenRequest)(nil),         // 45: godwit.v1.TokenRequest
-	(*TokenReply)(nil),           // 46: godwit.v1.TokenReply
-	(*MigrateRequest)(nil),       // 47: godwit.v1.MigrateRequest
-	(*PlanReply)(nil),            // 48: godwit.v1.PlanReply
-	(*MigrateReply)(nil),         // 49: godwit.v1.MigrateReply
-	(*MigrationRequest)(nil),     // 50: godwit.v1.MigrationRequest
-	(*MigrationUpdate)(nil),      // 51: godwit.v1.MigrationUpdate
-	(*SetRequest)(nil),           // 52: godwit.v1.SetRequest
-	(*SetReply)(nil),             // 53: godwit.v1.SetReply
-	(*SwitchReply)(nil),          // 54: godwit.v1.SwitchReply
-	(*MigrationsRequest)(nil),    // 55: godwit.v1.MigrationsRequest
-	(*MigrationsReply)(nil),      // 56: godwit.v1.MigrationsReply
-	(*CancelReply)(nil),          // 57: godwit.v1.CancelReply
-	(*ResolveRequest)(nil),       // 58: godwit.v1.ResolveRequest
-	(*ResolveReply)(nil),         // 59: godwit.v1.ResolveReply
-	(*ThawRequest)(nil),          // 60: godwit.v1.ThawRequest
-	(*ThawReply)(nil),            // 61: godwit.v1.ThawReply
-	(*StageRequest)(nil),         // 62: godwit.v1.StageRequest
-	(*StageAheadRequest)(nil),    // 63: godwit.v1.StageAheadRequest
-	(*Stop)(nil),                 // 64: godwit.v1.Stop
-	(*StageUpdate)(nil),          // 65: godwit.v1.StageUpdate
-	(*StagesRequest)(nil),        // 66: godwit.v1.StagesRequest
-	(*StagesReply)(nil),          // 67: godwit.v1.StagesReply
-	(*UnstageRequest)(nil),       // 68: godwit.v1.UnstageRequest
-	(*UnstageReply)(nil),         // 69: godwit.v1.UnstageReply
-	(*Location)(nil),             // 70: godwit.v1.Location
-	(*ProtocolRange)(nil),        // 71: godwit.v1.ProtocolRange
-	(*Overlay)(nil),              // 72: godwit.v1.Overlay
-	(*HelloRequest)(nil),         // 73: godwit.v1.HelloRequest
-	(*HelloReply)(nil),           // 74: godwit.v1.HelloReply
-	(*ProveRequest)(nil),         // 75: godwit.v1.ProveRequest
-	(*Proof)(nil),                // 76: godwit.v1.Proof
-	(*ProveReply)(nil),           // 77: godwit.v1.ProveReply
-	(*Proven)(nil),               // 78: godwit.v1.Proven
-	(*Envelope)(nil),             // 79: godwit.v1.Envelope
-	(*Message)(nil),              // 80: godwit.v1.Message
-	(*Offer)(nil),                // 81: godwit.v1.Offer
-	(*Reservation)(nil),          // 82: godwit.v1.Reservation
-	(*TellRequest)(nil),          // 83: godwit.v1.TellRequest
-	(*TellReply)(nil),            // 84: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),       // 85: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),         // 86: godwit.v1.OutcomeReply
-	(*DurableRequest)(nil),       // 87: godwit.v1.DurableRequest
-	(*DurableReply)(nil),         // 88: godwit.v1.DurableReply
-	(*ReleaseRequest)(nil),       // 89: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),         // 90: godwit.v1.ReleaseReply
-	(*Layer)(nil),                // 91: godwit.v1.Layer
-	(*FetchRequest)(nil),         // 92: godwit.v1.FetchRequest
-	(*FetchReply)(nil),           // 93: godwit.v1.FetchReply
-	(*LayersRequest)(nil),        // 94: godwit.v1.LayersRequest
-	(*LayersReply)(nil),          // 95: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),       // 96: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),         // 97: godwit.v1.RemovedReply
-	(*KeepRequest)(nil),          // 98: godwit.v1.KeepRequest
-	(*KeepReply)(nil),            // 99: godwit.v1.KeepReply
-	(*FollowRequest)(nil),        // 100: godwit.v1.FollowRequest
-	(*FollowReply)(nil),          // 101: godwit.v1.FollowReply
-	(*TakeAuthorityRequest)(nil), // 102: godwit.v1.TakeAuthorityRequest
-	(*TakeAuthorityReply)(nil),   // 103: godwit.v1.TakeAuthorityReply
-	(*DropAuthorityRequest)(nil), // 104: godwit.v1.DropAuthorityRequest
-	(*DropAuthorityReply)(nil),   // 105: godwit.v1.DropAuthorityReply
+	(*VersionRequest)(nil),        // 0: godwit.v1.VersionRequest
+	(*VersionReply)(nil),          // 1: godwit.v1.VersionReply
+	(*Chunk)(nil),                 // 2: godwit.v1.Chunk
+	(*ImageProgress)(nil),         // 3: godwit.v1.ImageProgress
+	(*Image)(nil),                 // 4: godwit.v1.Image
+	(*PullImageRequest)(nil),      // 5: godwit.v1.PullImageRequest
+	(*ListImagesRequest)(nil),     // 6: godwit.v1.ListImagesRequest
+	(*ListImagesReply)(nil),       // 7: godwit.v1.ListImagesReply
+	(*RemoveImageRequest)(nil),    // 8: godwit.v1.RemoveImageRequest
+	(*RemoveImageReply)(nil),      // 9: godwit.v1.RemoveImageReply
+	(*Volume)(nil),                // 10: godwit.v1.Volume
+	(*RunRequest)(nil),            // 11: godwit.v1.RunRequest
+	(*RunReply)(nil),              // 12: godwit.v1.RunReply
+	(*ContainerRequest)(nil),      // 13: godwit.v1.ContainerRequest
+	(*WaitReply)(nil),             // 14: godwit.v1.WaitReply
+	(*ListRequest)(nil),           // 15: godwit.v1.ListRequest
+	(*ListReply)(nil),             // 16: godwit.v1.ListReply
+	(*Alarm)(nil),                 // 17: godwit.v1.Alarm
+	(*InspectReply)(nil),          // 18: godwit.v1.InspectReply
+	(*TopRequest)(nil),            // 19: godwit.v1.TopRequest
+	(*TopReply)(nil),              // 20: godwit.v1.TopReply
+	(*StopRequest)(nil),           // 21: godwit.v1.StopRequest
+	(*StopReply)(nil),             // 22: godwit.v1.StopReply
+	(*RemoveRequest)(nil),         // 23: godwit.v1.RemoveRequest
+	(*RemoveReply)(nil),           // 24: godwit.v1.RemoveReply
+	(*LogsRequest)(nil),           // 25: godwit.v1.LogsRequest
+	(*LogEntry)(nil),              // 26: godwit.v1.LogEntry
+	(*ExecStart)(nil),             // 27: godwit.v1.ExecStart
+	(*ExecInput)(nil),             // 28: godwit.v1.ExecInput
+	(*ExecOutput)(nil),            // 29: godwit.v1.ExecOutput
+	(*VolumesRequest)(nil),        // 30: godwit.v1.VolumesRequest
+	(*VolumesReply)(nil),          // 31: godwit.v1.VolumesReply
+	(*VolumeRequest)(nil),         // 32: godwit.v1.VolumeRequest
+	(*InspectVolumeReply)(nil),    // 33: godwit.v1.InspectVolumeReply
+	(*RemoveVolumeReply)(nil),     // 34: godwit.v1.RemoveVolumeReply
+	(*NodesRequest)(nil),          // 35: godwit.v1.NodesRequest
+	(*Node)(nil),                  // 36: godwit.v1.Node
+	(*NodesReply)(nil),            // 37: godwit.v1.NodesReply
+	(*NodeRequest)(nil),           // 38: godwit.v1.NodeRequest
+	(*RemoveNodeRequest)(nil),     // 39: godwit.v1.RemoveNodeRequest
+	(*RemoveNodeReply)(nil),       // 40: godwit.v1.RemoveNodeReply
+	(*PromoteNodeReply)(nil),      // 41: godwit.v1.PromoteNodeReply
+	(*RolloverRequest)(nil),       // 42: godwit.v1.RolloverRequest
+	(*RolloverStatusRequest)(nil), // 43: godwit.v1.RolloverStatusRequest
+	(*RolloverReply)(nil),         // 44: godwit.v1.RolloverReply
+	(*DemoteNodeReply)(nil),       // 45: godwit.v1.DemoteNodeReply
+	(*AuditRequest)(nil),          // 46: godwit.v1.AuditRequest
+	(*AuditReply)(nil),            // 47: godwit.v1.AuditReply
+	(*TokenRequest)(nil),          // 48: godwit.v1.TokenRequest
+	(*TokenReply)(nil),            // 49: godwit.v1.TokenReply
+	(*MigrateRequest)(nil),        // 50: godwit.v1.MigrateRequest
+	(*PlanReply)(nil),             // 51: godwit.v1.PlanReply
+	(*MigrateReply)(nil),          // 52: godwit.v1.MigrateReply
+	(*MigrationRequest)(nil),      // 53: godwit.v1.MigrationRequest
+	(*MigrationUpdate)(nil),       // 54: godwit.v1.MigrationUpdate
+	(*SetRequest)(nil),            // 55: godwit.v1.SetRequest
+	(*SetReply)(nil),              // 56: godwit.v1.SetReply
+	(*SwitchReply)(nil),           // 57: godwit.v1.SwitchReply
+	(*MigrationsRequest)(nil),     // 58: godwit.v1.MigrationsRequest
+	(*MigrationsReply)(nil),       // 59: godwit.v1.MigrationsReply
+	(*CancelReply)(nil),           // 60: godwit.v1.CancelReply
+	(*ResolveRequest)(nil),        // 61: godwit.v1.ResolveRequest
+	(*ResolveReply)(nil),          // 62: godwit.v1.ResolveReply
+	(*ThawRequest)(nil),           // 63: godwit.v1.ThawRequest
+	(*ThawReply)(nil),             // 64: godwit.v1.ThawReply
+	(*StageRequest)(nil),          // 65: godwit.v1.StageRequest
+	(*StageAheadRequest)(nil),     // 66: godwit.v1.StageAheadRequest
+	(*Stop)(nil),                  // 67: godwit.v1.Stop
+	(*StageUpdate)(nil),           // 68: godwit.v1.StageUpdate
+	(*StagesRequest)(nil),         // 69: godwit.v1.StagesRequest
+	(*StagesReply)(nil),           // 70: godwit.v1.StagesReply
+	(*UnstageRequest)(nil),        // 71: godwit.v1.UnstageRequest
+	(*UnstageReply)(nil),          // 72: godwit.v1.UnstageReply
+	(*Location)(nil),              // 73: godwit.v1.Location
+	(*ProtocolRange)(nil),         // 74: godwit.v1.ProtocolRange
+	(*Overlay)(nil),               // 75: godwit.v1.Overlay
+	(*HelloRequest)(nil),          // 76: godwit.v1.HelloRequest
+	(*HelloReply)(nil),            // 77: godwit.v1.HelloReply
+	(*ProveRequest)(nil),          // 78: godwit.v1.ProveRequest
+	(*Proof)(nil),                 // 79: godwit.v1.Proof
+	(*ProveReply)(nil),            // 80: godwit.v1.ProveReply
+	(*Proven)(nil),                // 81: godwit.v1.Proven
+	(*Envelope)(nil),              // 82: godwit.v1.Envelope
+	(*Message)(nil),               // 83: godwit.v1.Message
+	(*Offer)(nil),                 // 84: godwit.v1.Offer
+	(*Reservation)(nil),           // 85: godwit.v1.Reservation
+	(*TellRequest)(nil),           // 86: godwit.v1.TellRequest
+	(*TellReply)(nil),             // 87: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),        // 88: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),          // 89: godwit.v1.OutcomeReply
+	(*DurableRequest)(nil),        // 90: godwit.v1.DurableRequest
+	(*DurableReply)(nil),          // 91: godwit.v1.DurableReply
+	(*ReleaseRequest)(nil),        // 92: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 93: godwit.v1.ReleaseReply
+	(*Layer)(nil),                 // 94: godwit.v1.Layer
+	(*FetchRequest)(nil),          // 95: godwit.v1.FetchRequest
+	(*FetchReply)(nil),            // 96: godwit.v1.FetchReply
+	(*LayersRequest)(nil),         // 97: godwit.v1.LayersRequest
+	(*LayersReply)(nil),           // 98: godwit.v1.LayersReply
+	(*RemovedRequest)(nil),        // 99: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),          // 100: godwit.v1.RemovedReply
+	(*KeepRequest)(nil),           // 101: godwit.v1.KeepRequest
+	(*KeepReply)(nil),             // 102: godwit.v1.KeepReply
+	(*FollowRequest)(nil),         // 103: godwit.v1.FollowRequest
+	(*FollowReply)(nil),           // 104: godwit.v1.FollowReply
+	(*TakeAuthorityRequest)(nil),  // 105: godwit.v1.TakeAuthorityRequest
+	(*TakeAuthorityReply)(nil),    // 106: godwit.v1.TakeAuthorityReply
+	(*DropAuthorityRequest)(nil),  // 107: godwit.v1.DropAuthorityRequest
+	(*DropAuthorityReply)(nil),    // 108: godwit.v1.DropAuthorityReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,   // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
@@ -6787,25 +7068,25 @@ var file_godwit_proto_depIdxs = []int32{
 	17,  // 3: godwit.v1.ListReply.alarms:type_name -> godwit.v1.Alarm
 	27,  // 4: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
 	36,  // 5: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
-	64,  // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
-	70,  // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
-	71,  // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
-	72,  // 9: godwit.v1.HelloRequest.overlay:type_name -> godwit.v1.Overlay
-	70,  // 10: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	71,  // 11: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
-	72,  // 12: godwit.v1.HelloReply.overlay:type_name -> godwit.v1.Overlay
-	76,  // 13: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
+	67,  // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
+	73,  // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
+	74,  // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
+	75,  // 9: godwit.v1.HelloRequest.overlay:type_name -> godwit.v1.Overlay
+	73,  // 10: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
+	74,  // 11: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
+	75,  // 12: godwit.v1.HelloReply.overlay:type_name -> godwit.v1.Overlay
+	79,  // 13: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
 	10,  // 14: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
-	78,  // 15: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
-	80,  // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
-	81,  // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
-	82,  // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	91,  // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
-	80,  // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	80,  // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
-	80,  // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	91,  // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	91,  // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	81,  // 15: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
+	83,  // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	84,  // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	85,  // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	94,  // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	83,  // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	83,  // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	83,  // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	94,  // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	94,  // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
 	0,   // 25: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
 	2,   // 26: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
 	5,   // 27: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
@@ -6824,90 +7105,94 @@ var file_godwit_proto_depIdxs = []int32{
 	32,  // 40: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
 	32,  // 41: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
 	35,  // 42: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	45,  // 43: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	48,  // 43: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
 	39,  // 44: godwit.v1.Agent.RemoveNode:input_type -> godwit.v1.RemoveNodeRequest
 	38,  // 45: godwit.v1.Agent.PromoteNode:input_type -> godwit.v1.NodeRequest
 	38,  // 46: godwit.v1.Agent.DemoteNode:input_type -> godwit.v1.NodeRequest
-	43,  // 47: godwit.v1.Agent.Audit:input_type -> godwit.v1.AuditRequest
-	47,  // 48: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	47,  // 49: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	50,  // 50: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	55,  // 51: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	52,  // 52: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
-	50,  // 53: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
-	50,  // 54: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	58,  // 55: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	60,  // 56: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
-	62,  // 57: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
-	63,  // 58: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
-	66,  // 59: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
-	68,  // 60: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
-	73,  // 61: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	75,  // 62: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
-	79,  // 63: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	83,  // 64: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	85,  // 65: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	87,  // 66: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	89,  // 67: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	92,  // 68: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	94,  // 69: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	96,  // 70: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	98,  // 71: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
-	100, // 72: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
-	102, // 73: godwit.v1.Peer.TakeAuthority:input_type -> godwit.v1.TakeAuthorityRequest
-	104, // 74: godwit.v1.Peer.DropAuthority:input_type -> godwit.v1.DropAuthorityRequest
-	1,   // 75: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,   // 76: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,   // 77: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,   // 78: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,   // 79: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12,  // 80: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14,  // 81: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16,  // 82: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	18,  // 83: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	20,  // 84: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
-	22,  // 85: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	24,  // 86: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	26,  // 87: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	29,  // 88: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	31,  // 89: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	33,  // 90: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	34,  // 91: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	37,  // 92: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	46,  // 93: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	40,  // 94: godwit.v1.Agent.RemoveNode:output_type -> godwit.v1.RemoveNodeReply
-	41,  // 95: godwit.v1.Agent.PromoteNode:output_type -> godwit.v1.PromoteNodeReply
-	42,  // 96: godwit.v1.Agent.DemoteNode:output_type -> godwit.v1.DemoteNodeReply
-	44,  // 97: godwit.v1.Agent.Audit:output_type -> godwit.v1.AuditReply
-	48,  // 98: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	49,  // 99: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	51,  // 100: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	56,  // 101: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	53,  // 102: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	54,  // 103: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	57,  // 104: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	59,  // 105: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	61,  // 106: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
-	65,  // 107: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	67,  // 108: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
-	67,  // 109: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	69,  // 110: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	74,  // 111: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	77,  // 112: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	79,  // 113: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	84,  // 114: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	86,  // 115: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	88,  // 116: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	90,  // 117: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	93,  // 118: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	95,  // 119: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	97,  // 120: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	99,  // 121: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
-	101, // 122: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
-	103, // 123: godwit.v1.Peer.TakeAuthority:output_type -> godwit.v1.TakeAuthorityReply
-	105, // 124: godwit.v1.Peer.DropAuthority:output_type -> godwit.v1.DropAuthorityReply
-	75,  // [75:125] is the sub-list for method output_type
-	25,  // [25:75] is the sub-list for method input_type
+	42,  // 47: godwit.v1.Agent.Rollover:input_type -> godwit.v1.RolloverRequest
+	43,  // 48: godwit.v1.Agent.RolloverStatus:input_type -> godwit.v1.RolloverStatusRequest
+	46,  // 49: godwit.v1.Agent.Audit:input_type -> godwit.v1.AuditRequest
+	50,  // 50: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	50,  // 51: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	53,  // 52: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	58,  // 53: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	55,  // 54: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
+	53,  // 55: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
+	53,  // 56: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	61,  // 57: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	63,  // 58: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
+	65,  // 59: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
+	66,  // 60: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
+	69,  // 61: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
+	71,  // 62: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
+	76,  // 63: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	78,  // 64: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
+	82,  // 65: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	86,  // 66: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	88,  // 67: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	90,  // 68: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	92,  // 69: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	95,  // 70: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	97,  // 71: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	99,  // 72: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	101, // 73: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
+	103, // 74: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
+	105, // 75: godwit.v1.Peer.TakeAuthority:input_type -> godwit.v1.TakeAuthorityRequest
+	107, // 76: godwit.v1.Peer.DropAuthority:input_type -> godwit.v1.DropAuthorityRequest
+	1,   // 77: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,   // 78: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,   // 79: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,   // 80: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,   // 81: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12,  // 82: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14,  // 83: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16,  // 84: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	18,  // 85: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	20,  // 86: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	22,  // 87: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	24,  // 88: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	26,  // 89: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	29,  // 90: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	31,  // 91: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	33,  // 92: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	34,  // 93: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	37,  // 94: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	49,  // 95: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	40,  // 96: godwit.v1.Agent.RemoveNode:output_type -> godwit.v1.RemoveNodeReply
+	41,  // 97: godwit.v1.Agent.PromoteNode:output_type -> godwit.v1.PromoteNodeReply
+	45,  // 98: godwit.v1.Agent.DemoteNode:output_type -> godwit.v1.DemoteNodeReply
+	44,  // 99: godwit.v1.Agent.Rollover:output_type -> godwit.v1.RolloverReply
+	44,  // 100: godwit.v1.Agent.RolloverStatus:output_type -> godwit.v1.RolloverReply
+	47,  // 101: godwit.v1.Agent.Audit:output_type -> godwit.v1.AuditReply
+	51,  // 102: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	52,  // 103: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	54,  // 104: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	59,  // 105: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	56,  // 106: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	57,  // 107: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	60,  // 108: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	62,  // 109: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	64,  // 110: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
+	68,  // 111: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	70,  // 112: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
+	70,  // 113: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	72,  // 114: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	77,  // 115: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	80,  // 116: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	82,  // 117: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	87,  // 118: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	89,  // 119: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	91,  // 120: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	93,  // 121: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	96,  // 122: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	98,  // 123: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	100, // 124: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	102, // 125: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
+	104, // 126: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
+	106, // 127: godwit.v1.Peer.TakeAuthority:output_type -> godwit.v1.TakeAuthorityReply
+	108, // 128: godwit.v1.Peer.DropAuthority:output_type -> godwit.v1.DropAuthorityReply
+	77,  // [77:129] is the sub-list for method output_type
+	25,  // [25:77] is the sub-list for method input_type
 	25,  // [25:25] is the sub-list for extension type_name
 	25,  // [25:25] is the sub-list for extension extendee
 	0,   // [0:25] is the sub-list for field type_name
@@ -6918,14 +7203,14 @@ func file_godwit_proto_init() {
 	if File_godwit_proto != nil {
 		return
 	}
-	file_godwit_proto_msgTypes[52].OneofWrappers = []any{}
+	file_godwit_proto_msgTypes[55].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   106,
+			NumMessages:   109,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -24,42 +24,44 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Agent_Version_FullMethodName       = "/godwit.v1.Agent/Version"
-	Agent_LoadImage_FullMethodName     = "/godwit.v1.Agent/LoadImage"
-	Agent_PullImage_FullMethodName     = "/godwit.v1.Agent/PullImage"
-	Agent_ListImages_FullMethodName    = "/godwit.v1.Agent/ListImages"
-	Agent_RemoveImage_FullMethodName   = "/godwit.v1.Agent/RemoveImage"
-	Agent_Run_FullMethodName           = "/godwit.v1.Agent/Run"
-	Agent_Wait_FullMethodName          = "/godwit.v1.Agent/Wait"
-	Agent_List_FullMethodName          = "/godwit.v1.Agent/List"
-	Agent_Inspect_FullMethodName       = "/godwit.v1.Agent/Inspect"
-	Agent_Top_FullMethodName           = "/godwit.v1.Agent/Top"
-	Agent_Stop_FullMethodName          = "/godwit.v1.Agent/Stop"
-	Agent_Remove_FullMethodName        = "/godwit.v1.Agent/Remove"
-	Agent_Logs_FullMethodName          = "/godwit.v1.Agent/Logs"
-	Agent_Exec_FullMethodName          = "/godwit.v1.Agent/Exec"
-	Agent_Volumes_FullMethodName       = "/godwit.v1.Agent/Volumes"
-	Agent_InspectVolume_FullMethodName = "/godwit.v1.Agent/InspectVolume"
-	Agent_RemoveVolume_FullMethodName  = "/godwit.v1.Agent/RemoveVolume"
-	Agent_Nodes_FullMethodName         = "/godwit.v1.Agent/Nodes"
-	Agent_Token_FullMethodName         = "/godwit.v1.Agent/Token"
-	Agent_RemoveNode_FullMethodName    = "/godwit.v1.Agent/RemoveNode"
-	Agent_PromoteNode_FullMethodName   = "/godwit.v1.Agent/PromoteNode"
-	Agent_DemoteNode_FullMethodName    = "/godwit.v1.Agent/DemoteNode"
-	Agent_Audit_FullMethodName         = "/godwit.v1.Agent/Audit"
-	Agent_Plan_FullMethodName          = "/godwit.v1.Agent/Plan"
-	Agent_Migrate_FullMethodName       = "/godwit.v1.Agent/Migrate"
-	Agent_Watch_FullMethodName         = "/godwit.v1.Agent/Watch"
-	Agent_Migrations_FullMethodName    = "/godwit.v1.Agent/Migrations"
-	Agent_Set_FullMethodName           = "/godwit.v1.Agent/Set"
-	Agent_Switch_FullMethodName        = "/godwit.v1.Agent/Switch"
-	Agent_Cancel_FullMethodName        = "/godwit.v1.Agent/Cancel"
-	Agent_Resolve_FullMethodName       = "/godwit.v1.Agent/Resolve"
-	Agent_Thaw_FullMethodName          = "/godwit.v1.Agent/Thaw"
-	Agent_Stage_FullMethodName         = "/godwit.v1.Agent/Stage"
-	Agent_StageAhead_FullMethodName    = "/godwit.v1.Agent/StageAhead"
-	Agent_Stages_FullMethodName        = "/godwit.v1.Agent/Stages"
-	Agent_Unstage_FullMethodName       = "/godwit.v1.Agent/Unstage"
+	Agent_Version_FullMethodName        = "/godwit.v1.Agent/Version"
+	Agent_LoadImage_FullMethodName      = "/godwit.v1.Agent/LoadImage"
+	Agent_PullImage_FullMethodName      = "/godwit.v1.Agent/PullImage"
+	Agent_ListImages_FullMethodName     = "/godwit.v1.Agent/ListImages"
+	Agent_RemoveImage_FullMethodName    = "/godwit.v1.Agent/RemoveImage"
+	Agent_Run_FullMethodName            = "/godwit.v1.Agent/Run"
+	Agent_Wait_FullMethodName           = "/godwit.v1.Agent/Wait"
+	Agent_List_FullMethodName           = "/godwit.v1.Agent/List"
+	Agent_Inspect_FullMethodName        = "/godwit.v1.Agent/Inspect"
+	Agent_Top_FullMethodName            = "/godwit.v1.Agent/Top"
+	Agent_Stop_FullMethodName           = "/godwit.v1.Agent/Stop"
+	Agent_Remove_FullMethodName         = "/godwit.v1.Agent/Remove"
+	Agent_Logs_FullMethodName           = "/godwit.v1.Agent/Logs"
+	Agent_Exec_FullMethodName           = "/godwit.v1.Agent/Exec"
+	Agent_Volumes_FullMethodName        = "/godwit.v1.Agent/Volumes"
+	Agent_InspectVolume_FullMethodName  = "/godwit.v1.Agent/InspectVolume"
+	Agent_RemoveVolume_FullMethodName   = "/godwit.v1.Agent/RemoveVolume"
+	Agent_Nodes_FullMethodName          = "/godwit.v1.Agent/Nodes"
+	Agent_Token_FullMethodName          = "/godwit.v1.Agent/Token"
+	Agent_RemoveNode_FullMethodName     = "/godwit.v1.Agent/RemoveNode"
+	Agent_PromoteNode_FullMethodName    = "/godwit.v1.Agent/PromoteNode"
+	Agent_DemoteNode_FullMethodName     = "/godwit.v1.Agent/DemoteNode"
+	Agent_Rollover_FullMethodName       = "/godwit.v1.Agent/Rollover"
+	Agent_RolloverStatus_FullMethodName = "/godwit.v1.Agent/RolloverStatus"
+	Agent_Audit_FullMethodName          = "/godwit.v1.Agent/Audit"
+	Agent_Plan_FullMethodName           = "/godwit.v1.Agent/Plan"
+	Agent_Migrate_FullMethodName        = "/godwit.v1.Agent/Migrate"
+	Agent_Watch_FullMethodName          = "/godwit.v1.Agent/Watch"
+	Agent_Migrations_FullMethodName     = "/godwit.v1.Agent/Migrations"
+	Agent_Set_FullMethodName            = "/godwit.v1.Agent/Set"
+	Agent_Switch_FullMethodName         = "/godwit.v1.Agent/Switch"
+	Agent_Cancel_FullMethodName         = "/godwit.v1.Agent/Cancel"
+	Agent_Resolve_FullMethodName        = "/godwit.v1.Agent/Resolve"
+	Agent_Thaw_FullMethodName           = "/godwit.v1.Agent/Thaw"
+	Agent_Stage_FullMethodName          = "/godwit.v1.Agent/Stage"
+	Agent_StageAhead_FullMethodName     = "/godwit.v1.Agent/StageAhead"
+	Agent_Stages_FullMethodName         = "/godwit.v1.Agent/Stages"
+	Agent_Unstage_FullMethodName        = "/godwit.v1.Agent/Unstage"
 )
 
 // AgentClient is the client API for Agent service.
@@ -95,6 +97,9 @@ type AgentClient interface {
 	// PromoteNode gives a node the cluster's authority, DemoteNode takes it away again.
 	PromoteNode(ctx context.Context, in *NodeRequest, opts ...grpc.CallOption) (*PromoteNodeReply, error)
 	DemoteNode(ctx context.Context, in *NodeRequest, opts ...grpc.CallOption) (*DemoteNodeReply, error)
+	// Rollover makes a new key for the cluster's authority, or ends the trust in the old one.
+	Rollover(ctx context.Context, in *RolloverRequest, opts ...grpc.CallOption) (*RolloverReply, error)
+	RolloverStatus(ctx context.Context, in *RolloverStatusRequest, opts ...grpc.CallOption) (*RolloverReply, error)
 	// Audit tells who has asked this node for what.
 	Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditReply], error)
 	// Migrations.
@@ -370,6 +375,26 @@ func (c *agentClient) DemoteNode(ctx context.Context, in *NodeRequest, opts ...g
 	return out, nil
 }
 
+func (c *agentClient) Rollover(ctx context.Context, in *RolloverRequest, opts ...grpc.CallOption) (*RolloverReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RolloverReply)
+	err := c.cc.Invoke(ctx, Agent_Rollover_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) RolloverStatus(ctx context.Context, in *RolloverStatusRequest, opts ...grpc.CallOption) (*RolloverReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RolloverReply)
+	err := c.cc.Invoke(ctx, Agent_RolloverStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[4], Agent_Audit_FullMethodName, cOpts...)
@@ -579,6 +604,9 @@ type AgentServer interface {
 	// PromoteNode gives a node the cluster's authority, DemoteNode takes it away again.
 	PromoteNode(context.Context, *NodeRequest) (*PromoteNodeReply, error)
 	DemoteNode(context.Context, *NodeRequest) (*DemoteNodeReply, error)
+	// Rollover makes a new key for the cluster's authority, or ends the trust in the old one.
+	Rollover(context.Context, *RolloverRequest) (*RolloverReply, error)
+	RolloverStatus(context.Context, *RolloverStatusRequest) (*RolloverReply, error)
 	// Audit tells who has asked this node for what.
 	Audit(*AuditRequest, grpc.ServerStreamingServer[AuditReply]) error
 	// Migrations.
@@ -675,6 +703,12 @@ func (UnimplementedAgentServer) PromoteNode(context.Context, *NodeRequest) (*Pro
 }
 func (UnimplementedAgentServer) DemoteNode(context.Context, *NodeRequest) (*DemoteNodeReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method DemoteNode not implemented")
+}
+func (UnimplementedAgentServer) Rollover(context.Context, *RolloverRequest) (*RolloverReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rollover not implemented")
+}
+func (UnimplementedAgentServer) RolloverStatus(context.Context, *RolloverStatusRequest) (*RolloverReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method RolloverStatus not implemented")
 }
 func (UnimplementedAgentServer) Audit(*AuditRequest, grpc.ServerStreamingServer[AuditReply]) error {
 	return status.Error(codes.Unimplemented, "method Audit not implemented")
@@ -1099,6 +1133,42 @@ func _Agent_DemoteNode_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Rollover_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RolloverRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Rollover(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Rollover_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Rollover(ctx, req.(*RolloverRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_RolloverStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RolloverStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).RolloverStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_RolloverStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).RolloverStatus(ctx, req.(*RolloverStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Audit_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(AuditRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1401,6 +1471,14 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DemoteNode",
 			Handler:    _Agent_DemoteNode_Handler,
+		},
+		{
+			MethodName: "Rollover",
+			Handler:    _Agent_Rollover_Handler,
+		},
+		{
+			MethodName: "RolloverStatus",
+			Handler:    _Agent_RolloverStatus_Handler,
 		},
 		{
 			MethodName: "Plan",

@@ -130,11 +130,11 @@ func newSuccessor(base *x509.Certificate, baseKey crypto.Signer, public crypto.P
 func issueTimes(ca *x509.Certificate, now, before time.Time) (begin, end time.Time, err error) {
 	clock := now.UTC().Format(time.RFC3339)
 	if now.Before(ca.NotBefore) {
-		return begin, end, fmt.Errorf("%w: this node's clock says %s, but the certificate authority was made at %s; "+
+		return begin, end, fmt.Errorf("%w: this node's clock says %s, but the authority was made at %s; "+
 			"set the clock", ErrClockSkew, clock, ca.NotBefore.UTC().Format(time.RFC3339))
 	}
 	if now.After(ca.NotAfter) {
-		return begin, end, fmt.Errorf("the certificate authority of this cluster expired on %s, and the clock here "+
+		return begin, end, fmt.Errorf("the authority of this cluster expired on %s, and the clock here "+
 			"says %s", ca.NotAfter.Format(time.DateOnly), clock)
 	}
 	// Certificates know no fractions of a second.
