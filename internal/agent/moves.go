@@ -234,11 +234,7 @@ func (m *moves) list() []*move {
 // and may ask at any time. To what has ended otherwise there is a right answer for any migration that is not known:
 // see Outcome and Tell.
 func (m *moves) prune() {
-	list := m.list()
-	for _, move := range list[:max(0, len(list)-keepMoves)] {
-		if record := move.record(); !move.ended() || record.Resolved || record.Overruled {
-			continue
-		}
+	for _, move := range surplus(m.list()) {
 		m.mu.Lock()
 		delete(m.byID, move.tracker.spec.ID)
 		m.mu.Unlock()
@@ -246,6 +242,38 @@ func (m *moves) prune() {
 			m.agent.log.Warn("old migration not removed", "error", err)
 		}
 	}
+}
+
+// surplus are the migrations to forget, so that keepMoves are left: the oldest of the node with which there
+// were most. No node can push out what is known of the others.
+func surplus(list []*move) (forget []*move) {
+	ended := map[string][]*move{} // by the other node
+	for _, move := range list {
+		if record := move.record(); move.ended() && !record.Resolved && !record.Overruled {
+			other := record.Spec.Source
+			if record.Spec.Side == migration.Source {
+				other = record.Spec.Target
+			}
+			ended[other] = append(ended[other], move)
+		}
+	}
+	for range len(list) - keepMoves {
+		var most []*move
+		of := ""
+		for other, moves := range ended {
+			if len(moves) > len(most) || len(moves) == len(most) && moves[0].since.Before(most[0].since) {
+				most, of = moves, other
+			}
+		}
+		if len(most) == 0 {
+			break
+		}
+		forget = append(forget, most[0])
+		if ended[of] = most[1:]; len(ended[of]) == 0 {
+			delete(ended, of)
+		}
+	}
+	return forget
 }
 
 // recover goes on with what was under way when the agent ended, from the journals.

@@ -78,6 +78,60 @@ func TestPruneKeepsDecisions(t *testing.T) {
 	}
 }
 
+// TestOneNodeCannotPushOutReports: whatever number of migrations a node makes this one remember, those with
+// other nodes stay.
+func TestOneNodeCannotPushOutReports(t *testing.T) {
+	a := newTestAgent(t)
+	const few = 20
+	for number := range few {
+		ended(t, a, number, func(r *migration.Record) { r.Spec.Source = "c" })
+	}
+	for number := range keepMoves + 10 {
+		ended(t, a, 100+number, func(r *migration.Record) { r.Spec.Source = "hostile" })
+	}
+	a.moves.prune()
+	kept := map[string]int{}
+	for _, m := range a.moves.list() {
+		kept[m.record().Spec.Source]++
+	}
+	if kept["c"] != few || kept["hostile"] != keepMoves-few {
+		t.Errorf("kept: %v", kept)
+	}
+}
+
+// TestOneNodeCannotTakeAllPlaces: a node that offers, or stages, as many containers as it may leaves others
+// theirs.
+func TestOneNodeCannotTakeAllPlaces(t *testing.T) {
+	a := newTestAgent(t)
+	offer := func(source string, number int) error {
+		id := fmt.Sprintf("%016x", number)
+		machine, err := migration.New(migration.Spec{
+			ID: id, Side: migration.Target, Container: fmt.Sprintf("%064x", number), Name: "web",
+			Source: source, Target: "b", Mode: migration.Cold, Started: time.Now(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.moves.add(newMove(a, a.moves.journal(id, engine.Definition{}), machine))
+	}
+	for number := range maxArriving + 1 {
+		if err := offer("hostile", number); (err == nil) != (number < maxArriving) {
+			t.Errorf("migration %d: %v", number, err)
+		}
+	}
+	if err := offer("c", maxArriving+1); err != nil {
+		t.Errorf("another node: %v", err)
+	}
+	for number := range maxBases + 1 {
+		if err := a.bases.add(&base{from: "hostile"}); (err == nil) != (number < maxBases) {
+			t.Errorf("copy %d: %v", number, err)
+		}
+	}
+	if err := a.bases.add(&base{from: "c"}); err != nil {
+		t.Errorf("a copy of another node: %v", err)
+	}
+}
+
 // TestExecAndMigrationExclude: a process that is run in a container belongs to a session here, and cannot move.
 func TestExecAndMigrationExclude(t *testing.T) {
 	a := newTestAgent(t)
