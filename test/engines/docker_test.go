@@ -188,6 +188,7 @@ func TestDockerStartsNoSecondCopy(t *testing.T) {
 	stop := fault(t, "a", agent.Fault{Side: "source", Step: "destroy", When: "before"}, agent.FaultPause)
 	done := begin(name, "cold")
 	stop.reached(t)
+	endKeepers(t, "a")                 // or its end would be put off
 	in(t, "a", "docker", "kill", name) // the frozen copy that is left
 	eventually(t, "it has ended at the source", func() bool { return inspected(t, "a", name, ".State.Running") == "false" })
 	if restarts := inspected(t, "a", name, ".RestartCount"); restarts != "0" {

@@ -124,6 +124,7 @@ func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	done := inPodman.begin(name, "cold")
 	stop.reached(t)
 	pid := inPodman.inspected(t, "a", name, ".State.Pid")
+	endKeepers(t, "a")               // or its end would be put off
 	in(t, "a", "kill", "-KILL", pid) // as the kernel does when memory is short
 	in(t, "a", "sh", "-c", "echo THAWED > $(find /sys/fs/cgroup/freezer -name 'libpod-*' -type d | head -1)/freezer.state 2>/dev/null || true")
 	eventually(t, "it has ended at the source", func() bool { return inPodman.inspected(t, "a", name, ".State.Running") == "false" })

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -131,8 +132,22 @@ func (w *world) stopMeanwhile(t *testing.T, f agent.Fault) {
 	id := w.begin(t, from, to)
 	w.reach(t, node, f)
 	w.guarded(t, from)
-	w.inNode(t, from, "lxc-stop", "-k", "-n", container)
+	stopped := make(chan error, 1)
+	go func() { // it waits for the end of the container, which a keeper may put off
+		_, err := w.lab.Exec(context.Background(), from, "lxc-stop", "-k", "-n", container)
+		stopped <- err
+	}()
+	eventually(t, "it is being stopped", func() error {
+		if len(stopped) > 0 {
+			return nil
+		}
+		_, err := w.lab.Exec(t.Context(), from, "pgrep", "-f", "^lxc-stop")
+		return err
+	})
 	w.goOn(t, node, f)
+	if err := <-stopped; err != nil {
+		t.Logf("lxc-stop: %v", err)
+	}
 	w.unset(t)
 	var r migration.Report
 	eventually(t, "the migration to end", func() error {
