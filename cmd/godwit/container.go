@@ -16,6 +16,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
 )
 
 const runLong = `Run makes a container from an image and starts it.
@@ -193,6 +194,9 @@ func newWaitCommand() *cobra.Command {
 
 const psLong = `Ps lists the containers of this node, also those of Docker, Podman, containerd and LXC.
 
+The frozen copy of a container that has left is shown as "moved to NODE", and as "in doubt, NODE?" while
+nobody knows where the container runs.
+
 An alarm that an operator has to look at is printed to stderr, and the exit code is then 4: another node runs the container, too;
 or a migration has left the container frozen, and the nodes cannot find out where it runs.`
 
@@ -235,7 +239,7 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tNAME\tIMAGE\tSTATE\tADDRESS\tSINCE")
 	for _, c := range containers {
-		state, since := string(c.State), c.Started
+		state, since := stateOf(c), c.Started
 		if c.State == engine.Exited {
 			state, since = fmt.Sprintf("exited (%d)", c.ExitCode), c.Finished
 		}
@@ -247,6 +251,19 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 			address, ago(since))
 	}
 	return table.Flush()
+}
+
+// stateOf is the state of a container. That of a frozen copy is what is known of the container.
+func stateOf(c engine.Container) string {
+	if c.State == engine.Frozen && c.Leaving != nil {
+		switch migration.State(c.Migration) {
+		case migration.InDoubt:
+			return "in doubt, " + c.Leaving.Target + "?"
+		case migration.Committed:
+			return "moved to " + c.Leaving.Target
+		}
+	}
+	return string(c.State)
 }
 
 // alarmed prints what an operator has to look at, and makes it the exit code.

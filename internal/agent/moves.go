@@ -58,6 +58,19 @@ func (m *moves) of(container string) *move {
 	return m.underWay(container)
 }
 
+// tell adds to containers that leave the state of the migration.
+func (m *moves) tell(containers []engine.Container) {
+	for i := range containers {
+		one := &containers[i]
+		if one.Leaving == nil {
+			continue
+		}
+		if m := m.of(one.Definition.ID); m != nil {
+			one.Migration = string(m.record().State)
+		}
+	}
+}
+
 // checkVolumes refuses a new container that would have what is just being moved, to this node or away from it: half of it may be
 // here, and what it writes there may be left behind.
 func (m *moves) checkVolumes(definition engine.Definition) error {

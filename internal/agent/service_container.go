@@ -59,6 +59,7 @@ func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api
 	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
 		return !request.All && (c.State == engine.Exited || c.State == engine.Created)
 	})
+	s.agent.moves.tell(containers)
 	if !s.agent.rights.mayRun(ctx) {
 		for i := range containers {
 			containers[i].Definition = withoutSecrets(containers[i].Definition)

@@ -45,6 +45,7 @@ type source struct {
 	memory      *memorySource   // nil: all memory is in the execution state
 	keeper      *kernel.Seizure // of the frozen processes; nil: none
 	keeping     *protection     // by the keeper; nil: it has not begun
+	marked      atomic.Bool     // the engine shows that the container has moved
 	unkept      atomic.Bool     // that the copy is not protected in doubt was logged
 	drain       *draining       // pages that follow when the container was handed over; nil: none, as far as is known
 	turn        turn

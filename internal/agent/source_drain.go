@@ -215,6 +215,7 @@ func (s *source) drainPages(ctx context.Context) error {
 	if s.move.record().Resolved {
 		return s.endDrain()
 	}
+	defer s.marking(ctx, 0)()
 	if s.drain == nil || !s.drain.serving() {
 		if err := s.reopenDrain(ctx); err != nil {
 			return err

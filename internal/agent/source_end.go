@@ -21,9 +21,12 @@ func (s *source) destroy(ctx context.Context) error {
 		defer close(kept)
 		s.keepFootprint(ctx)
 	}()
+	stop := s.marking(ctx, markAfter)
 	err := s.awaitCopy(ctx)
+	stop()
 	<-kept
 	if err != nil {
+		s.markMoved(ctx)
 		return err
 	}
 	if err := s.agent.network.KeepFlows(s.definition.Network.Address); err != nil {

@@ -136,6 +136,9 @@ type Container struct {
 	ExitCode   int        `json:"exit_code"`
 	// Leaving is there from Depart or Halt until Thaw, Revive or Destroy: it is that of the departure.
 	Leaving *Leave `json:"leaving,omitempty"`
+	// Migration is the state of the migration by which it leaves, as in package migration. The agent tells
+	// it.
+	Migration string `json:"migration,omitempty"`
 }
 
 // LogOptions choose what Logs emits.
@@ -330,6 +333,13 @@ type Protector interface {
 	// is frozen again. It does nothing to any other that is not frozen, or does not leave any more. Thaw and
 	// Destroy undo both.
 	Protect(ctx context.Context, id string, hold func(pids []int) error) error
+}
+
+// Marker is an Engine that can show in its own list that a copy is not the container any more.
+type Marker interface {
+	// MarkMoved shows to which node a container that leaves has moved. It may be repeated, and does nothing
+	// to one that does not leave. Thaw takes it back.
+	MarkMoved(ctx context.Context, id string) error
 }
 
 // Restarter is an Engine that starts containers again by itself, when they end or the machine comes up, as their policies say.

@@ -78,6 +78,19 @@ type Guarder interface {
 	Unguard(ctx context.Context, found Found) error
 }
 
+// Marker is an Adapter whose engine can show, where it lists a container, that it is only the copy of one
+// that has moved. Both methods may be repeated.
+type Marker interface {
+	Mark(ctx context.Context, found Found, moved Moved) error
+	Unmark(ctx context.Context, found Found, moved Moved) error
+}
+
+// Moved is a container that has moved, by the name that it has otherwise, and to where.
+type Moved struct{ Name, Node string }
+
+// MarkedName is what the copy is called by engines that can rename it.
+func (m Moved) MarkedName() string { return m.Name + "-moved-to-" + m.Node }
+
 // Restarter is an Adapter whose engine starts again what has ended, and tells who has ended it.
 type Restarter interface {
 	// Restarts tells whether the engine would have started a container by this policy that does not run any more, and was running at this

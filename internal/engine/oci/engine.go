@@ -131,17 +131,21 @@ func (e *Engine) describe(found Found) engine.Container {
 	if one.State == engine.Running && e.frozen(one.Definition.ID, one.PID) {
 		one.State = engine.Frozen
 	}
-	one.Leaving = e.leave(one.Definition.ID)
+	e.describeLeaving(&one)
 	return one
 }
 
-// leave tells why a container leaves; nil: it does not. A record that cannot be read says that it does, and no more.
-func (e *Engine) leave(id string) *engine.Leave {
+// describeLeaving tells why a container leaves, and its own name if that is a mark. A record that cannot be
+// read says that it leaves, and no more.
+func (e *Engine) describeLeaving(one *engine.Container) {
 	var was departureRecord
-	if err := records.Load(e.departurePath(id), &was); errors.Is(err, os.ErrNotExist) {
-		return nil
+	if err := records.Load(e.departurePath(one.Definition.ID), &was); errors.Is(err, os.ErrNotExist) {
+		return
 	}
-	return &was.Leave
+	one.Leaving = &was.Leave
+	if was.Name != "" && one.Definition.Name == was.moved().MarkedName() {
+		one.Definition.Name = was.Name
+	}
 }
 
 // describeWhole adds what another node needs to make a container that runs.

@@ -22,6 +22,7 @@ type departureRecord struct {
 	Restart json.RawMessage `json:"restart"` // what the engine is to do when it ends; as long as it leaves: nothing
 	Boot    string          `json:"boot"`    // of the machine, in which the container runs
 	Leave   engine.Leave    `json:"leave,omitzero"`
+	Name    string          `json:"name,omitempty"` // the engine's, before the copy was marked
 }
 
 // arrivalRecord is there from the begin of an arrival until the container has been resumed and its engine knows it.

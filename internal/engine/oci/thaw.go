@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +25,12 @@ func (e *Engine) noRestarts(ctx context.Context, id string, a alive, first movin
 	found := a.found
 	record := departureRecord{
 		Started: time.Now(), First: first, Freezer: a.group.FreezerDir(), Restart: found.Restart, Boot: boot, Leave: leave,
+		Name: found.name(),
 	}
 	var was departureRecord
 	err = records.Load(e.departurePath(id), &was)
 	if err == nil { // of an agent that was killed, before or after the engine had been told
-		record.Restart = was.Restart
+		record.Restart, record.Name = was.Restart, cmp.Or(was.Name, record.Name)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -70,7 +72,7 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := e.unguard(ctx, id); err != nil {
+	if err := errors.Join(e.unmark(ctx, id, was.moved()), e.unguard(ctx, id)); err != nil {
 		return err
 	}
 	failed, err := e.giveBack(ctx, id, withheld{Restart: was.Restart, Boot: was.Boot, Since: was.Started})

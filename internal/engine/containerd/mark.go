@@ -1,0 +1,48 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// movedLabel is the label of a copy whose container has moved. Its value is the node.
+const movedLabel = "io.godwit.moved-to"
+
+var _ oci.Marker = (*adapter)(nil)
+
+// Mark gives a copy the label.
+func (a *adapter) Mark(ctx context.Context, found oci.Found, moved oci.Moved) error {
+	return a.setMovedLabel(ctx, found, moved.Node)
+}
+
+// Unmark takes the label away.
+func (a *adapter) Unmark(ctx context.Context, found oci.Found, _ oci.Moved) error {
+	return a.setMovedLabel(ctx, found, "")
+}
+
+func (a *adapter) setMovedLabel(ctx context.Context, found oci.Found, node string) error {
+	t := native(found)
+	labels := map[string]string{}
+	maps.Copy(labels, t.container.GetLabels())
+	if labels[movedLabel] == node {
+		return nil
+	}
+	labels[movedLabel] = node
+	if node == "" {
+		delete(labels, movedLabel)
+	}
+	_, err := a.containers.Update(within(ctx, t.namespace), &containers.UpdateContainerRequest{
+		Container:  &containers.Container{ID: t.container.GetID(), Labels: labels},
+		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels"}},
+	})
+	if err != nil {
+		return fmt.Errorf("label container %s: %w", nameOf(found.ID), err)
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/moby/moby/client"
+
+	"github.com/godwit/godwit/internal/engine/oci"
+)
+
+// Labels of a container cannot be changed, so the name says that it is a copy of one that has moved.
+
+var _ oci.Marker = (*adapter)(nil)
+
+// Mark renames a copy.
+func (a *adapter) Mark(ctx context.Context, found oci.Found, moved oci.Moved) error {
+	return a.rename(ctx, found, moved.Name, moved.MarkedName())
+}
+
+// Unmark gives it its name back.
+func (a *adapter) Unmark(ctx context.Context, found oci.Found, moved oci.Moved) error {
+	return a.rename(ctx, found, moved.MarkedName(), moved.Name)
+}
+
+// rename does nothing to a container that has another name: somebody else may have renamed it.
+func (a *adapter) rename(ctx context.Context, found oci.Found, from, to string) error {
+	if nameOf(native(found)) != from {
+		return nil
+	}
+	options := client.ContainerRenameOptions{NewName: to}
+	if _, err := a.api.ContainerRename(ctx, found.ID, options); err != nil {
+		return fmt.Errorf("rename container %s to %s: %w", from, to, err)
+	}
+	return nil
+}

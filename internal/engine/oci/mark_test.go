@@ -1,0 +1,109 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
+)
+
+// renaming is the adapter of an engine that can rename its containers, by their own ids.
+type renaming struct {
+	Adapter
+	names map[string]string
+}
+
+func (r *renaming) Title() string { return "Some" }
+
+func (r *renaming) found(own string) Found {
+	d := engine.Definition{ID: own, Name: r.names[own]}
+	return Found{ID: own, Container: engine.Container{Definition: d}}
+}
+
+func (r *renaming) Find(_ context.Context, ref string) (Found, error) {
+	for own, name := range r.names {
+		if own == ref || name == ref {
+			return r.found(own), nil
+		}
+	}
+	return Found{}, engine.ErrNotFound
+}
+
+func (r *renaming) List(context.Context, func(string) bool) (all []Found, err error) {
+	for own := range r.names {
+		all = append(all, r.found(own))
+	}
+	return all, nil
+}
+
+func (r *renaming) Away() error  { return nil }
+func (r *renaming) Name() string { return "some" }
+
+func (r *renaming) Mark(_ context.Context, found Found, moved Moved) error {
+	return r.rename(found, moved.Name, moved.MarkedName())
+}
+
+func (r *renaming) Unmark(_ context.Context, found Found, moved Moved) error {
+	return r.rename(found, moved.MarkedName(), moved.Name)
+}
+
+func (r *renaming) rename(found Found, from, to string) error {
+	if found.name() != from {
+		return nil
+	}
+	for _, name := range r.names {
+		if name == to {
+			return errors.New("the name is in use")
+		}
+	}
+	r.names[found.ID] = to
+	return nil
+}
+
+// TestMark: a copy is marked as often as somebody asks, Godwit still knows it by its name, and it gets
+// that back, unless another container has it by then, or somebody else has renamed it.
+func TestMark(t *testing.T) {
+	id, other := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	for what, c := range map[string]struct {
+		meanwhile func(r *renaming)
+		want      string
+	}{
+		"it stays":             {func(*renaming) {}, "web"},
+		"its name is taken":    {func(r *renaming) { r.names[other] = "web" }, "web-moved-to-b"},
+		"somebody renamed it":  {func(r *renaming) { r.names[id] = "mine" }, "mine"},
+		"it has been removed":  {func(r *renaming) { delete(r.names, id) }, ""},
+		"it was marked before": {func(r *renaming) { r.names[id] = "web-moved-to-b" }, "web"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := &renaming{names: map[string]string{id: "web"}}
+			e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, r)
+			must(t, err)
+			must(t, e.MarkMoved(t.Context(), id))
+			if r.names[id] != "web" {
+				t.Errorf("a container that does not leave is called %s", r.names[id])
+			}
+			gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+			record := departureRecord{First: gone, Name: "web", Leave: engine.Leave{Target: "b"}}
+			must(t, save(e.departurePath(id), record))
+			for range 2 {
+				must(t, e.MarkMoved(t.Context(), id))
+			}
+			if r.names[id] != "web-moved-to-b" {
+				t.Errorf("the copy is called %s", r.names[id])
+			}
+			if one := e.describe(r.found(id)); one.Definition.Name != "web" {
+				t.Errorf("Godwit calls it %s", one.Definition.Name)
+			}
+			c.meanwhile(r)
+			for range 2 {
+				must(t, e.unmark(t.Context(), id, record.moved()))
+			}
+			if r.names[id] != c.want {
+				t.Errorf("then it is called %q, want %q", r.names[id], c.want)
+			}
+		})
+	}
+}

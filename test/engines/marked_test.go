@@ -1,0 +1,80 @@
+package engines
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+)
+
+// listed is what an engine lists of its containers, with what it says of a copy whose container has moved
+// to b.
+func listed(t *testing.T, s subject, container string) (all, mark string) {
+	t.Helper()
+	switch is := s.name(); is {
+	case dockerEngine, podmanEngine:
+		return in(t, "a", is, "ps", "--all", "--format", "{{.Names}}"), container + "-moved-to-b"
+	case containerdEngine:
+		return in(t, "a", "ctr", "containers", "info", container), `"io.godwit.moved-to": "b"`
+	case lxcEngine:
+		return in(t, "a", "lxc-ls", "--fancy"), "moved-to-b"
+	}
+	return in(t, "a", "godwit", "ps"), "moved to b"
+}
+
+// TestMarkedWhileDraining: as long as pages are to follow the engine at the source shows that its copy is
+// not the container any more, and no more when the container goes on there.
+func TestMarkedWhileDraining(t *testing.T) {
+	for _, s := range heldEngines() {
+		t.Run(titleOf(s), func(t *testing.T) { markedWhileDraining(t, s) })
+	}
+}
+
+func markedWhileDraining(t *testing.T, s subject) {
+	const container = "marked"
+	c := conformance{s: s}
+	c.begins(t, container, nil, count)
+	c.counted(t, "a", container, 1)
+	stop := fault(t, "a", agent.Fault{Side: "source", Step: "drain", When: "before"}, agent.FaultPause)
+	moved := make(chan error, 1)
+	go func() {
+		args := []string{"godwit", "migrate", "--wait", "--mode", "post-copy", godwitName(s, container), "b"}
+		_, err := world.lab.Exec(context.Background(), "a", args...)
+		moved <- err
+	}()
+	eventually(t, "it runs at b", func() bool {
+		if len(moved) > 0 {
+			t.Fatalf("the move was over before: %v", <-moved)
+		}
+		return stop.isReached()
+	})
+	up := func() {
+		if err := world.lab.LinkUp("a", "b"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := world.lab.LinkDown("a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up)
+	stop.goOn(t)
+	eventually(t, "its engine shows that it has moved", func() bool {
+		all, mark := listed(t, s, container)
+		return strings.Contains(all, mark)
+	})
+	if ps := in(t, "a", "godwit", "ps"); !strings.Contains(ps, "moved to b") {
+		t.Errorf("godwit ps: %s", ps)
+	}
+	eventually(t, "an operator can take it back", func() bool {
+		return tried(t, "a", "sh", "-c", "godwit thaw --force "+godwitName(s, container)) == nil
+	})
+	if all, mark := listed(t, s, container); strings.Contains(all, mark) {
+		t.Errorf("it is marked and runs: %s", all)
+	}
+	c.counted(t, "a", container, c.counted(t, "a", container, 1))
+	up()
+	eventually(t, "the migration is over", func() bool { return len(moved) > 0 })
+	t.Logf("the move: %v", <-moved)
+	c.oneCopy(t, container, false, false)
+}
