@@ -1,9 +1,11 @@
 package network
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 // datagram is a UDP datagram in an IPv4 packet.
@@ -153,11 +157,17 @@ func port(address string, number int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(address), uint16(number))
 }
 
+// encrypted is the overlay that the tests of injection use: a process, which every kernel can have, or what
+// GODWIT_TEST_OVERLAY says, such as wireguard where the kernel has it.
+func encrypted() Overlay {
+	return cmp.Or(Overlay(os.Getenv("GODWIT_TEST_OVERLAY")), OverlayUserspace)
+}
+
 // TestInjected: nothing that is not from a member, or not from the member that it says to be from, gets to a container.
 // In the clear a spoofed source is enough, which shows that the packets are as they must be.
 func TestInjected(t *testing.T) {
 	const a, b, c = 1, 2, 3
-	for _, overlay := range []Overlay{OverlayUserspace, OverlayVXLAN} {
+	for _, overlay := range []Overlay{encrypted(), OverlayVXLAN} {
 		t.Run(string(overlay), func(t *testing.T) {
 			i := newIntruder(t, overlay)
 			plain := overlay == OverlayVXLAN
@@ -187,7 +197,7 @@ func TestInjected(t *testing.T) {
 // TestInjectedByMember: a member sends as itself, and not as another one, nor has it what is for no container forwarded.
 func TestInjectedByMember(t *testing.T) {
 	const a, b, c = 1, 2, 3
-	i := newIntruder(t, OverlayUserspace)
+	i := newIntruder(t, encrypted())
 	config := i.nodes["a"].config
 	end := func(number int) netip.AddrPort { return netip.AddrPortFrom(config.overlayAddress(number), defaultPort) }
 	i.raw("b", datagram(end(b), end(a), i.inner(b, b, "as itself")))
@@ -201,7 +211,7 @@ func TestInjectedByMember(t *testing.T) {
 // TestInjectedOnward: what comes by the tunnel and has to do with no container goes nowhere.
 func TestInjectedOnward(t *testing.T) {
 	const a, b = 1, 2
-	i := newIntruder(t, OverlayUserspace)
+	i := newIntruder(t, encrypted())
 	config := i.nodes["a"].config
 	outside := netip.MustParseAddrPort("198.51.100.2:7001")
 	box := i.mailbox("client-a", outside)
@@ -220,7 +230,7 @@ func TestInjectedOnward(t *testing.T) {
 
 // TestInjectedByRemovedNode: from when a node is no peer any more nothing arrives that it sends.
 func TestInjectedByRemovedNode(t *testing.T) {
-	i := newIntruder(t, OverlayUserspace)
+	i := newIntruder(t, encrypted())
 	config := i.config("c")
 	must(t, i.nodes["a"].SetPeers([]Peer{{Name: "c", Number: 3, Underlay: config.Underlay, Key: i.key("c")}}))
 	for range 20 {
@@ -232,9 +242,28 @@ func TestInjectedByRemovedNode(t *testing.T) {
 	i.arrives("from a node that is back", i.sender)
 }
 
+// TestInjectedWithOldKey: from when a node has another key nothing arrives that is sent with the one before.
+func TestInjectedWithOldKey(t *testing.T) {
+	i := newIntruder(t, encrypted())
+	private, err := wireguard.NewKey()
+	must(t, err)
+	changed, err := private.Public()
+	must(t, err)
+	must(t, i.nodes["a"].SetPeers([]Peer{
+		{Name: "b", Number: 2, Underlay: i.config("b").Underlay, Key: changed},
+		{Name: "c", Number: 3, Underlay: i.config("c").Underlay, Key: i.key("c")},
+	}))
+	for range 20 {
+		i.say(i.sender, i.server, []byte("with the old key"))
+	}
+	i.expect("with the old key", false)
+	i.setPeers("a")
+	i.arrives("with the right key", i.sender)
+}
+
 // TestReplayed: what has been sent once arrives once.
 func TestReplayed(t *testing.T) {
-	for _, overlay := range []Overlay{OverlayUserspace, OverlayVXLAN} {
+	for _, overlay := range []Overlay{encrypted(), OverlayVXLAN} {
 		t.Run(string(overlay), func(t *testing.T) {
 			i := newIntruder(t, overlay)
 			frames := i.sniff("under0", "b")
@@ -301,7 +330,7 @@ func (s *site) sniff(device, where string) (stop func() [][]byte) {
 
 // TestEncrypted: nothing of what containers say to each other is to be read on the way.
 func TestEncrypted(t *testing.T) {
-	for _, overlay := range []Overlay{OverlayUserspace, OverlayVXLAN} {
+	for _, overlay := range []Overlay{encrypted(), OverlayVXLAN} {
 		i := newIntruder(t, overlay)
 		frames := i.sniff("under0", "b")
 		i.say(i.sender, i.server, []byte("a secret"))
