@@ -41,6 +41,9 @@ const (
 // Fetch brings what is missing of an image that the caller has.
 func (s *peerService) Fetch(request *api.FetchRequest, reply grpc.ServerStreamingServer[api.FetchReply]) error {
 	from, err := caller(reply.Context())
+	if err == nil {
+		err = s.agent.mayFill(from)
+	}
 	if err != nil {
 		return err
 	}

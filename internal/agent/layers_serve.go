@@ -188,7 +188,11 @@ func (a *Agent) exportLayer(ctx context.Context, data *stream.Session, peer, dif
 
 // Layers tells which of some layers are here.
 func (s *peerService) Layers(ctx context.Context, request *api.LayersRequest) (*api.LayersReply, error) {
-	if _, err := caller(ctx); err != nil {
+	from, err := caller(ctx)
+	if err == nil {
+		err = s.agent.mayRead(from)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if len(request.DiffIds) > maxLayers {

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
@@ -54,6 +57,23 @@ func (a *Agent) arrivalProblems(from string, definition engine.Definition, offer
 	described := describeFor(from, offer.Mode, definition)
 	described.MemoryBytes, described.FilesBytes = offer.MemoryBytes, offer.TreesBytes
 	return a.policyProblems(a.config.Policy.Arriving(described))
+}
+
+// mayFill refuses a node from which no containers are accepted, and so none of what belongs to them.
+func (a *Agent) mayFill(from string) error {
+	return denied(a.policyProblems(a.config.Policy.Arriving(policy.Container{Node: from})))
+}
+
+// mayRead refuses a node to which no containers are sent, and so none of what belongs to them.
+func (a *Agent) mayRead(to string) error {
+	return denied(a.policyProblems(a.config.Policy.Leaving(policy.Container{Node: to})))
+}
+
+func denied(problems []migration.Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return status.Error(codes.PermissionDenied, (&problemsError{problems}).Error())
 }
 
 // departureRefused is what this node's policy has against a container going to another one. Of mode auto

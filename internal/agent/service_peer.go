@@ -326,6 +326,9 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 		case purposeStage:
 			return options, migration.CheckID(hello.Migration)
 		case purposeLayers:
+			if err = a.mayRead(conn.Peer().Name); err != nil {
+				return options, err
+			}
 			outgoing, err = a.transfers.find(hello.Migration, conn.Peer().Name)
 			options.Limiter = outgoing.shares()
 			return options, err

@@ -40,12 +40,12 @@ type RolloverStatus struct {
 func (i *Identity) RolloverStatus() RolloverStatus {
 	t := i.trust.Load()
 	version, _ := authorityVersion(t.newest())
-	print := func(c *x509.Certificate) string { sum := fingerprint(c); return hex.EncodeToString(sum[:8]) }
-	status := RolloverStatus{UnderWay: t.next != nil, Version: version, Authority: print(t.newest())}
+	short := func(c *x509.Certificate) string { sum := fingerprint(c); return hex.EncodeToString(sum[:8]) }
+	status := RolloverStatus{UnderWay: t.next != nil, Version: version, Authority: short(t.newest())}
 	if t.next == nil {
 		return status
 	}
-	status.Previous = print(t.base)
+	status.Previous = short(t.base)
 	if authority, err := i.Authority(); err == nil {
 		_ = authority.change(func(state *authorityState) error { // what cannot be read is not known
 			if state.Rollover != nil {
