@@ -17,8 +17,6 @@ func listed(t *testing.T, s subject, container string) (all, mark string) {
 		return in(t, "a", is, "ps", "--all", "--format", "{{.Names}}"), container + "-moved-to-b"
 	case containerdEngine:
 		return in(t, "a", "ctr", "containers", "info", container), `"io.godwit.moved-to": "b"`
-	case lxcEngine:
-		return in(t, "a", "lxc-ls", "--fancy"), "moved-to-b"
 	}
 	return in(t, "a", "godwit", "ps"), "moved to b"
 }
@@ -27,6 +25,9 @@ func listed(t *testing.T, s subject, container string) (all, mark string) {
 // not the container any more, and no more when the container goes on there.
 func TestMarkedWhileDraining(t *testing.T) {
 	for _, s := range heldEngines() {
+		if s.name() == lxcEngine { // it cannot show it
+			continue
+		}
 		t.Run(titleOf(s), func(t *testing.T) { markedWhileDraining(t, s) })
 	}
 }

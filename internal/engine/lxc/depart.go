@@ -273,17 +273,6 @@ func (p place) guard() error {
 	return nil
 }
 
-// mark adds a group to the configuration of a copy that cannot be renamed: "lxc-ls --fancy" lists groups.
-// unguard takes it back.
-func (p place) mark(node string) error {
-	text, err := readConfig(p.config())
-	line := "lxc.group = moved-to-" + node + "\n"
-	if err != nil || !records.Exists(p.aside()) || strings.Contains(text, line) {
-		return err
-	}
-	return kernel.WriteFileAtomic(p.config(), []byte(text+line), 0o644)
-}
-
 // unguard puts the container's own configuration back. Doing nothing is success.
 func (p place) unguard() error {
 	if err := os.Rename(p.aside(), p.config()); err != nil && !errors.Is(err, fs.ErrNotExist) {
