@@ -122,7 +122,10 @@ func run() error {
 		began := time.Now()
 		test := exec.Command(words[2], words[3:]...)
 		test.Dir = words[1]
-		test.Env = []string{"GODWIT_TEST_WORKLOADS=" + workloads, "GODWIT_TEST_KERNELS=" + os.Getenv("expect"), "PATH=/bin", "HOME=/tmp", "TMPDIR=/tmp"}
+		test.Env = []string{
+			"GODWIT_TEST_WORKLOADS=" + workloads, "GODWIT_TEST_KERNELS=" + os.Getenv("expect"),
+			"GODWIT_TEST_OVERLAY=" + os.Getenv("overlay"), "PATH=/bin", "HOME=/tmp", "TMPDIR=/tmp",
+		}
 		test.Stdout, test.Stderr = os.Stdout, os.Stderr
 		result := "passed"
 		if err := test.Run(); err != nil {
