@@ -341,10 +341,13 @@ func TestFillIsLost(t *testing.T) {
 	}
 }
 
-// TestFillRefuses wants that a restore is refused when pages have not come that the dump has left out, or when there are
-// more than the container may have. Nothing has run then.
+// TestFillRefuses wants that a restore is refused, for the reason that came first, when pages have not come that the
+// dump has left out, when there are more than the container may have, or when an image is missing. Nothing has run
+// then.
 func TestFillRefuses(t *testing.T) {
-	for what, refusal := range map[string]string{"missing": "pages are missing", "limit": "memory limit"} {
+	for what, refusal := range map[string]string{
+		"missing": "pages are missing", "limit": "memory limit", "images": "inventory.img",
+	} {
 		t.Run(what, func(t *testing.T) {
 			n := newTestNode(t)
 			d := definition(t, "true")
@@ -412,7 +415,11 @@ func fakeState(t *testing.T, arrival engine.Arrival, what string, store *memory.
 		0x19, 0x43, 0x56, 0x54, 0x25, 0x40, 0x08, 0x56, 2, 0, 0, 0, 0x08, 1,
 		9, 0, 0, 0, 0x08, 0x80, 0x20, 0x10, 0, 0x20, 2, 0x28, 3,
 	}
-	for name, data := range map[string][]byte{"pagemap-1.img": image, "files.img": image[:8]} { // no open files
+	written := map[string][]byte{"pagemap-1.img": image, "files.img": image[:8]} // no open files
+	if what == "images" {
+		delete(written, "pagemap-1.img")
+	}
+	for name, data := range written {
 		if err := os.WriteFile(filepath.Join(arrival.ImagesDir(), name), data, 0o600); err != nil {
 			t.Fatal(err)
 		}

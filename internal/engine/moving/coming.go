@@ -56,8 +56,9 @@ func (c *Coming) Close() error {
 }
 
 // GoOn lets CRIU restore upon this root file system, a mount point. When all sockets exist and before the first process
-// runs it calls beforeResume; if that fails nothing will ever run (criu.Gate.Go). The pages are handed over meanwhile: CRIU needs them only in its last part, and the processes are
-// not allowed to run before.
+// runs it calls beforeResume; if that fails nothing will ever run (criu.Gate.Go). The pages are handed over
+// meanwhile: CRIU needs them only in its last part, and the processes are not allowed to run before. Of two
+// errors, the one that caused the other is returned.
 func (c *Coming) GoOn(ctx context.Context, root string, beforeResume func() error) (criu.Resumed, error) {
 	defer c.closeShared()
 	inherit, err := c.takeShared()
@@ -92,8 +93,8 @@ func (c *Coming) GoOn(ctx context.Context, root string, beforeResume func() erro
 		giveUp()
 	}
 	<-handed
-	if err != nil && refused != nil {
-		err = refused // why it was given up
+	if err != nil && refused != nil && !errors.Is(refused, context.Canceled) {
+		err = refused // why the restore was given up, and not the other way round
 	}
 	if err == nil && c.pager != nil {
 		_ = c.pager.Resumed() // it goes on without it
