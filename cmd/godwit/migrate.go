@@ -255,8 +255,10 @@ type display struct {
 	waiting string
 }
 
-func (d *display) terminal() bool {
-	file, ok := d.out.(*os.File)
+func (d *display) terminal() bool { return isTerminal(d.out) }
+
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 

@@ -42,7 +42,8 @@ func newTopCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON, once")
-	flags.BoolVar(&once, "once", false, "print the table once")
+	flags.BoolVar(&once, "once", false,
+		"print the table once (default if the output is no terminal and --interval is not given)")
 	flags.DurationVar(&every, "interval", 2*time.Second, "how often the table is printed")
 	flags.DurationVar(&window, "window", 100*time.Millisecond, "wait until it was watched for so long what they write: 100ms, 1s, 10s or 1m")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -52,6 +53,9 @@ func newTopCommand() *cobra.Command {
 		}
 		if every < 100*time.Millisecond || window < 0 || window > time.Minute {
 			return &codedError{exitUsage, fmt.Errorf("--interval must be at least 100ms, --window at most 1m")}
+		}
+		if !flags.Changed("once") && !flags.Changed("interval") && !isTerminal(cmd.OutOrStdout()) {
+			once = true
 		}
 		return withAgent(cmd, func(agent api.AgentClient) error {
 			for {

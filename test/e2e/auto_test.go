@@ -68,6 +68,9 @@ func TestMeasure(t *testing.T) {
 	t.Parallel()
 	c := writer(t)
 	var all []predict.Measured
+	if table := must(t, c.node, "top", c.name); strings.Count(table, "CONTAINER") != 1 { // the output is no terminal
+		t.Errorf("top: %q", table)
+	}
 	text := must(t, c.node, "top", c.name, "--json", "--window", "1s")
 	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 1 {
 		t.Fatalf("%v: %s", err, text)
