@@ -68,7 +68,8 @@ func TestMeasure(t *testing.T) {
 	t.Parallel()
 	c := writer(t)
 	var all []predict.Measured
-	if table := must(t, c.node, "top", c.name); strings.Count(table, "CONTAINER") != 1 { // the output is no terminal
+	table := must(t, c.node, "top", c.name) // ends, as the output is no terminal
+	if strings.Count(table, "CONTAINER") != 1 {
 		t.Errorf("top: %q", table)
 	}
 	text := must(t, c.node, "top", c.name, "--json", "--window", "1s")

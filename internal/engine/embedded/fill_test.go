@@ -285,7 +285,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// refusesFilling wants that a container whose memory is not complete cannot be moved; false if it is complete already.
+// refusesFilling wants that a container whose memory is not complete cannot be moved; false if it is
+// complete already.
 func refusesFilling(t *testing.T, n *testNode, id string) bool {
 	t.Helper()
 	problems, err := n.Examine(t.Context(), id)
@@ -341,9 +342,9 @@ func TestFillIsLost(t *testing.T) {
 	}
 }
 
-// TestFillRefuses wants that a restore is refused, for the reason that came first, when pages have not come that the
-// dump has left out, when there are more than the container may have, or when an image is missing. Nothing has run
-// then.
+// TestFillRefuses wants that a restore is refused, for the reason that came first, when pages have not
+// come that the dump has left out, when there are more than the container may have, or when an image is
+// missing. Nothing has run then.
 func TestFillRefuses(t *testing.T) {
 	for what, refusal := range map[string]string{
 		"missing": "pages are missing", "limit": "memory limit", "images": "inventory.img",
