@@ -291,16 +291,17 @@ func frozen(group string) bool {
 	return err == nil && strings.Contains(string(events), "frozen 1")
 }
 
-// ends tells whether a process is on its way out, or gone.
+// ends tells whether a process is on its way out, or gone. One that was killed is: it has its exit code from
+// then on (which recent kernels show), also while it waits for a processor, its signal pending no more.
 func ends(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return true
 	}
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 7 {
+	if len(fields) < 50 {
 		return true
 	}
 	flags, err := strconv.ParseUint(fields[6], 10, 64)
-	return err != nil || flags&exiting != 0
+	return err != nil || flags&exiting != 0 || fields[49] != "0"
 }

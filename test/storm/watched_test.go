@@ -6,8 +6,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMonitor has two copies of what it takes for a container run at once, each in a cgroup of its own, and
@@ -41,6 +44,29 @@ func TestMonitor(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestEnds kills a frozen process, which cannot end yet: nothing of it will run.
+func TestEnds(t *testing.T) {
+	group := watched(t, &subject{name: "ends"}, "ends")
+	pids, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(pids)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	freeze(t, group)
+	if ends(pid) {
+		t.Error("a frozen process is taken for one that ends")
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if !ends(pid) {
+		t.Error("a process that was killed is taken for one that goes on")
+	}
 }
 
 // watched starts a process with the mark of a container, in a cgroup within this process's.
