@@ -127,6 +127,27 @@ func watch(ctx context.Context, node, id string) (r migration.Report, err error)
 	}
 }
 
+// stepOf is the step that a migration is at on a node; empty: it has ended.
+func stepOf(ctx context.Context, node, id string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel() // of the stream, too
+	of, err := agentOf(node)
+	if err != nil {
+		return "", err
+	}
+	stream, err := of.Watch(ctx, &api.MigrationRequest{Migration: id})
+	if err != nil {
+		return "", err
+	}
+	update, err := stream.Recv()
+	if err != nil || len(update.ProgressJson) == 0 {
+		return "", err
+	}
+	var p migration.Progress
+	err = json.Unmarshal(update.ProgressJson, &p)
+	return p.Phase, err
+}
+
 // open tells whether a migration has not come to its end on a node.
 func open(r migration.Report) bool {
 	return r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt

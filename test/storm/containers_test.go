@@ -44,7 +44,7 @@ const (
 // subject is a container of the storm.
 type subject struct {
 	name    string
-	docker  bool
+	engine  via
 	program program
 	modes   []migration.Mode
 
@@ -58,12 +58,7 @@ type subject struct {
 }
 
 // reference is the container's name for godwit.
-func (s *subject) reference() string {
-	if s.docker {
-		return "docker:" + s.name
-	}
-	return s.name
-}
+func (s *subject) reference() string { return s.engine.reference(s.name) }
 
 // note remembers what happened to a container.
 func (s *subject) note(format string, args ...any) {
@@ -77,17 +72,19 @@ func cast(long bool) []*subject {
 		{name: "starts", program: counts, modes: startable},
 		{name: "writes", program: writes, modes: anyMode},
 		{name: "redis", program: redis, modes: anyMode},
-		{name: "docker", program: counts, modes: anyMode, docker: true},
+		{name: "docker", program: counts, modes: anyMode, engine: docker},
 	}
 	if long {
 		all = append(all,
 			&subject{name: "redis2", program: redis, modes: anyMode},
 			&subject{name: "writes2", program: writes, modes: startable},
-			&subject{name: "docker2", program: writes, modes: anyMode, docker: true},
+			&subject{name: "docker2", program: writes, modes: anyMode, engine: docker},
+			&subject{name: "podman", program: writes, modes: anyMode, engine: podman},
+			&subject{name: "podman2", program: counts, modes: anyMode, engine: podman},
+			&subject{name: "containerd", program: counts, modes: anyMode, engine: containerd},
+			&subject{name: "containerd2", program: writes, modes: anyMode, engine: containerd},
 			&subject{name: "counts2", program: counts, modes: anyMode},
-			&subject{name: "counts3", program: counts, modes: anyMode},
 			&subject{name: "starts2", program: counts, modes: startable},
-			&subject{name: "writes3", program: writes, modes: anyMode},
 		)
 	}
 	return all
@@ -109,19 +106,14 @@ func (s *subject) start(t *testing.T) {
 	if err := os.MkdirAll(beats, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	command := []string{"godwit", "run", "-d"}
-	if s.docker {
-		command = []string{"docker", "run", "--detach", "--network", "none"}
-	}
-	command = append(command, "--name", s.name, "-e", variable+"="+s.mark())
-	switch s.program {
-	case redis:
-		command = append(command, "redis")
-	case counts, writes:
+	command := []string{"godwit", "run", "-d", "--name", s.name, "-e", variable + "=" + s.mark(), "redis"}
+	if s.program != redis {
 		s.fence = newFence(filepath.Join(beats, "log"), slices.Contains(s.modes, migration.Restart))
-		if command = append(command, "-v", beats+":/beats", image, "/beat", "/beats/log"); s.program == writes {
-			command = append(command, "/files")
+		program := []string{"/beat", "/beats/log"}
+		if s.program == writes {
+			program = append(program, "/files")
 		}
+		command = s.engine.run(s.name, s.mark(), beats, program...)
 	}
 	if _, err := world.lab.Exec(t.Context(), world.nodes[0], command...); err != nil {
 		t.Fatal(err)
@@ -189,12 +181,7 @@ func (s *subject) finish() error {
 
 // remove removes the container from wherever it is.
 func (s *subject) remove(ctx context.Context) error {
-	command := []string{"godwit", "rm", "--force", s.name}
-	if s.docker {
-		command = []string{"docker", "rm", "--force", s.name}
-	}
-	node := world.nodes[s.at]
-	_, err := world.lab.Exec(ctx, node, command...)
+	_, err := world.lab.Exec(ctx, world.nodes[s.at], "godwit", "rm", "--force", s.reference())
 	return errors.Join(err, os.RemoveAll(s.beats()))
 }
 

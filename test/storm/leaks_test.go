@@ -25,8 +25,8 @@ var (
 // the first arrival makes stays for good.
 func (s *storm) rehearse(t *testing.T) map[string][]string {
 	t.Helper()
-	for _, docker := range []bool{false, true} {
-		one := &subject{name: "rehearses", program: counts, docker: docker, modes: anyMode}
+	for _, engine := range engines(s.asked.long) {
+		one := &subject{name: "rehearses", program: counts, engine: engine, modes: anyMode}
 		one.start(t)
 		for i, from := range world.nodes {
 			one.at = (i + 1) % len(world.nodes)
@@ -81,7 +81,11 @@ func view(t *testing.T, node string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, command := range [][]string{{"docker", "ps", "--all"}, {"docker", "volume", "ls"}, {"godwit", "ps", "--all"}, {"godwit", "volume", "ls"}} {
+	var commands [][]string
+	for _, engine := range engines(isLong()) {
+		commands = append(commands, engine.lists()...)
+	}
+	for _, command := range commands {
 		out, err := world.lab.Exec(t.Context(), node, command...)
 		if err != nil {
 			return nil, err

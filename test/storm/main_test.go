@@ -7,21 +7,10 @@
 package storm
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/godwit/godwit/internal/lab"
 	labimage "github.com/godwit/godwit/internal/lab/image"
@@ -34,6 +23,7 @@ const image = "localhost/storm:latest"
 var world struct {
 	lab       *lab.Lab
 	directory string // on the machine, and on all nodes
+	redis     string // the archive of its image
 	nodes     []string
 }
 
@@ -47,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(shared.Run(m))
 }
 
-// build makes the program and the image.
+// build makes the program and the images.
 func build(ctx context.Context, directory string) error {
 	world.directory = directory
 	if err := os.Chmod(directory, 0o755); err != nil {
@@ -60,69 +50,10 @@ func build(ctx context.Context, directory string) error {
 	if err := labtest.GoBuild(ctx, beat, "./beat"); err != nil {
 		return err
 	}
-	return writeImage(beat, filepath.Join(directory, "image.tar"))
-}
-
-// writeImage makes an archive of an image that has one program, /beat, and an empty directory for its files.
-func writeImage(program, path string) error {
-	content, err := os.ReadFile(program)
-	if err != nil {
-		return err
-	}
-	var files bytes.Buffer
-	archive := tar.NewWriter(&files)
-	for _, header := range []*tar.Header{
-		{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o755},
-		{Name: "files/", Typeflag: tar.TypeDir, Mode: 0o755},
-		{Name: "beat", Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(content))},
-	} {
-		if err := archive.WriteHeader(header); err != nil {
-			return err
-		}
-	}
-	if _, err := archive.Write(content); err != nil {
-		return err
-	}
-	if err := archive.Close(); err != nil {
-		return err
-	}
-	built, err := mutate.AppendLayers(empty.Image, static.NewLayer(files.Bytes(), types.DockerUncompressedLayer))
-	if err != nil {
-		return err
-	}
-	built, err = mutate.Config(built, v1.Config{Cmd: []string{"/beat"}})
-	if err != nil {
-		return err
-	}
-	tag, err := name.NewTag(image)
-	if err != nil {
-		return err
-	}
-	return tarball.WriteToFile(path, tag, built)
-}
-
-// bringUp gives each node a Docker and the images.
-func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
-	world.lab = up
 	redis, err := labimage.Build(ctx, "redis", filepath.Join(lab.StateDirectory, "images"))
 	if err != nil {
 		return err
 	}
-	if err := up.Client(client, world.nodes[0], lab.Link{}); err != nil {
-		return err
-	}
-	ours := filepath.Join(directory, "image.tar")
-	for _, node := range world.nodes {
-		if err := up.StartDocker(ctx, node); err != nil {
-			return err
-		}
-		for _, command := range [][]string{
-			{"docker", "load", "--input", ours}, {"godwit", "image", "load", ours}, {"godwit", "image", "load", redis},
-		} {
-			if _, err := up.Exec(ctx, node, command...); err != nil {
-				return fmt.Errorf("load an image: %w", err)
-			}
-		}
-	}
-	return nil
+	world.redis = redis
+	return labtest.WriteImage(filepath.Join(directory, "image.tar"), image, beat, "tmp", "files")
 }

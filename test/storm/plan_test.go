@@ -26,6 +26,7 @@ const (
 	resolves      what = "resolve without --force"
 	secondAgent   what = "second agent"
 	engineCommand what = "engine command on a copy that has left"
+	losesJournal  what = "agent killed, its journal lost"
 )
 
 // byStep is what the agent does itself when it comes to a step.
@@ -93,7 +94,7 @@ type climate struct {
 func rough() climate {
 	return climate{faults: 3, again: true, undos: true, fair: 3, least: 1, most: 3, moves: 1, kinds: []what{
 		stepKills, stepKills, stepFails, stepFails, stepPanics, killsAgent, killsAgent, killsBoth, stopsAgent,
-		linkDown, linkDown, cancels, resolves, secondAgent, engineCommand,
+		linkDown, linkDown, cancels, resolves, secondAgent, engineCommand, losesJournal,
 	}}
 }
 
@@ -161,6 +162,12 @@ func planFault(from *rand.Rand, in climate, trips []trip) []fault {
 	switch step := steps[from.IntN(len(steps))]; {
 	case f.what == engineCommand: // only then nobody needs the copy any more
 		f.point = agent.Fault{Side: "source", Step: string(migration.StepDestroy), When: "before"}
+		f.again = 0
+	case f.what == losesJournal: // while the copy is frozen: it is what the agent finds
+		f.point = agent.Fault{Side: "source", Step: string(migration.StepDestroy), When: "before"}
+		if mode != migration.Restart && from.IntN(2) == 0 {
+			f.point = agent.Fault{Side: "source", Step: string(migration.StepDump), When: "after"}
+		}
 		f.again = 0
 	case byStep[f.what] != "" && step.Undo != "" && in.undos && from.IntN(4) == 0:
 		undo, cause := f, f

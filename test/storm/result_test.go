@@ -44,10 +44,9 @@ func ask(t *testing.T) asked {
 		seed: shortSeed, migrations: shortMigrations, limit: shortLimit, act: actMigrations, climate: mild(),
 		json: os.Getenv("STORM_JSON"),
 	}
-	migrations, seconds := os.Getenv("STORM_MIGRATIONS"), os.Getenv("STORM_SECONDS")
-	if migrations != "" || seconds != "" {
+	if isLong() {
 		a.long, a.seed, a.climate = true, uint64(rand.Uint32()), rough()
-		if migrations != "" {
+		if os.Getenv("STORM_MIGRATIONS") != "" {
 			a.climate = changing()
 		}
 		a.migrations, a.limit = 1<<31, 1<<20*time.Second
@@ -67,6 +66,9 @@ func ask(t *testing.T) asked {
 	return a
 }
 
+// isLong tells whether a storm is asked for that is not the short form.
+func isLong() bool { return os.Getenv("STORM_MIGRATIONS") != "" || os.Getenv("STORM_SECONDS") != "" }
+
 // nodesAsked is the number of nodes: STORM_NODES, from 2 to 5.
 func nodesAsked() int {
 	number, err := strconv.Atoi(os.Getenv("STORM_NODES"))
@@ -81,6 +83,7 @@ type tally struct {
 	seconds    float64
 	migrations int
 	results    map[migration.Result]int // at the source; of what had ended before its round was over
+	moved      map[via]int              // of those, by engine
 	faults     map[what]int
 	looks      int               // of the monitor
 	doubles    map[string]string // that it has seen, by container
@@ -99,11 +102,13 @@ func (t *tally) faultCount() (count int) {
 	return count
 }
 
-func (t *tally) ended(how migration.Result) {
+func (t *tally) ended(of *subject, how migration.Result) {
 	if t.results == nil {
-		t.results = map[migration.Result]int{}
+		t.results, t.moved = map[migration.Result]int{}, map[via]int{}
 	}
-	t.results[how]++
+	if t.results[how]++; how == migration.Moved {
+		t.moved[of.engine]++
+	}
 }
 
 // watched adds what a monitor has seen.
@@ -137,10 +142,10 @@ func (s *storm) tell(t *testing.T) {
 	}
 	slices.Sort(table[2:])
 	double := max(s.tally.double, len(s.tally.doubles))
-	t.Logf("seed %d: %d migrations (%v) and %d faults in %.0f s, %d looks; double %d, lost %d, leaks %d; "+
-		"nowhere for at most %.2f s after its fault was gone: %s\n%s",
-		s.asked.seed, s.tally.migrations, s.tally.results, faults, s.tally.seconds, s.tally.looks,
-		double, s.tally.lost, len(s.tally.leaks),
+	t.Logf("seed %d: %d migrations (%v, moved %v) and %d faults in %.0f s, %d looks; "+
+		"double %d, lost %d, leaks %d; nowhere for at most %.2f s after its fault was gone: %s\n%s",
+		s.asked.seed, s.tally.migrations, s.tally.results, s.tally.moved, faults, s.tally.seconds,
+		s.tally.looks, double, s.tally.lost, len(s.tally.leaks),
 		s.tally.nowhere.Seconds(), s.tally.nowhereOf, strings.Join(table, "\n"))
 	if double+s.tally.lost+len(s.tally.leaks)+len(s.tally.problems) > 0 {
 		t.Errorf("STORM_SEED=%d: double %v, lost %d, leaks:\n%s\n%s",

@@ -244,7 +244,7 @@ func (s *storm) await(ctx context.Context, one *running) migration.Result {
 		r, err := watch(ctx, one.from, one.id)
 		if err == nil {
 			s.mu.Lock()
-			s.tally.ended(r.Result)
+			s.tally.ended(one.subject, r.Result)
 			s.mu.Unlock()
 			return r.Result
 		}

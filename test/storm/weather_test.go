@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -44,34 +45,32 @@ func (s *storm) happen(ctx context.Context, f fault, one *running) {
 	}
 }
 
-// about is the migration that a fault hits. What users and operators do is about one that is under way. What
-// engines do is about one that has left the node: another one than that of the plan may have come to the step
-// where the fault waits.
+// about is the migration that a fault hits. What users and operators do is about one that is under way.
+// Engines' commands and lost journals are about the one that waits for the fault: that may be another than
+// the one of the plan.
 func (s *storm) about(ctx context.Context, f fault, one *running) *running {
 	switch f.what {
 	case cancels, resolves:
 		if all, err := reports(ctx, one.from); err != nil || one.id == "" || !open(all[one.id]) {
 			return nil
 		}
-	case engineCommand:
-		return s.left(ctx, one.from)
+	case engineCommand, losesJournal:
+		return s.waiting(ctx, f, one.from)
 	case stepKills, stepFails, stepPanics, killsAgent, killsBoth, stopsAgent, linkDown, secondAgent:
 	}
 	return one
 }
 
-// left is a migration whose container has left a node where its copy is still, or nil.
-func (s *storm) left(ctx context.Context, node string) *running {
-	all, err := reports(ctx, node)
-	if err != nil {
-		return nil
-	}
+// waiting is the migration that waits for a fault at a step of its source, or nil.
+func (s *storm) waiting(ctx context.Context, f fault, node string) *running {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, one := range s.underWay {
-		r := all[one.id]
-		forwarded := func(p migration.Phase) bool { return p.Name == string(migration.StepForward) }
-		if one.from == node && open(r) && slices.ContainsFunc(r.Phases, forwarded) {
+	all := slices.Clone(s.underWay)
+	s.mu.Unlock()
+	for _, one := range all {
+		if one.from != node {
+			continue
+		}
+		if step, err := stepOf(ctx, node, one.id); err == nil && step == f.point.Step {
 			return one
 		}
 	}
@@ -139,9 +138,25 @@ func (s *storm) do(ctx context.Context, f fault, one *running) error {
 		return s.startSecond(ctx, at)
 	case engineCommand:
 		return s.command(ctx, f, one)
+	case losesJournal:
+		return s.keepers[one.from].signal(ctx, func(ctx context.Context, node string) error {
+			return forget(ctx, node, one.id)
+		})
 	case stepKills, stepFails, stepPanics: // the agent does it
 	}
 	return nil
+}
+
+// forget kills the agent of a node, and removes the journal of a migration.
+func forget(ctx context.Context, node, id string) error {
+	if err := world.lab.KillAgent(ctx, node); err != nil {
+		return err
+	}
+	root, err := world.lab.Root(node)
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(root, "var/lib/godwit/migrations", id))
 }
 
 // breakLink breaks the link between the two nodes, and mends it after some time, while the migration's steps go on.
@@ -215,16 +230,7 @@ func (s *storm) startSecond(ctx context.Context, node string) error {
 func (s *storm) command(ctx context.Context, f fault, one *running) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	name := one.subject.name
-	all := [][]string{
-		{"godwit", "stop", "--time", "1s", name}, {"godwit", "rm", "--force", name},
-	}
-	if one.subject.docker {
-		all = [][]string{
-			{"docker", "start", name}, {"docker", "restart", "--time", "1", name}, {"docker", "stop", "--time", "1", name},
-			{"docker", "kill", name}, {"docker", "rm", "--force", name},
-		}
-	}
+	all := one.subject.engine.meddling(one.subject.name)
 	args := all[f.pick%len(all)]
 	_, err := world.lab.Exec(ctx, one.from, args...)
 	s.note(one.subject, "%s: %v", strings.Join(args, " "), err)

@@ -4,8 +4,6 @@
 package upgrade
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -13,14 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/labtest"
@@ -65,57 +55,15 @@ func build(ctx context.Context, directory string) error {
 	if err := labtest.GoBuild(ctx, count, "./count"); err != nil {
 		return err
 	}
-	return writeImage(count, filepath.Join(directory, "image.tar"))
-}
-
-// writeImage makes an archive of an image that has one program, /count.
-func writeImage(program, path string) error {
-	content, err := os.ReadFile(program)
-	if err != nil {
-		return err
-	}
-	var files bytes.Buffer
-	archive := tar.NewWriter(&files)
-	header := &tar.Header{Name: "count", Mode: 0o755, Size: int64(len(content))}
-	if err := archive.WriteHeader(header); err != nil {
-		return err
-	}
-	if _, err := archive.Write(content); err != nil {
-		return err
-	}
-	if err := archive.Close(); err != nil {
-		return err
-	}
-	built, err := mutate.AppendLayers(empty.Image, static.NewLayer(files.Bytes(), types.DockerUncompressedLayer))
-	if err != nil {
-		return err
-	}
-	built, err = mutate.Config(built, v1.Config{Cmd: []string{"/count"}})
-	if err != nil {
-		return err
-	}
-	tag, err := name.NewTag(image)
-	if err != nil {
-		return err
-	}
-	return tarball.WriteToFile(path, tag, built)
+	return labtest.WriteImage(filepath.Join(directory, "image.tar"), image, count)
 }
 
 func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 	world.lab = up
 	for _, node := range labtest.Nodes() {
-		archive, err := os.Open(filepath.Join(directory, "image.tar"))
-		if err != nil {
-			return err
-		}
-		defer archive.Close()
-		cmd, err := up.Command(ctx, node, "godwit", "image", "load", "-")
-		if err != nil {
-			return err
-		}
-		cmd.Stdin = archive
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("load the image on %s: %w: %s", node, err, out)
+		archive := filepath.Join(directory, "image.tar")
+		if _, err := up.Exec(ctx, node, "godwit", "image", "load", archive); err != nil {
+			return fmt.Errorf("load the image: %w", err)
 		}
 	}
 	return nil
