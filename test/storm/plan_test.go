@@ -100,7 +100,7 @@ func rough() climate {
 
 func changing() climate {
 	c := rough()
-	c.fair, c.faults, c.least, c.most, c.moves = 4, 12, 6, 12, 20
+	c.fair, c.faults, c.least, c.most, c.moves = 2, 16, 6, 12, 20
 	return c
 }
 
@@ -113,7 +113,7 @@ func mild() climate {
 // For so long migrations begin in a round without faults, and in one with faults.
 const (
 	fairTime = 20 * time.Second
-	foulTime = 10 * time.Second
+	foulTime = 8 * time.Second
 )
 
 // planRound makes a round: the same for the same seed, number, climate, containers and nodes.
