@@ -19,8 +19,12 @@ const look = 20 * time.Millisecond
 // counters find, however short.
 const sustained = 3
 
-// youth is how long a process may become another program after it was seen first.
-const youth = 10 * time.Second
+// youth is how long each look asks whose a process is. Then it is asked now and then: on a busy machine a
+// restore may take longer, and the environment may be memory that has yet to come.
+const (
+	youth    = 10 * time.Second
+	askAgain = time.Second
+)
 
 // monitor looks at the processes of all containers from outside: at /proc and the cgroups of this machine,
 // not at what agents and engines say.
@@ -42,7 +46,8 @@ type monitor struct {
 // seenProcess is a process, and whose it is.
 type seenProcess struct {
 	first   time.Time
-	subject string // its mark; empty: of no container
+	asked   time.Time // when it was asked last whose it is
+	subject string    // its mark; empty: of no container
 }
 
 func newMonitor(subjects []*subject) *monitor {
@@ -175,8 +180,8 @@ func (m *monitor) find() {
 			p = &seenProcess{first: now}
 			m.known[pid] = p
 		}
-		if p.subject == "" && now.Sub(p.first) < youth {
-			p.subject = m.whose(pid)
+		if p.subject == "" && (now.Sub(p.first) < youth || now.Sub(p.asked) > askAgain) {
+			p.subject, p.asked = m.whose(pid), now
 		}
 	}
 	for pid := range m.known {

@@ -46,9 +46,20 @@ func TestMonitor(t *testing.T) {
 	})
 }
 
-// TestEnds kills a frozen process, which cannot end yet: nothing of it will run.
-func TestEnds(t *testing.T) {
-	group := watched(t, &subject{name: "ends"}, "ends")
+// TestLate has a process become that of a container long after it was seen first.
+func TestLate(t *testing.T) {
+	one := &subject{name: "late"}
+	pid := firstOf(t, watched(t, one, "late"))
+	m := newMonitor([]*subject{one})
+	m.known[pid] = &seenProcess{first: time.Now().Add(-time.Hour)}
+	if m.find(); m.known[pid].subject != one.mark() {
+		t.Error("it is not seen")
+	}
+}
+
+// firstOf is the first process of a cgroup.
+func firstOf(t *testing.T, group string) int {
+	t.Helper()
 	pids, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +68,13 @@ func TestEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return pid
+}
+
+// TestEnds kills a frozen process, which cannot end yet: nothing of it will run.
+func TestEnds(t *testing.T) {
+	group := watched(t, &subject{name: "ends"}, "ends")
+	pid := firstOf(t, group)
 	freeze(t, group)
 	if ends(pid) {
 		t.Error("a frozen process is taken for one that ends")
