@@ -97,10 +97,11 @@ main() {
   scratch=$(mktemp --directory)
   trap 'rm -rf "$scratch"' EXIT
   for suite in "${suites[@]}"; do
-    # Not "run_suite || …": set -e would have no effect in it.
+    # Neither "run_suite || …" nor "if run_suite": set -e would have no
+    # effect in it.
     set +e
     (set -e && run_suite "$suite")
-    (($? == 0)) || failed=1
+    failed=$((failed | $?))
     set -e
   done
   ((failed == 0)) || fail "FAILED"
