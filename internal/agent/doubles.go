@@ -26,7 +26,7 @@ const (
 type doubles struct {
 	agent *Agent
 	// running finds what runs here, as it was a moment ago, by claimOf.
-	running func() map[uint64]engine.Definition
+	running func() map[uint64]*engine.Definition
 	// moving tells which containers are just being moved.
 	moving func() map[string]bool
 	// runs asks the engine.
@@ -90,7 +90,7 @@ func (d *doubles) heard(node string, claims []uint64) {
 		if definition, is := running[short]; is && !moving[definition.ID] {
 			one := rival{node, short}
 			both[one] = true
-			d.hear(one, definition)
+			d.hear(one, *definition)
 		}
 	}
 	for one, was := range d.known {
@@ -146,7 +146,7 @@ func (d *doubles) alarms() []*api.Alarm {
 }
 
 // runningNow are the containers that run here, by claimOf.
-func (a *Agent) runningNow() map[uint64]engine.Definition {
+func (a *Agent) runningNow() map[uint64]*engine.Definition {
 	running, err := a.locations.all.claims(a.ctx)
 	if err != nil {
 		return nil // whoever tells others of its containers logs it

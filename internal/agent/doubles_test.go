@@ -21,11 +21,11 @@ func TestDoubles(t *testing.T) {
 	d.runs = func(engine.Definition) bool { return runs }
 	moving := map[string]bool{}
 	d.moving = func() map[string]bool { return moving }
-	d.running = func() map[uint64]engine.Definition {
+	d.running = func() map[uint64]*engine.Definition {
 		if !runs {
 			return nil
 		}
-		return map[uint64]engine.Definition{short: {Name: "web", ID: "x"}}
+		return map[uint64]*engine.Definition{short: {Name: "web", ID: "x"}}
 	}
 	hear := func(times int, claims ...uint64) {
 		for range times {

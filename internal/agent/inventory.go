@@ -25,7 +25,7 @@ type inventory struct {
 	taken      time.Time
 	valid      bool
 	containers []engine.Container
-	running    map[uint64]engine.Definition // of these, by claimOf; nil: nobody has asked
+	running    map[uint64]*engine.Definition // of these, by claimOf; nil: nobody has asked
 	err        error
 }
 
@@ -78,7 +78,7 @@ func (i *inventory) goodFor() time.Duration {
 }
 
 // claims are the running containers among those that get returns, by claimOf. The map must not be changed.
-func (i *inventory) claims(ctx context.Context) (map[uint64]engine.Definition, error) {
+func (i *inventory) claims(ctx context.Context) (map[uint64]*engine.Definition, error) {
 	containers, err := i.get(ctx)
 	if err != nil {
 		return nil, err
@@ -91,11 +91,12 @@ func (i *inventory) claims(ctx context.Context) (map[uint64]engine.Definition, e
 	return i.running, nil
 }
 
-func runningOf(containers []engine.Container) map[uint64]engine.Definition {
-	running := map[uint64]engine.Definition{}
-	for _, one := range containers {
+func runningOf(containers []engine.Container) map[uint64]*engine.Definition {
+	running := map[uint64]*engine.Definition{}
+	for i := range containers {
+		one := &containers[i]
 		if short, is := claimOf(one.Definition.ID); is && one.State == engine.Running {
-			running[short] = one.Definition
+			running[short] = &one.Definition
 		}
 	}
 	return running
