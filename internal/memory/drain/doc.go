@@ -35,6 +35,11 @@
 // The target takes no page that it does not miss, nor an urgent one that it did not ask for, and nothing twice. The source
 // gives no page that did not stay with it. Either tells the peer what it has done wrong and ends the connections: ErrPeer.
 //
+// # On the disk
+//
+// A source may lose the frozen processes before all pages have left, by a reboot. Spill writes the pages to a
+// file that only who has its key can read, and that cannot be changed unseen; OpenSpill makes a Reader of it.
+//
 // # Memory
 //
 // Each side holds 16 bytes for each area of the map, 32 MiB at most, and one to three bits for each page, 96 KiB for a GiB;

@@ -41,6 +41,8 @@ type ServerConfig struct {
 	Push <-chan struct{}
 	// Silence is how long nothing may come from the target; 0: any time. It is asked for signs of life meanwhile.
 	Silence time.Duration
+	// Lacks is told what the target misses, when Late did not say what stayed; nil: nobody is.
+	Lacks func([]memory.TaskMap)
 	// Report is told how far the target is, about once a second, and at the end; nil: nobody is.
 	Report func(memory.FillReport)
 }
@@ -203,6 +205,9 @@ func (v *serving) hearMissing(next stream.Section) error {
 	}
 	if err := v.missing(maps); err != nil {
 		return err
+	}
+	if v.config.Late == nil && v.config.Lacks != nil {
+		v.config.Lacks(maps)
 	}
 	close(v.known)
 	return nil

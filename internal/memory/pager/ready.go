@@ -5,6 +5,8 @@ import (
 	"math/bits"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // readyPages bounds what is filled before the processes run: it must not take longer than what CRIU has still to do.
@@ -14,7 +16,7 @@ const readyPages = 2048
 // time, and with it what is about it. A page that is missing when it is touched costs them two changes of threads, on processors that
 // many want at that moment. All their mappings are registered. It ends when they run: then they say themselves what they touch.
 func (f *filler) ready(running <-chan struct{}) {
-	giveWay() // to CRIU and its gate, of which all wait
+	kernel.GiveWay(workerNiceness) // to CRIU and its gate, of which all wait
 	left := readyPages
 	for _, s := range f.living() {
 		for _, page := range s.family.again {

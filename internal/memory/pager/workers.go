@@ -169,15 +169,9 @@ const (
 	ended     // all is complete
 )
 
-// giveWay lets others go before this goroutine, until its end: the niceness is its thread's, which ends with it.
-func giveWay() {
-	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), workerNiceness)
-}
-
 // worker is the life of one worker.
 func (f *filler) worker() {
-	giveWay()
+	kernel.GiveWay(workerNiceness)
 	var hungry time.Time
 	pause := retryPause
 	for len(f.failed) == 0 {
