@@ -61,7 +61,10 @@ After the handover of a post-copy or hybrid the container's state is split over 
 link is back. If this node is lost for good in that time, so is what has not followed; if the other is lost, what it did since the
 handover is. In modes cold, pre-copy and restart there is no such time. --max-split bounds it: a mode that is predicted to need both nodes
 for longer is refused, or not chosen; and if the rounds find that what is left would take longer, they go on, or the container is frozen
-while the rest is sent. A node's agent may leave these modes to users, or forbid them (godwit agent --post-copy).
+while the rest is sent. With --spill this node also writes the memory that follows to its disk, encrypted,
+with a key that only the agents of both nodes have, in memory. A reboot of this node then loses none of it,
+once all is written: the report says when. That needs as much room as the memory, which is looked for before
+anything moves. A node's agent may leave these modes to users, or forbid them (godwit agent --post-copy).
 
 In mode restart the files are copied while the container runs, as often as helps or --checkpoints says. Then it gets its stop signal,
 and its grace (run --stop-signal, --stop-timeout, or the image's); what has changed last is copied, and it is started at the other
@@ -82,6 +85,7 @@ const migrateExample = `  godwit migrate web b
   godwit migrate web b --mode pre-copy --downtime-target 50ms
   godwit migrate web b --mode post-copy                     # shortest pause, whatever it holds and writes
   godwit migrate web b --mode hybrid --max-split 30s         # both nodes are needed for half a minute at most, as predicted
+  godwit migrate web b --mode post-copy --spill              # a reboot of this node loses no memory
   godwit migrate web b --mode pre-copy --on-no-convergence hybrid
   godwit migrate web b --mode pre-copy --keep-footprint 2h   # what is the same when it returns is not sent again
   godwit migrate web b --mode restart --checkpoints 3        # its processes start anew
@@ -142,12 +146,14 @@ func newMigrateCommand() *cobra.Command {
 // checkModeFlags refuses what would have no effect in a mode.
 func checkModeFlags(cmd *cobra.Command, mode string) error {
 	useless := map[migration.Mode][]string{
-		migration.Auto:     {"checkpoints"},
-		migration.Cold:     {"downtime-target", "max-rounds", "on-no-convergence", "checkpoints", "max-split"},
+		migration.Auto: {"checkpoints"},
+		migration.Cold: {
+			"downtime-target", "max-rounds", "on-no-convergence", "checkpoints", "max-split", "spill",
+		},
 		migration.PreCopy:  {"checkpoints"},
 		migration.PostCopy: {"on-no-convergence", "checkpoints"},
 		migration.Hybrid:   {"checkpoints"},
-		migration.Restart:  {"max-rounds", "on-no-convergence", "keep-footprint", "max-split"},
+		migration.Restart:  {"max-rounds", "on-no-convergence", "keep-footprint", "max-split", "spill"},
 	}
 	flags := useless[migration.Mode(mode)]
 	if mode != string(migration.Auto) {

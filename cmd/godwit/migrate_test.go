@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/predict"
 )
 
 // TestDisplayWaits: what a migration waits for is said once for each phase, on one line.
@@ -30,6 +31,31 @@ func TestDisplayWaits(t *testing.T) {
 	} {
 		if got := strings.Count(out.String(), text); got != times {
 			t.Errorf("%q is there %d times, want %d: %s", text, got, times, &out)
+		}
+	}
+}
+
+// TestSpillIsTold wants the room that pages need in both plans, and what a reboot would do in progress and
+// report.
+func TestSpillIsTold(t *testing.T) {
+	plan := migration.Plan{Source: "a", Target: "b", Possible: true, SpillBytes: 3 << 30}
+	var short, long, none strings.Builder
+	printPlan(&short, plan)
+	if err := printForecast(&long, predict.Plan{Plan: plan}); err != nil {
+		t.Fatal(err)
+	}
+	printPlan(&none, migration.Plan{})
+	const words = "at most, encrypted, on the disk of a"
+	if !strings.Contains(short.String(), words) || !strings.Contains(long.String(), words) ||
+		strings.Contains(none.String(), "spill") {
+		t.Errorf("%s\n%s\n%s", short.String(), long.String(), none.String())
+	}
+	for state, words := range spillWords {
+		d := migration.Drain{LatePages: 10, LeftPages: 5, Spill: state}
+		var report strings.Builder
+		printDrain(&report, &d, migration.Bytes{})
+		if !strings.Contains(drainProgress(d), words) || !strings.Contains(report.String(), words) {
+			t.Errorf("%s: %q, %q", state, drainProgress(d), report.String())
 		}
 	}
 }

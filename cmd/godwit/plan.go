@@ -21,6 +21,7 @@ type demandFlags struct {
 	bytes      *parsed[int64]
 	noPostCopy bool
 	split      time.Duration
+	spill      bool
 }
 
 func newDemandFlags() *demandFlags { return &demandFlags{bytes: newSizeFlag()} }
@@ -30,13 +31,15 @@ func (d *demandFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&d.deadline, "deadline", 0, "mode auto: it has to run at the other node by then (default: whenever it does)")
 	flags.Var(d.bytes, "max-bytes", "mode auto: send at most so much, such as 500m (default: what it takes)")
 	flags.BoolVar(&d.noPostCopy, "no-post-copy", false, "mode auto: its state is never to be on two nodes")
+	flags.BoolVar(&d.spill, "spill", false,
+		"post-copy, hybrid: also write memory that follows to this node's disk, encrypted, against a reboot")
 	positiveVar(cmd, &d.split, "max-split", 0,
 		"post-copy, hybrid: longest time for which both nodes may be needed (default: 10s in mode auto, or as this node's agent says; no bound in others)")
 }
 
 func (d *demandFlags) fill(request *api.MigrateRequest) {
 	request.DeadlineSeconds, request.MaxBytes, request.NoPostCopy = d.deadline.Seconds(), d.bytes.value, d.noPostCopy
-	request.MaxSplitSeconds = d.split.Seconds()
+	request.MaxSplitSeconds, request.Spill = d.split.Seconds(), d.spill
 }
 
 const planLong = `Plan measures a container and the link to another node, and predicts what a migration would cost in each mode. Nothing is moved.
@@ -119,7 +122,10 @@ func printForecast(w io.Writer, p predict.Plan) error {
 	for _, point := range m.Curve {
 		fmt.Fprintf(w, "  %gs: %s", point.Seconds, formatBytes(int64(point.Bytes)))
 	}
-	fmt.Fprintf(w, "\n  files   %s, layers %d that %s has not\n\n", formatBytes(m.FileTreeBytes), len(p.MissingLayers), p.Target)
+	fmt.Fprintln(w)
+	printSpill(w, "  spill   ", p.Plan)
+	fmt.Fprintf(w, "  files   %s, layers %d that %s has not\n\n",
+		formatBytes(m.FileTreeBytes), len(p.MissingLayers), p.Target)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\tMODE\tDOWNTIME\tCLIENT WAITS\tHANDOFF\tTOTAL\tSENT (FROZEN)\tCPU\tSPLIT\tPAGES WAIT")
 	for _, one := range p.Predictions {

@@ -62,10 +62,21 @@ func drainProgress(d migration.Drain) string {
 	if d.Faults > 0 {
 		text += fmt.Sprintf("  %d faults, half within %s, 99 %% within %s", d.Faults, formatSeconds(d.FaultMedianSeconds), formatSeconds(d.FaultP99Seconds))
 	}
+	if why, known := spillWords[d.Spill]; known {
+		text += "  " + why
+	}
 	if d.Connections > 1 {
 		text += fmt.Sprintf("  connected %d times", d.Connections)
 	}
 	return text
+}
+
+// spillWords say what a reboot of the source would do.
+var spillWords = map[migration.SpillState]string{
+	migration.SpillWriting:  "being written to the source's disk",
+	migration.SpillComplete: "on the source's disk, too",
+	migration.SpillServing:  "from the source's disk",
+	migration.SpillFailed:   "not on the source's disk",
 }
 
 // printDrain tells what became of the memory that followed.
@@ -84,6 +95,9 @@ func printDrain(w io.Writer, d *migration.Drain, bytes migration.Bytes) {
 	if d.Faults > 0 {
 		fmt.Fprintf(w, "  faults          %d; half took %s, 99 %% %s, the longest %s; threads waited %s in all\n", d.Faults,
 			formatSeconds(d.FaultMedianSeconds), formatSeconds(d.FaultP99Seconds), formatSeconds(d.FaultMaximumSeconds), formatSeconds(d.WaitedSeconds))
+	}
+	if why, known := spillWords[d.Spill]; known {
+		fmt.Fprintf(w, "  spill           %s\n", why)
 	}
 	if d.LostPages > 0 {
 		fmt.Fprintf(w, "  lost            %d pages: each access to one fails\n", d.LostPages)
@@ -253,6 +267,14 @@ func printProblems(w io.Writer, problems []migration.Problem) {
 	}
 }
 
+// printSpill tells how much room pages that stay at the source need on its disk.
+func printSpill(w io.Writer, label string, p migration.Plan) {
+	if p.SpillBytes > 0 {
+		fmt.Fprintf(w, "%s%s at most, encrypted, on the disk of %s if memory follows\n",
+			label, formatBytes(p.SpillBytes), p.Source)
+	}
+}
+
 // printPlan tells a person whether a migration would work.
 func printPlan(w io.Writer, p migration.Plan) {
 	verdict := "would work"
@@ -267,6 +289,7 @@ func printPlan(w io.Writer, p migration.Plan) {
 	if p.Mode != migration.Restart {
 		fmt.Fprintf(w, "  memory          %s at most, before compression\n", formatBytes(p.MemoryBytes))
 	}
+	printSpill(w, "  spill           ", p)
 	fmt.Fprintf(w, "  files           %s\n", formatBytes(p.FilesBytes))
 	printVolumes(w, p.Volumes)
 	fmt.Fprintf(w, "  layers          %d that %s has not\n", len(p.MissingLayers), p.Target)

@@ -37,7 +37,7 @@ func auditedOfNodes() map[string]bool {
 	return map[string]bool{
 		"Hello": false, "Prove": false, "Session": false, "Durable": false, "Layers": false, "Keep": false,
 		"Tell": true, "Outcome": true, "Release": true, "Fetch": true, "Removed": true, "Follow": true,
-		"TakeAuthority": true, "DropAuthority": true,
+		"Spill": true, "TakeAuthority": true, "DropAuthority": true,
 	}
 }
 

@@ -106,7 +106,8 @@ func settingsOf(request *api.MigrateRequest) migration.Settings {
 		DowntimeTarget: seconds(request.DowntimeTargetSeconds), MaxRounds: int(request.MaxRounds),
 		Timeout: seconds(request.TimeoutSeconds), BandwidthLimit: request.BandwidthLimitBitsPerSecond,
 		OnNoConvergence: migration.NoConvergence(request.OnNoConvergence), KeepFootprint: seconds(request.KeepFootprintSeconds),
-		Checkpoints: int(request.Checkpoints), MaxSplit: seconds(request.MaxSplitSeconds),
+		Checkpoints: int(request.Checkpoints),
+		MaxSplit:    seconds(request.MaxSplitSeconds), Spill: request.Spill,
 		Volumes: migration.JoinVolumeWays(request.Volumes),
 	}
 }

@@ -21,7 +21,8 @@ type draining struct {
 	pushing sync.Once
 
 	mu           sync.Mutex
-	pages        *memory.Frozen
+	pages        stayed
+	open         bool               // pages are
 	server       *drain.Server      // nil: nothing has stayed here yet
 	urgent, push *stream.Session    // nil: not open
 	stop         context.CancelFunc // of what serves; nil: nothing does
@@ -39,10 +40,10 @@ type draining struct {
 type drainBytes struct{ urgent, push, raw int64 }
 
 // have takes what gives the pages, and since when that is needed.
-func (d *draining) have(pages *memory.Frozen, server *drain.Server, since time.Time) {
+func (d *draining) have(pages stayed, server *drain.Server, since time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.pages, d.server, d.began = pages, server, since
+	d.pages, d.open, d.server, d.began = pages, true, server, since
 }
 
 func (d *draining) made() bool {
@@ -130,10 +131,10 @@ func (d *draining) disconnect() {
 func (d *draining) close() error {
 	d.disconnect()
 	d.mu.Lock()
-	pages := d.pages
-	d.pages = nil
+	pages, open := d.pages, d.open
+	d.open = false
 	d.mu.Unlock()
-	if pages == nil {
+	if !open {
 		return nil
 	}
 	return pages.Close()
@@ -209,7 +210,7 @@ func (d *draining) report() *migration.Drain {
 	report := drainReport(d.fill)
 	report.LatePages = max(d.late, report.LatePages)
 	report.UrgentPages, report.PushedPages = int64(stats.UrgentPages), int64(stats.PushedPages)
-	report.Connections = d.connections
+	report.Connections, report.Spill = d.connections, d.pages.spill.now()
 	if d.fill.State == "" {
 		report.LeftPages = report.LatePages
 	}

@@ -37,6 +37,9 @@ func demandsOf(request *api.MigrateRequest, settings migration.Settings, use mig
 		return demands, fmt.Errorf("%w: %s", errRefused, asked.Refuses(0))
 	case demands.NoPostCopy && settings.MaxSplit != 0:
 		return demands, fmt.Errorf("%w: its state is never to be on two nodes, and may be for %s: choose one", errInvalid, settings.MaxSplit)
+	case demands.NoPostCopy && settings.Spill:
+		return demands, fmt.Errorf("%w: its state is never on two nodes, so nothing is spilled: choose one",
+			errInvalid)
 	case !auto && (demands.Deadline != 0 || demands.MaxBytes != 0 || demands.NoPostCopy):
 		return demands, fmt.Errorf("%w: a deadline, a most of bytes, or no post-copy, are for mode %s, which chooses by them", errInvalid, migration.Auto)
 	case demands.Deadline < 0 || demands.MaxBytes < 0:

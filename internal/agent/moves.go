@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/drain"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -338,6 +339,9 @@ func (m *moves) recoverOne(id string) {
 	m.byID[id] = move
 	m.mu.Unlock()
 	if read.Record.State == migration.Done {
+		if err := drain.RemoveSpill(m.spillPath(id)); err != nil { // an older version knows nothing of it
+			m.agent.log.Warn("pages on the disk that nobody needs not removed", "migration", id, "error", err)
+		}
 		if hasSecrets(read.Definition) { // an agent has ended right before it would have left them out, or knew nothing of that
 			if err := journal.write(read.Record); err != nil {
 				m.agent.log.Warn("the environment of a container that was moved not taken out of its journal", "migration", id, "error", err)

@@ -291,6 +291,7 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 	if err != nil {
 		return err
 	}
+	missing.KeepsSpillKey = true
 	return stream.Send(&api.Envelope{Message: message, Reservation: missing})
 }
 
@@ -331,13 +332,15 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if err != nil {
 		return predict.Plan{}, err
 	}
+	spilled := spillBytes(spec.Mode, demands.Settings, offer.MemoryBytes)
 	if spec.Mode != migration.Restart {
 		found = append(found, a.examineOwnRoom(offer)...)
+		found = append(found, a.examineSpill(spilled)...)
 	}
 	plan := predict.Plan{Plan: migration.Plan{
 		Container: definition.Name, Source: a.self.Name, Target: node.Name, Mode: spec.Mode, Problems: []migration.Problem{},
 		Warnings: []string{}, MissingLayers: []string{}, MemoryBytes: offer.MemoryBytes, FilesBytes: offer.TreesBytes,
-		Volumes: chosen.moved,
+		Volumes: chosen.moved, SpillBytes: spilled,
 	}, Predictions: []predict.Prediction{}, Better: []string{}}
 	for _, p := range append(found, chosen.problems...) {
 		plan.Problems = append(plan.Problems, migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy})
@@ -397,6 +400,9 @@ func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Of
 		return err
 	}
 	plan.Problems = append(plan.Problems, message.Problems...)
+	if problem := keepsNoSpillKey(node.Name, plan.SpillBytes, envelope.Reservation); problem != nil {
+		plan.Problems = append(plan.Problems, *problem)
+	}
 	plan.MissingLayers = append(plan.MissingLayers, envelope.Reservation.MissingLayers...)
 	if envelope.Reservation.WarningsJson != nil {
 		return decodeList(envelope.Reservation.WarningsJson, &plan.Warnings)

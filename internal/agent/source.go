@@ -48,6 +48,7 @@ type source struct {
 	marked      atomic.Bool     // the engine shows that the container has moved
 	unkept      atomic.Bool     // that the copy is not protected in doubt was logged
 	drain       *draining       // pages that follow when the container was handed over; nil: none, as far as is known
+	spill       *spill          // pages that follow are on the disk, too; nil: they are not to be
 	turn        turn
 	slowed      bool       // the container may have been slowed down, as far as is known here
 	auto        *autoMode  // nil: the user has named the mode
@@ -169,7 +170,8 @@ func (s *source) examine(ctx context.Context) error {
 		return err
 	}
 	s.move.tracker.expect(s.offered.MemoryBytes + s.offered.TreesBytes)
-	return refuse(s.agent.examineOwnRoom(s.offered))
+	needed := spillBytes(s.move.tracker.spec.Mode, s.settings.get(), s.offered.MemoryBytes)
+	return refuse(append(s.agent.examineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
 }
 
 // examineAgain finds what has come since the rounds began and would make the dump fail, while nothing is frozen.

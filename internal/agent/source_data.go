@@ -16,6 +16,9 @@ import (
 
 // stage opens the data connection, measures it, and has the target begin to get the layers that it has not.
 func (s *source) stage(ctx context.Context) error {
+	if err := s.examineSpillKey(); err != nil {
+		return err
+	}
 	if err := s.openData(ctx); err != nil {
 		return err
 	}

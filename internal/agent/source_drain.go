@@ -167,14 +167,12 @@ func countPages(maps []memory.TaskMap) (pages int64) {
 
 // makeServer makes what gives the pages of the frozen processes. If nobody says which stayed here the target will.
 func (s *source) makeServer(ctx context.Context, config drain.ServerConfig) error {
-	pids, err := s.copyProcesses(ctx)
+	frozen, err := s.openFrozen(ctx)
 	if err != nil {
 		return err
 	}
-	pages, err := memory.OpenFrozen(pids)
-	if err != nil {
-		return err
-	}
+	pages := stayed{frozen, s.spill}
+	config.Lacks = func(maps []memory.TaskMap) { s.spill.begin(s.agent.ctx, maps, frozen) }
 	config.Pages, config.Report, config.Silence = pages, s.drain.heard, s.agent.config.peerTimeout()
 	server, err := drain.NewServer(config)
 	if err != nil {
@@ -206,6 +204,19 @@ func copyIsGone(one engine.Container, err error) bool {
 	return errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen
 }
 
+// openFrozen opens the memory of the frozen processes. None is left of those of another boot, whatever its
+// engine runs now.
+func (s *source) openFrozen(ctx context.Context) (*memory.Frozen, error) {
+	if s.move.journal.boot != s.agent.boot {
+		return memory.OpenFrozen(nil)
+	}
+	pids, err := s.copyProcesses(ctx)
+	if err != nil && !s.spill.whole() {
+		return nil, err
+	}
+	return memory.OpenFrozen(pids)
+}
+
 // drainPages stays until the target has all pages that stayed here. If the connections break it fails, and is tried again
 // until an operator says that it need not.
 func (s *source) drainPages(ctx context.Context) error {
@@ -222,6 +233,9 @@ func (s *source) drainPages(ctx context.Context) error {
 		}
 	}
 	s.drain.begin()
+	if s.memory != nil {
+		s.spill.begin(s.agent.ctx, s.memory.late, s.drain.pages.frozen)
+	}
 	err := s.drain.wait(ctx)
 	if errors.Is(err, drain.ErrSource) { // to try again would not bring them back
 		return &problemsError{[]migration.Problem{{
@@ -246,7 +260,13 @@ func (s *source) reopenDrain(ctx context.Context) error {
 	if err := s.openDrain(ctx); err != nil {
 		return err
 	}
+	if err := s.spill.tell(ctx); err != nil {
+		return err
+	}
 	if !s.drain.made() {
+		if err := s.recoverSpill(ctx); err != nil {
+			return err
+		}
 		if err := s.protect(ctx, holdWithNewKeeper); err != nil && ctx.Err() == nil {
 			s.notKept(err)
 		}
@@ -290,10 +310,12 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	return err
 }
 
-// endDrain ends it, wherever it is. Doing nothing is success.
+// endDrain ends it, wherever it is, and what was spilled for it. Doing nothing is success.
 func (s *source) endDrain() error {
-	if s.drain == nil {
-		return nil
-	}
-	return s.drain.close()
+	return s.endSpill(func() error {
+		if s.drain == nil {
+			return nil
+		}
+		return s.drain.close()
+	})
 }

@@ -86,7 +86,7 @@ func (s *source) openWays(ctx context.Context) error {
 		if !s.memory.pages.Leaving() {
 			return nil
 		}
-		return s.openDrain(ctx)
+		return errors.Join(s.openDrain(ctx), s.openSpill())
 	})
 	_, err := s.files.round(ctx)
 	return warmed(opened(err))

@@ -95,6 +95,7 @@ type target struct {
 	footprint   *footprint        // what the container left here when it went; nil: nothing
 	hold        *network.Hold     // mode restart: new connections wait here, too, while the container runs on trial; nil: there is none
 	holding     bool              // it was started
+	spillKey    []byte            // of pages on the source's disk; nil: none is known
 	letGo       func()            // of the image store, whose layers are to be here from the reserve until they are mounted
 }
 
@@ -171,7 +172,7 @@ func (t *target) reserve(ctx context.Context) error {
 		t.footprint = t.agent.footprints.use(t.definition.ID)
 	}
 	reservation.StartsLate = t.agent.startsLate(t.definition)
-	reservation.Footprint = t.footprint != nil
+	reservation.Footprint, reservation.KeepsSpillKey = t.footprint != nil, true
 	reservation.KeptFilesBytes = kept
 	t.reservation = reservation
 	t.mu.Unlock()

@@ -262,6 +262,7 @@ func (t *target) drained() *migration.Drain {
 		return nil
 	}
 	report := drainReport(fill)
+	report.Spill = t.spilled()
 	if !fill.Resumed.IsZero() {
 		report.Seconds = fill.FillSeconds
 	}

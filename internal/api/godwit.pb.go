@@ -2901,6 +2901,7 @@ type MigrateRequest struct {
 	MaxBytes                    int64                  `protobuf:"varint,51,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`                                                                // mode auto: to send; 0: any number
 	NoPostCopy                  bool                   `protobuf:"varint,52,opt,name=no_post_copy,json=noPostCopy,proto3" json:"no_post_copy,omitempty"`                                                        // mode auto: its state is never to be on two nodes
 	MaxSplitSeconds             float64                `protobuf:"fixed64,55,opt,name=max_split_seconds,json=maxSplitSeconds,proto3" json:"max_split_seconds,omitempty"`                                        // both nodes may be needed for so long after the handover; 0: the default of the node and the mode
+	Spill                       bool                   `protobuf:"varint,56,opt,name=spill,proto3" json:"spill,omitempty"`                                                                                      // pages that stay after the handover are written to the disk, too
 	Forecast                    bool                   `protobuf:"varint,54,opt,name=forecast,proto3" json:"forecast,omitempty"`                                                                                // of a plan: also what each mode would cost
 	WatchSeconds                float64                `protobuf:"fixed64,53,opt,name=watch_seconds,json=watchSeconds,proto3" json:"watch_seconds,omitempty"`                                                   // of a plan: for how long to watch what it writes; 0: as for a migration
 	Volumes                     []string               `protobuf:"bytes,20,rep,name=volumes,proto3" json:"volumes,omitempty"`                                                                                   // what becomes of them: WAY, or VOLUME=WAY
@@ -3041,6 +3042,13 @@ func (x *MigrateRequest) GetMaxSplitSeconds() float64 {
 		return x.MaxSplitSeconds
 	}
 	return 0
+}
+
+func (x *MigrateRequest) GetSpill() bool {
+	if x != nil {
+		return x.Spill
+	}
+	return false
 }
 
 func (x *MigrateRequest) GetForecast() bool {
@@ -5161,6 +5169,7 @@ type Reservation struct {
 	WarningsJson   []byte                 `protobuf:"bytes,3,opt,name=warnings_json,json=warningsJson,proto3" json:"warnings_json,omitempty"`
 	Footprint      bool                   `protobuf:"varint,4,opt,name=footprint,proto3" json:"footprint,omitempty"`                                   // what the container held when it left is here, and will be told when the key of the pages comes
 	KeptFilesBytes int64                  `protobuf:"varint,5,opt,name=kept_files_bytes,json=keptFilesBytes,proto3" json:"kept_files_bytes,omitempty"` // files of an earlier attempt that are here, and will be told when the key of the files comes
+	KeepsSpillKey  bool                   `protobuf:"varint,70,opt,name=keeps_spill_key,json=keepsSpillKey,proto3" json:"keeps_spill_key,omitempty"`   // Peer.Spill is understood
 	StartsLate     bool                   `protobuf:"varint,6,opt,name=starts_late,json=startsLate,proto3" json:"starts_late,omitempty"`               // the engine is to be told when the freeze is near, and then makes itself ready
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -5229,6 +5238,13 @@ func (x *Reservation) GetKeptFilesBytes() int64 {
 		return x.KeptFilesBytes
 	}
 	return 0
+}
+
+func (x *Reservation) GetKeepsSpillKey() bool {
+	if x != nil {
+		return x.KeepsSpillKey
+	}
+	return false
 }
 
 func (x *Reservation) GetStartsLate() bool {
@@ -5559,6 +5575,102 @@ func (*DurableReply) Descriptor() ([]byte, []int) {
 	return file_godwit_proto_rawDescGZIP(), []int{91}
 }
 
+type SpillRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Migration     string                 `protobuf:"bytes,1,opt,name=migration,proto3" json:"migration,omitempty"`
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // drain.SpillKey, which the target keeps in memory as long as the migration is under way; empty: nothing to keep
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpillRequest) Reset() {
+	*x = SpillRequest{}
+	mi := &file_godwit_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpillRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpillRequest) ProtoMessage() {}
+
+func (x *SpillRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpillRequest.ProtoReflect.Descriptor instead.
+func (*SpillRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *SpillRequest) GetMigration() string {
+	if x != nil {
+		return x.Migration
+	}
+	return ""
+}
+
+func (x *SpillRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+type SpillReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpillReply) Reset() {
+	*x = SpillReply{}
+	mi := &file_godwit_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpillReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpillReply) ProtoMessage() {}
+
+func (x *SpillReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpillReply.ProtoReflect.Descriptor instead.
+func (*SpillReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *SpillReply) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
@@ -5569,7 +5681,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5581,7 +5693,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5594,7 +5706,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{92}
+	return file_godwit_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -5619,7 +5731,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5631,7 +5743,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5644,7 +5756,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{93}
+	return file_godwit_proto_rawDescGZIP(), []int{95}
 }
 
 type Layer struct {
@@ -5658,7 +5770,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5670,7 +5782,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5683,7 +5795,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{94}
+	return file_godwit_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -5725,7 +5837,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[95]
+	mi := &file_godwit_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5737,7 +5849,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[95]
+	mi := &file_godwit_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5750,7 +5862,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{95}
+	return file_godwit_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -5832,7 +5944,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[96]
+	mi := &file_godwit_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5844,7 +5956,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[96]
+	mi := &file_godwit_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5857,7 +5969,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{96}
+	return file_godwit_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -5876,7 +5988,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[97]
+	mi := &file_godwit_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5888,7 +6000,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[97]
+	mi := &file_godwit_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5901,7 +6013,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{97}
+	return file_godwit_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -5920,7 +6032,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[98]
+	mi := &file_godwit_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5932,7 +6044,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[98]
+	mi := &file_godwit_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5945,7 +6057,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{98}
+	return file_godwit_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -5964,7 +6076,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[99]
+	mi := &file_godwit_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5976,7 +6088,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[99]
+	mi := &file_godwit_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5989,7 +6101,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{99}
+	return file_godwit_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -6007,7 +6119,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[100]
+	mi := &file_godwit_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6019,7 +6131,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[100]
+	mi := &file_godwit_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6032,7 +6144,7 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{100}
+	return file_godwit_proto_rawDescGZIP(), []int{102}
 }
 
 type KeepRequest struct {
@@ -6045,7 +6157,7 @@ type KeepRequest struct {
 
 func (x *KeepRequest) Reset() {
 	*x = KeepRequest{}
-	mi := &file_godwit_proto_msgTypes[101]
+	mi := &file_godwit_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6057,7 +6169,7 @@ func (x *KeepRequest) String() string {
 func (*KeepRequest) ProtoMessage() {}
 
 func (x *KeepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[101]
+	mi := &file_godwit_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6070,7 +6182,7 @@ func (x *KeepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
 func (*KeepRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{101}
+	return file_godwit_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *KeepRequest) GetContainer() string {
@@ -6097,7 +6209,7 @@ type KeepReply struct {
 
 func (x *KeepReply) Reset() {
 	*x = KeepReply{}
-	mi := &file_godwit_proto_msgTypes[102]
+	mi := &file_godwit_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6109,7 +6221,7 @@ func (x *KeepReply) String() string {
 func (*KeepReply) ProtoMessage() {}
 
 func (x *KeepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[102]
+	mi := &file_godwit_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6122,7 +6234,7 @@ func (x *KeepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
 func (*KeepReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{102}
+	return file_godwit_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *KeepReply) GetMemoryBytes() int64 {
@@ -6150,7 +6262,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_godwit_proto_msgTypes[103]
+	mi := &file_godwit_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6162,7 +6274,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[103]
+	mi := &file_godwit_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6175,7 +6287,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{103}
+	return file_godwit_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *FollowRequest) GetPolicyJson() []byte {
@@ -6207,7 +6319,7 @@ type FollowReply struct {
 
 func (x *FollowReply) Reset() {
 	*x = FollowReply{}
-	mi := &file_godwit_proto_msgTypes[104]
+	mi := &file_godwit_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6219,7 +6331,7 @@ func (x *FollowReply) String() string {
 func (*FollowReply) ProtoMessage() {}
 
 func (x *FollowReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[104]
+	mi := &file_godwit_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6232,7 +6344,7 @@ func (x *FollowReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowReply.ProtoReflect.Descriptor instead.
 func (*FollowReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{104}
+	return file_godwit_proto_rawDescGZIP(), []int{106}
 }
 
 type TakeAuthorityRequest struct {
@@ -6244,7 +6356,7 @@ type TakeAuthorityRequest struct {
 
 func (x *TakeAuthorityRequest) Reset() {
 	*x = TakeAuthorityRequest{}
-	mi := &file_godwit_proto_msgTypes[105]
+	mi := &file_godwit_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6256,7 +6368,7 @@ func (x *TakeAuthorityRequest) String() string {
 func (*TakeAuthorityRequest) ProtoMessage() {}
 
 func (x *TakeAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[105]
+	mi := &file_godwit_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6269,7 +6381,7 @@ func (x *TakeAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*TakeAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{105}
+	return file_godwit_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *TakeAuthorityRequest) GetHandoverJson() []byte {
@@ -6287,7 +6399,7 @@ type TakeAuthorityReply struct {
 
 func (x *TakeAuthorityReply) Reset() {
 	*x = TakeAuthorityReply{}
-	mi := &file_godwit_proto_msgTypes[106]
+	mi := &file_godwit_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6299,7 +6411,7 @@ func (x *TakeAuthorityReply) String() string {
 func (*TakeAuthorityReply) ProtoMessage() {}
 
 func (x *TakeAuthorityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[106]
+	mi := &file_godwit_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6312,7 +6424,7 @@ func (x *TakeAuthorityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeAuthorityReply.ProtoReflect.Descriptor instead.
 func (*TakeAuthorityReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{106}
+	return file_godwit_proto_rawDescGZIP(), []int{108}
 }
 
 type DropAuthorityRequest struct {
@@ -6324,7 +6436,7 @@ type DropAuthorityRequest struct {
 
 func (x *DropAuthorityRequest) Reset() {
 	*x = DropAuthorityRequest{}
-	mi := &file_godwit_proto_msgTypes[107]
+	mi := &file_godwit_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6336,7 +6448,7 @@ func (x *DropAuthorityRequest) String() string {
 func (*DropAuthorityRequest) ProtoMessage() {}
 
 func (x *DropAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[107]
+	mi := &file_godwit_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6349,7 +6461,7 @@ func (x *DropAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*DropAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{107}
+	return file_godwit_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *DropAuthorityRequest) GetOrderJson() []byte {
@@ -6368,7 +6480,7 @@ type DropAuthorityReply struct {
 
 func (x *DropAuthorityReply) Reset() {
 	*x = DropAuthorityReply{}
-	mi := &file_godwit_proto_msgTypes[108]
+	mi := &file_godwit_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6380,7 +6492,7 @@ func (x *DropAuthorityReply) String() string {
 func (*DropAuthorityReply) ProtoMessage() {}
 
 func (x *DropAuthorityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[108]
+	mi := &file_godwit_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6393,7 +6505,7 @@ func (x *DropAuthorityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropAuthorityReply.ProtoReflect.Descriptor instead.
 func (*DropAuthorityReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{108}
+	return file_godwit_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *DropAuthorityReply) GetRestJson() []byte {
@@ -6609,7 +6721,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"TokenReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xa5\x05\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xbb\x05\n" +
 	"\x0eMigrateRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -6628,7 +6740,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\tmax_bytes\x183 \x01(\x03R\bmaxBytes\x12 \n" +
 	"\fno_post_copy\x184 \x01(\bR\n" +
 	"noPostCopy\x12*\n" +
-	"\x11max_split_seconds\x187 \x01(\x01R\x0fmaxSplitSeconds\x12\x1a\n" +
+	"\x11max_split_seconds\x187 \x01(\x01R\x0fmaxSplitSeconds\x12\x14\n" +
+	"\x05spill\x188 \x01(\bR\x05spill\x12\x1a\n" +
 	"\bforecast\x186 \x01(\bR\bforecast\x12#\n" +
 	"\rwatch_seconds\x185 \x01(\x01R\fwatchSeconds\x12\x18\n" +
 	"\avolumes\x18\x14 \x03(\tR\avolumes\"(\n" +
@@ -6794,13 +6907,14 @@ const file_godwit_proto_rawDesc = "" +
 	"ports_json\x18\x14 \x01(\fR\tportsJson\x12!\n" +
 	"\fvolumes_json\x18\x15 \x01(\fR\vvolumesJson\x12(\n" +
 	"\x06layers\x18( \x03(\v2\x10.godwit.v1.LayerR\x06layers\x12!\n" +
-	"\fkeep_seconds\x18< \x01(\x01R\vkeepSeconds\"\xe7\x01\n" +
+	"\fkeep_seconds\x18< \x01(\x01R\vkeepSeconds\"\x8f\x02\n" +
 	"\vReservation\x12%\n" +
 	"\x0emissing_layers\x18\x01 \x03(\tR\rmissingLayers\x12#\n" +
 	"\rmissing_image\x18\x02 \x01(\bR\fmissingImage\x12#\n" +
 	"\rwarnings_json\x18\x03 \x01(\fR\fwarningsJson\x12\x1c\n" +
 	"\tfootprint\x18\x04 \x01(\bR\tfootprint\x12(\n" +
-	"\x10kept_files_bytes\x18\x05 \x01(\x03R\x0ekeptFilesBytes\x12\x1f\n" +
+	"\x10kept_files_bytes\x18\x05 \x01(\x03R\x0ekeptFilesBytes\x12&\n" +
+	"\x0fkeeps_spill_key\x18F \x01(\bR\rkeepsSpillKey\x12\x1f\n" +
 	"\vstarts_late\x18\x06 \x01(\bR\n" +
 	"startsLate\"Y\n" +
 	"\vTellRequest\x12\x1c\n" +
@@ -6821,7 +6935,13 @@ const file_godwit_proto_rawDesc = "" +
 	"\x0eDurableRequest\x12\x1c\n" +
 	"\tmigration\x18\x01 \x01(\tR\tmigration\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x0e\n" +
-	"\fDurableReply\"H\n" +
+	"\fDurableReply\">\n" +
+	"\fSpillRequest\x12\x1c\n" +
+	"\tmigration\x18\x01 \x01(\tR\tmigration\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"\x1e\n" +
+	"\n" +
+	"SpillReply\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\"H\n" +
 	"\x0eReleaseRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\x0e\n" +
@@ -6920,14 +7040,15 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"StageAhead\x12\x1c.godwit.v1.StageAheadRequest\x1a\x16.godwit.v1.StagesReply\x12:\n" +
 	"\x06Stages\x12\x18.godwit.v1.StagesRequest\x1a\x16.godwit.v1.StagesReply\x12=\n" +
-	"\aUnstage\x12\x19.godwit.v1.UnstageRequest\x1a\x17.godwit.v1.UnstageReply2\xee\x06\n" +
+	"\aUnstage\x12\x19.godwit.v1.UnstageRequest\x1a\x17.godwit.v1.UnstageReply2\xa7\a\n" +
 	"\x04Peer\x127\n" +
 	"\x05Hello\x12\x17.godwit.v1.HelloRequest\x1a\x15.godwit.v1.HelloReply\x127\n" +
 	"\x05Prove\x12\x17.godwit.v1.ProveRequest\x1a\x15.godwit.v1.ProveReply\x127\n" +
 	"\aSession\x12\x13.godwit.v1.Envelope\x1a\x13.godwit.v1.Envelope(\x010\x01\x124\n" +
 	"\x04Tell\x12\x16.godwit.v1.TellRequest\x1a\x14.godwit.v1.TellReply\x12=\n" +
 	"\aOutcome\x12\x19.godwit.v1.OutcomeRequest\x1a\x17.godwit.v1.OutcomeReply\x12=\n" +
-	"\aDurable\x12\x19.godwit.v1.DurableRequest\x1a\x17.godwit.v1.DurableReply\x12=\n" +
+	"\aDurable\x12\x19.godwit.v1.DurableRequest\x1a\x17.godwit.v1.DurableReply\x127\n" +
+	"\x05Spill\x12\x17.godwit.v1.SpillRequest\x1a\x15.godwit.v1.SpillReply\x12=\n" +
 	"\aRelease\x12\x19.godwit.v1.ReleaseRequest\x1a\x17.godwit.v1.ReleaseReply\x129\n" +
 	"\x05Fetch\x12\x17.godwit.v1.FetchRequest\x1a\x15.godwit.v1.FetchReply0\x01\x12:\n" +
 	"\x06Layers\x12\x18.godwit.v1.LayersRequest\x1a\x16.godwit.v1.LayersReply\x12=\n" +
@@ -6949,7 +7070,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 109)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),        // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),          // 1: godwit.v1.VersionReply
@@ -7043,23 +7164,25 @@ var file_godwit_proto_goTypes = []any{
 	(*OutcomeReply)(nil),          // 89: godwit.v1.OutcomeReply
 	(*DurableRequest)(nil),        // 90: godwit.v1.DurableRequest
 	(*DurableReply)(nil),          // 91: godwit.v1.DurableReply
-	(*ReleaseRequest)(nil),        // 92: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 93: godwit.v1.ReleaseReply
-	(*Layer)(nil),                 // 94: godwit.v1.Layer
-	(*FetchRequest)(nil),          // 95: godwit.v1.FetchRequest
-	(*FetchReply)(nil),            // 96: godwit.v1.FetchReply
-	(*LayersRequest)(nil),         // 97: godwit.v1.LayersRequest
-	(*LayersReply)(nil),           // 98: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),        // 99: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),          // 100: godwit.v1.RemovedReply
-	(*KeepRequest)(nil),           // 101: godwit.v1.KeepRequest
-	(*KeepReply)(nil),             // 102: godwit.v1.KeepReply
-	(*FollowRequest)(nil),         // 103: godwit.v1.FollowRequest
-	(*FollowReply)(nil),           // 104: godwit.v1.FollowReply
-	(*TakeAuthorityRequest)(nil),  // 105: godwit.v1.TakeAuthorityRequest
-	(*TakeAuthorityReply)(nil),    // 106: godwit.v1.TakeAuthorityReply
-	(*DropAuthorityRequest)(nil),  // 107: godwit.v1.DropAuthorityRequest
-	(*DropAuthorityReply)(nil),    // 108: godwit.v1.DropAuthorityReply
+	(*SpillRequest)(nil),          // 92: godwit.v1.SpillRequest
+	(*SpillReply)(nil),            // 93: godwit.v1.SpillReply
+	(*ReleaseRequest)(nil),        // 94: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 95: godwit.v1.ReleaseReply
+	(*Layer)(nil),                 // 96: godwit.v1.Layer
+	(*FetchRequest)(nil),          // 97: godwit.v1.FetchRequest
+	(*FetchReply)(nil),            // 98: godwit.v1.FetchReply
+	(*LayersRequest)(nil),         // 99: godwit.v1.LayersRequest
+	(*LayersReply)(nil),           // 100: godwit.v1.LayersReply
+	(*RemovedRequest)(nil),        // 101: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),          // 102: godwit.v1.RemovedReply
+	(*KeepRequest)(nil),           // 103: godwit.v1.KeepRequest
+	(*KeepReply)(nil),             // 104: godwit.v1.KeepReply
+	(*FollowRequest)(nil),         // 105: godwit.v1.FollowRequest
+	(*FollowReply)(nil),           // 106: godwit.v1.FollowReply
+	(*TakeAuthorityRequest)(nil),  // 107: godwit.v1.TakeAuthorityRequest
+	(*TakeAuthorityReply)(nil),    // 108: godwit.v1.TakeAuthorityReply
+	(*DropAuthorityRequest)(nil),  // 109: godwit.v1.DropAuthorityRequest
+	(*DropAuthorityReply)(nil),    // 110: godwit.v1.DropAuthorityReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	4,   // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
@@ -7081,12 +7204,12 @@ var file_godwit_proto_depIdxs = []int32{
 	83,  // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
 	84,  // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
 	85,  // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	94,  // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	96,  // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
 	83,  // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
 	83,  // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
 	83,  // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	94,  // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	94,  // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	96,  // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	96,  // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
 	0,   // 25: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
 	2,   // 26: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
 	5,   // 27: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
@@ -7131,68 +7254,70 @@ var file_godwit_proto_depIdxs = []int32{
 	86,  // 66: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
 	88,  // 67: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
 	90,  // 68: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	92,  // 69: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	95,  // 70: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	97,  // 71: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	99,  // 72: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	101, // 73: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
-	103, // 74: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
-	105, // 75: godwit.v1.Peer.TakeAuthority:input_type -> godwit.v1.TakeAuthorityRequest
-	107, // 76: godwit.v1.Peer.DropAuthority:input_type -> godwit.v1.DropAuthorityRequest
-	1,   // 77: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,   // 78: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,   // 79: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,   // 80: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,   // 81: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12,  // 82: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14,  // 83: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16,  // 84: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	18,  // 85: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	20,  // 86: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
-	22,  // 87: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	24,  // 88: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	26,  // 89: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	29,  // 90: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	31,  // 91: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	33,  // 92: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	34,  // 93: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	37,  // 94: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	49,  // 95: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	40,  // 96: godwit.v1.Agent.RemoveNode:output_type -> godwit.v1.RemoveNodeReply
-	41,  // 97: godwit.v1.Agent.PromoteNode:output_type -> godwit.v1.PromoteNodeReply
-	45,  // 98: godwit.v1.Agent.DemoteNode:output_type -> godwit.v1.DemoteNodeReply
-	44,  // 99: godwit.v1.Agent.Rollover:output_type -> godwit.v1.RolloverReply
-	44,  // 100: godwit.v1.Agent.RolloverStatus:output_type -> godwit.v1.RolloverReply
-	47,  // 101: godwit.v1.Agent.Audit:output_type -> godwit.v1.AuditReply
-	51,  // 102: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	52,  // 103: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	54,  // 104: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	59,  // 105: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	56,  // 106: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	57,  // 107: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	60,  // 108: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	62,  // 109: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	64,  // 110: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
-	68,  // 111: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	70,  // 112: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
-	70,  // 113: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	72,  // 114: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	77,  // 115: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	80,  // 116: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	82,  // 117: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	87,  // 118: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	89,  // 119: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	91,  // 120: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	93,  // 121: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	96,  // 122: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	98,  // 123: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	100, // 124: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	102, // 125: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
-	104, // 126: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
-	106, // 127: godwit.v1.Peer.TakeAuthority:output_type -> godwit.v1.TakeAuthorityReply
-	108, // 128: godwit.v1.Peer.DropAuthority:output_type -> godwit.v1.DropAuthorityReply
-	77,  // [77:129] is the sub-list for method output_type
-	25,  // [25:77] is the sub-list for method input_type
+	92,  // 69: godwit.v1.Peer.Spill:input_type -> godwit.v1.SpillRequest
+	94,  // 70: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	97,  // 71: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	99,  // 72: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	101, // 73: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	103, // 74: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
+	105, // 75: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
+	107, // 76: godwit.v1.Peer.TakeAuthority:input_type -> godwit.v1.TakeAuthorityRequest
+	109, // 77: godwit.v1.Peer.DropAuthority:input_type -> godwit.v1.DropAuthorityRequest
+	1,   // 78: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	3,   // 79: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	3,   // 80: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	7,   // 81: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	9,   // 82: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	12,  // 83: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	14,  // 84: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	16,  // 85: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	18,  // 86: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	20,  // 87: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	22,  // 88: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	24,  // 89: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	26,  // 90: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	29,  // 91: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	31,  // 92: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	33,  // 93: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	34,  // 94: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	37,  // 95: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	49,  // 96: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	40,  // 97: godwit.v1.Agent.RemoveNode:output_type -> godwit.v1.RemoveNodeReply
+	41,  // 98: godwit.v1.Agent.PromoteNode:output_type -> godwit.v1.PromoteNodeReply
+	45,  // 99: godwit.v1.Agent.DemoteNode:output_type -> godwit.v1.DemoteNodeReply
+	44,  // 100: godwit.v1.Agent.Rollover:output_type -> godwit.v1.RolloverReply
+	44,  // 101: godwit.v1.Agent.RolloverStatus:output_type -> godwit.v1.RolloverReply
+	47,  // 102: godwit.v1.Agent.Audit:output_type -> godwit.v1.AuditReply
+	51,  // 103: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	52,  // 104: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	54,  // 105: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	59,  // 106: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	56,  // 107: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	57,  // 108: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	60,  // 109: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	62,  // 110: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	64,  // 111: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
+	68,  // 112: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	70,  // 113: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
+	70,  // 114: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	72,  // 115: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	77,  // 116: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	80,  // 117: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	82,  // 118: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	87,  // 119: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	89,  // 120: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	91,  // 121: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	93,  // 122: godwit.v1.Peer.Spill:output_type -> godwit.v1.SpillReply
+	95,  // 123: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	98,  // 124: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	100, // 125: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	102, // 126: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	104, // 127: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
+	106, // 128: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
+	108, // 129: godwit.v1.Peer.TakeAuthority:output_type -> godwit.v1.TakeAuthorityReply
+	110, // 130: godwit.v1.Peer.DropAuthority:output_type -> godwit.v1.DropAuthorityReply
+	78,  // [78:131] is the sub-list for method output_type
+	25,  // [25:78] is the sub-list for method input_type
 	25,  // [25:25] is the sub-list for extension type_name
 	25,  // [25:25] is the sub-list for extension extendee
 	0,   // [0:25] is the sub-list for field type_name
@@ -7210,7 +7335,7 @@ func file_godwit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   109,
+			NumMessages:   111,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1575,6 +1575,7 @@ const (
 	Peer_Tell_FullMethodName          = "/godwit.v1.Peer/Tell"
 	Peer_Outcome_FullMethodName       = "/godwit.v1.Peer/Outcome"
 	Peer_Durable_FullMethodName       = "/godwit.v1.Peer/Durable"
+	Peer_Spill_FullMethodName         = "/godwit.v1.Peer/Spill"
 	Peer_Release_FullMethodName       = "/godwit.v1.Peer/Release"
 	Peer_Fetch_FullMethodName         = "/godwit.v1.Peer/Fetch"
 	Peer_Layers_FullMethodName        = "/godwit.v1.Peer/Layers"
@@ -1602,6 +1603,8 @@ type PeerClient interface {
 	Outcome(ctx context.Context, in *OutcomeRequest, opts ...grpc.CallOption) (*OutcomeReply, error)
 	// Durable returns when the files of a container that arrived here are on disk, so that the source may delete its own.
 	Durable(ctx context.Context, in *DurableRequest, opts ...grpc.CallOption) (*DurableReply, error)
+	// Spill is for a source whose pages that follow are on its disk, encrypted: it gives the target the key, or gets it back.
+	Spill(ctx context.Context, in *SpillRequest, opts ...grpc.CallOption) (*SpillReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseReply, error)
 	// Fetch has a node bring the layers of an image that it has not, from wherever they are nearest. The caller has all of them.
@@ -1685,6 +1688,16 @@ func (c *peerClient) Durable(ctx context.Context, in *DurableRequest, opts ...gr
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DurableReply)
 	err := c.cc.Invoke(ctx, Peer_Durable_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) Spill(ctx context.Context, in *SpillRequest, opts ...grpc.CallOption) (*SpillReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SpillReply)
+	err := c.cc.Invoke(ctx, Peer_Spill_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -1797,6 +1810,8 @@ type PeerServer interface {
 	Outcome(context.Context, *OutcomeRequest) (*OutcomeReply, error)
 	// Durable returns when the files of a container that arrived here are on disk, so that the source may delete its own.
 	Durable(context.Context, *DurableRequest) (*DurableReply, error)
+	// Spill is for a source whose pages that follow are on its disk, encrypted: it gives the target the key, or gets it back.
+	Spill(context.Context, *SpillRequest) (*SpillReply, error)
 	// Release gives an address back whose container was removed away from home.
 	Release(context.Context, *ReleaseRequest) (*ReleaseReply, error)
 	// Fetch has a node bring the layers of an image that it has not, from wherever they are nearest. The caller has all of them.
@@ -1840,6 +1855,9 @@ func (UnimplementedPeerServer) Outcome(context.Context, *OutcomeRequest) (*Outco
 }
 func (UnimplementedPeerServer) Durable(context.Context, *DurableRequest) (*DurableReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Durable not implemented")
+}
+func (UnimplementedPeerServer) Spill(context.Context, *SpillRequest) (*SpillReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Spill not implemented")
 }
 func (UnimplementedPeerServer) Release(context.Context, *ReleaseRequest) (*ReleaseReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
@@ -1979,6 +1997,24 @@ func _Peer_Durable_Handler(srv interface{}, ctx context.Context, dec func(interf
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PeerServer).Durable(ctx, req.(*DurableRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_Spill_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SpillRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Spill(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Spill_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Spill(ctx, req.(*SpillRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -2146,6 +2182,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Durable",
 			Handler:    _Peer_Durable_Handler,
+		},
+		{
+			MethodName: "Spill",
+			Handler:    _Peer_Spill_Handler,
 		},
 		{
 			MethodName: "Release",

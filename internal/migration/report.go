@@ -120,7 +120,22 @@ type Drain struct {
 	WaitingShare        float64 `json:"waiting_share"`  // of the drain's time, in which at least one thread waited
 	Seconds             float64 `json:"seconds"`        // from the resume until all was there, or now
 	Connections         int     `json:"connections"`    // how often the two connections were opened: more than once if they broke
+
+	// Spill is what became of the copy of these pages on the source's disk; empty: none was asked for, as far
+	// as is known.
+	Spill SpillState `json:"spill,omitempty"`
 }
+
+// SpillState is how far pages that stay at the source are on its disk, too.
+type SpillState string
+
+// The states.
+const (
+	SpillWriting  SpillState = "writing"  // a reboot of the source would lose pages
+	SpillComplete SpillState = "complete" // on its disk, and the target has the key: a reboot loses none
+	SpillServing  SpillState = "serving"  // the source was rebooted, and they come from its disk
+	SpillFailed   SpillState = "failed"   // there is no copy; the report says why
+)
 
 // Bytes are what was sent, on the wire, by what it was.
 type Bytes struct {

@@ -37,6 +37,9 @@ type Settings struct {
 	KeepFootprint time.Duration
 	// MaxSplit is for how long both nodes may be needed after the handover; 0: nobody said.
 	MaxSplit time.Duration
+	// Spill has pages that stay here after the handover written to this node's disk, encrypted, so that a
+	// reboot does not lose them.
+	Spill bool
 	// Volumes is what becomes of the container's volumes.
 	Volumes VolumeWays
 }
@@ -109,6 +112,10 @@ func (s Settings) For(mode Mode) (Settings, error) {
 	}
 	if s.MaxSplit != 0 && (mode == Cold || mode == Restart) {
 		return s, fmt.Errorf("a longest time that both nodes are needed is not of mode %s, which never needs both", mode)
+	}
+	if s.Spill && (mode == Cold || mode == Restart) {
+		return s, fmt.Errorf("no page stays at the source after the handover in mode %s, so none is spilled",
+			mode)
 	}
 	return s.Complete()
 }

@@ -45,3 +45,17 @@ func TestSettingsOfHybrid(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+func TestSpillOfModes(t *testing.T) {
+	for _, mode := range []Mode{Auto, PreCopy, PostCopy, Hybrid} {
+		if got, err := (Settings{Spill: true}).For(mode); err != nil || !got.Spill {
+			t.Errorf("%s: %+v, %v", mode, got, err)
+		}
+	}
+	for _, mode := range []Mode{Cold, Restart} {
+		_, err := (Settings{Spill: true}).For(mode)
+		if err == nil || !strings.Contains(err.Error(), "spilled") {
+			t.Errorf("%s: %v", mode, err)
+		}
+	}
+}

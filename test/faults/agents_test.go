@@ -220,7 +220,7 @@ func (w *world) begin(t *testing.T, from, to string) string {
 
 func (w *world) beginOf(t *testing.T, name, from, to string) string {
 	t.Helper()
-	request := &api.MigrateRequest{Container: name, Node: to, Mode: string(w.mode)}
+	request := &api.MigrateRequest{Container: name, Node: to, Mode: string(w.mode), Spill: w.spill}
 	if w.mode == migration.Hybrid { // that nothing fits, so that something follows
 		request.DowntimeTargetSeconds, request.MaxRounds = 0.001, 2
 	}

@@ -307,6 +307,12 @@ func (w *world) othersMigrations(t *testing.T, peer api.PeerClient) {
 		if _, err := peer.Durable(t.Context(), &api.DurableRequest{Migration: id}); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("asked for files: %v", err)
 		}
+		for _, key := range [][]byte{nil, make([]byte, 32)} {
+			reply, err := peer.Spill(t.Context(), &api.SpillRequest{Migration: id, Key: key})
+			if status.Code(err) != codes.PermissionDenied {
+				t.Errorf("asked for the key of pages, or gave one: %v, %v", reply, err)
+			}
+		}
 		if _, err := peer.Outcome(t.Context(), &api.OutcomeRequest{Migration: "../../../x"}); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("asked for a path: %v", err)
 		}

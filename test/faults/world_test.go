@@ -39,6 +39,7 @@ type world struct {
 
 	lxc         bool // the container is one of LXC
 	mode        migration.Mode
+	spill       bool   // pages that follow go to the disk, too
 	peerTimeout string // of the agents
 	content     string // of the container's memory, in short
 }

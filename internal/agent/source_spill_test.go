@@ -1,0 +1,224 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/drain"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// keyKeeper is a target that keeps a key, and can be out of reach.
+type keyKeeper struct {
+	mu    sync.Mutex
+	key   []byte
+	away  int  // so many calls fail
+	older bool // it keeps nothing
+}
+
+func (k *keyKeeper) exchange(_ context.Context, key []byte) (kept drain.SpillKey, known bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.away > 0 {
+		k.away--
+		return kept, false, errors.New("it does not answer")
+	}
+	if len(key) > 0 && !k.older {
+		k.key = bytes.Clone(key)
+	}
+	return kept, copy(kept[:], k.key) == len(kept), nil
+}
+
+// numbered are pages of which each says where it is. They can be lost.
+type numbered struct {
+	mu   sync.Mutex
+	lost bool
+}
+
+func (n *numbered) Read(_ memory.Task, address uint64, buffer []byte) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lost {
+		return errors.New("no process")
+	}
+	for i := range buffer {
+		buffer[i] = byte((address + uint64(i)) >> 12)
+	}
+	return nil
+}
+
+func newTestSpill(t *testing.T, path string, k *keyKeeper) *spill {
+	note := func(what string) { t.Log(what) }
+	p := &spill{path: path, migration: testMigration, exchange: k.exchange, note: note}
+	t.Cleanup(func() {
+		p.halt()
+		_ = p.close()
+	})
+	return p
+}
+
+func lateOf(pages uint64) []memory.TaskMap {
+	return []memory.TaskMap{{Task: 1, Areas: []memory.Area{{Start: 1 << 20, Pages: pages}}}}
+}
+
+// readsFromDisk wants that a page comes from the disk as it was.
+func readsFromDisk(t *testing.T, p *spill) {
+	t.Helper()
+	got, want := make([]byte, memory.PageSize()), make([]byte, memory.PageSize())
+	at := uint64(1<<20 + 7*memory.PageSize())
+	if err := p.instead(errors.New("gone"), 1, at, got); err != nil {
+		t.Fatal(err)
+	}
+	_ = (&numbered{}).Read(1, at, want)
+	if !bytes.Equal(got, want) || p.now() != migration.SpillServing {
+		t.Errorf("another page came from the disk; it is %s", p.now())
+	}
+}
+
+// TestSpillOutlivesAgent writes pages, loses the writer, and reads them with the key that the target has
+// kept.
+func TestSpillOutlivesAgent(t *testing.T) {
+	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{away: 1}
+	first := newTestSpill(t, path, k)
+	first.begin(t.Context(), lateOf(100), &numbered{})
+	<-first.written
+	if first.now() != migration.SpillComplete {
+		t.Fatalf("it is %s: %s", first.now(), first.why)
+	}
+	second := newTestSpill(t, path, k)
+	if err := second.recover(t.Context()); err != nil || second.now() != migration.SpillComplete {
+		t.Fatalf("it is %s: %s; %v", second.now(), second.why, err)
+	}
+	readsFromDisk(t, second)
+}
+
+// TestSpillKeyLost says so, and writes anew if the processes are still there.
+func TestSpillKeyLost(t *testing.T) {
+	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{}
+	first := newTestSpill(t, path, k)
+	first.begin(t.Context(), lateOf(100), &numbered{})
+	<-first.written
+	k.key = nil
+	second := newTestSpill(t, path, k)
+	if err := second.recover(t.Context()); err != nil || second.now() != migration.SpillFailed {
+		t.Fatalf("without a key it is %s; %v", second.now(), err)
+	}
+	err := second.instead(errors.New("gone"), 1, 1<<20, make([]byte, memory.PageSize()))
+	if err == nil || !strings.Contains(err.Error(), "memory of both agents") {
+		t.Errorf("read without a key: %v", err)
+	}
+	second.begin(t.Context(), lateOf(100), &numbered{})
+	<-second.written
+	readsFromDisk(t, second)
+}
+
+// TestSpillFails tells why there is nothing on the disk, and leaves nothing there.
+func TestSpillFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		pages  *numbered
+		late   []memory.TaskMap
+		keeper *keyKeeper
+		want   string
+	}{
+		"no pages": {&numbered{lost: true}, lateOf(10), &keyKeeper{}, "no process"},
+		"no room":  {&numbered{}, lateOf(1 << 40), &keyKeeper{}, "free"},
+		"no key":   {&numbered{}, lateOf(10), &keyKeeper{older: true}, "does not keep"},
+		"wrong maps": {
+			&numbered{}, []memory.TaskMap{{Task: 1, Areas: []memory.Area{{Start: 1, Pages: 1}}}},
+			&keyKeeper{}, "map",
+		},
+	} {
+		path := filepath.Join(t.TempDir(), spillName)
+		p := newTestSpill(t, path, c.keeper)
+		p.begin(t.Context(), c.late, c.pages)
+		<-p.written
+		if p.now() != migration.SpillFailed || !strings.Contains(p.why, c.want) {
+			t.Errorf("%s: %s, %q", name, p.now(), p.why)
+		}
+		if _, err := os.Lstat(drain.SpillBegun(path)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: what was begun: %v", name, err)
+		}
+	}
+}
+
+// TestSpillTargetAway waits for a target that may be back, and forgets nothing that it has not asked for.
+func TestSpillTargetAway(t *testing.T) {
+	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{}
+	first := newTestSpill(t, path, k)
+	first.begin(t.Context(), lateOf(100), &numbered{})
+	<-first.written
+	k.away = 1
+	second := newTestSpill(t, path, k)
+	if err := second.recover(t.Context()); err == nil {
+		t.Fatal("a target that does not answer is believed to have no key")
+	}
+	if err := second.recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	readsFromDisk(t, second)
+}
+
+// TestLeftoverSpill removes what the end of a migration has not, at the agent's start.
+func TestLeftoverSpill(t *testing.T) {
+	a := newTestAgent(t)
+	record, err := migration.Banned(testMigration, "a", "b", time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.moves.journal(testMigration, engine.Definition{}).write(record); err != nil {
+		t.Fatal(err)
+	}
+	path := a.moves.spillPath(testMigration)
+	for _, name := range []string{path, drain.SpillBegun(path)} {
+		if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.moves.recoverOne(testMigration)
+	if left, _ := filepath.Glob(path + "*"); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// TestSpillRoom refuses a disk without room, and asks nothing of it if nothing is to be written.
+func TestSpillRoom(t *testing.T) {
+	a := newTestAgent(t)
+	settings := migration.Settings{Spill: true}
+	const much = math.MaxInt64 / 2
+	found := a.examineSpill(spillBytes(migration.PostCopy, settings, much))
+	if len(found) != 1 || !strings.Contains(found[0].Why, "--spill") {
+		t.Errorf("%+v", found)
+	}
+	for _, needed := range []int64{
+		spillBytes(migration.PostCopy, settings, 1<<20), spillBytes(migration.Cold, settings, much),
+		spillBytes(migration.PostCopy, migration.Settings{}, much),
+	} {
+		if found := a.examineSpill(needed); len(found) > 0 {
+			t.Errorf("%d bytes: %+v", needed, found)
+		}
+	}
+}
+
+// TestSpillNeedsTarget refuses a target that says nothing of keys, if one is needed.
+func TestSpillNeedsTarget(t *testing.T) {
+	older, newer := &api.Reservation{}, &api.Reservation{KeepsSpillKey: true}
+	problem := keepsNoSpillKey("b", 1, older)
+	if problem == nil || !strings.Contains(problem.Remedy, "upgrade b") {
+		t.Errorf("an older target: %+v", problem)
+	}
+	if keepsNoSpillKey("b", 1, newer) != nil || keepsNoSpillKey("b", 0, older) != nil {
+		t.Error("a target is refused that can, or need not")
+	}
+}
