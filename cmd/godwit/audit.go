@@ -20,13 +20,14 @@ func newAuditCommand() *cobra.Command {
 	var since time.Duration
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "List what users and other nodes asked of this node, and the outcome",
-		Long: `Audit prints the calls of this node's users, and of other nodes, that change something or
-show a secret: time, who (uid, gid and pid of a user; name and address of a node), method, the container,
-node, image or migration, and the outcome. It never has program arguments, environment values or tokens.
+		Short: "List requests from users and other nodes, with their outcome",
+		Long: `Audit prints the requests of this node's users, and of other nodes, to change something or to
+show a secret. Each line has the time, the caller (a user's uid, gid and pid, or a node's name and address),
+the method, the container, node, image or migration, and the outcome. The log never contains program
+arguments, environment values or tokens.
 
-The files are audit.log and audit.log.1 in the state directory for users, and audit-nodes.log and
-audit-nodes.log.1 for other nodes, up to 8 MiB each.`,
+The log is kept in the state directory: calls by users in audit.log and audit.log.1, calls by other nodes in
+audit-nodes.log and audit-nodes.log.1. Each file holds up to 8 MiB.`,
 		Example: "  godwit audit --since 24h\n  godwit audit --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,7 +56,7 @@ audit-nodes.log.1 for other nodes, up to 8 MiB each.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one document per line")
-	cmd.Flags().DurationVar(&since, "since", 0, "only calls within this time, such as 24h (default: all calls in the log)")
+	cmd.Flags().DurationVar(&since, "since", 0, "how far back to go, such as 24h (default: the whole log)")
 	return cmd
 }
 

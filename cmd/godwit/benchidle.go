@@ -8,27 +8,29 @@ import (
 	"github.com/godwit/godwit/internal/bench"
 )
 
-const benchIdleLong = `Measure what an agent costs that has nothing to do: the processor time of the agent, of
-the process that encrypts packets of containers where the kernel lacks WireGuard, and of Docker (with its
-containerd), the agent's memory, and the size of greetings. Each is the median of intervals.
+const benchIdleLong = `Measure the cost of an idle agent: the CPU time of the agent, of Docker (with its
+containerd), and, where the kernel lacks WireGuard, of the process that encrypts containers' packets; the
+agent's memory; and the size of greetings between nodes. Each figure is the median over several intervals.
 
-The agent has containers of Docker that sleep. One process simulates the other nodes: each has an
-identity of its own, has joined the agent's cluster, has as many containers as the agent, ten of them
-not at home there, and greets the agent over mutual TLS as agents do. The simulated nodes refuse data
-connections, so the agent's measurements of links are not in the figures; and they do not answer WireGuard,
-so the encrypting process begins with all of them again and again, which it does not in a real cluster.
+The agent's node runs Docker containers that only sleep. A single process simulates the other nodes. Each
+simulated node has its own identity, has joined the agent's cluster, and greets the agent over mutual TLS, as
+an agent would. It reports as many containers as the agent has, ten of them with a different home node.
 
-With --agent, the agent of another godwit program is measured first, in the same way. The simulated
-nodes greet it as nodes of its own version do, which may list all that they know in each greeting.
+Two things differ from a real cluster. The simulated nodes refuse data connections, so the figures do not
+include the agent's link measurements. They also never answer WireGuard handshakes, so the encrypting process
+keeps retrying them.
 
-The whole takes about 5 minutes for each program; --quick takes one, most of it to start the containers.`
+With --agent, the agent of a second godwit binary is measured first, in the same way. The simulated nodes
+greet it the way nodes of its own version do, which may mean sending everything they know each time.
+
+A run takes about 5 minutes per binary. With --quick it takes about one, mostly spent starting containers.`
 
 func newBenchIdleCommand() *cobra.Command {
 	config := bench.IdleConfig{ImageCache: labImageCache}
 	var file string
 	cmd := &cobra.Command{
 		Use:   "idle",
-		Short: "What an agent costs that has nothing to do",
+		Short: "Measure the cost of an idle agent",
 		Long:  benchIdleLong,
 		Example: `  godwit bench idle --json idle.json
   godwit bench idle --containers 20 --nodes 7 --agent ./godwit-before`,
@@ -37,11 +39,11 @@ func newBenchIdleCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")
 	flags.StringVar(&config.Lab, "lab", "bench-idle",
-		"name of the lab that is made for it, and is gone at the end")
-	flags.StringVar(&config.Agent, "agent", "", "a godwit program whose agent is measured, too")
-	flags.IntVar(&config.Containers, "containers", 100, "containers of Docker on the agent's node")
-	flags.IntVar(&config.Peers, "nodes", 49, "other nodes, which are simulated")
-	flags.BoolVar(&config.Quick, "quick", false, "few and short intervals")
+		"name of the temporary lab")
+	flags.StringVar(&config.Agent, "agent", "", "path of a second godwit binary to measure for comparison")
+	flags.IntVar(&config.Containers, "containers", 100, "number of Docker containers on the agent's node")
+	flags.IntVar(&config.Peers, "nodes", 49, "number of simulated nodes")
+	flags.BoolVar(&config.Quick, "quick", false, "use fewer and shorter intervals")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 		result, err := bench.Idle(cmd.Context(), config)
@@ -50,11 +52,11 @@ func newBenchIdleCommand() *cobra.Command {
 	return cmd
 }
 
-// newBenchIdlePeersCommand is the process of the simulated nodes.
+// newBenchIdlePeersCommand runs the simulated nodes in a process of their own.
 func newBenchIdlePeersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "idle-peers",
-		Short:  "Be the simulated nodes of the benchmark idle",
+		Short:  "Simulate the other nodes of the benchmark idle",
 		Hidden: true,
 		Args:   noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -19,17 +19,19 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-const runLong = `Run makes a container from an image and starts it.
+const runLong = `Run creates a container from an image and starts it.
 
-The container has its own network namespace and an address that it keeps for life, wherever it is moved. Without -d,
-its output is shown until it ends, and its exit code is godwit's.
+The container has its own network namespace, and an address that stays the same for the container's life,
+wherever it moves. Without -d, run shows the container's output until the container exits, and exits with the
+same code.
 
-No ports are published: clients connect to the container's address. Nodes reach it by themselves, other machines with a
-route for the pool's network (10.57.0.0/16, unless node init was given another) by way of any node. A container that has ended is not started again: run
-another one.
+No ports are published: clients connect to the container's address. Every node can reach it. Other machines
+need a route to the pool (10.57.0.0/16, unless node init was given another) through any node. An exited
+container cannot be started again: run a new one.
 
-A volume is made when it is first used, and stays when its container is removed ("godwit volume"). A host directory must be
-there. A tmpfs is memory, gone with the container. What becomes of them in a migration: see "godwit migrate --help".`
+A volume is created when first used, and stays when its container is removed ("godwit volume"). A host
+directory must already exist. A tmpfs lives in memory and is lost with the container. "godwit migrate --help"
+says what happens to each of them in a migration.`
 
 const runExample = `  godwit run -d --name cache redis
   godwit run --memory 64m --cpus 0.5 busybox sh -c 'echo hello'
@@ -59,42 +61,53 @@ func newRunCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.BoolVarP(&detach, "detach", "d", false, "start it and print its id")
-	flags.BoolVarP(&request.Tty, "tty", "t", false, "give it a terminal")
-	flags.StringVar(&request.Name, "name", "", "its name (default: made up)")
-	flags.StringArrayVarP(&request.Env, "env", "e", nil, "environment, NAME=VALUE; NAME alone takes it from here")
-	flags.StringArrayVarP(&volumes, "volume", "v", nil, "named volume or host directory, NAME:/PATH[:ro] or /DIRECTORY:/PATH[:ro]")
-	flags.StringArrayVar(&memories, "tmpfs", nil, "directory in memory, /PATH[:size=64m] (default size: half of the node's memory)")
-	flags.StringVar(&memory, "memory", "", "memory limit: 64m, 1g")
-	flags.Float64Var(&request.Cpus, "cpus", 0, "CPU limit: 0.5 is half of one CPU")
-	flags.Int64Var(&request.Pids, "pids", 0, "limit of the number of processes and threads")
+	flags.BoolVarP(&detach, "detach", "d", false, "run in the background and print the container's ID")
+	flags.BoolVarP(&request.Tty, "tty", "t", false, "allocate a terminal")
+	flags.StringVar(&request.Name, "name", "", "name of the container (default: generated)")
+	flags.StringArrayVarP(&request.Env, "env", "e", nil,
+		"environment variable, NAME=VALUE; NAME alone copies the value from this shell")
+	flags.StringArrayVarP(&volumes, "volume", "v", nil,
+		"named volume or host directory, NAME:/PATH[:ro] or /DIRECTORY:/PATH[:ro]")
+	flags.StringArrayVar(&memories, "tmpfs", nil,
+		"directory in memory, /PATH[:size=64m] (default size: half of the node's memory)")
+	flags.StringVar(&memory, "memory", "", "memory limit, such as 64m or 1g")
+	flags.Float64Var(&request.Cpus, "cpus", 0, "CPU limit, such as 0.5 for half of one CPU")
+	flags.Int64Var(&request.Pids, "pids", 0, "maximum number of processes and threads")
 	flags.StringVarP(&request.Dir, "workdir", "w", "", "working directory")
 	flags.StringVarP(&request.User, "user", "u", "", "user, NAME or UID[:GID]")
-	flags.StringVar(&request.Hostname, "hostname", "", "host name (default: its name)")
-	flags.StringVar(&request.Entrypoint, "entrypoint", "", "program in place of the image's entrypoint")
-	flags.StringSliceVar(&request.StageTo, "stage-to", nil, "nodes that get the image's layers as soon as it runs, so that it can move there quickly")
+	flags.StringVar(&request.Hostname, "hostname", "", "host name (default: the container's name)")
+	flags.StringVar(&request.Entrypoint, "entrypoint", "", "program to run instead of the image's entrypoint")
+	flags.StringSliceVar(&request.StageTo, "stage-to", nil,
+		"copy the image's layers to these nodes once the container runs, so that it can move there quickly")
 	completeNodes(cmd, "stage-to")
-	flags.BoolVar(&request.ReadOnly, "read-only", false, "make its root file system read-only")
+	flags.BoolVar(&request.ReadOnly, "read-only", false, "mount the root file system read-only")
 	flags.StringArrayVarP(&request.Labels, "label", "l", nil, "label, NAME=VALUE")
 	addLifeFlags(cmd, request)
 	return cmd
 }
 
-// addLifeFlags adds how the container is stopped, and when one that was started counts as healthy.
+// addLifeFlags adds the flags for how the container is stopped, and when a started one counts as healthy.
 func addLifeFlags(cmd *cobra.Command, request *api.RunRequest) {
 	flags := cmd.Flags()
-	flags.StringVar(&request.StopSignal, "stop-signal", "", "signal that asks it to end (default: the image's, or SIGTERM)")
-	secondsVar(cmd, &request.StopTimeoutSeconds, "stop-timeout", "how long it has to end before it is killed (default 10s)")
+	flags.StringVar(&request.StopSignal, "stop-signal", "",
+		"signal that stops the container (default: the image's, or SIGTERM)")
+	secondsVar(cmd, &request.StopTimeoutSeconds, "stop-timeout",
+		"time to wait after the stop signal before killing the container (default 10s)")
 	flags.StringVar(&request.HealthCommand, "health-cmd", "",
-		"shell command that succeeds if the container is healthy, in place of the image's; none: there is no such check")
-	secondsVar(cmd, &request.HealthIntervalSeconds, "health-interval", "time between health checks (default: the image's, or 30s)")
-	secondsVar(cmd, &request.HealthTimeoutSeconds, "health-timeout", "how long a health check may take (default: the image's, or 30s)")
-	flags.Int32Var(&request.HealthRetries, "health-retries", 0, "health checks in a row that have to fail (default: the image's, or 3)")
+		"shell command that succeeds if the container is healthy; none disables the check "+
+			"(default: the image's check)")
+	secondsVar(cmd, &request.HealthIntervalSeconds, "health-interval",
+		"time between health checks (default: the image's, or 30s)")
+	secondsVar(cmd, &request.HealthTimeoutSeconds, "health-timeout",
+		"time allowed for a health check (default: the image's, or 30s)")
+	flags.Int32Var(&request.HealthRetries, "health-retries", 0,
+		"consecutive failures that make the container unhealthy (default: the image's, or 3)")
 	secondsVar(cmd, &request.StartTimeoutSeconds, "start-timeout",
-		"how long it may take to become healthy when a migration has started it (default: start period and retries of its health check, or 1m)")
+		"time to become healthy after a migration has started the container "+
+			"(default: the health check's start period and retries, or 1m)")
 }
 
-// secondsVar is a flag for a time that is more than 0, kept in seconds.
+// secondsVar adds a flag for a duration greater than 0, kept in seconds.
 func secondsVar(cmd *cobra.Command, value *float64, name, usage string) {
 	cmd.Flags().Var(&parsed[float64]{kind: "duration", parse: func(text string) (float64, error) {
 		d, err := time.ParseDuration(text)
@@ -133,7 +146,7 @@ func parseRun(request *api.RunRequest, memory string, volumes, memories []string
 	return nil
 }
 
-// fillEnvironment gives variables that have no value the one that they have here.
+// fillEnvironment gives each variable without a value its value from this process's environment.
 func fillEnvironment(variables []string) {
 	for i, one := range variables {
 		if !strings.Contains(one, "=") {
@@ -160,14 +173,15 @@ func run(cmd *cobra.Command, agent api.AgentClient, request *api.RunRequest, det
 		return errAway
 	}
 	if cmd.Context().Err() != nil {
-		return &codedError{exitSignal, fmt.Errorf("no longer showing its output; the container runs on: see \"godwit logs -f %.12s\", "+
-			"or stop it with \"godwit stop %.12s\"", reply.Id, reply.Id)}
+		return &codedError{exitSignal, fmt.Errorf("detached; the container keeps running: follow its output "+
+			"with \"godwit logs -f %.12s\", or stop it with \"godwit stop %.12s\"", reply.Id, reply.Id)}
 	}
 	return err
 }
 
-// errAway tells who waits for a container's end that it will not be here.
-var errAway = errors.New("the container is no longer on this node: if it was moved, \"godwit migration ls\" tells where to")
+// errAway tells a user who waits for a container's exit that the container has left this node.
+var errAway = errors.New("the container is no longer on this node: if it was moved, " +
+	"\"godwit migration ls\" shows where")
 
 func waitFor(cmd *cobra.Command, agent api.AgentClient, reference string) error {
 	reply, err := agent.Wait(cmd.Context(), &api.ContainerRequest{Reference: reference})
@@ -183,7 +197,7 @@ func waitFor(cmd *cobra.Command, agent api.AgentClient, reference string) error 
 func newWaitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "wait CONTAINER",
-		Short:   "Wait until a container ends; its exit code is godwit's",
+		Short:   "Wait for a container to exit, and exit with the same code",
 		Example: "  godwit wait job",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -192,19 +206,20 @@ func newWaitCommand() *cobra.Command {
 	}
 }
 
-const psLong = `Ps lists the containers of this node, also those of Docker, Podman, containerd and LXC.
+const psLong = `Ps lists the containers of this node, including those of Docker, Podman, containerd and LXC.
 
-The frozen copy of a container that has left is shown as "moved to NODE", and as "in doubt, NODE?" while
-nobody knows where the container runs.
+The frozen copy of a container that has left is shown as "moved to NODE", or as "in doubt, NODE?" while it is
+not known where the container runs.
 
-An alarm that an operator has to look at is printed to stderr, and the exit code is then 4: another node runs the container, too;
-or a migration has left the container frozen, and the nodes cannot find out where it runs.`
+If an operator has to step in, ps prints an alarm to stderr and exits with 4. There are two such cases:
+another node runs the same container, or a migration has left the container frozen and the nodes cannot find
+out where it runs.`
 
 func newPsCommand() *cobra.Command {
 	var all, asJSON bool
 	cmd := &cobra.Command{
 		Use:     "ps",
-		Short:   "List the containers of this node, also those of Docker, Podman, containerd and LXC",
+		Short:   "List the containers of this node, of all engines",
 		Long:    psLong,
 		Example: "  godwit ps\n  godwit ps --all --json",
 		Args:    noArguments,
@@ -221,7 +236,7 @@ func newPsCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that do not run")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include containers that are not running")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -243,7 +258,7 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 		if c.State == engine.Exited {
 			state, since = fmt.Sprintf("exited (%d)", c.ExitCode), c.Finished
 		}
-		address := "-" // of a network of its engine's own
+		address := "-" // the engine's own network gives the address
 		if c.Definition.Network.Address.IsValid() {
 			address = c.Definition.Network.Address.String()
 		}
@@ -253,7 +268,7 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 	return table.Flush()
 }
 
-// stateOf is the state of a container. That of a frozen copy is what is known of the container.
+// stateOf returns the state of a container. For a frozen copy, it says where the container is.
 func stateOf(c engine.Container) string {
 	if c.State == engine.Frozen && c.Leaving != nil {
 		switch migration.State(c.Migration) {
@@ -266,7 +281,7 @@ func stateOf(c engine.Container) string {
 	return string(c.State)
 }
 
-// alarmed prints what an operator has to look at, and makes it the exit code.
+// alarmed prints the alarms and, if there are any, returns an error with their exit code.
 func alarmed(w io.Writer, alarms []*api.Alarm) error {
 	for _, one := range alarms {
 		fmt.Fprintf(w, "ALARM: %s (%.12s), since %s: %s\n", one.Name, one.Container,
@@ -289,9 +304,12 @@ func newInspectCommand() *cobra.Command {
 	var measure time.Duration
 	cmd := &cobra.Command{
 		Use:   "inspect CONTAINER",
-		Short: "Show all about a container, as JSON",
-		Long: "Inspect shows a container's definition and state, and of one that runs what there is of memory, processes and connections. What\n" +
-			"its pages hold and how fast it writes to them is there if it was measured not long ago (godwit top), or with --measure.",
+		Short: "Show details of a container, as JSON",
+		Long: `Inspect shows a container's definition and state. For a running container, it also shows
+memory, processes and connections.
+
+How fast the container writes to memory, and what its pages contain, is included if it was measured recently
+(godwit top), or with --measure.`,
 		Example: "  godwit inspect cache | jq .definition.network\n  godwit inspect --measure 1s cache | jq .measured.dirtying_curve",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -310,7 +328,8 @@ func newInspectCommand() *cobra.Command {
 			})
 		},
 	}
-	positiveVar(cmd, &measure, "measure", 0, "watch for so long what it writes, and look at what its pages hold (default: tell what is known)")
+	positiveVar(cmd, &measure, "measure", 0,
+		"measure writes and page contents for this long (default: show the latest measurement)")
 	return cmd
 }
 
@@ -318,7 +337,7 @@ func newLogsCommand() *cobra.Command {
 	request := &api.LogsRequest{}
 	cmd := &cobra.Command{
 		Use:     "logs CONTAINER",
-		Short:   "Show a container's output, also what it wrote on other nodes",
+		Short:   "Show a container's output, including output from other nodes",
 		Example: "  godwit logs -f cache\n  godwit logs --tail 20 cache",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -329,9 +348,9 @@ func newLogsCommand() *cobra.Command {
 			return withAgent(cmd, func(agent api.AgentClient) error { return showLogs(cmd, agent, request) })
 		},
 	}
-	cmd.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on until the container ends")
-	cmd.Flags().Int32Var(&request.Tail, "tail", -1, "only so many of the last lines (default: all)")
-	cmd.Flags().Lookup("tail").DefValue = "0" // -1 says the same again
+	cmd.Flags().BoolVarP(&request.Follow, "follow", "f", false, "follow the output until the container exits")
+	cmd.Flags().Int32Var(&request.Tail, "tail", -1, "number of lines to show from the end (default: all)")
+	cmd.Flags().Lookup("tail").DefValue = "0" // otherwise help shows "(default -1)", too
 	return cmd
 }
 
@@ -362,10 +381,12 @@ func newStopCommand() *cobra.Command {
 	var grace time.Duration
 	cmd := &cobra.Command{
 		Use:   "stop CONTAINER...",
-		Short: "Stop containers: their stop signal, and SIGKILL when the grace is over",
-		Long: "Stop ends containers: their stop signal (SIGTERM, unless the image or run --stop-signal says otherwise) to the first\n" +
-			"process, and SIGKILL when the grace is over. A container that has ended cannot be started again; its output can be\n" +
-			"read and its volumes used until they are removed.",
+		Short: "Stop containers",
+		Long: `Stop sends each container's first process its stop signal (SIGTERM, unless the image or run
+--stop-signal says otherwise), and SIGKILL if it is still running when the grace period ends.
+
+A stopped container cannot be started again. Its output can be read until it is removed, and its volumes can
+be used until they are removed.`,
 		Example: "  godwit stop --time 30s cache",
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -382,7 +403,8 @@ func newStopCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&grace, "time", 0, "grace before SIGKILL (default: that of run --stop-timeout, or 10s)")
+	cmd.Flags().DurationVar(&grace, "time", 0,
+		"grace period before SIGKILL (default: that of run --stop-timeout, or 10s)")
 	return cmd
 }
 
@@ -402,12 +424,11 @@ func newRmCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "also one that runs")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "remove running containers, too")
 	return cmd
 }
 
-// eachContainer does one thing to several containers, prints the name of each that it was done to, and returns all
-// that went wrong.
+// eachContainer calls do for each container, prints the name of each that succeeded, and returns all errors.
 func eachContainer(cmd *cobra.Command, references []string, do func(string) error) error {
 	var failed []error
 	for _, reference := range references {
