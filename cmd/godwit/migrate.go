@@ -20,77 +20,90 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-const migrateLong = `Migrate moves a running container from this node to another: memory, processes, open files, its file system and
-volumes, its address and its TCP connections. Its users notice a pause.
+const migrateLong = `Migrate moves a running container from this node to another, with its memory,
+processes, open files, file system, volumes, address and TCP connections. Its users notice a pause.
 
 Modes:
-  auto       one of the next four, as is best for this container and this link: see below.
-  cold       it is frozen while its memory travels.
-  pre-copy   its memory travels while it runs, in rounds, each with what was written during the one before; it is frozen for
-             what it wrote in the last instants. If it writes faster than the link carries, see --on-no-convergence.
-  post-copy  it is frozen for its execution state alone and runs on at the other node at once; its memory follows, first what
-             it waits for.
-  hybrid     rounds as in pre-copy as long as they help; what it has written since then follows as in post-copy.
-  restart    its processes do not move: they are asked to end, and new ones start at the other node, from the same files. For
-             containers of godwit run that cannot be checkpointed. See below.
+  auto       the best of the next four modes for this container and this link (see below)
+  cold       freezes the container while all of its memory is sent
+  pre-copy   sends the memory in rounds while the container runs, each round with the pages written during the
+             one before. The freeze covers only the last writes. If the container writes faster than the link
+             can send, --on-no-convergence decides what happens.
+  post-copy  freezes the container only to send its execution state. It resumes at the other node at once,
+             and its memory follows; pages that it waits for are sent first.
+  hybrid     does rounds as in pre-copy as long as they help, then sends the rest as in post-copy
+  restart    moves no processes: it stops the container and starts it at the other node from the same files.
+             Use it for containers of godwit run that cannot be checkpointed (see below).
 
-Mode auto predicts what each mode would cost (godwit plan shows that) and takes the one with the least downtime, and among those that are
-as good (within 10 % plus 10 ms) the one that is over first, so that --deadline, --max-bytes and --bandwidth-limit are kept. It takes post-copy or hybrid
-only if that is clearly better: without them the freeze would be longer than --downtime-target, and by a fifth and 20 ms longer
-than with them; of the two the one that is over first, or, of a container that was watched for ten seconds (godwit top), the one that has
-its state on two nodes for less long where both take about as long; and only if both nodes are needed for no more than 10 seconds, or
---max-split, as far as is predicted. --no-post-copy rules them out. It never restarts a container.
-While rounds go on it decides anew: if they do not bring the freeze down to the target, if the time or the bytes run out. Each
-decision is in the report, with its numbers.
+Mode auto predicts the cost of each mode ("godwit plan" shows the predictions) and takes the one with the
+least downtime. Among modes that are equally good (within 10 % plus 10 ms) it takes the one that finishes
+first. It keeps to --deadline, --max-bytes and --bandwidth-limit, and never restarts a container.
 
-Volumes, by --volumes, for all or for single ones (by name, or by path in the container):
-  move    it comes with the container and goes from here, host directories too (but those that the container can only read
-          stay here as well; those of containers of other engines stay, and are not copied). What both nodes mount is
-          recognised and not copied: one node writes a random token there, which the other must find and answer in
-          place. What is there at the other node already is never overwritten.
-  shared  both nodes must mount it: it is refused if that cannot be proven.
-  skip    the container has there what is there, or an empty volume; what is here stays here.
-The content of a tmpfs comes with the container, or is left behind by skip.
+Auto takes post-copy or hybrid only if they are clearly better and both nodes are predicted to be needed for
+at most 10 seconds, or --max-split. Clearly better means that without them the freeze would exceed
+--downtime-target, and would be a fifth and 20 ms longer than with them. Of the two it takes the one that
+finishes first. If both take about as long, and the container has been watched for ten seconds ("godwit top"),
+it takes the one that splits the state for the shorter time. --no-post-copy rules out both.
 
-Until the container runs at the other node, any failure leaves it running here. It never runs twice, unless an operator wrongly
-decides so (godwit migration resolve). If contact is lost at the very moment of the handover, the container stays frozen here
-until the other node can be asked ("in doubt").
+Auto decides again during the rounds, if they do not bring the freeze down to the target, or if the time or
+the bytes run out. The report contains each decision with its numbers.
 
-After the handover of a post-copy or hybrid the container's state is split over two nodes until its memory has followed
-(seconds to minutes: phase drain). If the link breaks then, the container waits for pages that it lacks, and goes on when the
-link is back. If this node is lost for good in that time, so is what has not followed; if the other is lost, what it did since the
-handover is. In modes cold, pre-copy and restart there is no such time. --max-split bounds it: a mode that is predicted to need both nodes
-for longer is refused, or not chosen; and if the rounds find that what is left would take longer, they go on, or the container is frozen
-while the rest is sent. With --spill this node also writes the memory that follows to its disk, encrypted,
-with a key that only the agents of both nodes have, in memory. A reboot of this node then loses none of it,
-once all is written: the report says when. That needs as much room as the memory, which is looked for before
-anything moves. A node's agent may leave these modes to users, or forbid them (godwit agent --post-copy).
+Volumes: --volumes sets one of these for all volumes, or for single ones by name or by path in the container.
+  move    moves the volume with the container and removes it here, including host directories. Two kinds of
+          host directory stay: those that the container can only read are copied and also stay here, and those
+          of other engines' containers are not copied. A volume that both nodes mount is recognised and
+          not copied: one node writes a random token there, which the other must find and answer in place.
+          Data that the other node already has is never overwritten.
+  shared  requires that both nodes mount the volume; the migration is refused if that cannot be proven.
+  skip    leaves the volume here. The container gets the volume that exists there, or an empty one.
+The content of a tmpfs moves with the container, unless skip leaves it behind.
 
-In mode restart the files are copied while the container runs, as often as helps or --checkpoints says. Then it gets its stop signal,
-and its grace (run --stop-signal, --stop-timeout, or the image's); what has changed last is copied, and it is started at the other
-node. Its connections end as with any stop; clients that connect meanwhile wait. It has to become healthy there: its health check
-succeeds (run --health-cmd, or the image's); or, if it has none, it waits on all the ports on which it had waited, or, if it has
-no ports, it runs for 3 seconds. If that has not happened in time (run --start-timeout), it is killed there, what it has written
-there is thrown away, and it is started again here, where its files are as it had left them. Its memory, and what is in
-/dev/shm, is lost as with any stop.
+Until the container runs at the other node, any failure leaves it running here. It never runs twice, unless an
+operator decides wrongly (godwit migration resolve). If contact is lost at the very moment of the handover,
+the container stays frozen here until the other node can be asked ("in doubt").
 
-Exit codes: 0 it moved; 1 it did not, and runs here as before; 3 in doubt, or this node's agent ended meanwhile; 130 you
-pressed ^C, and the migration goes on.`
+After the handover in post-copy or hybrid, the container's state is split over two nodes until its memory has
+followed (phase drain, seconds to minutes). If the link breaks during that time, the container waits for the
+missing pages and goes on when the link is back. If this node is lost for good, so are the pages that have
+not followed. If the other node is lost for good, so is the container's work since the handover. The
+other modes have no such time.
+
+--max-split bounds this time. A mode that is predicted to need both nodes for longer is refused, or not
+chosen. If the rounds find that the rest would take longer, they go on, or the container is frozen while the
+rest is sent. A node's agent may leave these modes to users, or forbid them (godwit agent --post-copy).
+
+With --spill, this node also writes the memory that follows to its disk. The memory is encrypted with a key
+that only the agents of both nodes have, in memory. Once all of it is written, a reboot of this node loses
+none of it; the report says when. The disk needs as much room as the memory; migrate checks that first.
+
+In mode restart the files are copied while the container runs, as often as that helps, or --checkpoints times.
+Then the container gets its stop signal and grace period (run --stop-signal, --stop-timeout, or the image's).
+The last changes are copied, and the container starts at the other node. Its connections end as with any
+stop; clients that connect meanwhile wait.
+
+The container then has to become healthy there: its health check must succeed (run --health-cmd, or the
+image's). Without a health check, it must listen on all the ports on which it listened before; if it had no
+ports, it must run for 3 seconds. If it is not healthy in time (run --start-timeout), it is killed there, its
+writes there are discarded, and it starts again here with its files as it had left them. Its memory,
+including /dev/shm, is lost as with any stop.
+
+Exit codes: 0 the container moved; 1 it did not, and runs here as before; 3 the migration is in doubt, or this
+node's agent ended meanwhile; 130 you pressed ^C, and the migration goes on.`
 
 const migrateExample = `  godwit migrate web b
-  godwit migrate web b --dry-run          # would it work, and what would move
+  godwit migrate web b --dry-run                             # would it work, and what would move?
   godwit migrate web b --json | jq .downtime_seconds
-  godwit migrate web b --no-post-copy --max-bytes 500m       # its state is never on two nodes
-  godwit migrate web b --deadline 20s                        # it has to run there by then
+  godwit migrate web b --no-post-copy --max-bytes 500m       # never split the state over two nodes
+  godwit migrate web b --deadline 20s                        # it must run there within 20 seconds
   godwit migrate web b --mode pre-copy --downtime-target 50ms
-  godwit migrate web b --mode post-copy                     # shortest pause, whatever it holds and writes
-  godwit migrate web b --mode hybrid --max-split 30s         # both nodes are needed for half a minute at most, as predicted
+  godwit migrate web b --mode post-copy                      # shortest freeze, however much memory there is
+  godwit migrate web b --mode hybrid --max-split 30s         # need both nodes for at most 30 seconds
   godwit migrate web b --mode post-copy --spill              # a reboot of this node loses no memory
   godwit migrate web b --mode pre-copy --on-no-convergence hybrid
-  godwit migrate web b --mode pre-copy --keep-footprint 2h   # what is the same when it returns is not sent again
-  godwit migrate web b --mode restart --checkpoints 3        # its processes start anew
-  godwit migrate web b --volumes data=shared,/cache=skip    # the others move
-  godwit migrate --detach web b           # prints an id for "godwit migration watch"`
+  godwit migrate web b --mode pre-copy --keep-footprint 2h   # on return, unchanged memory is not sent again
+  godwit migrate web b --mode restart --checkpoints 3        # start its processes anew
+  godwit migrate web b --volumes data=shared,/cache=skip     # all other volumes move
+  godwit migrate --detach web b                              # prints an ID for "godwit migration watch"`
 
 func newMigrateCommand() *cobra.Command {
 	request := &api.MigrateRequest{}
@@ -125,21 +138,27 @@ func newMigrateCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.Mode, "mode", string(migration.Auto), "how: auto, cold, pre-copy, post-copy, hybrid, restart")
+	flags.StringVar(&request.Mode, "mode", string(migration.Auto),
+		"auto, cold, pre-copy, post-copy, hybrid or restart")
 	completeValues(cmd, "mode", string(migration.Auto), string(migration.Cold), string(migration.PreCopy), string(migration.PostCopy), string(migration.Hybrid),
 		string(migration.Restart))
 	demands.add(cmd)
 	flags.Int32Var(&checkpoints, "checkpoints", 0,
-		"mode restart: how often its files are copied while it runs; 0: not at all (default: until the rest is small, or does not get less)")
+		"mode restart: how often to copy the files while the container runs; 0: never "+
+			"(default: until the rest is small, or stops shrinking)")
 	addRoundFlags(cmd, &downtime, &request.MaxRounds, &request.OnNoConvergence, limit)
 	flags.DurationVar(&footprint, "keep-footprint", 0,
-		"how long this node keeps in memory what the container held, in case that it comes back by a pre-copy (default: it does not)")
+		"how long this node keeps a copy of the container's memory, to speed up a later pre-copy back "+
+			"(default: it keeps none)")
 	addVolumesFlag(cmd, &request.Volumes)
 	flags.BoolVar(&asJSON, "json", false, "print the report as JSON")
-	flags.BoolVar(&dryRun, "dry-run", false, "only tell whether it would work and what would move")
-	flags.BoolVarP(&detach, "detach", "d", false, "print the migration's id and return")
-	flags.BoolVar(&request.Wait, "wait", false, "if its last migration is not over yet, wait for that (default: refuse)")
-	flags.DurationVar(&timeout, "timeout", 0, "undo it if the container has not been handed over by then (default: none)")
+	flags.BoolVar(&dryRun, "dry-run", false,
+		"only show whether the migration would work, and what would move")
+	flags.BoolVarP(&detach, "detach", "d", false, "print the migration's ID and return")
+	flags.BoolVar(&request.Wait, "wait", false,
+		"wait for the container's previous migration to finish (default: refuse)")
+	flags.DurationVar(&timeout, "timeout", 0,
+		"undo the migration if the container has not been handed over by then (default: none)")
 	return cmd
 }
 

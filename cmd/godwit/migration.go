@@ -21,9 +21,9 @@ import (
 func newMigrationCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migration",
-		Short: "Look at migrations, under way and past, and decide about them",
-		Long: "Look at migrations, under way and past, and decide about them. A migration is named by its id, or by as much of the id's\n" +
-			"beginning as no other has.",
+		Short: "Show, change and resolve migrations",
+		Long: `Show, change and resolve current and past migrations. Name a migration by its ID, or by a
+prefix that no other ID has.`,
 	}
 	cmd.AddCommand(newMigrationListCommand(), newMigrationShowCommand(), newMigrationWatchCommand(),
 		newMigrationSetCommand(), newMigrationSwitchCommand(), newMigrationCancelCommand(), newMigrationResolveCommand())
@@ -164,7 +164,8 @@ func newMigrationWatchCommand() *cobra.Command {
 	return cmd
 }
 
-const setLong = `Set changes how a migration from this node goes on. It takes effect at once, or with the next round.`
+const setLong = `Set changes how a migration from this node goes on. It takes effect at once, or with the
+next round.`
 
 func newMigrationSetCommand() *cobra.Command {
 	var downtime time.Duration
@@ -211,13 +212,16 @@ func newMigrationSetCommand() *cobra.Command {
 // addRoundFlags adds the flags that bound the rounds of a pre-copy.
 func addRoundFlags(cmd *cobra.Command, downtime *time.Duration, rounds *int32, choice *string, limit *parsed[int64]) {
 	flags := cmd.Flags()
-	positiveVar(cmd, downtime, "downtime-target", migration.DefaultDowntimeTarget, "pre-copy, hybrid: freeze when it will take no longer than this")
-	flags.Int32Var(rounds, "max-rounds", 0, "pre-copy, hybrid: freeze after so many rounds (default: as many as help)")
+	positiveVar(cmd, downtime, "downtime-target", migration.DefaultDowntimeTarget,
+		"pre-copy, hybrid: freeze when the freeze will take no longer than this")
+	flags.Int32Var(rounds, "max-rounds", 0,
+		"pre-copy, hybrid: freeze after this many rounds (default: as many as help)")
 	flags.StringVar(choice, "on-no-convergence", "",
-		"pre-copy: what to do when the downtime target cannot be met: stop-and-copy, throttle, hybrid, give-up (default: stop-and-copy)")
+		"pre-copy: what to do when the downtime target cannot be met: "+
+			"stop-and-copy, throttle, hybrid or give-up (default: stop-and-copy)")
 	completeValues(cmd, "on-no-convergence", string(migration.StopAndCopy), string(migration.Throttle), string(migration.TurnHybrid),
 		string(migration.GiveUp))
-	flags.Var(limit, "bandwidth-limit", "how much of the link it may take, for example 50mbit (default: all)")
+	flags.Var(limit, "bandwidth-limit", "bandwidth that the migration may use, such as 50mbit (default: all)")
 }
 
 // completeValues makes the shell offer the values of a flag instead of files.
@@ -230,9 +234,9 @@ func completeValues(cmd *cobra.Command, flag string, values ...string) {
 func newMigrationCancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel MIGRATION",
-		Short: "Stop a migration; the container runs on where it is",
-		Long: "Cancel undoes a migration that is under way. Once the container has been handed over it is too late, and you\n" +
-			"are told so.",
+		Short: "Undo a migration; the container keeps running at the source",
+		Long: `Cancel undoes a migration that is under way. Once the container has been handed over, cancel
+is too late and fails.`,
 		Example: "  godwit migration cancel 3f2a81c09b7d5e60",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -247,10 +251,11 @@ func newMigrationCancelCommand() *cobra.Command {
 func newMigrationSwitchCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "switch MIGRATION",
-		Short: "Hand the container over now; the rest of its memory follows",
-		Long: `Switch ends the rounds of a migration in mode pre-copy or hybrid, also the one under way: the container is frozen for its
-execution state, runs on at the other node, and what has not been sent follows, as in mode post-copy. "godwit migrate --help"
-says what that risks. It is for the node from which the container comes.`,
+		Short: "Hand the container over now and send the rest of its memory afterwards",
+		Long: `Switch ends the rounds of a migration in mode pre-copy or hybrid, including the current
+round. The container is frozen while its execution state is sent, and resumes at the other node; the rest of
+its memory follows, as in mode post-copy. "godwit migrate --help" explains the risks. Run switch on the
+source node.`,
 		Example: "  godwit migration switch 3f2a81c09b7d5e60",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -262,22 +267,26 @@ says what that risks. It is for the node from which the container comes.`,
 	}
 }
 
-const resolveLong = `Resolve decides where a container runs when its two nodes cannot find out, because one of them is gone for good.
+const resolveLong = `Resolve decides where a container runs if its two nodes cannot find out, because one of
+them is gone for good.
 
-A migration is in doubt when contact was lost while the container was handed over: it may run at the target, or not. The
-source keeps it frozen and asks the target until it gets an answer, so there is nothing to decide as long as the target
-may come back. If you know that the target is lost, run "resolve --runs-at source" on the source. If you know that the container
-runs at the target, "--runs-at target" removes the frozen copy here.
+A migration is in doubt if contact was lost during the handover: the container may or may not run at the
+target. The source keeps its copy frozen and asks the target until the target answers, so there is nothing to
+decide as long as the target may come back. If you know that the target is lost, run "resolve --runs-at
+source" on the source. If you know that the container runs at the target, "resolve --runs-at target" removes
+the frozen copy on the source.
 
-The other node is asked first, and must agree: for "--runs-at source" the target must confirm that nothing of the container runs
-there or ever will, for "--runs-at target" that the container runs there. If the other node cannot be reached, or cannot tell, the
-decision is refused unless --force is given. With --force a wrong decision makes two copies, or none; the command prints when the
-other node was last heard, and what may happen.
+Resolve asks the other node first, and that node must agree. For "--runs-at source" the target must confirm
+that nothing of the container runs there or ever will; for "--runs-at target" it must confirm that the
+container runs there. If the other node cannot be reached, or cannot tell, resolve refuses unless --force is
+given. With --force, a wrong decision makes two copies, or none. The command prints the time of the last
+contact with the other node, and the possible consequences.
 
-After the handover of a post-copy or hybrid, memory of the container may be at the source alone. If that node is lost for good,
-run "resolve --runs-at target" on the target and say what becomes of the container without that memory: with "--missing-pages
-fail" it runs on, and each access to a missing page fails (SIGBUS); with "--missing-pages kill" it is ended. If the target is lost
-for good, "resolve --runs-at source" on the source lets the container go on as it was when it was frozen.`
+After the handover in post-copy or hybrid, part of the container's memory may be at the source alone. If the
+source is lost for good, run "resolve --runs-at target" on the target and choose what happens without that
+memory: with "--missing-pages fail" the container runs on, and each access to a missing page fails (SIGBUS);
+with "--missing-pages kill" it is killed. If the target is lost for good, "resolve --runs-at source" on the
+source lets the container run on from the moment of the freeze.`
 
 func newMigrationResolveCommand() *cobra.Command {
 	request := &api.ResolveRequest{}
@@ -306,9 +315,11 @@ func newMigrationResolveCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&request.RunsAt, "runs-at", "", "source or target")
-	cmd.Flags().StringVar(&request.MissingPages, "missing-pages", "", "what becomes of the container if memory of it is lost with the source: fail or kill")
-	cmd.Flags().BoolVar(&request.Force, "force", false, "decide even if the other node cannot be reached, or cannot tell")
+	cmd.Flags().StringVar(&request.RunsAt, "runs-at", "", "where the container runs: source or target")
+	cmd.Flags().StringVar(&request.MissingPages, "missing-pages", "",
+		"what to do if part of the container's memory is lost with the source: fail or kill")
+	cmd.Flags().BoolVar(&request.Force, "force", false,
+		"decide even if the other node cannot be reached, or cannot tell")
 	completeValues(cmd, "runs-at", string(migration.Source), string(migration.Target))
 	completeValues(cmd, "missing-pages", "fail", "kill")
 	return cmd

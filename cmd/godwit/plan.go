@@ -28,13 +28,15 @@ func newDemandFlags() *demandFlags { return &demandFlags{bytes: newSizeFlag()} }
 
 func (d *demandFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.DurationVar(&d.deadline, "deadline", 0, "mode auto: it has to run at the other node by then (default: whenever it does)")
-	flags.Var(d.bytes, "max-bytes", "mode auto: send at most so much, such as 500m (default: what it takes)")
-	flags.BoolVar(&d.noPostCopy, "no-post-copy", false, "mode auto: its state is never to be on two nodes")
+	flags.DurationVar(&d.deadline, "deadline", 0,
+		"mode auto: the container must run at the other node within this time (default: none)")
+	flags.Var(d.bytes, "max-bytes", "mode auto: send at most this much, such as 500m (default: no limit)")
+	flags.BoolVar(&d.noPostCopy, "no-post-copy", false, "mode auto: never split the state over two nodes")
 	flags.BoolVar(&d.spill, "spill", false,
 		"post-copy, hybrid: also write memory that follows to this node's disk, encrypted, against a reboot")
 	positiveVar(cmd, &d.split, "max-split", 0,
-		"post-copy, hybrid: longest time for which both nodes may be needed (default: 10s in mode auto, or as this node's agent says; no bound in others)")
+		"post-copy, hybrid: longest time for which both nodes may be needed "+
+			"(default: 10s in mode auto, unless this node's agent says otherwise; no bound in other modes)")
 }
 
 func (d *demandFlags) fill(request *api.MigrateRequest) {
@@ -42,19 +44,23 @@ func (d *demandFlags) fill(request *api.MigrateRequest) {
 	request.MaxSplitSeconds, request.Spill = d.split.Seconds(), d.spill
 }
 
-const planLong = `Plan measures a container and the link to another node, and predicts what a migration would cost in each mode. Nothing is moved.
+const planLong = `Plan measures a container and the link to another node, and predicts the cost of a
+migration in each mode. It moves nothing.
 
-  DOWNTIME      the container's processes do not run
-  CLIENT WAITS  what a client sees: until the container runs again, and its packet and the answer have come
-  HANDOFF       from the request until it runs at the other node
-  TOTAL         until the node where it was has nothing left of it
-  SENT          bytes on the link, and of these those in the freeze
-  CPU           seconds of processor time, at the one node and at the other
-  SPLIT         its state is on two nodes, and both are needed (--max-split)
-  PAGES WAIT    its threads wait for pages after the handover, all threads together: at least, if it reads more than it writes
+  DOWNTIME      how long the container's processes do not run
+  CLIENT WAITS  how long a client waits: until the container runs again, its packet arrives, and the answer
+                comes back
+  HANDOFF       time from the request until the container runs at the other node
+  TOTAL         time until this node holds nothing of the container any more
+  SENT          bytes sent over the link, and how many of them during the freeze
+  CPU           seconds of CPU time, on each of the two nodes
+  SPLIT         how long the state is on two nodes, and both are needed (--max-split)
+  PAGES WAIT    how long threads wait for pages after the handover, summed over all threads; a lower bound if
+                the container reads more than it writes
 
-Each is told as it is expected, with the interval that should hold nine of ten. Mode auto, the default of migrate, would take the
-mode that is marked: see "godwit migrate --help" for how it chooses, and for the flags.`
+Each figure is the expected value, with the interval that should contain nine of ten migrations. The marked
+mode is the one that mode auto, the default of migrate, would take. "godwit migrate --help" explains how
+auto chooses, and the flags.`
 
 func newPlanCommand() *cobra.Command {
 	request := &api.MigrateRequest{Mode: string(migration.Auto), Forecast: true}
@@ -83,7 +89,9 @@ func newPlanCommand() *cobra.Command {
 	flags := cmd.Flags()
 	demands.add(cmd)
 	addRoundFlags(cmd, &downtime, &request.MaxRounds, &request.OnNoConvergence, limit)
-	positiveVar(cmd, &measure, "measure", 0, "watch for so long what it writes, and measure the link (default: what is not known, and for a second at most)")
+	positiveVar(cmd, &measure, "measure", 0,
+		"watch the container's writes for this long, and measure the link "+
+			"(default: measure what is not known yet, for at most a second)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -19,39 +19,46 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-const stageLong = `Stage brings to another node, before a migration is asked for, what it will need: the image layers that are missing
-there, and a copy of the container's memory. The container runs on and notices next to nothing. "godwit migrate CONTAINER
-NODE --mode pre-copy" then sends only what was written since.
+const stageLong = `Stage prepares a later migration: it brings to another node the image layers that are
+missing there and a copy of the container's memory. The container keeps running and barely notices. "godwit
+migrate CONTAINER NODE --mode pre-copy" then sends only the memory written since.
 
-With --keep-fresh the copy is brought up to date again and again, with a tenth of the link's time at most and never
-beside a migration. Staging the same container at the same node again brings it up to date once.
+With --keep-fresh, the copy is updated again and again, with at most a tenth of the link's time and never
+during a migration. Staging the same container at the same node again updates the copy once.
 
-A copy is in the other node's memory, in no file on its disk, and takes as much room there as the container. A container can be
-staged at one node at a time. The copy is gone when its time is over (--keep, --keep-fresh), when it is removed, when the
-container ends or moves, and when the agent of either node ends, or the link between them is lost. A migration that goes on
-from a copy uses it up, also if it fails then.
+The copy is in the other node's memory, never in a file on its disk, and takes as much room there as the
+container does here. A container can be staged at one node at a time. The copy goes when its time is over
+(--keep, --keep-fresh), when it is removed, when the container ends or moves, when the agent of either node
+ends, and when the link between them is lost. A migration that starts from a copy uses it up, even if the
+migration fails.
 
-Layers come from wherever they are nearest to the other node: nodes that have them, the registry that the image was pulled from, or
-this node. They stay there on the disk, for this and all other containers, until the image is removed. With --layers-only there
-is no copy of the memory, any number of nodes can have the layers, and "godwit run --stage-to" does it as soon as a container runs.
+Layers come from the nearest place: a node that has them, the registry of the image, or this node. They stay
+on the other node's disk, for all containers, until the image is removed. With --layers-only no memory is
+copied, and any number of nodes can have the layers; "godwit run --stage-to" does the same as soon as a
+container runs.
 
-The list has what else is kept for a migration that may come: on a node that a container has left what it held (footprint), and on one to
-which a migration failed the files that had come (broken). The next attempt does not send them again; see "godwit agent --help".
+"stage ls" also lists what else is kept for a later migration: memory of a container that has left a node
+(footprint), and files on a node to which a migration failed (broken). The next attempt does not send them
+again; see "godwit agent --help".
 
-If it is known where the container will be, --path names the nodes and by when it may be there: the copy at each is made in time, at no
-more of the link than that takes, and brought up to date right before. What is predicted is told beforehand: a deadline that cannot be
-met is said to be late, and staged nevertheless. If it is not known, --nearest keeps copies at its nearest neighbours, by round trip, and
-brings them up to date in turn; --budget bounds the memory of all of them together. Either goes with the container: when it has moved,
-the node where it is then goes on. Copies that are not the next one's turn are parked: they stay as they are, and when the
-container comes or the copy is brought up to date, only what has changed is sent. --off, or "stage rm CONTAINER", ends it.
+If you know where the container will be, --path names the nodes and the time by which it may be at each. The
+copy at each node is made in time, with no more of the link than that takes, and updated right before. The
+predictions are printed beforehand; if a deadline cannot be met, stage says that the copy will be late and
+makes it nevertheless.
 
-A container whose name is "ls" or "rm" is named by its id here.`
+If you do not know, --nearest keeps copies at the container's nearest neighbours by round-trip time, and
+updates them in turn; --budget bounds the memory of all copies together. Both --path and --nearest follow the
+container: after a move, the new node goes on. Copies whose turn has not come are parked: they stay as they
+are, and only changes are sent when the container comes or the copy is updated. --off, or "stage rm
+CONTAINER", ends this.
+
+To stage a container whose name is "ls" or "rm", use its ID.`
 
 const stageExample = `  godwit stage web b                        # one copy, for an hour
   godwit stage web b --keep-fresh 8h --bandwidth-limit 20mbit
   godwit migrate web b --mode pre-copy      # sends what was written since
   godwit stage web c --layers-only          # the image, no memory
-  godwit stage web --path b@10m,c@14:30     # it will be at b in ten minutes, and at c by half past two
+  godwit stage web --path b@10m,c@14:30     # at b within ten minutes, and at c by half past two
   godwit stage web --nearest 2 --budget 2GiB
   godwit stage web --off
   godwit stage ls
@@ -88,14 +95,16 @@ func newStageCommand() *cobra.Command {
 		return withAgent(cmd, func(agent api.AgentClient) error { return stageAhead(cmd, agent, ahead, asJSON) })
 	}
 	flags := cmd.Flags()
-	positiveVar(cmd, &keep, "keep", migration.DefaultKeep, "how long the copy stays; of copies on a path, after its last deadline; of copies at neighbours, 30 days unless it is given")
-	flags.DurationVar(&fresh, "keep-fresh", 0, "how long the copy is kept up to date; it stays at least as long (default: it is not)")
-	flags.Var(limit, "bandwidth-limit", "how much of the link it may take, for example 5mbit (default: all)")
-	flags.BoolVar(&request.LayersOnly, "layers-only", false, "bring the image's layers, and no memory")
+	positiveVar(cmd, &keep, "keep", migration.DefaultKeep,
+		"how long the copy stays; with --path: after the last deadline; with --nearest: 30 days unless given")
+	flags.DurationVar(&fresh, "keep-fresh", 0,
+		"how long to keep the copy up to date; the copy stays at least as long (default: do not update it)")
+	flags.Var(limit, "bandwidth-limit", "bandwidth that staging may use, such as 5mbit (default: all)")
+	flags.BoolVar(&request.LayersOnly, "layers-only", false, "stage the image's layers, but no memory")
 	cmd.MarkFlagsMutuallyExclusive("layers-only", "keep")
 	cmd.MarkFlagsMutuallyExclusive("layers-only", "keep-fresh")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	flags.BoolVarP(&detach, "detach", "d", false, "return when it has begun")
+	flags.BoolVarP(&detach, "detach", "d", false, "return once staging has started")
 	way.exclude(cmd)
 	cmd.AddCommand(newStageListCommand(), newStageRemoveCommand())
 	return cmd
@@ -171,7 +180,7 @@ func newStageListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "ls",
-		Short:   "List the copies that this node has made elsewhere or keeps for others",
+		Short:   "List staged copies: this node's at other nodes, and other nodes' here",
 		Example: "  godwit stage ls --json | jq '.[] | select(.state == \"ready\")'",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -218,10 +227,13 @@ func printStages(w io.Writer, list []migration.Stage) error {
 func newStageRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm CONTAINER [NODE]",
-		Short: "Remove a copy, or end the staging of one; the container runs on",
-		Long: "Remove ends a copy and gives its memory, or its room on the disk, back. NODE is the other node: where the copy is, or, on the\n" +
-			"node that has it, where the container is. Without it, all copies go that are made ahead by --path or --nearest, and no more are made. Layers that are on their way there (stage --layers-only, run --stage-to) come no more; those that\n" +
-			"are there stay until the image is removed. What has ended, or is there, is taken off the list.",
+		Short: "Remove a copy, or stop staging; the container keeps running",
+		Long: `Rm removes a copy and frees its memory or disk space. NODE is the other node: the one that
+has the copy, or, if run on that one, the one that has the container. Without NODE, rm removes all copies
+made by --path or --nearest and stops making more.
+
+Layers that are still on their way (stage --layers-only, run --stage-to) are cancelled; layers that have
+arrived stay until the image is removed. Entries that are finished disappear from the list.`,
 		Example: "  godwit stage rm web b\n  godwit stage rm web",
 		Args:    usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,10 +26,13 @@ type aheadFlags struct {
 func addAheadFlags(cmd *cobra.Command) *aheadFlags {
 	f := &aheadFlags{budget: newSizeFlag()}
 	flags := cmd.Flags()
-	flags.StringVar(&f.path, "path", "", "where it will be, and by when: NODE@TIME,..., such as b@10m,c@14:30")
-	flags.Int32Var(&f.nearest, "nearest", 0, "keep copies at so many of its nearest neighbours, wherever it is")
-	flags.Var(f.budget, "budget", "with --nearest: how much memory all copies may take, such as 2GiB (default: as many as are wanted)")
-	flags.BoolVar(&f.off, "off", false, "no more copies by --path or --nearest, and none of those that there are")
+	flags.StringVar(&f.path, "path", "",
+		"where the container will be, and by when: NODE@TIME,..., such as b@10m,c@14:30")
+	flags.Int32Var(&f.nearest, "nearest", 0,
+		"keep copies at this many of the container's nearest neighbours, wherever it is")
+	flags.Var(f.budget, "budget",
+		"with --nearest: memory that all copies together may use, such as 2GiB (default: no limit)")
+	flags.BoolVar(&f.off, "off", false, "stop --path or --nearest, and remove their copies")
 	return f
 }
 

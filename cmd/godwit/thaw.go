@@ -8,17 +8,18 @@ import (
 	"github.com/godwit/godwit/internal/api"
 )
 
-const thawLong = `Thaw lets a container that a migration has left frozen on this node run on.
+const thawLong = `Thaw resumes a container that a migration has left frozen on this node.
 
-The target of the migration is asked first. Thaw refuses if the container runs there, or if the target cannot be reached or cannot
-tell. With --force, thaw does without an answer if the target gives none, and prints when the target was last heard and what may
-happen. If the target says that the container runs there, thaw refuses even with --force.`
+Thaw asks the target of the migration first. It refuses if the container runs there, or if the target cannot
+be reached or cannot tell. With --force, thaw does not need an answer; it prints the time of the last contact
+with the target, and the possible consequences. If the target says that the container runs there, thaw refuses
+even with --force.`
 
 func newThawCommand() *cobra.Command {
 	request := &api.ThawRequest{}
 	cmd := &cobra.Command{
 		Use:     "thaw CONTAINER",
-		Short:   "Let a container that a migration has left frozen run on",
+		Short:   "Resume a container that a migration has left frozen",
 		Long:    thawLong,
 		Example: "  godwit thaw cache\n  godwit thaw cache --force   # the other node is lost for good",
 		Args:    usageArgs(cobra.ExactArgs(1)),

@@ -14,26 +14,27 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-const topLong = `Top measures the containers of this node as long as it runs: what a migration would have to move, and how fast that changes.
+const topLong = `Top measures the containers of this node while it runs: how much memory a migration would
+have to move, and how fast that memory changes.
 
-  PRIVATE, SHARED   memory that travels: of single processes, and what they share without a file
-  FILES             memory of files that are mapped: it does not travel
-  WRITTEN IN        the dirtying curve: how much memory is written at least once within 0.1, 1, 10 and 60 seconds. What is
-                    written again and again counts once. "-": it was not watched for so long yet
-  ZERO, TWICE       pages of zeros, and pages whose content is elsewhere too (of a sample): next to nothing is sent for them
-  ZSTD              what compression leaves of the rest
-  FILES/s           what it writes to files
+  PRIVATE, SHARED   memory that a migration moves: private to a process, or shared but not backed by a file
+  FILES             mapped files; a migration does not send these pages
+  WRITTEN IN        the dirtying curve: how much memory is written at least once within 0.1, 1, 10 and 60
+                    seconds. Memory written repeatedly counts once. "-": not watched for that long yet
+  ZERO, TWICE       zero pages, and duplicate pages (from a sample); sending them costs next to nothing
+  ZSTD              size of the rest after compression
+  FILES/s           bytes written to files per second
 
-It costs each process a stop of a fraction of a millisecond at the begin, and a microsecond for each page that is written first in a
-minute. Nothing is left of it in the processes when it ends. A container that is staged is measured by comparing a sample of its
-pages, one that is being moved not at all.`
+Top stops each process for a fraction of a millisecond when it starts, and costs about a microsecond for
+each page's first write in a minute. Nothing is left behind in the processes when it ends. A staged container
+is measured by comparing a sample of its pages; a container that is being moved is not measured.`
 
 func newTopCommand() *cobra.Command {
 	var asJSON, once bool
 	var every, window time.Duration
 	cmd := &cobra.Command{
 		Use:   "top [CONTAINER]",
-		Short: "Show how much memory containers have, and how fast they write to it",
+		Short: "Show containers' memory and how fast they write to it",
 		Long:  topLong,
 		Example: `  godwit top
   godwit top web --window 10s --once
@@ -43,9 +44,10 @@ func newTopCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON, once")
 	flags.BoolVar(&once, "once", false,
-		"print the table once (default if the output is no terminal and --interval is not given)")
+		"print the table once (default if the output is not a terminal and --interval is not given)")
 	flags.DurationVar(&every, "interval", 2*time.Second, "how often the table is printed")
-	flags.DurationVar(&window, "window", 100*time.Millisecond, "wait until it was watched for so long what they write: 100ms, 1s, 10s or 1m")
+	flags.DurationVar(&window, "window", 100*time.Millisecond,
+		"how long to watch containers' writes before the first table: 100ms, 1s, 10s or 1m")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		request := &api.TopRequest{WindowSeconds: window.Seconds()}
 		if len(args) > 0 {
