@@ -14,21 +14,25 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-const agentLong = `Agent is the daemon of a node. It runs containers, answers the command line on a unix socket, and
-migrates containers to and from other nodes over mutual TLS.
+const agentLong = `Agent is the daemon of a node. It runs containers, answers the command line on a unix
+socket, and migrates containers to and from other nodes over mutual TLS.
 
-The node must have an identity first: "godwit node init" or "godwit node join". Containers go on when the agent stops or
-is upgraded, and migrations that were under way are finished or undone when it is back. packaging/ has a unit for systemd.
+The node needs an identity first: run "godwit node init" or "godwit node join". Containers keep running while
+the agent is stopped or upgraded. When the agent is back, it finishes or undoes the migrations that were under
+way. packaging/ has a systemd unit.
 
-If a migration to this node fails, the files that have come stay on its disk for --keep-broken-copies, where only root can read them
-and no container finds them, so that the next attempt need not send them again. They go when that has brought the container, or
-it is found at another node, when the disk is wanted, and by "godwit stage rm"; "godwit stage ls" lists them.
+If a migration to this node fails, the received files stay on disk for --keep-broken-copies, so that the next
+attempt need not send them again. Only root can read them, and no container sees them. They are removed when
+the container arrives or is found at another node, when the disk space is needed, or by "godwit stage rm".
+"godwit stage ls" lists them.
 
-In modes post-copy and hybrid a container's memory follows after the handover, and both nodes are needed until all of it has.
---post-copy says whether containers that leave this node may move in these modes:
-  auto        mode auto may choose them if both nodes are predicted to be needed for 10 s at most (migrate --max-split: another bound)
-  on-request  only if a user names the mode, --max-split or --on-no-convergence hybrid, or ends the rounds (migration switch)
-  never       such a migration is refused`
+In modes post-copy and hybrid, a container's memory follows after the handover, and both nodes are needed
+until all of it has arrived. --post-copy says whether containers that leave this node may use these modes:
+  auto        mode auto may choose them if it predicts that both nodes are needed for at most 10 s
+              (migrate --max-split sets another bound)
+  on-request  only a user may choose them: by naming the mode, with --max-split or --on-no-convergence hybrid,
+              or by ending the rounds (migration switch)
+  never       the agent refuses such a migration`
 
 // overlayFlag is the value of --overlay.
 type overlayFlag struct{ to *network.Overlay }
@@ -86,27 +90,38 @@ func newAgentCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&config.StateDir, "state", defaultState, "directory for identity, images, containers and journals")
-	flags.StringVar(&config.RunDir, "run", "/run/godwit", "directory for the socket and what does not survive a reboot")
-	flags.StringVar(&config.Listen, "listen", "", "TCP address to listen on (default: the port of the node's address, on all interfaces)")
-	flags.StringVar(&config.Group, "group", "", "group whose members may use the socket, which makes them as good as root on all nodes (default: root only)")
-	flags.StringVar(&config.Rights.Look, "look-group", "", "group whose members may see containers, migrations and nodes")
-	flags.StringVar(&config.Rights.Move, "move-group", "", "group whose members may look, and move containers between nodes")
-	flags.StringVar(&config.Rights.Run, "run-group", "", "group whose members may look, move, and run and enter containers, which makes them as good as root")
-	flags.StringVar(&config.Rights.Manage, "manage-group", "", "group whose members may do everything, like those of --group")
-	flags.StringVar(&policyFile, "policy", "", "file that says which containers may come and leave, see docs/security.md (default: "+agent.PolicyFile+", if it exists)")
+	flags.StringVar(&config.RunDir, "run", "/run/godwit",
+		"directory for the socket and other data that a reboot deletes")
+	flags.StringVar(&config.Listen, "listen", "",
+		"TCP address to listen on (default: the port of the node's address, on all interfaces)")
+	flags.StringVar(&config.Group, "group", "",
+		"group with full rights: its members are as powerful as root on all nodes (default: root only)")
+	flags.StringVar(&config.Rights.Look, "look-group", "",
+		"group whose members may see containers, migrations and nodes")
+	flags.StringVar(&config.Rights.Move, "move-group", "",
+		"group whose members may also move containers between nodes")
+	flags.StringVar(&config.Rights.Run, "run-group", "",
+		"group whose members may also run and enter containers, which makes them as powerful as root")
+	flags.StringVar(&config.Rights.Manage, "manage-group", "",
+		"group with full rights, like --group")
+	flags.StringVar(&policyFile, "policy", "",
+		"policy file: which containers may come and leave, see docs/security.md "+
+			"(default: "+agent.PolicyFile+", if it exists)")
 	flags.BoolVar(&debug, "debug", false, "log more")
 	flags.DurationVar(&config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,
 		"how long another node may be silent in a migration before it counts as lost")
 	flags.Var(limit, "footprint-limit",
-		"memory for what is kept of containers that have left (--keep-footprint), such as 2g (default: a quarter of what is available)")
+		"memory for copies of containers that have left (migrate --keep-footprint), such as 2g "+
+			"(default: a quarter of the available memory)")
 	flags.DurationVar(&config.KeepBroken, "keep-broken-copies", agent.DefaultKeepBroken,
-		"how long files stay here that came by a migration that failed, for the next attempt; 0: they are removed at once")
+		"how long to keep files received by a failed migration, for the next attempt; 0: remove them at once")
 	flags.Var(&overlayFlag{&config.Overlay}, "overlay",
-		"overlay for containers' packets between nodes: auto (WireGuard, in the kernel if it can), wireguard (in the kernel only), "+
-			"userspace (WireGuard in a process), vxlan (not encrypted: only for links that nobody else can send on); the first three "+
-			"work together, vxlan only with vxlan")
+		"overlay for containers' packets between nodes: auto (WireGuard, in the kernel if possible), "+
+			"wireguard (in the kernel only), userspace (WireGuard in a process), "+
+			"vxlan (not encrypted: only for links on which nobody else can send); "+
+			"the first three work together, vxlan works only with vxlan")
 	flags.StringVar(&postCopy, "post-copy", string(migration.PostCopyAuto),
-		"whether memory of containers that leave may follow after the handover: auto, on-request or never")
+		"whether memory of leaving containers may follow after the handover: auto, on-request or never")
 	completeValues(cmd, "post-copy", string(migration.PostCopyAuto), string(migration.PostCopyOnRequest), string(migration.PostCopyNever))
 	flags.BoolVar(&config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
 	if err := flags.MarkHidden("faults"); err != nil {

@@ -20,9 +20,10 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-const demoLong = `Demo shows on this one machine what Godwit does: two nodes, joined by an emulated network of 100 Mbit/s and 20 ms; a
-Redis with 64 MiB of data in a container on node a; and a client that counts in it, 200 times a second, over one TCP
-connection. The container is moved to node b and back. The client must not lose or repeat a single count.`
+const demoLong = `Demo shows on this machine what Godwit does. It sets up two nodes, joined by an emulated
+network of 100 Mbit/s and 20 ms, and a Redis with 64 MiB of data in a container on node a. A client
+increments a counter in Redis 200 times a second over one TCP connection. The container moves to node b and
+back. The client must not lose or repeat a single increment.`
 
 // demoResult is what the demo leaves as JSON.
 type demoResult struct {

@@ -11,15 +11,18 @@ import (
 	"github.com/godwit/godwit/internal/doctor"
 )
 
-const doctorLong = `Says for each requirement whether this machine has it, what is lost without it and how to get it.
+const doctorLong = `Doctor checks each requirement: whether this machine meets it, what does not work
+without it, and how to meet it.
 
-What decides is a real trial: a tiny container with an open TCP connection is checkpointed and restored, and must answer
-on the same connection. The exit code is 0 only if containers can be moved from and to this machine.
+The decisive check is a real trial: doctor checkpoints and restores a tiny container with an open TCP
+connection, and the container must answer on the same connection. The exit code is 0 only if containers can
+be moved from and to this machine.
 
-Each container engine that is here is looked at, too: whether containers of it can come here. So are packet filters and
-networks of others that are in the way of containers' packets, and, where an agent runs, how these are encrypted.
+Doctor also checks whether containers of each installed engine can come here, whether packet filters and
+other networks get in the way of containers' packets, and, if an agent runs, how those packets are encrypted.
 
-CRIU and runc are looked for in the environment (GODWIT_CRIU, GODWIT_RUNC), in /opt/godwit/bin and in PATH.`
+Doctor looks for CRIU and runc in the environment (GODWIT_CRIU, GODWIT_RUNC), in /opt/godwit/bin and in
+PATH.`
 
 func newDoctorCommand() *cobra.Command {
 	var asJSON bool
@@ -48,7 +51,7 @@ func newDoctorCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&options.TrialOnly, "trial", false, "make only the trial")
+	cmd.Flags().BoolVar(&options.TrialOnly, "trial", false, "run only the trial")
 	cmd.Flags().StringVar(&options.State, "state", "/var/lib/godwit", "state directory of the agent")
 	cmd.AddCommand(newTrialServerCommand())
 	return cmd

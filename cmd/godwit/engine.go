@@ -21,9 +21,10 @@ import (
 func newEngineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "engine",
-		Short: "Have this node's container engines take containers that move here",
-		Long: "Containers of Docker, Podman and containerd leave a node as they are, and arrive through godwit-runc, an OCI runtime that is runc but for\n" +
-			"containers that arrive. An engine has to know it at each node to which its containers are to move. None is restarted for that.",
+		Short: "Set up container engines on this node to receive containers",
+		Long: `Containers of Docker, Podman and containerd can leave a node without any setup. They arrive
+through godwit-runc, an OCI runtime that acts as runc except for arriving containers. On each node that
+should receive an engine's containers, the engine has to know godwit-runc. Setting it up restarts no engine.`,
 	}
 	cmd.AddCommand(newEngineSetupCommand(), newEngineRemoveCommand())
 	return cmd
@@ -102,12 +103,16 @@ func newEngineSetupCommand() *cobra.Command {
 	var segment segmentSettings
 	cmd := &cobra.Command{
 		Use:   "setup docker|podman|containerd",
-		Short: "Make godwit-runc known to an engine",
-		Long: "Setup makes a link godwit-runc beside this program, and adds it to the runtimes in the engine's configuration: Docker's own file, which it\n" +
-			"has Docker read, or a file of its own beside Podman's. containerd needs the link only. The default runtime stays, and so do all containers.\n" +
-			"LXC needs no setup.\n\n" +
-			"With --network, the engine gets a bridge network (containerd by a list of plugins of CNI's, for ctr run --cni); the agent has to run. Give it the same name and subnet on all nodes: each node's engine gives addresses of a\n" +
-			"part of its own, and the agents route to all of them. So no two containers have the same address, and any of them can move anywhere.",
+		Short: "Register godwit-runc with an engine",
+		Long: `Setup creates a link named godwit-runc beside this program and adds it to the engine's
+runtimes. For Docker it edits Docker's configuration file and makes Docker reload it; for Podman it adds a
+file of its own; containerd needs only the link. The default runtime and existing containers do not change.
+LXC needs no setup.
+
+With --network, setup also creates a bridge network for the engine (for containerd, a CNI plugin list for "ctr
+run --cni"). The agent must be running. Use the same name and subnet on all nodes. Each node's engine gives
+addresses from its own part of the subnet, and the agents route to all parts. So no two containers have the
+same address, and each of them can move to any node.`,
 		Example:   "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman --network birds",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: engineNames(),
@@ -139,8 +144,9 @@ func newEngineRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove docker|podman|containerd",
 		Short: "Undo setup",
-		Long: "Remove takes godwit-runc out of an engine's configuration again. As long as a container has come by it the engine needs it to start\n" +
-			"that container, and nothing is removed. Networks that setup has made go, too.",
+		Long: `Remove takes godwit-runc out of an engine's configuration, and removes the networks that
+setup has made. It refuses while a container exists that arrived through godwit-runc, because the engine
+needs godwit-runc to start that container.`,
 		Example:   "  godwit engine remove docker",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: engineNames(),
@@ -174,9 +180,9 @@ func newEngineRemoveCommand() *cobra.Command {
 
 func addEngineFlags(cmd *cobra.Command, settings *engineSettings) {
 	config := &settings.docker
-	cmd.Flags().StringVar(&config.Path, "config", "/etc/docker/daemon.json", "Docker's configuration")
-	cmd.Flags().StringVar(&config.PIDFile, "pidfile", "/run/docker.pid", "file with the number of Docker's process")
-	cmd.Flags().StringVar(&config.Socket, "docker-socket", docker.DefaultSocket, "socket of Docker")
+	cmd.Flags().StringVar(&config.Path, "config", "/etc/docker/daemon.json", "Docker's configuration file")
+	cmd.Flags().StringVar(&config.PIDFile, "pidfile", "/run/docker.pid", "file with Docker's process ID")
+	cmd.Flags().StringVar(&config.Socket, "docker-socket", docker.DefaultSocket, "Docker's socket")
 	config.DataDir = docker.DefaultDataDir // if the configuration does not say otherwise
 	settings.podman.Path = podman.DefaultSettings
 }

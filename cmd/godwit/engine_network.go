@@ -54,8 +54,12 @@ func (s engineSettings) segmenter(name, state string) (one segmenter, subnet str
 }
 
 func (s *segmentSettings) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.name, "network", "", "also make a network of this name for the engine's containers, whose addresses the nodes route to each other")
-	cmd.Flags().StringVar(&s.subnet, "subnet", "", "subnet of that network, the same on all nodes; each has the /24 of its number\n(default "+defaultSegment+" for Docker, "+defaultPodmanSegment+" for Podman, "+defaultContainerdSegment+" for containerd)")
+	cmd.Flags().StringVar(&s.name, "network", "",
+		"also create a network of this name, whose containers are reachable from all nodes")
+	cmd.Flags().StringVar(&s.subnet, "subnet", "",
+		"subnet of that network, the same on all nodes; each node uses the /24 of its number\n(default "+
+			defaultSegment+" for Docker, "+defaultPodmanSegment+" for Podman, "+
+			defaultContainerdSegment+" for containerd)")
 	cmd.Flags().StringVar(&s.state, "state", defaultState, "state directory of the agent")
 }
 

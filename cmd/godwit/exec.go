@@ -14,7 +14,7 @@ func newExecCommand() *cobra.Command {
 	start := &api.ExecStart{}
 	cmd := &cobra.Command{
 		Use:     "exec [flags] CONTAINER COMMAND [ARG...]",
-		Short:   "Run a further process in a container; its exit code is godwit's",
+		Short:   "Run a command in a running container, and exit with its code",
 		Example: "  godwit exec cache redis-cli incr visits\n  echo data | godwit exec -i web sh -c 'cat >/tmp/in'",
 		Args:    usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -25,8 +25,9 @@ func newExecCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.BoolVarP(&start.Stdin, "interactive", "i", false, "pass stdin on")
-	flags.StringArrayVarP(&start.Env, "env", "e", nil, "environment, NAME=VALUE; NAME alone takes it from here")
+	flags.BoolVarP(&start.Stdin, "interactive", "i", false, "forward stdin to the command")
+	flags.StringArrayVarP(&start.Env, "env", "e", nil,
+		"environment variable, NAME=VALUE; NAME alone copies the value from this shell")
 	flags.StringVarP(&start.Dir, "workdir", "w", "", "working directory")
 	flags.StringVarP(&start.User, "user", "u", "", "user, NAME or UID[:GID]")
 	return cmd

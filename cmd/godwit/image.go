@@ -15,7 +15,7 @@ import (
 )
 
 func newImageCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "image", Short: "Bring and list the images of this node"}
+	cmd := &cobra.Command{Use: "image", Short: "Manage the images of this node"}
 	cmd.AddCommand(newImageLoadCommand(), newImagePullCommand(), newImageListCommand(), newImageRemoveCommand())
 	return cmd
 }
@@ -111,7 +111,7 @@ func newImagePullCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&request.PlainHttp, "plain-http", false, "speak HTTP to the registry")
+	cmd.Flags().BoolVar(&request.PlainHttp, "plain-http", false, "use unencrypted HTTP")
 	return cmd
 }
 

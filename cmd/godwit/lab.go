@@ -15,12 +15,12 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-const labLong = `Several nodes on this machine, joined by links of a bandwidth, delay and loss of your choice: to try
-Godwit, to reproduce a result, to see what a bad link does.
+const labLong = `Lab runs several nodes on this machine, joined by links whose bandwidth, delay and loss you
+choose. Use it to try Godwit, to reproduce a result, or to see the effect of a bad link.
 
-Nodes are named a, b, c and so on. Each has its own network, processes, /run, /tmp and state, copies of the engines'
-settings (/etc/docker, /etc/containers), and an agent; they share this machine's other files. Everything goes away
-with "godwit lab down", also after a crash.`
+Nodes are named a, b, c and so on. Each has its own network, processes, /run, /tmp and state, its own copies
+of the engines' settings (/etc/docker, /etc/containers), and an agent. They share this machine's other files.
+"godwit lab down" removes everything, even after a crash.`
 
 const labExample = `  godwit lab up --nodes 2 --bandwidth 100mbit --rtt 20ms
   godwit lab exec a -- godwit nodes
@@ -33,7 +33,7 @@ const labExample = `  godwit lab up --nodes 2 --bandwidth 100mbit --rtt 20ms
 func newLabCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "lab",
-		Short:   "Nodes and links on this one machine",
+		Short:   "Run nodes and links on this machine",
 		Long:    labLong,
 		Example: labExample,
 	}
@@ -55,8 +55,8 @@ func newLabUpCommand() *cobra.Command {
 		Short: "Make a lab and start its agents",
 		Long: `Make a lab: nodes, a link between every two of them, and an agent in each node.
 
-Links are shaped in both directions, by the kernel's netem if it has it and by a relay of Godwit's own otherwise. Each is
-measured when it comes up, and you are told if this machine cannot do what you asked for.`,
+Links are shaped in both directions, by the kernel's netem if available, otherwise by Godwit's own relay. Each
+link is measured when it comes up, and a warning says if this machine cannot reach the requested figures.`,
 		Example: `  godwit lab up
   godwit lab up --nodes 3 --bandwidth 10mbit --rtt 100ms --jitter 5ms --loss 0.1%
   godwit lab up --name lan --bandwidth 1gbit --rtt 400us
@@ -67,7 +67,8 @@ measured when it comes up, and you are told if this machine cannot do what you a
 	size := &parsed[int64]{kind: "size", text: "0", parse: lab.ParseSize}
 	flags := cmd.Flags()
 	flags.IntVar(&config.Nodes, "nodes", 2, "number of nodes")
-	flags.Var(size, "state-size", "give each node's state a file system in memory of this size, such as 256MiB")
+	flags.Var(size, "state-size",
+		"keep each node's state in a memory file system of this size, such as 256MiB")
 	flags.BoolVar(&config.Bare, "bare", false, "no identities and no agents")
 	flags.BoolVar(&config.NoCheck, "no-check", false, "do not measure the links")
 	flags.StringVar(&wires, "wires", "", "what links are made of: netem or relay (default: what the kernel has)")
@@ -112,9 +113,9 @@ func newLabDownCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Remove a lab and all that is in it",
-		Long: `Remove a lab: its processes, namespaces, cgroups and files. It works from what it finds and can be called
-at any time, after any crash, and again.`,
+		Short: "Remove a lab and everything in it",
+		Long: `Remove a lab: its processes, namespaces, cgroups and files. The command can be run at any
+time, after any crash, and repeatedly; it removes whatever it finds of the lab.`,
 		Example: `  godwit lab down
   godwit lab down --name lan
   godwit lab down --all`,
@@ -229,9 +230,10 @@ func newLabLinkCommand() *cobra.Command {
 	var down, up bool
 	cmd := &cobra.Command{
 		Use:   "link A B",
-		Short: "Change a link while it is used, or take it down and up",
-		Long: `Change the link between two nodes, or between a client and its node. What you do not name stays as it is;
-with no flag the link is shown. A link that is down loses everything silently, as a cut cable does.`,
+		Short: "Change a link while it is in use, or take it down and up",
+		Long: `Change the link between two nodes, or between a client and its node. Settings without a flag
+stay as they are; without any flag, the link is shown. A link that is down drops everything silently, like a
+cut cable.`,
 		Example: `  godwit lab link a b
   godwit lab link a b --bandwidth 10mbit --rtt 100ms
   godwit lab link a b --down
@@ -272,7 +274,7 @@ func newLabExecCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exec NODE|CLIENT -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in a node or client",
-		Long: `Run a command in a node or client. Its exit code is that of the command. In a node "godwit" speaks to the
+		Long: `Run a command in a node or client, and exit with its code. In a node, "godwit" talks to the
 node's own agent.`,
 		Example: `  godwit lab exec a -- godwit ps
   godwit lab exec client -- redis-cli -h 10.88.1.2 ping
@@ -294,10 +296,12 @@ func newLabClientCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "client NODE",
 		Short: "Attach a client to a node, or move it to another",
-		Long: `Make a client: a network of its own with an address, attached to a node, which is its way to everything. A
-client that moves to another node keeps its address and connections, as a car does that drives on.
+		Long: `Make a client: a network of its own with an address. The client is attached to a node and
+reaches everything through that node. A client that moves to another node keeps its address and connections,
+like a phone in a moving car.
 
-Its link to the node is as quick as this machine unless you shape it. It shares this machine's files.`,
+Its link to the node is as fast as this machine allows, unless you shape it. The client shares this machine's
+files.`,
 		Example: `  godwit lab client a
   godwit lab client a --client phone --bandwidth 20mbit --rtt 30ms
   godwit lab exec phone -- ping -c 1 10.77.0.2
@@ -307,7 +311,7 @@ Its link to the node is as quick as this machine unless you shape it. It shares 
 	link := addLinkFlags(cmd, lab.Link{})
 	cmd.Flags().StringVar(&client, "client", lab.DefaultClient, "name of the client")
 	cmd.Flags().BoolVar(&move, "move", false, "attach the client to this node instead of where it is")
-	cmd.Flags().BoolVar(&remove, "remove", false, "end the client and all that runs in it")
+	cmd.Flags().BoolVar(&remove, "remove", false, "remove the client and end its processes")
 	cmd.MarkFlagsMutuallyExclusive("move", "remove")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if remove != (len(args) == 0) {

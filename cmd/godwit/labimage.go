@@ -22,8 +22,8 @@ func newLabImageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image NAME",
 		Short: "Make a small image from Debian packages: " + strings.Join(labimage.Names(), ", "),
-		Long: `Make a small image from Debian packages and print where it is. It is kept, and made only once. Load it on a
-node with "godwit image load"; its name there is localhost/NAME, or NAME for short.`,
+		Long: `Make a small image from Debian packages and print its path. The image is made once and then
+kept. Load it on a node with "godwit image load"; its name there is localhost/NAME, or NAME for short.`,
 		Example: "  godwit lab exec a -- godwit image load $(godwit lab image redis)\n" +
 			"  godwit lab image nginx -o nginx.tar",
 		Args:      usageArgs(cobra.ExactArgs(1)),

@@ -10,15 +10,17 @@ import (
 	"github.com/godwit/godwit/internal/api"
 )
 
-const nodeRmLong = `Rm removes a node from the cluster for good, even a lost or stolen one. Run it on another node, one with the authority.
+const nodeRmLong = `Rm removes a node from the cluster for good, even a lost or stolen one. Run it on
+another node, one with the authority.
 
-The authority signs the removal, and all nodes keep it and pass it on. From then on no node accepts connections from the
-removed node, connects to it, or renews its certificate, and existing connections are closed. A migration under way with the
-removed node fails, or is in doubt until "godwit migration resolve" decides it. Its containers run on there, outside of the
-cluster: move them away first if the node can be reached.
+The authority signs the removal, and all nodes keep it and pass it on. From then on no node accepts
+connections from the removed node, connects to it, or renews its certificate, and existing connections are
+closed. A migration under way with the removed node fails, or is in doubt until "godwit migration resolve"
+decides it. Its containers run on there, outside of the cluster: move them away first if the node can be
+reached.
 
-A node that could not be told now will hear of the removal from any other node. The name may be used again, with a new
-number: a machine that was removed by mistake joins again with "godwit node join --force".`
+A node that could not be told now will hear of the removal from any other node. The name may be used again,
+with a new number: a machine that was removed by mistake joins again with "godwit node join --force".`
 
 func newNodeRmCommand() *cobra.Command {
 	var force bool
@@ -81,8 +83,9 @@ func newNodeDemoteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demote NODE",
 		Short: "Take the authority away from another node",
-		Long: "Demote makes another node delete its key of the cluster's authority. Run it on a node that keeps the key. It does not\n" +
-			"protect against a node that an attacker controls: that node may have a copy of the key.",
+		Long: `Demote makes another node delete its key of the cluster's authority. Run it on a node that
+has the authority. It does not protect against a node that an attacker controls: that node may have a copy
+of the key.`,
 		Example: "  godwit node demote a",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

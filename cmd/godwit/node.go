@@ -28,22 +28,23 @@ const defaultState = "/var/lib/godwit"
 // What 10.48 to 10.63 have left is as good a choice as any, in numbers that nobody finds round. One that is taken is refused.
 const defaultPool = "10.57.0.0/16"
 
-const nodeInitLong = `Init makes this machine the first node of a cluster: a key of its own, and the small certificate authority
-with which it admits other nodes. It is done once, before the agent is started.
+const nodeInitLong = `Init makes this machine the first node of a cluster. It creates the node's key and the
+certificate authority that admits other nodes. Run it once, before the agent is started.
 
-The address is the one under which other nodes reach this machine; the port is 7443 if you give none.
-Containers get addresses from the pool, node number N from its N-th /24. The pool must not be used
-for anything else on any of the nodes, and cannot be changed later. One to which this machine has a
-route already, or of which it has an address, is refused.`
+The address is where other nodes reach this machine; the default port is 7443. Containers get addresses from
+the pool, those of node N from its N-th /24. The pool must not be used for anything else on any of the nodes,
+and cannot be changed later. Init refuses a pool to which this machine already has a route, or in which it has
+an address.`
 
-const nodeJoinLong = `Join makes this machine a node of a cluster that exists. ADDRESS is the node that made the token,
-whose agent must run; the token is what "godwit node token" printed there. It can be used once.
+const nodeJoinLong = `Join makes this machine a node of an existing cluster. ADDRESS is the node that made
+the token; its agent must be running. The token is the one that "godwit node token" printed there. It can be
+used once.
 
-Give the token in a file, or on standard input (--token-file -): every user of the machine can see the arguments
-of a command while it runs, and they stay in the shell's history.
+Give the token in a file, or on standard input (--token-file -). Every user of the machine can see the
+arguments of a running command, and they stay in the shell's history.
 
-The other node is verified by the token before the secret in it is sent. The clocks of both machines
-must agree to within five minutes.`
+The token verifies the other node before its secret part is sent. The clocks of both machines must agree to
+within five minutes.`
 
 // newNodeCommand has the commands that give this machine an identity. They work on files, without an agent.
 func newNodeCommand() *cobra.Command {
@@ -70,7 +71,8 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.state, "state", defaultState, "state directory")
 	flags.StringVar(&f.name, "name", "", "name of this node (default: the host name)")
-	flags.StringVar(&f.address, "address", "", "HOST or HOST:PORT under which other nodes reach this machine (required)")
+	flags.StringVar(&f.address, "address", "",
+		"HOST or HOST:PORT at which other nodes reach this machine (required)")
 	flags.BoolVar(&f.force, "force", false, "set an existing identity aside and make a new one")
 }
 
@@ -129,7 +131,7 @@ func newNodeInitCommand() *cobra.Command {
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&pool, "pool", defaultPool, "network of 16 bits from which containers get their addresses")
+	cmd.Flags().StringVar(&pool, "pool", defaultPool, "/16 network for containers' addresses")
 	return cmd
 }
 

@@ -16,7 +16,7 @@ func newNodesCommand() *cobra.Command {
 	var asJSON, measure bool
 	cmd := &cobra.Command{
 		Use:     "nodes",
-		Short:   "List the nodes that this one knows, how far they are and how fast the way is",
+		Short:   "List the known nodes, with round-trip time and bandwidth to each",
 		Example: "  godwit nodes\n  godwit nodes --measure --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -91,11 +91,12 @@ func withTokenCommand(node *cobra.Command) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make a one-time token with which another node can join",
-		Long: "Token prints a token that lets one node join. It can be used once, until it expires. It also proves to\n" +
-			"the new node that it talks to the right one. Run it on a node with the authority.\n\n" +
-			"With --node only the node of that name can use it, also if a node of that name has joined before: for a\n" +
-			"machine that lost its disk and shall have its number and its addresses again.",
+		Short: "Create a one-time token for another node to join",
+		Long: `Token prints a token that lets one node join. The token can be used once, until it expires.
+It also proves to the new node that it talks to the right node. Run token on a node with the authority.
+
+With --node, only a node of that name can use the token, even if a node of that name has joined before. Use it
+for a machine that lost its disk and should get its number and addresses back.`,
 		Example: "  godwit node token --ttl 1h\n  godwit node token --node b",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -110,8 +111,9 @@ func withTokenCommand(node *cobra.Command) *cobra.Command {
 			})
 		},
 	}
-	positiveVar(cmd, &ttl, "ttl", 15*time.Minute, "how long it can be used")
-	cmd.Flags().StringVar(&name, "node", "", "the only node that may use it (default: any that has not joined before)")
+	positiveVar(cmd, &ttl, "ttl", 15*time.Minute, "how long the token is valid")
+	cmd.Flags().StringVar(&name, "node", "",
+		"the only node that may use the token (default: any node that has not joined before)")
 	node.AddCommand(cmd)
 	return node
 }

@@ -59,7 +59,7 @@ func parseTmpfs(text string) (*api.Volume, error) {
 // addVolumesFlag adds the flag that says what becomes of volumes in a migration.
 func addVolumesFlag(cmd *cobra.Command, ways *[]string) {
 	cmd.Flags().StringSliceVar(ways, "volumes", nil,
-		"what becomes of volumes: move, shared or skip, and VOLUME=WAY for single ones (default: move)")
+		"what happens to volumes: move, shared or skip, or VOLUME=WAY for single volumes (default: move)")
 	complete := func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
 		var offered []string
@@ -126,9 +126,9 @@ func printVolumes(w io.Writer, volumes []migration.VolumeMoved) {
 func newVolumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "volume",
-		Short: "Volumes of this node that have a name",
-		Long: "Volumes that have a name are made when a container first uses them, and stay when it is removed. They move with\n" +
-			"their container: see \"godwit migrate --help\".",
+		Short: "Manage the named volumes of this node",
+		Long: `Named volumes are created when a container first uses them, and stay when the container is
+removed. They move with their container: see "godwit migrate --help".`,
 		Example: "  godwit run -d -v data:/data busybox sleep 1000\n  godwit volume ls\n  godwit volume inspect data\n  godwit volume rm data",
 	}
 	cmd.AddCommand(newVolumeLsCommand(), newVolumeInspectCommand(), newVolumeRmCommand())
@@ -139,7 +139,7 @@ func newVolumeLsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "ls",
-		Short:   "List the volumes of this node, and who has them",
+		Short:   "List the volumes of this node, and the containers that use them",
 		Example: "  godwit volume ls --json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -190,7 +190,7 @@ func volumeNames(ctx context.Context, agent api.AgentClient) ([]string, error) {
 func newVolumeInspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "inspect VOLUME",
-		Short:   "Show all about a volume, as JSON",
+		Short:   "Show details of a volume, as JSON",
 		Example: "  godwit volume inspect data | jq .bytes",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -208,7 +208,7 @@ func newVolumeInspectCommand() *cobra.Command {
 func newVolumeRmCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm VOLUME...",
-		Short:   "Remove volumes that no container has, and all that is in them",
+		Short:   "Remove volumes that no container uses, and their contents",
 		Example: "  godwit volume rm data",
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
