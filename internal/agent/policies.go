@@ -17,11 +17,11 @@ import (
 	"github.com/godwit/godwit/internal/policy"
 )
 
-// PolicyFile is where an agent looks for its policy if it is not told another place.
+// PolicyFile is the policy file of an agent that is given no other path.
 const PolicyFile = "/etc/godwit/policy.json"
 
-// ReadPolicy reads the policy of a node. The file at the default place need not be there; one that was
-// named must be.
+// ReadPolicy reads the policy of a node. An empty path means the default file, which need not exist; a file
+// given by its path must exist.
 func ReadPolicy(path string) (policy.Policy, error) {
 	named := path != ""
 	if !named {
@@ -32,16 +32,16 @@ func ReadPolicy(path string) (policy.Policy, error) {
 		return policy.Policy{}, nil
 	}
 	if err != nil {
-		return policy.Policy{}, fmt.Errorf("policy of this node: %w", err)
+		return policy.Policy{}, fmt.Errorf("read this node's policy: %w", err)
 	}
 	p, err := policy.Parse(content, modeNames())
 	if err != nil {
-		return policy.Policy{}, fmt.Errorf("policy of this node, %s: %w; see docs/security.md", path, err)
+		return policy.Policy{}, fmt.Errorf("this node's policy file %s: %w; see docs/security.md", path, err)
 	}
 	return p, nil
 }
 
-// modeNames are the modes that a policy can name.
+// modeNames returns the modes that a policy can name: all but auto.
 func modeNames() []string {
 	var names []string
 	for _, mode := range migration.Modes() {
@@ -52,19 +52,19 @@ func modeNames() []string {
 	return names
 }
 
-// arrivalProblems are what this node's policy has against a container that another node offers.
+// arrivalProblems lists this node's policy objections to a container that another node offers.
 func (a *Agent) arrivalProblems(from string, definition engine.Definition, offer *api.Offer) []migration.Problem {
 	described := describeFor(from, offer.Mode, definition)
 	described.MemoryBytes, described.FilesBytes = offer.MemoryBytes, offer.TreesBytes
 	return a.policyProblems(a.config.Policy.Arriving(described))
 }
 
-// mayFill refuses a node from which no containers are accepted, and so none of what belongs to them.
+// mayFill returns an error if the policy accepts no containers from a node: their layers are refused, too.
 func (a *Agent) mayFill(from string) error {
 	return denied(a.policyProblems(a.config.Policy.Arriving(policy.Container{Node: from})))
 }
 
-// mayRead refuses a node to which no containers are sent, and so none of what belongs to them.
+// mayRead returns an error if the policy sends no containers to a node: their layers are not sent, either.
 func (a *Agent) mayRead(to string) error {
 	return denied(a.policyProblems(a.config.Policy.Leaving(policy.Container{Node: to})))
 }
@@ -76,8 +76,8 @@ func denied(problems []migration.Problem) error {
 	return status.Error(codes.PermissionDenied, (&problemsError{problems}).Error())
 }
 
-// departureRefused is what this node's policy has against a container going to another one. Of mode auto
-// only the container is looked at: it does not choose a mode that is refused.
+// departureRefused returns this node's policy objections to sending a container to another node, as an
+// error. For mode auto it checks only the container, because auto never chooses a refused mode.
 func (a *Agent) departureRefused(to string, mode migration.Mode, definition engine.Definition) error {
 	asked := string(mode)
 	if mode == migration.Auto {
@@ -90,9 +90,9 @@ func (a *Agent) departureRefused(to string, mode migration.Mode, definition engi
 	return &problemsError{problems}
 }
 
-// refusedModes are those in which no container may go from this node to another one, and why. A node of a
-// release that does not say what it refuses, or that was not heard yet, may still refuse a mode when the
-// container is offered.
+// refusedModes returns the modes in which no container may move from this node to another, each with the
+// reason. A node that has not been heard yet, or whose older release does not announce refused modes, may
+// still refuse a mode when the container is offered.
 func (a *Agent) refusedModes(to string) map[migration.Mode]string {
 	refused := map[migration.Mode]string{}
 	for _, mode := range a.peers.refusedBy(to) {
@@ -104,10 +104,10 @@ func (a *Agent) refusedModes(to string) map[migration.Mode]string {
 	return refused
 }
 
-func refusedMode(by string) string { return "the policy of " + by + " refuses this mode" }
+func refusedMode(by string) string { return "the policy of node " + by + " does not allow this mode" }
 
-// asAuto is the mode in which a container is offered for a plan of mode auto: the target looks for the same
-// in all modes that auto may choose, but for what its policy has against them.
+// asAuto returns the mode in which to offer a container for a plan in mode auto. The target checks the same
+// for all modes that auto may choose, except for its policy on modes; so any allowed mode will do.
 func asAuto(refused map[migration.Mode]string) migration.Mode {
 	modes := []migration.Mode{migration.PreCopy, migration.Cold, migration.Hybrid, migration.PostCopy}
 	for _, mode := range modes {
@@ -118,7 +118,7 @@ func asAuto(refused map[migration.Mode]string) migration.Mode {
 	return modes[0]
 }
 
-// noteRefused keeps the modes that a node refuses. It may be of a release that knows more of them.
+// noteRefused records the modes that a node refuses. It ignores modes that only a later release knows.
 func (p *peers) noteRefused(name string, said []string) {
 	refused := slices.DeleteFunc(migration.Modes(), func(mode migration.Mode) bool {
 		return !slices.Contains(said, string(mode))
@@ -156,8 +156,9 @@ func (a *Agent) policyProblems(refusals []policy.Refusal) []migration.Problem {
 	var problems []migration.Problem
 	for _, r := range refusals {
 		problems = append(problems, migration.Problem{
-			What: r.What, Why: "the policy of " + a.self.Name + " refuses: " + r.Why,
-			Remedy: "choose another node, or have " + a.self.Name + "'s administrator change " + r.Key + " in its policy file",
+			What: r.What, Why: "the policy of node " + a.self.Name + " does not allow this: " + r.Why,
+			Remedy: "choose another node, or ask the administrator of " + a.self.Name +
+				" to change " + r.Key + " in its policy file",
 		})
 	}
 	return problems

@@ -29,7 +29,7 @@ func TestPolicyRefusesOffers(t *testing.T) {
 	var whats []string
 	for _, p := range problems {
 		whats = append(whats, p.What)
-		if !strings.Contains(p.Why, "policy of b") || p.Remedy == "" {
+		if !strings.Contains(p.Why, "policy of node b") || p.Remedy == "" {
 			t.Errorf("%+v does not say whose policy it is, or what to do", p)
 		}
 	}
@@ -80,11 +80,11 @@ func TestRefusedModesAreKnown(t *testing.T) {
 		}
 		refused := agent.refusedModes("b")
 		want := map[migration.Mode]string{
-			migration.PostCopy: "policy of a", migration.Hybrid: "policy of a",
-			migration.Restart: "policy of a",
+			migration.PostCopy: "policy of node a", migration.Hybrid: "policy of node a",
+			migration.Restart: "policy of node a",
 		}
 		if said != nil {
-			want[migration.Cold] = "policy of b"
+			want[migration.Cold] = "policy of node b"
 		}
 		for mode, by := range want {
 			if !strings.Contains(refused[mode], by) {
@@ -116,7 +116,7 @@ func TestPlanOffersAnAllowedMode(t *testing.T) {
 
 // TestRoundsMustNotTurnIntoARefusedMode: neither at a user's wish nor by mode auto.
 func TestRoundsMustNotTurnIntoARefusedMode(t *testing.T) {
-	refused := map[migration.Mode]string{migration.Hybrid: "the policy of b refuses this mode"}
+	refused := map[migration.Mode]string{migration.Hybrid: refusedMode("b")}
 	request := &api.MigrateRequest{Mode: "auto", OnNoConvergence: "hybrid"}
 	_, err := demandsOf(request, settingsFor(request, migration.Auto), migration.PostCopyAuto, refused)
 	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), refused[migration.Hybrid]) {

@@ -1,9 +1,8 @@
-// Package policy decides which containers a node's administrator allows to come and to leave: from
-// which nodes, to which nodes, and with what. It is pure: the agent reads the file and describes each
-// container, and the package decides.
+// Package policy decides which containers may come to a node and leave it: from which nodes, to which nodes,
+// and with what. A node's administrator writes the policy into a file. The package is pure: the agent reads
+// the file and describes each container, and the package decides.
 //
-// A key that the file does not have allows everything, and so does a missing file. An empty list
-// allows nothing.
+// A missing key allows everything, and so does a missing file. An empty list allows nothing.
 package policy
 
 import (
@@ -25,30 +24,30 @@ const (
 
 // Policy is the content of the file.
 type Policy struct {
-	// AcceptFrom are the nodes from which containers may come, SendTo those to which they may go.
+	// AcceptFrom lists the nodes from which containers may come, SendTo the nodes to which they may go.
 	AcceptFrom *[]string `json:"accept_from,omitempty"`
 	SendTo     *[]string `json:"send_to,omitempty"`
-	// Engines are those whose containers may move: godwit, docker, podman, containerd, lxc.
+	// Engines lists the engines whose containers may move: godwit, docker, podman, containerd, lxc.
 	Engines *[]string `json:"engines,omitempty"`
-	// HostDirectories are those that a container that comes may mount, each with all below it.
+	// HostDirectories lists the directories that an arriving container may mount, with everything below them.
 	HostDirectories *[]string `json:"host_directories,omitempty"`
 	Modes           *[]string `json:"modes,omitempty"`
-	// MaxMemoryBytes and MaxFilesBytes bound a container that comes; 0: no bound.
+	// MaxMemoryBytes and MaxFilesBytes bound an arriving container; 0: no bound.
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
 	MaxFilesBytes  int64 `json:"max_files_bytes,omitempty"`
 }
 
-// Container is what a policy looks at.
+// Container describes a container to a policy.
 type Container struct {
 	Node            string // from which it comes, or to which it goes
 	Engine          string
 	Mode            string
-	HostDirectories []string // that it mounts: clean, absolute paths
+	HostDirectories []string // mounted by the container: clean, absolute paths
 	MemoryBytes     int64
 	FilesBytes      int64
 }
 
-// Refusal is one reason for which the policy refuses a container.
+// Refusal is one reason to refuse a container.
 type Refusal struct {
 	What string
 	Why  string
@@ -58,7 +57,7 @@ type Refusal struct {
 // Parse reads a policy file. Unknown keys are errors: a misspelt one would allow everything.
 func Parse(content []byte, modes []string) (Policy, error) {
 	if len(content) > maxBytes {
-		return Policy{}, fmt.Errorf("%d bytes; at most %d make sense", len(content), maxBytes)
+		return Policy{}, fmt.Errorf("the file has %d bytes; the limit is %d", len(content), maxBytes)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.DisallowUnknownFields()
@@ -67,7 +66,7 @@ func Parse(content []byte, modes []string) (Policy, error) {
 		return Policy{}, err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Policy{}, errors.New("there is something behind the end of the policy")
+		return Policy{}, errors.New("unexpected content after the end of the policy")
 	}
 	return p, p.check(modes)
 }
@@ -81,17 +80,18 @@ func (p Policy) check(modes []string) error {
 			continue
 		}
 		if len(*list) > maxEntries {
-			return fmt.Errorf("%s has %d entries; at most %d make sense", key, len(*list), maxEntries)
+			return fmt.Errorf("%s has %d entries; the limit is %d", key, len(*list), maxEntries)
 		}
 		for _, entry := range *list {
 			if entry == "" {
 				return fmt.Errorf("%s has an empty entry", key)
 			}
 			if key == "host_directories" && (!filepath.IsAbs(entry) || filepath.Clean(entry) != entry) {
-				return fmt.Errorf("host_directories: %q must be an absolute path without \".\", \"..\" or a slash at its end", entry)
+				return fmt.Errorf("host_directories: %q must be an absolute path "+
+					"without \".\", \"..\" or a trailing slash", entry)
 			}
 			if key == "modes" && !slices.Contains(modes, entry) {
-				return fmt.Errorf("modes: %q is none of %s", entry, strings.Join(modes, ", "))
+				return fmt.Errorf("modes: unknown mode %q; choose from %s", entry, strings.Join(modes, ", "))
 			}
 		}
 	}
@@ -105,33 +105,39 @@ func (p Policy) lists() map[string]*[]string {
 	}
 }
 
-// Arriving lists the reasons to refuse a container that is to come.
+// Arriving lists the reasons to refuse an arriving container.
 func (p Policy) Arriving(c Container) []Refusal {
 	refusals := p.either(c)
 	if !allows(p.AcceptFrom, c.Node) {
-		refusals = append(refusals, Refusal{"node " + c.Node, "containers from it are not accepted", "accept_from"})
+		refusals = append(refusals, Refusal{"node " + c.Node,
+			"containers from " + c.Node + " are not accepted", "accept_from"})
 	}
 	for _, directory := range c.HostDirectories {
-		if p.HostDirectories != nil && !slices.ContainsFunc(*p.HostDirectories, func(d string) bool { return within(directory, d) }) {
-			refusals = append(refusals, Refusal{"host directory " + directory, "containers that come must not mount it", "host_directories"})
+		allowed := func(d string) bool { return within(directory, d) }
+		if p.HostDirectories != nil && !slices.ContainsFunc(*p.HostDirectories, allowed) {
+			refusals = append(refusals, Refusal{"host directory " + directory,
+				"arriving containers must not mount this directory", "host_directories"})
 		}
 	}
 	if p.MaxMemoryBytes > 0 && c.MemoryBytes > p.MaxMemoryBytes {
 		refusals = append(refusals, Refusal{"memory",
-			fmt.Sprintf("the container has %d bytes, and at most %d are accepted", c.MemoryBytes, p.MaxMemoryBytes), "max_memory_bytes"})
+			fmt.Sprintf("its memory has %d bytes; the limit is %d", c.MemoryBytes, p.MaxMemoryBytes),
+			"max_memory_bytes"})
 	}
 	if p.MaxFilesBytes > 0 && c.FilesBytes > p.MaxFilesBytes {
 		refusals = append(refusals, Refusal{"files",
-			fmt.Sprintf("the container's files have %d bytes, and at most %d are accepted", c.FilesBytes, p.MaxFilesBytes), "max_files_bytes"})
+			fmt.Sprintf("its files have %d bytes; the limit is %d", c.FilesBytes, p.MaxFilesBytes),
+			"max_files_bytes"})
 	}
 	return refusals
 }
 
-// Leaving lists the reasons to refuse a container that is to leave.
+// Leaving lists the reasons to keep a container from leaving.
 func (p Policy) Leaving(c Container) []Refusal {
 	refusals := p.either(c)
 	if !allows(p.SendTo, c.Node) {
-		refusals = append(refusals, Refusal{"node " + c.Node, "containers are not sent to it", "send_to"})
+		refusals = append(refusals, Refusal{"node " + c.Node,
+			"containers must not be sent to " + c.Node, "send_to"})
 	}
 	return refusals
 }
@@ -139,15 +145,17 @@ func (p Policy) Leaving(c Container) []Refusal {
 // either lists the reasons that apply in both directions.
 func (p Policy) either(c Container) (refusals []Refusal) {
 	if !allows(p.Engines, c.Engine) {
-		refusals = append(refusals, Refusal{"engine " + c.Engine, "containers of this engine must not move", "engines"})
+		refusals = append(refusals, Refusal{"engine " + c.Engine,
+			"this engine's containers must not move", "engines"})
 	}
 	if !allows(p.Modes, c.Mode) {
-		refusals = append(refusals, Refusal{"mode " + c.Mode, "this mode is not allowed", "modes"})
+		refusals = append(refusals, Refusal{"mode " + c.Mode,
+			"containers must not move in this mode", "modes"})
 	}
 	return refusals
 }
 
-// Refused are those of some modes in which no container may come or leave.
+// Refused returns those of the given modes in which no container may come or leave.
 func (p Policy) Refused(modes []string) (refused []string) {
 	for _, mode := range modes {
 		if !allows(p.Modes, mode) {
@@ -177,8 +185,8 @@ func (p Policy) Describe() []string {
 	return lines
 }
 
-// allows reports whether a list has an entry. A missing list allows every entry, and every list allows
-// an unknown (empty) one.
+// allows reports whether a list allows an entry. A missing list allows every entry, and every list allows
+// an unknown (empty) entry.
 func allows(list *[]string, entry string) bool {
 	return list == nil || entry == "" || slices.Contains(*list, entry)
 }

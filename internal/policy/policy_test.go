@@ -17,9 +17,9 @@ func TestParseRefuses(t *testing.T) {
 		`{"accept_from": [""]}`:               "empty entry",
 		`{"host_directories": ["srv"]}`:       "absolute path",
 		`{"host_directories": ["/srv/../e"]}`: "absolute path",
-		`{"modes": ["fast"]}`:                 "none of cold",
+		`{"modes": ["fast"]}`:                 "choose from cold",
 		`{"max_memory_bytes": -1}`:            "negative",
-		`{} {}`:                               "behind the end",
+		`{} {}`:                               "after the end",
 		``:                                    "EOF",
 		strings.Repeat(" ", 70000):            "bytes",
 	} {

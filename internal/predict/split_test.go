@@ -79,7 +79,7 @@ func TestRefusedModesAreNotChosen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const why = "the policy of b refuses this mode"
+	const why = "the policy of node b does not allow this mode"
 	in.Demands.Refused = map[migration.Mode]string{}
 	for refused := first.Mode; ; {
 		in.Demands.Refused[refused] = why
