@@ -261,6 +261,7 @@ func (g *gateProcess) waitForGo(request *rpc.CriuReq) error {
 	if err := g.agent.send(gateMessage{Kind: kindReady}); err != nil {
 		return fmt.Errorf("tell the agent: %w", err)
 	}
+	vet.Prepare() // while the container runs
 	m, err := g.agent.receive()
 	if err != nil {
 		return fmt.Errorf("wait for the agent: it is gone or has given up: %w", err)
