@@ -59,9 +59,9 @@ test-long: setup ## the same, with all faults at all steps and more of what is r
 test-kernels: ## memory tracking on Debian's kernels in QEMU, without acceleration (long; not part of test)
 	scripts/test-kernels.sh
 
-.PHONY: test-overlay-kernel
-test-overlay-kernel: ## the overlay with the WireGuard of Debian's kernels in QEMU, without acceleration (long; not part of test)
-	scripts/test-overlay-kernels.sh $(SUITES)
+.PHONY: test-wireguard
+test-wireguard: ## the overlay with the WireGuard of Debian's kernels in QEMU, without acceleration (long; not part of test)
+	scripts/test-wireguard.sh $(SUITES)
 
 .PHONY: soak
 soak: setup ## MIGRATIONS (default 200) migrations in a row, in all modes that are live, of programs that check all of their memory

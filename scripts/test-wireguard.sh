@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs the tests of the overlay with the WireGuard of Debian's kernels, in virtual machines of QEMU, for machines whose own
-# kernel has none; and `godwit bench network`, which shows there that all ways work. The machines are emulated, so the
-# figures compare the ways with each other, and say nothing of how fast a kernel is on hardware. Needs the packages
+# Tests the overlay with the WireGuard of Debian's kernels, in QEMU, for machines whose own kernel has no WireGuard. Also runs
+# `godwit bench network` there, to show that all overlays work. The virtual machines are emulated: compare the figures with
+# each other only, not with hardware. Needs these packages:
 #
 #   qemu-system-x86 busybox-static kmod xz-utils
 #
-#   test-overlay-kernels.sh [SUITE...]     default: trixie
+#   test-wireguard.sh [SUITE...]     default: trixie
 #
-# Leaves build/test-overlay-SUITE.log and build/test-overlay-SUITE.json. Nothing of this machine is touched but a cache
-# directory, ${XDG_CACHE_HOME:-~/.cache}/godwit/overlay-kernels, some 15 MiB for each kernel.
+# Leaves build/test-wireguard-SUITE.log and build/test-wireguard-SUITE.json. Apart from those, it writes only to a cache
+# directory, ${XDG_CACHE_HOME:-~/.cache}/godwit/overlay-kernels, about 15 MiB for each kernel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/private-apt.sh
@@ -21,7 +21,7 @@ modules=(wireguard chacha_x86_64 poly1305_x86_64 curve25519_x86_64 vxlan veth tu
 tests='^Test(Injected|Replayed|Encrypted|OtherOverlay|Strangers|Reachable|UnderlayIPv6)'
 
 fail() {
-  echo "test-overlay-kernels: $*" >&2
+  echo "test-wireguard: $*" >&2
   exit 1
 }
 
@@ -30,7 +30,7 @@ fail() {
 fetch_kernel() { # SUITE
   local into=$cache/$1 work=$scratch/apt-$1 source package version module path number=100
   [[ ! -e $into ]] || return 0
-  echo "test-overlay-kernels: fetching the kernel of $1"
+  echo "test-wireguard: fetching the kernel of $1"
   source=$(mirror)
   [[ -n $source ]] || fail "apt on this machine has no Debian mirror; name one in GODWIT_DEBIAN_MIRROR"
   write_apt_configuration "$work" "$source" "$1" amd64
@@ -72,17 +72,17 @@ LIST
 }
 
 run_suite() { # SUITE
-  local work=$scratch/$1 log=build/test-overlay-$1.log result=FAILED
+  local work=$scratch/$1 log=build/test-wireguard-$1.log result=FAILED
   fetch_kernel "$1"
   build_root "$1" "$work"
   (cd "$work" && find . | busybox cpio -o -H newc 2>/dev/null) >"$scratch/$1.cpio"
   # The console goes to the log, the benchmark's document by the second serial line. The machine powers itself off.
   timeout "$limit" nice qemu-system-x86_64 -M q35 -cpu max -accel tcg,thread=multi -smp 2 -m 2048 -nodefaults -no-reboot \
-    -display none -serial stdio -serial "file:build/test-overlay-$1.json" -kernel "$cache/$1/vmlinuz" \
+    -display none -serial stdio -serial "file:build/test-wireguard-$1.json" -kernel "$cache/$1/vmlinuz" \
     -initrd "$scratch/$1.cpio" -append "console=ttyS0 quiet panic=-1 overlay=wireguard" </dev/null 2>&1 |
     sed --unbuffered 's/\r//g' >"$log" || true
   ! grep --quiet '^test-kernels: all done, 0 failed$' "$log" || result=passed
-  echo "test-overlay-kernels: $1: $result ($log)"
+  echo "test-wireguard: $1: $result ($log)"
   grep -aE '^test-kernels: |^--- |^one TCP|processors' "$log" | sed 's/^/  /'
   [[ $result == passed ]]
 }
@@ -105,7 +105,7 @@ main() {
     set -e
   done
   ((failed == 0)) || fail "FAILED"
-  echo "test-overlay-kernels: all passed"
+  echo "test-wireguard: all passed"
 }
 
 main "$@"
