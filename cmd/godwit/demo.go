@@ -266,13 +266,10 @@ func (d *demo) note(format string, args ...any) {
 	fmt.Fprintf(d.out, "             %s\n", fmt.Sprintf(format, args...))
 }
 
-// godwit runs this program in a node.
+// godwit runs this program in a node, which finds it by its name: a node has a /tmp of its own, so the
+// path of a program below /tmp leads nowhere there.
 func (d *demo) godwit(ctx context.Context, node string, args ...string) (string, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	out, err := d.lab.Exec(ctx, node, append([]string{program}, args...)...)
+	out, err := d.lab.Exec(ctx, node, append([]string{"godwit"}, args...)...)
 	if err != nil {
 		return out, fmt.Errorf("godwit %s on node %s: %w", strings.Join(args, " "), node, err)
 	}
