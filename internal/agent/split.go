@@ -12,17 +12,17 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// split bounds for how long both nodes are needed after the handover of a migration from this node: what was predicted before it began is
-// measured again by its rounds.
+// split bounds how long both nodes are needed after the handover of a migration from this node. It starts
+// with the prediction made before the migration; the rounds then measure it again.
 type split struct {
 	mu       sync.Mutex
 	limit    migration.SplitLimit
-	asked    migration.SplitLimit // of a user who asks for it while the migration is under way
-	expected time.Duration        // if the container were handed over now; 0: not known
-	bits     float64              // per second, of the link with which that was predicted; 0: it was not
+	asked    migration.SplitLimit // for a user who asks while the migration runs
+	expected time.Duration        // if the handover were now; 0: unknown
+	bits     float64              // per second, assumed by the prediction; 0: not predicted
 }
 
-// newSplit takes what was predicted of a migration, if it was.
+// newSplit starts with the prediction for a migration, if there is one.
 func newSplit(use migration.PostCopyUse, settings migration.Settings, auto *autoMode, foreseen *foreseenSplit) *split {
 	asked, byAuto := migration.SplitLimits(use, settings)
 	s := &split{limit: asked, asked: asked}
@@ -35,13 +35,13 @@ func newSplit(use migration.PostCopyUse, settings migration.Settings, auto *auto
 	return s
 }
 
-// forbid has all memory go before the handover, for a reason.
+// forbid makes all memory move before the handover, and keeps the reason.
 func (s *split) forbid(why string) {
 	s.limit = migration.SplitLimit{Forbidden: true, By: why}
 	s.asked = s.limit
 }
 
-// refuses says why the memory must not follow, as far as is known now; empty: it may.
+// refuses returns why memory must not follow, as far as is known now; empty: it may follow.
 func (s *split) refuses() string {
 	if s == nil {
 		return ""
@@ -51,7 +51,7 @@ func (s *split) refuses() string {
 	return s.limit.Refuses(s.expected)
 }
 
-// request notes that a user asks for it: what bounds only the automatic choice does not count any more.
+// request notes that a user asks for memory to follow: bounds on the automatic choice no longer apply.
 func (s *split) request() error {
 	if s == nil {
 		return nil
@@ -65,7 +65,7 @@ func (s *split) request() error {
 	return nil
 }
 
-// left notes how long the link would take for what is left.
+// left notes how long the link needs for the remaining memory.
 func (s *split) left(took, rtt time.Duration) {
 	if s == nil {
 		return
@@ -75,7 +75,7 @@ func (s *split) left(took, rtt time.Duration) {
 	s.expected, s.bits = predict.SplitOver(took, rtt), 0
 }
 
-// carries takes into account what the link was measured to carry, when that was predicted with another bandwidth.
+// carries adjusts a prediction that assumed another bandwidth to the measured bandwidth of the link.
 func (s *split) carries(bits float64) {
 	if s == nil || bits <= 0 {
 		return
@@ -87,7 +87,8 @@ func (s *split) carries(bits float64) {
 	}
 }
 
-// foreseenSplit is for how long both nodes are needed if all memory follows, over a link of so many bits per second.
+// foreseenSplit is how long both nodes are needed if all memory follows, over a link of this many bits per
+// second.
 type foreseenSplit struct {
 	whole time.Duration
 	bits  float64
@@ -98,12 +99,12 @@ func foreseenOf(in predict.Input) *foreseenSplit {
 	return &foreseenSplit{whole: seconds(min(expected, migration.MaxMaxSplit.Seconds()+1)), bits: in.Link.BandwidthBitsPerSecond}
 }
 
-// mayNeedBoth refuses a mode that a user names if both nodes would be needed for longer than allowed. It measures what is not known of the
-// link and the container, as the automatic choice does.
+// mayNeedBoth refuses a mode named by a user if both nodes would be needed for longer than allowed. Like
+// the automatic choice, it first measures what is not known about the link and the container.
 func (a *Agent) mayNeedBoth(ctx context.Context, mode migration.Mode, definition engine.Definition, node identity.Node,
 	demands predict.Demands) (*foreseenSplit, error) {
 	if mode != migration.PostCopy && mode != migration.Hybrid || !demands.Split.Bounded() {
-		return nil, nil //nolint:nilnil // nothing is foreseen, because nothing bounds it
+		return nil, nil //nolint:nilnil // without a bound there is nothing to predict
 	}
 	in, err := a.inputForSplit(ctx, mode, definition, node, demands)
 	if err != nil {
@@ -115,7 +116,7 @@ func (a *Agent) mayNeedBoth(ctx context.Context, mode migration.Mode, definition
 	return foreseenOf(in), nil
 }
 
-// inputForSplit is what tells for how long both nodes would be needed.
+// inputForSplit returns the input for predicting how long both nodes are needed.
 func (a *Agent) inputForSplit(ctx context.Context, mode migration.Mode, definition engine.Definition, node identity.Node,
 	demands predict.Demands) (predict.Input, error) {
 	in, err := a.input(ctx, definition, node, demands)
@@ -134,7 +135,7 @@ func (a *Agent) inputForSplit(ctx context.Context, mode migration.Mode, definiti
 	return in, nil
 }
 
-// splitProblem is what stands against a mode because both nodes would be needed for too long; nil: nothing.
+// splitProblem returns the objection to a mode that needs both nodes for too long; nil: none.
 func splitProblem(in predict.Input, mode migration.Mode) *migration.Problem {
 	if mode != migration.PostCopy && mode != migration.Hybrid {
 		return nil
@@ -149,7 +150,7 @@ func splitProblem(in predict.Input, mode migration.Mode) *migration.Problem {
 	}
 }
 
-// planSplit adds to a plan what mayNeedBoth would refuse.
+// planSplit adds to a plan the problem for which mayNeedBoth would refuse.
 func (a *Agent) planSplit(ctx context.Context, plan *migration.Plan, definition engine.Definition, node identity.Node, demands predict.Demands) error {
 	in, err := a.inputForSplit(ctx, plan.Mode, definition, node, demands)
 	if err != nil {

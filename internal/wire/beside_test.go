@@ -223,9 +223,9 @@ func (a *asker) receive(s *stream.Session) {
 	}
 }
 
-// BenchmarkBeside measures what urgent questions beside bulk take, and what of the link the bulk gets: questions of 16 bytes
-// one way, answers of a page the other way, which is the way of the bulk. The answers are a twentieth of what the link
-// holds, and come at random.
+// BenchmarkBeside measures what urgent questions beside bulk take, and what of the link the bulk gets:
+// questions of 16 bytes one way, answers of a page the other way, which is the way of the bulk. The
+// answers are a twentieth of what the link holds, and come at random.
 func BenchmarkBeside(b *testing.B) {
 	for _, link := range besideLinks() {
 		b.Run(link.String(), func(b *testing.B) {

@@ -12,28 +12,29 @@ import (
 
 const (
 	readBufferBytes = 64 << 10
-	// corkBytes is the most that one system call writes. Beyond some 256 KiB a larger write saves nothing.
+	// corkBytes is the maximum size of a system call's write. Above about 256 KiB, larger writes save
+	// nothing.
 	corkBytes = 256 << 10
 )
 
-// Conn is a connection to a verified peer. What one Write is given leaves in as few system calls and segments as
-// possible, so that a burst is not cut into one small packet per TLS record.
+// Conn is a connection to a verified peer. It sends the data of a Write with as few system calls and
+// segments as possible, instead of one small packet per TLS record.
 type Conn struct {
 	*tls.Conn
 	peer identity.Peer
 	raw  *rawConn
-	// leave ends that the connection is closed when the peer is removed from the cluster; nil: nobody minds it.
+	// leave stops watching for the peer's removal from the cluster; nil: nothing watches.
 	leave func()
 	mu    sync.Mutex // one Write at a time
 }
 
-// attend has the connection closed when its peer is removed from the cluster. Error: identity.ErrRevoked.
+// attend makes the removal of the peer from the cluster close the connection. Error: identity.ErrRevoked.
 func (c *Conn) attend(id *identity.Identity) (err error) {
 	c.leave, err = id.Attend(c.ConnectionState().PeerCertificates, c.raw.TCPConn)
 	return err
 }
 
-// Peer tells which node is at the other end.
+// Peer returns the node at the other end.
 func (c *Conn) Peer() identity.Peer { return c.peer }
 
 // Write encrypts all of p and then writes it.
@@ -42,8 +43,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return int(n), err
 }
 
-// WriteAll writes each part in TLS records of its own, so that the peer can read it as soon as it is there, and all
-// parts in one go.
+// WriteAll writes each part in TLS records of its own, so that the peer can read a part as soon as it
+// arrives. It sends all parts together.
 func (c *Conn) WriteAll(parts [][]byte) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +65,7 @@ func (c *Conn) WriteAll(parts [][]byte) (int64, error) {
 	return written, err
 }
 
-// Close ends the connection: at once if a Write is stuck, else after saying so to the peer.
+// Close closes the connection: at once if a Write is stuck, otherwise after notifying the peer.
 func (c *Conn) Close() error {
 	if c.leave != nil {
 		c.leave()
@@ -77,8 +78,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// rawConn is the TCP connection below TLS. crypto/tls writes each record of 16 KiB by itself and reads little more than
-// one at a time; here records are brought together.
+// rawConn is the TCP connection below TLS. crypto/tls writes each record of 16 KiB separately and reads
+// little more than one at a time; rawConn batches records.
 type rawConn struct {
 	*net.TCPConn
 	reader *bufio.Reader
@@ -86,14 +87,14 @@ type rawConn struct {
 	mu      sync.Mutex
 	corked  bool
 	pending []byte
-	failed  error // once a write was cut short the records after it are worthless
+	failed  error // after a partial write, later records are worthless
 }
 
 func newRawConn(tcp *net.TCPConn) *rawConn {
 	return &rawConn{TCPConn: tcp, reader: bufio.NewReaderSize(tcp, readBufferBytes)}
 }
 
-// Read is only called by crypto/tls, which has one reader at a time.
+// Read is called only by crypto/tls, which has one reader at a time.
 func (r *rawConn) Read(p []byte) (int, error) { return r.reader.Read(p) }
 
 func (r *rawConn) Write(p []byte) (int, error) {

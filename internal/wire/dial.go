@@ -10,13 +10,13 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// Dial opens a data connection to a node and makes sure that it is the expected one. The other end may still refuse
-// this node: that shows when something is first read.
+// Dial opens a data connection to a node and verifies that it is the expected node. The other end may still
+// refuse this node; the first read shows that.
 func Dial(ctx context.Context, id *identity.Identity, address, expected string) (*Conn, error) {
 	return dial(ctx, id, address, expected, dataProtocol, dataTimeout)
 }
 
-// DialRenew opens the connection over which Identity.Renew asks the CA's node.
+// DialRenew opens the connection to the CA's node over which Identity.Renew asks.
 func DialRenew(ctx context.Context, id *identity.Identity, address, expected string) (*Conn, error) {
 	return dial(ctx, id, address, expected, identity.RenewProtocol, controlTimeout)
 }
@@ -52,7 +52,7 @@ func dialTCP(ctx context.Context, address string, timeout time.Duration) (*net.T
 	return tcp, nil
 }
 
-// secure makes this end known and checks the other.
+// secure identifies this end and verifies the other.
 func secure(ctx context.Context, tcp *net.TCPConn, id *identity.Identity, expected, protocol string) (*Conn, error) {
 	if err := identity.CheckName(expected); err != nil {
 		return nil, err

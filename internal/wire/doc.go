@@ -1,11 +1,12 @@
-// Package wire connects nodes: one TCP port per agent, TLS 1.3 only, and what a connection is for told by ALPN.
+// Package wire connects nodes through one TCP port per agent. It uses only TLS 1.3, and ALPN selects the
+// purpose of a connection:
 //
 //	h2             gRPC, for control
 //	godwit-data/1  data connections, framed by package stream
 //	godwit-renew/1 renewal of certificates
 //	godwit-join/1  nodes that have no certificate yet; the only protocol without one
 //
-// Both ends of the first three show a certificate of their cluster's CA before a byte of anything else is read, and the
-// dialling end says which node it expects. The package sets no policy: it knows no container, no engine and no
-// migration, and what is said on a connection is the caller's business.
+// For the first three protocols, both ends show a certificate of their cluster's CA before they read
+// anything else, and the dialling end names the node that it expects. The package sets no policy: it knows
+// no containers, engines or migrations, and does not look into connections.
 package wire

@@ -8,8 +8,8 @@ import (
 
 var errTooManyHandshakes = errors.New("too many peers are in the middle of their handshakes")
 
-// gate limits how many peers can be between connecting and having said who they are. Hosts that are known have places
-// of their own, so that no number of strangers keeps them out.
+// gate limits the number of peers that have connected but not identified themselves yet. Known hosts have
+// slots of their own, so strangers cannot keep them out.
 type gate struct {
 	max, maxPerHost int
 	known           func(host string) bool
@@ -63,7 +63,7 @@ func (g *gate) leave(conn net.Conn) {
 	}
 }
 
-// closeAll ends all handshakes.
+// closeAll aborts all handshakes.
 func (g *gate) closeAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,15 +16,14 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// A control connection is asked for a sign of life when it has been silent for pingAfter, and given up pingTimeout
-// later.
+// A control connection that is silent for pingAfter gets a ping, and is given up pingTimeout later.
 const (
-	pingAfter       = 10 * time.Second // the least that grpc allows a client
+	pingAfter       = 10 * time.Second // gRPC's minimum for a client
 	pingTimeout     = 5 * time.Second
 	maxConnectDelay = 2 * time.Second
 )
 
-// AuthInfo is what gRPC keeps of a verified peer.
+// AuthInfo is gRPC's record of a verified peer.
 type AuthInfo struct {
 	credentials.CommonAuthInfo
 	Peer identity.Peer
@@ -33,7 +32,7 @@ type AuthInfo struct {
 // AuthType implements credentials.AuthInfo.
 func (AuthInfo) AuthType() string { return "godwit" }
 
-// PeerFrom tells which node makes a call; false if the call did not come from a node.
+// PeerFrom returns the node that makes a call; false if no node made it.
 func PeerFrom(ctx context.Context) (identity.Peer, bool) {
 	caller, ok := peer.FromContext(ctx)
 	if !ok {
@@ -43,7 +42,7 @@ func PeerFrom(ctx context.Context) (identity.Peer, bool) {
 	return info.Peer, ok
 }
 
-// ServerOptions make a gRPC server that serves Listener.Control.
+// ServerOptions returns the options of a gRPC server that serves Listener.Control.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(nodeCredentials{}),
@@ -52,8 +51,8 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// DialControl makes a gRPC client for a node. It connects when it is first used, and again whenever the connection was
-// lost; calls go to nobody but the expected node.
+// DialControl makes a gRPC client for a node. The client connects on first use, and again after the
+// connection was lost. Calls reach only the expected node.
 func DialControl(id *identity.Identity, address, expected string) (*grpc.ClientConn, error) {
 	if err := identity.CheckName(expected); err != nil {
 		return nil, err
@@ -72,7 +71,8 @@ func DialControl(id *identity.Identity, address, expected string) (*grpc.ClientC
 	)
 }
 
-// nodeCredentials tells gRPC who is at the other end. At the server the handshake has been done by the Listener.
+// nodeCredentials tells gRPC who is at the other end. At the server, the Listener has already done the
+// handshake.
 type nodeCredentials struct {
 	id       *identity.Identity
 	expected string

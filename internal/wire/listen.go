@@ -13,27 +13,28 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// deliverTimeout is how long a connection waits for its Accept.
+// deliverTimeout bounds how long a connection waits for its Accept.
 const deliverTimeout = 10 * time.Second
 
-// ListenOptions say how a node is served.
+// ListenOptions configure a Listener.
 type ListenOptions struct {
 	Identity *identity.Identity
-	// Server answers those who want to join or to renew; nil: nobody does.
+	// Server answers nodes that want to join or renew; nil: they are refused.
 	Server *identity.Server
-	// Log is told why a connection came to nothing; nil: nobody is.
+	// Log receives the reasons for failed connections; nil: they are not logged.
 	Log func(error)
-	// MaxHandshakes is how many peers may be on the way to saying who they are, and MaxHandshakesPerHost how many of
-	// them from one address, so that no single host can keep the others out. 0: 128 and 16.
+	// MaxHandshakes limits the peers that have not identified themselves yet, and MaxHandshakesPerHost
+	// limits those from one address, so that no single host can keep the others out. 0: 128 and 16.
 	MaxHandshakes        int
 	MaxHandshakesPerHost int
-	// Known tells whether an IP address is that of a node of the cluster: those have places beside the MaxHandshakes.
+	// Known reports whether an IP address is that of a node of the cluster. Nodes have slots in addition to
+	// MaxHandshakes.
 	Known func(host string) bool
-	// HandshakeTimeout ends those that take longer; 0: 10 s.
+	// HandshakeTimeout aborts longer handshakes; 0: 10 s.
 	HandshakeTimeout time.Duration
 }
 
-// Listener serves all that comes to a node's port.
+// Listener serves all connections to a node's port.
 type Listener struct {
 	options ListenOptions
 	config  *tls.Config
@@ -47,7 +48,7 @@ type Listener struct {
 	running   sync.WaitGroup
 }
 
-// Listen opens a node's port and begins to serve it.
+// Listen opens a node's port and starts to serve it.
 func Listen(ctx context.Context, address string, o ListenOptions) (*Listener, error) {
 	if o.MaxHandshakes == 0 {
 		o.MaxHandshakes = 128
@@ -62,7 +63,7 @@ func Listen(ctx context.Context, address string, o ListenOptions) (*Listener, er
 		o.Log = func(error) {}
 	}
 	config := net.ListenConfig{KeepAliveConfig: keepAlive(controlTimeout)}
-	config.SetMultipathTCP(false) // TCP_INFO, TCP_USER_TIMEOUT and friends are not all there for MPTCP
+	config.SetMultipathTCP(false) // MPTCP lacks some of TCP_INFO, TCP_USER_TIMEOUT and so on
 	tcp, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for other nodes: %w", err)
@@ -76,10 +77,10 @@ func Listen(ctx context.Context, address string, o ListenOptions) (*Listener, er
 	return l, nil
 }
 
-// Addr is where the listener listens.
+// Addr returns the address on which the listener listens.
 func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
 
-// Control accepts the connections for gRPC, to be served with ServerOptions.
+// Control returns the listener of the gRPC connections, to be served with ServerOptions.
 func (l *Listener) Control() net.Listener { return l.control }
 
 // AcceptData waits for the next data connection.
@@ -87,7 +88,8 @@ func (l *Listener) AcceptData(ctx context.Context) (*Conn, error) {
 	return l.data.accept(ctx.Done(), ctx.Err)
 }
 
-// Close stops listening, ends handshakes that are under way and waits for them. Connections that were accepted live on.
+// Close stops listening, aborts handshakes that are under way and waits for them. Accepted connections stay
+// open.
 func (l *Listener) Close() error {
 	l.closeOnce.Do(func() { close(l.done) })
 	err := l.tcp.Close()
@@ -103,7 +105,7 @@ func (l *Listener) serve() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// For example no descriptors left: the port must survive it.
+			// The process may have run out of descriptors, for example: keep the port open.
 			l.options.Log(fmt.Errorf("accept a connection: %w", err))
 			if !l.pause(100 * time.Millisecond) {
 				return
@@ -119,7 +121,7 @@ func (l *Listener) serve() {
 	}
 }
 
-// pause waits, and says whether the listener is still open.
+// pause waits, and reports whether the listener is still open.
 func (l *Listener) pause(wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -131,13 +133,13 @@ func (l *Listener) pause(wait time.Duration) bool {
 	}
 }
 
-// handle finds out who a peer is and what it wants.
+// handle identifies a peer and the protocol that it wants.
 func (l *Listener) handle(tcp *net.TCPConn) {
 	conn, protocol, err := l.handshake(tcp)
 	if err != nil {
 		l.gate.leave(tcp)
 		tcp.Close()
-		if !errors.Is(err, io.EOF) { // a port scan or a health check, not worth a line
+		if !errors.Is(err, io.EOF) { // a port scan or a health check: do not log
 			l.options.Log(fmt.Errorf("handshake with %s: %w", tcp.RemoteAddr(), explain(err)))
 		}
 		return
@@ -147,7 +149,7 @@ func (l *Listener) handle(tcp *net.TCPConn) {
 		l.gate.leave(tcp)
 		l.deliver(conn, protocol)
 	default:
-		defer l.gate.leave(tcp) // these count as handshakes until they are over
+		defer l.gate.leave(tcp) // counts as a handshake until it is over
 		l.serveIdentity(conn, protocol)
 	}
 }
@@ -214,7 +216,7 @@ func (l *Listener) serveIdentity(conn *Conn, protocol string) {
 	}
 }
 
-// queue hands connections of one protocol to whoever accepts them.
+// queue hands the connections of one protocol to Accept.
 type queue struct {
 	listener  *Listener
 	conns     chan *Conn
@@ -248,7 +250,7 @@ func (q *queue) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// Close implements net.Listener. The port is shared: it stays open, and only this protocol is served no more.
+// Close implements net.Listener. The port is shared: it stays open, but this protocol is no longer served.
 func (q *queue) Close() error {
 	q.closeOnce.Do(func() { close(q.closed) })
 	return nil

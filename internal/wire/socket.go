@@ -14,16 +14,16 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// A peer that is gone is noticed after this long: unanswered data by TCP_USER_TIMEOUT, silence by keepalive. Data
-// connections wait longer, because the option also counts the time for which a slow receiver keeps its window shut
-// (tcp_probe_timer in net/ipv4/tcp_timer.c).
+// These bound how long a lost peer goes unnoticed: TCP_USER_TIMEOUT covers unanswered data, keepalive
+// covers silence. Data connections wait longer, because TCP_USER_TIMEOUT also counts the time for which a
+// slow receiver keeps its window shut (tcp_probe_timer in net/ipv4/tcp_timer.c).
 const (
 	controlTimeout = 15 * time.Second
 	dataTimeout    = 45 * time.Second
 )
 
-// notSentBytes is how much may wait in the kernel that has not left yet. More would only delay what is decided later:
-// another codec, another rate, an abort, an answer to a ping.
+// notSentBytes bounds the unsent data in the kernel. More would only delay later decisions: another codec,
+// another rate, an abort, an answer to a ping.
 const notSentBytes = 256 << 10
 
 func keepAlive(timeout time.Duration) net.KeepAliveConfig {
@@ -31,7 +31,7 @@ func keepAlive(timeout time.Duration) net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: timeout / (probes + 1), Interval: timeout / (probes + 1), Count: probes}
 }
 
-// tune sets what can be set per socket. Go sets TCP_NODELAY itself.
+// tune sets the options of a socket. Go sets TCP_NODELAY itself.
 func tune(tcp *net.TCPConn, timeout time.Duration) error {
 	if err := tcp.SetKeepAliveConfig(keepAlive(timeout)); err != nil {
 		return fmt.Errorf("set keepalive: %w", err)
@@ -61,7 +61,7 @@ func withFD(tcp *net.TCPConn, use func(fd int) error) error {
 	return inner
 }
 
-// Transport tells how the kernel sees the way to the peer.
+// Transport returns the kernel's view of the path to the peer.
 func (c *Conn) Transport() (t stream.Transport, err error) {
 	err = withFD(c.raw.TCPConn, func(fd int) error {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -85,11 +85,13 @@ func (c *Conn) Transport() (t stream.Transport, err error) {
 	return t, err
 }
 
-// steadyControl is the congestion control for bulk that is paced. It takes no loss for a sign of anything, which CUBIC does:
-// at 10 Mbit/s, 100 ms and 1 % of chance loss CUBIC got 10 % of the link, and BBR 91 %.
+// steadyControl is the congestion control for paced bulk data. It does not take loss for congestion, as
+// CUBIC does: at 10 Mbit/s, 100 ms and 1 % random loss, CUBIC reached 10 % of the link's bandwidth, and BBR
+// 91 %.
 const steadyControl = "bbr"
 
-// Steady asks for a congestion control that bears chance loss. Not every kernel has it; then the default one stays.
+// Steady selects a congestion control that tolerates random loss. If the kernel has none, the default
+// stays.
 func (c *Conn) Steady() error {
 	return withFD(c.raw.TCPConn, func(fd int) error {
 		err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, steadyControl)
@@ -100,11 +102,11 @@ func (c *Conn) Steady() error {
 	})
 }
 
-// mostPaced is the highest rate that the kernel is told, in bytes per second; above it there is none.
+// mostPaced is the highest rate given to the kernel, in bytes per second; above it, there is no limit.
 const mostPaced = math.MaxInt32
 
-// Pace spreads what is sent to a rate. TCP does so itself, whatever the queueing discipline (tcp_internal_pacing in
-// net/ipv4/tcp_output.c, since Linux 4.13).
+// Pace limits the rate of sending. TCP itself paces, whatever the queueing discipline (tcp_internal_pacing
+// in net/ipv4/tcp_output.c, since Linux 4.13).
 func (c *Conn) Pace(bitsPerSecond float64) error {
 	rate := -1 // no limit
 	if bytes := bitsPerSecond / 8; bytes > 0 && bytes < mostPaced {
@@ -118,7 +120,7 @@ func (c *Conn) Pace(bitsPerSecond float64) error {
 	})
 }
 
-// Sysctl is a setting of the kernel that matters to data connections. It belongs to the network namespace.
+// Sysctl is a kernel setting that matters to data connections. It belongs to the network namespace.
 type Sysctl struct {
 	Name string `json:"name"`
 	Want string `json:"want"`
@@ -126,12 +128,12 @@ type Sysctl struct {
 	Why  string `json:"why"`
 }
 
-// Met says whether the setting is as it should be.
+// Met reports whether the setting is as it should be.
 func (s Sysctl) Met() bool { return s.Is == s.Want }
 
 func (s Sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.Name, ".", "/") }
 
-// Sysctls tells of the settings that matter, as they are in the caller's network namespace.
+// Sysctls returns the settings that matter, with their values in the caller's network namespace.
 func Sysctls() ([]Sysctl, error) {
 	all := []Sysctl{
 		{Name: "net.ipv4.tcp_slow_start_after_idle", Want: "0", Why: "a data connection that waited for longer than a " +
@@ -149,7 +151,7 @@ func Sysctls() ([]Sysctl, error) {
 	return all, nil
 }
 
-// Set makes the setting as it should be, for the whole network namespace of the caller.
+// Set corrects the setting for the caller's whole network namespace.
 func (s Sysctl) Set() error {
 	if err := os.WriteFile(s.path(), []byte(s.Want), 0); err != nil {
 		return fmt.Errorf("set sysctl %s to %s: %w", s.Name, s.Want, err)

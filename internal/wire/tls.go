@@ -11,17 +11,16 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// ALPN names of the protocols of nodes that know each other.
+// ALPN names of the protocols between nodes that know each other.
 const (
 	controlProtocol = "h2" // as HTTP/2 and so gRPC have it
 	dataProtocol    = "godwit-data/1"
 )
 
-// ErrWrongPeer says that the node at an address is not the one that was expected there, or is no node of this
-// cluster.
+// ErrWrongPeer means that the node at an address is not the expected one, or not a node of this cluster.
 var ErrWrongPeer = errors.New("not the expected node")
 
-// serverConfig demands a certificate from everybody but those who can have none yet.
+// serverConfig demands a certificate from every peer, except from peers that cannot have one yet.
 func serverConfig(id *identity.Identity) *tls.Config {
 	mutual := baseConfig(controlProtocol, dataProtocol, identity.RenewProtocol)
 	mutual.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return id.Certificate(), nil }
@@ -49,7 +48,7 @@ func serverConfig(id *identity.Identity) *tls.Config {
 	return server
 }
 
-// clientConfig accepts one node only.
+// clientConfig accepts only one node.
 func clientConfig(id *identity.Identity, expected, protocol string) *tls.Config {
 	config := baseConfig(protocol)
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -73,9 +72,9 @@ func clientConfig(id *identity.Identity, expected, protocol string) *tls.Config 
 	return config
 }
 
-// baseConfig is what all have in common. There are no session tickets: a resumed session would not show its
-// certificate again. Records always have their full size: the small ones with which crypto/tls begins are for
-// browsers.
+// baseConfig is the common part of all configurations. There are no session tickets, because a resumed
+// session would not show its certificate again. Records always have their full size: crypto/tls starts with
+// small ones for the sake of browsers.
 func baseConfig(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,
@@ -85,7 +84,7 @@ func baseConfig(protocols ...string) *tls.Config {
 	}
 }
 
-// peerOf is who the peer is, after VerifyConnection has verified it.
+// peerOf returns the peer's identity, after VerifyConnection has verified it.
 func peerOf(state tls.ConnectionState) (identity.Peer, error) {
 	if !state.HandshakeComplete || len(state.PeerCertificates) == 0 {
 		return identity.Peer{}, errors.New("the peer's certificate has not been verified")
@@ -93,7 +92,7 @@ func peerOf(state tls.ConnectionState) (identity.Peer, error) {
 	return identity.PeerOf(state.PeerCertificates[0])
 }
 
-// explain says what a failed handshake means to an operator.
+// explain returns the meaning of a failed handshake for an operator.
 func explain(err error) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError

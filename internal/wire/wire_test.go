@@ -147,8 +147,8 @@ func nothingAccepted(t testing.TB, n *testNode) {
 	}
 }
 
-// TestNothingWithoutACertificate tries every protocol with every kind of wrong certificate. The peer must not get a
-// single byte after the handshake.
+// TestNothingWithoutACertificate tries every protocol with every kind of wrong certificate. The peer
+// must not get a single byte after the handshake.
 func TestNothingWithoutACertificate(t *testing.T) {
 	a := firstNode(t, "a", nil)
 	stranger := firstNode(t, "b", nil)
@@ -412,7 +412,8 @@ func TestSysctls(t *testing.T) {
 	}
 }
 
-// TestPoliteStream sends over a real connection with a session that paces itself, and changes its limit meanwhile.
+// TestPoliteStream sends over a real connection with a session that paces itself, and changes its limit
+// meanwhile.
 func TestPoliteStream(t *testing.T) {
 	a := firstNode(t, "a", nil)
 	b := a.join(t, "b")
