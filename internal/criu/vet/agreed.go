@@ -9,46 +9,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Agreed is what a container may have, by the specification that this node's own engine has made of its definition.
+// Agreed is what a container may have, according to the specification that this node's own engine derived
+// from the container's definition.
 type Agreed struct {
-	// Capabilities are those that any of its processes may have.
+	// Capabilities are those that a process of the container may have.
 	Capabilities    uint64
 	NoNewPrivileges bool
-	// Filtered says that system calls are filtered. Forbidden are the numbers of some that the filter refuses for certain.
+	// Filtered reports that system calls are filtered. Forbidden are the numbers of system calls that the
+	// filter certainly refuses.
 	Filtered  bool
 	Forbidden []uint32
-	// Profile is that of AppArmor, Label that of SELinux; empty: none was agreed.
+	// Profile is the AppArmor profile, Label the SELinux label; empty: none was agreed.
 	Profile, Label string
 
-	// Namespaces are those that it does not share with the node.
+	// Namespaces are those that the container does not share with the node.
 	Namespaces []specs.LinuxNamespaceType
-	// NetworkHeld says that CRIU runs in the container's network namespace, so that this is no new one to it.
+	// NetworkHeld reports that CRIU runs in the container's network namespace, so CRIU does not see that
+	// namespace as a new one.
 	NetworkHeld  bool
-	UIDs, GIDs   []Extent // of its user namespace
+	UIDs, GIDs   []Extent // of the container's user namespace
 	ReadOnlyRoot bool
 
 	Mounts []Mount
-	// Covered are files and directories that are hidden or made read-only by mounts.
+	// Covered are files and directories hidden or made read-only by mounts.
 	Covered []string
-	// Outside are the names by which CRIU finds what is mounted from outside of the container.
+	// Outside are the names by which CRIU finds mounts from outside the container.
 	Outside []string
-	// AnySource says that CRIU also takes what the images say themselves is outside, as it does for LXC; Sources are then the
-	// directories and files that may be.
+	// AnySource reports that CRIU also accepts mounts that the images themselves declare external, as it
+	// does for LXC. Sources then lists the allowed directories and files.
 	AnySource bool
 	Sources   []string
 }
 
-// Mount is one that was agreed.
+// Mount is an agreed mount.
 type Mount struct {
 	Point    string
-	Type     string // "bind" is one of what is outside
+	Type     string // "bind" mounts something from outside
 	ReadOnly bool
 }
 
-// Extent is a line of a user namespace's map.
+// Extent is a line of a user namespace's ID map.
 type Extent struct{ Inside, Outside, Count uint32 }
 
-// FromSpec is what a specification of a container allows.
+// FromSpec returns what a container's specification allows.
 func FromSpec(spec *specs.Spec) Agreed {
 	a := Agreed{}
 	if spec.Process != nil {
@@ -76,7 +79,7 @@ func (a *Agreed) linux(l *specs.Linux) {
 	}
 	a.UIDs, a.GIDs = extents(l.UIDMappings), extents(l.GIDMappings)
 	a.Covered = slices.Concat(l.MaskedPaths, l.ReadonlyPaths)
-	for _, d := range l.Devices { // that are mounted, in a user namespace
+	for _, d := range l.Devices { // which a user namespace mounts
 		a.Covered = append(a.Covered, d.Path)
 	}
 	if l.Seccomp != nil {
@@ -108,12 +111,12 @@ func extents(of []specs.LinuxIDMapping) []Extent {
 	return out
 }
 
-// private tells whether the container has a namespace of this type of its own.
+// private reports whether the container has its own namespace of this type.
 func (a *Agreed) private(kind specs.LinuxNamespaceType) bool {
 	return slices.Contains(a.Namespaces, kind)
 }
 
-// at finds what was agreed to be mounted at a point; the last one hides those before.
+// at returns the agreed mount at a point; the last one hides those before.
 func (a *Agreed) at(point string) (Mount, bool) {
 	for _, m := range slices.Backward(a.Mounts) {
 		if m.Point == point {
@@ -123,7 +126,7 @@ func (a *Agreed) at(point string) (Mount, bool) {
 	return Mount{}, false
 }
 
-// below tells whether a point is one of these or in one of them.
+// below reports whether a point equals one of these or lies below one.
 func below(point string, of []string) bool {
 	return slices.ContainsFunc(of, func(dir string) bool {
 		dir = path.Clean("/" + dir)
@@ -131,5 +134,5 @@ func below(point string, of []string) bool {
 	})
 }
 
-// readOnly is the flag of mounts that nobody can write to.
+// readOnly is the flag of read-only mounts.
 const readOnly = unix.MS_RDONLY

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// instruction is one of classic BPF (struct sock_filter of linux/filter.h).
+// instruction is a classic BPF instruction (struct sock_filter of linux/filter.h).
 type instruction struct {
 	code   uint16
 	jt, jf uint8
 	k      uint32
 }
 
-// maxInstructions is BPF_MAXINSNS: the kernel takes no longer programs.
+// maxInstructions is BPF_MAXINSNS, the kernel's limit for the length of a program.
 const maxInstructions = 4096
 
 func parseProgram(data []byte) ([]instruction, error) {
@@ -32,18 +32,18 @@ func parseProgram(data []byte) ([]instruction, error) {
 	return program, nil
 }
 
-// allow is what a program answers that cannot be run here: it is taken for one that refuses nothing.
+// allow is the result of a program that cannot be run here: it counts as refusing nothing.
 const allow = 0x7fff0000
 
-// machine is the state of a program that runs.
+// machine is the state of a running program.
 type machine struct {
 	a, x uint32
 	m    [16]uint32
 	data [16]uint32 // struct seccomp_data
 }
 
-// run tells what a filter answers to a system call of this machine's own kind, all of whose arguments are zero. Jumps lead forward only,
-// so it comes to its end.
+// run returns a filter's answer to a system call of this machine's native architecture with all arguments
+// zero. Jumps only go forward, so every program terminates.
 func run(program []instruction, call uint32) uint32 {
 	s := machine{data: [16]uint32{call, auditArch()}}
 	for pc := 0; pc < len(program); pc++ {
@@ -65,7 +65,7 @@ func run(program []instruction, call uint32) uint32 {
 	return allow
 }
 
-// jump is how many instructions are left out.
+// jump returns the number of instructions to skip.
 func (s *machine) jump(in instruction) int {
 	operand := in.k
 	if in.code&unix.BPF_X != 0 {
@@ -90,7 +90,8 @@ func (s *machine) jump(in instruction) int {
 	return int(in.jf)
 }
 
-// step does what neither jumps nor returns. False: no filter may have it.
+// step executes an instruction that neither jumps nor returns. False: the instruction is not allowed in a
+// filter.
 func (s *machine) step(in instruction) bool {
 	switch in.code & 7 {
 	case unix.BPF_LD, unix.BPF_LDX:
@@ -174,7 +175,7 @@ func (s *machine) calculate(in instruction) bool {
 	return true
 }
 
-// auditArch is how the kernel calls this machine in struct seccomp_data (linux/audit.h).
+// auditArch is the kernel's name for this machine's architecture in struct seccomp_data (linux/audit.h).
 func auditArch() uint32 {
 	if runtime.GOARCH == "arm64" {
 		return unix.AUDIT_ARCH_AARCH64

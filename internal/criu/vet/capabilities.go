@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// capabilities are the names of include/uapi/linux/capability.h, by number.
+// capabilities are the names from include/uapi/linux/capability.h, by number.
 var capabilities = [...]string{
 	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "LINUX_IMMUTABLE",
 	"NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT",
@@ -14,10 +14,11 @@ var capabilities = [...]string{
 	"PERFMON", "BPF", "CHECKPOINT_RESTORE",
 }
 
-// AllCapabilities are those of a container that may do all that root may.
+// AllCapabilities are the capabilities of a container with all rights of root.
 const AllCapabilities = ^uint64(0)
 
-// Capabilities is a set of capabilities by their names, with or without CAP_. Unknown ones are left out: no process of this node has them.
+// Capabilities returns a set of capabilities by their names, with or without CAP_. It ignores unknown
+// names, because no process of this node has those capabilities.
 func Capabilities(names []string) (set uint64) {
 	for _, name := range names {
 		short := strings.TrimPrefix(strings.ToUpper(name), "CAP_")
@@ -28,7 +29,7 @@ func Capabilities(names []string) (set uint64) {
 	return set
 }
 
-// nameCapabilities is a set in words.
+// nameCapabilities returns the names of a set.
 func nameCapabilities(set uint64) string {
 	var names []string
 	for number, name := range capabilities {
@@ -44,7 +45,7 @@ func nameCapabilities(set uint64) string {
 
 func (a *Agreed) may(name string) bool { return a.Capabilities&Capabilities([]string{name}) != 0 }
 
-// wordsOf is a set as it is in an image, in words of 32 bits.
+// wordsOf returns a set in 32-bit words, as in an image.
 func wordsOf(words []uint32) (set uint64) {
 	for i, word := range words[:min(len(words), 2)] {
 		set |= uint64(word) << (32 * i)

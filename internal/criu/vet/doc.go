@@ -1,11 +1,13 @@
-// Package vet reads the CRIU images of a container that comes from another node, before CRIU does.
+// Package vet checks the CRIU images of a container from another node before CRIU reads them.
 //
-// CRIU makes what its images say, as root: credentials, namespaces, mounts, filters of system calls. It believes them, because
-// usually the same machine has written them. Here they come from another node. So what they say about privileges is compared with what
-// was agreed: the definition from which this node's own engine has made the container's specification. An image that gives a
-// process more than that is refused, with the process and what is wrong with it, and nothing of it gets to CRIU.
+// CRIU restores what its images say, as root: credentials, namespaces, mounts and system call filters. It
+// trusts them, because usually the same machine wrote them. Here they come from another node. So the
+// package compares what the images say about privileges with what was agreed: the definition from which
+// this node's own engine derived the container's specification. An image that gives a process more
+// privileges is refused before CRIU sees any of it, and the error names the process and the cause.
 //
-// What a program does with its own memory, registers, signals and timers is its own business and is not looked at.
+// The package does not look at a program's own memory, registers, signals and timers.
 //
-// It knows CRIU's image formats and OCI specifications. It knows no engine, no peer and no migration, and starts nothing.
+// It knows CRIU's image formats and OCI specifications. It knows no engines, peers or migrations, and
+// starts no programs.
 package vet

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sockets that need a capability.
+// A type of socket that needs a capability.
 const sockRaw = 3 // SOCK_RAW
 
-// files looks at the open files of all processes.
+// files checks the open files of all processes.
 func (v *vetted) files() error {
 	return v.dir.each("files.img", magicFiles, func(data []byte) error {
 		var f fdinfo.FileEntry
@@ -27,7 +27,8 @@ func (v *vetted) files() error {
 	})
 }
 
-// file looks at one open file. Which kind it is the image says beside its parts, so all of these are looked at.
+// file checks an open file. The image names the kind of file separately from the parts, so file checks
+// every part that is present.
 func (v *vetted) file(f *fdinfo.FileEntry) error {
 	if f.Ext != nil {
 		return errors.New("it is left to something that is not here")
@@ -70,10 +71,10 @@ func (v *vetted) socket(f *fdinfo.FileEntry) error {
 	return nil
 }
 
-// noMount is what a file has of which CRIU has not kept the mount, also by default.
+// noMount is the mount of a file whose mount CRIU has not recorded; it is also the default.
 const noMount = -1
 
-// named looks at a file by its name in a mount of the container.
+// named checks a file by its name in a mount of the container.
 func (v *vetted) named(name string, mount int32) error {
 	if mount != noMount && !v.mounts[uint32(mount)] {
 		return fmt.Errorf("%.200q is on mount %d, which is not the container's", name, mount)
@@ -84,7 +85,7 @@ func (v *vetted) named(name string, mount int32) error {
 	return nil
 }
 
-// needs refuses what a process cannot have got without one of these capabilities.
+// needs refuses something that a process can have only with one of these capabilities.
 func (v *vetted) needs(what string, capabilities ...string) error {
 	if v.agreed.Capabilities&Capabilities(capabilities) == 0 {
 		return fmt.Errorf("%s needs CAP_%s, which the container's definition does not give", what, strings.Join(capabilities, " or CAP_"))
@@ -92,7 +93,7 @@ func (v *vetted) needs(what string, capabilities ...string) error {
 	return nil
 }
 
-// ghosts looks at files that have no name any more: CRIU makes them anew.
+// ghosts checks deleted files: CRIU creates them again.
 func (v *vetted) ghosts() error {
 	for name := range v.dir.names {
 		if !strings.HasPrefix(name, "ghost-file-") {
@@ -109,7 +110,7 @@ func (v *vetted) ghosts() error {
 	return nil
 }
 
-// errEnough ends entries early.
+// errEnough ends the reading of entries early.
 var errEnough = errors.New("enough")
 
 func (v *vetted) ghost(data []byte) error {
@@ -123,7 +124,7 @@ func (v *vetted) ghost(data []byte) error {
 				return err
 			}
 		}
-		return errEnough // the file's content follows
+		return errEnough // the file's contents follow
 	})
 	if errors.Is(err, errEnough) {
 		return nil

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzImages puts any bytes in place of one image of a genuine dump. They are refused or not, and nothing else.
+// FuzzImages puts any bytes in place of one image of a genuine dump. They are refused or not, and
+// nothing else.
 func FuzzImages(f *testing.F) {
 	entries, err := os.ReadDir("testdata/docker")
 	check(f, err)

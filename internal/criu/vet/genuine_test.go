@@ -11,8 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// dump is a genuine dump of a container of Docker (three processes, a volume, memory as a directory, an init, the usual filter), which
-// tests change. The images are as they came to a target: nothing was left out that is looked at.
+// dump is a genuine dump of a container of Docker (three processes, a volume, memory as a directory, an
+// init, the usual filter), which tests change. The images are as they came to a target: nothing was left
+// out that is looked at.
 type dump struct {
 	t      testing.TB
 	dir    string
@@ -66,7 +67,8 @@ func head(name string) int {
 	return 8
 }
 
-// change decodes each entry of an image into m, has it changed, and writes it. One of which change returns false is left out.
+// change decodes each entry of an image into m, has it changed, and writes it. One of which change
+// returns false is left out.
 func change[M proto.Message](d *dump, name string, m M, how func(index int, m M) bool) {
 	d.t.Helper()
 	data := d.read(name)

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// enforced tells whether the security module that a container's profile or label is of works on this node.
+// enforced reports whether the security module of a container's profile or label works on this node.
 func enforced(a *Agreed) bool {
 	if a.Profile != "" {
 		data, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")

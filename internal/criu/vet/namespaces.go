@@ -12,20 +12,22 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// kinds are the namespaces that CRIU makes. A cgroup namespace is made by the gate.
+// kinds are the namespaces that CRIU creates. The restore proxy creates the cgroup namespace.
 var kinds = [...]specs.LinuxNamespaceType{
 	specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace, specs.UserNamespace,
 }
 
-// ids are the namespaces of a process: numbers that mean something within one dump. Those of the same number are the same.
+// ids are the namespaces of a process, as numbers that are valid within one dump. Equal numbers mean the
+// same namespace.
 type ids [len(kinds)]uint32
 
 func idsOf(e *core.TaskKobjIdsEntry) ids {
 	return ids{e.GetPidNsId(), e.GetNetNsId(), e.GetIpcNsId(), e.GetUtsNsId(), e.GetMntNsId(), e.GetUserNsId()}
 }
 
-// namespaces wants that each process is in namespaces of the container's own. CRIU makes those that differ from its own at
-// the dump, and leaves a process in its own where they do not, which are the node's.
+// namespaces requires each process to be in the container's own namespaces. CRIU creates those that
+// differed from its own at the dump. Where they did not differ, it leaves the process in its own, which are
+// the node's.
 func (v *vetted) namespaces(tree []*pstree.PstreeEntry) error {
 	v.known = map[uint32]int{}
 	for i, p := range tree {
@@ -39,7 +41,7 @@ func (v *vetted) namespaces(tree []*pstree.PstreeEntry) error {
 			if i == 0 {
 				return inImage(name, fmt.Errorf("%w: it is not there", errFormat))
 			}
-			continue // it is in those of its parent
+			continue // the process is in its parent's namespaces
 		}
 		its := idsOf(&entry)
 		if err := v.inside(its); err != nil {
@@ -69,7 +71,7 @@ func (v *vetted) inside(its ids) error {
 	return nil
 }
 
-// userNamespace wants the map that was agreed.
+// userNamespace requires the agreed ID map.
 func (v *vetted) userNamespace() error {
 	for name := range v.dir.names {
 		if _, is := number(name, "userns-"); !is {
@@ -98,7 +100,7 @@ func mapped(of []*userns.UidGidExtent) []Extent {
 	return out
 }
 
-// sameMap compares maps. CRIU tells them as the kernel does, sorted, and those without gaps between them in one.
+// sameMap compares ID maps. CRIU reports them as the kernel does: sorted, and with adjacent ranges merged.
 func sameMap(a, b []Extent) bool { return slices.Equal(joined(a), joined(b)) }
 
 func joined(of []Extent) []Extent {
@@ -115,10 +117,11 @@ func joined(of []Extent) []Extent {
 	return out
 }
 
-// networks are the images from which CRIU makes networks, some of them by programs that it starts.
+// networks are the images from which CRIU creates networks, some of them with the help of other programs.
 var networks = []string{"netdev-", "ifaddr-", "route-", "route6-", "rule-", "iptables-", "ip6tables-", "nftables-"}
 
-// network refuses images of the container's network where it has one already. Processes may have made others beside it.
+// network refuses images of the container's network if the container already has one. Its processes may
+// have created other network namespaces.
 func (v *vetted) network() error {
 	if !v.agreed.NetworkHeld {
 		return nil

@@ -14,12 +14,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// levelsOfMessages is how deep messages are in messages in what Images reads.
+// levelsOfMessages is the nesting depth of the messages that Images reads.
 const levelsOfMessages = 3
 
-// Prepare makes the first call of Images as quick as those that follow. The protobuf library makes its
-// tables for a type of message when it meets that type for the first time, which takes longer than to
-// read the images of a small container; and the container is frozen while Images reads them.
+// Prepare makes the first call of Images as fast as later calls. The protobuf library builds the tables of
+// a message type when it first meets the type, which takes longer than reading the images of a small
+// container; and the container is frozen while Images reads them.
 func Prepare() {
 	for _, m := range []proto.Message{
 		&inventory.InventoryEntry{}, &pstree.PstreeEntry{}, &core.CoreEntry{}, &core.TaskKobjIdsEntry{},
@@ -29,12 +29,12 @@ func Prepare() {
 		fill(m.ProtoReflect(), levelsOfMessages)
 		data, err := proto.MarshalOptions{AllowPartial: true}.Marshal(m)
 		if err == nil {
-			_ = decode(data, m.ProtoReflect().New().Interface()) // only its tables are wanted
+			_ = decode(data, m.ProtoReflect().New().Interface()) // for the tables only
 		}
 	}
 }
 
-// fill gives a message the fields that are messages themselves.
+// fill sets the fields of a message that are messages themselves.
 func fill(m protoreflect.Message, levels int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {

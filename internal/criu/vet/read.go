@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The numbers that images begin with: criu/include/magic.h.
+// The magic numbers of images: criu/include/magic.h.
 const (
 	magicCommon    = 0x54564319
 	magicInventory = 0x58313116
@@ -28,10 +28,11 @@ const (
 	magicApparmor  = 0x59423047
 )
 
-// maxImage bounds an image that is read here: the longest describes open files, each in some 200 bytes, or mappings.
+// maxImage bounds the size of an image. The longest ones describe open files, with some 200 bytes each, or
+// mappings.
 const maxImage = 256 << 20
 
-// errFormat is an image that is not one, or not as CRIU writes it.
+// errFormat means that a file is not an image, or not as CRIU writes one.
 var errFormat = errors.New("it is not as CRIU writes it")
 
 // imageDir is a directory of images.
@@ -52,7 +53,7 @@ func openDir(path string) (*imageDir, error) {
 	return d, nil
 }
 
-// read reads a whole image. One that is not there is fs.ErrNotExist.
+// read reads a whole image. A missing image is fs.ErrNotExist.
 func (d *imageDir) read(name string) ([]byte, error) {
 	if !d.names[name] {
 		return nil, fs.ErrNotExist
@@ -68,7 +69,7 @@ func (d *imageDir) read(name string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// each calls do for the entries of an image. One that is not there has none.
+// each calls do for the entries of an image. A missing image has none.
 func (d *imageDir) each(name string, magic uint32, do func(entry []byte) error) error {
 	data, err := d.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,7 +84,7 @@ func (d *imageDir) each(name string, magic uint32, do func(entry []byte) error) 
 	return nil
 }
 
-// one reads the only entry of an image, and tells whether there is the image.
+// one reads the only entry of an image, and reports whether the image exists.
 func (d *imageDir) one(name string, magic uint32, into proto.Message) (bool, error) {
 	count := 0
 	err := d.each(name, magic, func(entry []byte) error {
@@ -99,10 +100,10 @@ func (d *imageDir) one(name string, magic uint32, into proto.Message) (bool, err
 	return count > 0, err
 }
 
-// inImage says in which image something is wrong.
+// inImage adds the name of the image to an error.
 func inImage(name string, err error) error { return fmt.Errorf("image %s: %w", name, err) }
 
-// entries calls do for each entry, of which nothing is kept.
+// entries calls do for each entry, and keeps no entry.
 func entries(data []byte, magic uint32, do func(entry []byte) error) error {
 	if len(data) < 8 || binary.LittleEndian.Uint32(data) != magicCommon || binary.LittleEndian.Uint32(data[4:]) != magic {
 		return fmt.Errorf("%w: it begins with %x", errFormat, data[:min(len(data), 8)])
@@ -123,8 +124,9 @@ func entries(data []byte, magic uint32, do func(entry []byte) error) error {
 	return nil
 }
 
-// decode reads one message. Two readers of the same bytes must not come to different results: so each field that can be there
-// once is there once, and nothing is encoded longer than it has to be, as what CRIU writes is. That nothing is missing CRIU sees itself.
+// decode reads one message. Two readers of the same bytes must not get different results. So a singular
+// field may occur only once, and no encoding may be longer than necessary, as in what CRIU writes. CRIU
+// itself notices missing fields.
 func decode(entry []byte, into proto.Message) error {
 	if err := (proto.UnmarshalOptions{AllowPartial: true}).Unmarshal(entry, into); err != nil {
 		return fmt.Errorf("%w: %w", errFormat, err)
@@ -135,8 +137,8 @@ func decode(entry []byte, into proto.Message) error {
 	return nil
 }
 
-// pick keeps the wanted fields of a message: the others may be long, and say nothing that is looked at. A wanted field that comes twice is
-// refused.
+// pick keeps the wanted fields of a message. The other fields may be long, and nothing reads them. A wanted
+// field that occurs twice is refused.
 func pick(entry []byte, wanted ...protowire.Number) ([]byte, error) {
 	var out []byte
 	seen := make(map[protowire.Number]bool, len(wanted))

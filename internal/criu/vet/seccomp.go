@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dangerous are system calls by which a process gets at its node if it also has a capability or finds a fault in the kernel: those that
-// usual filters refuse.
+// dangerous are system calls with which a process can attack its node if it also has a capability or finds
+// a kernel bug. Usual filters refuse them.
 var dangerous = map[string]uint32{
 	"add_key": unix.SYS_ADD_KEY, "bpf": unix.SYS_BPF, "delete_module": unix.SYS_DELETE_MODULE, "finit_module": unix.SYS_FINIT_MODULE,
 	"init_module": unix.SYS_INIT_MODULE, "kexec_load": unix.SYS_KEXEC_LOAD, "keyctl": unix.SYS_KEYCTL, "mount": unix.SYS_MOUNT,
@@ -22,12 +22,12 @@ var dangerous = map[string]uint32{
 	"umount2": unix.SYS_UMOUNT2, "unshare": unix.SYS_UNSHARE, "userfaultfd": unix.SYS_USERFAULTFD,
 }
 
-// refusals are actions after which a system call has no effect.
+// refusals are the actions that keep a system call from having an effect.
 var refusals = []specs.LinuxSeccompAction{
 	specs.ActErrno, specs.ActKill, specs.ActKillProcess, specs.ActKillThread, specs.ActTrap,
 }
 
-// forbidden lists system calls that a container's filter refuses for certain, whatever their arguments.
+// forbidden lists the system calls that a container's filter certainly refuses, whatever their arguments.
 func forbidden(filter *specs.LinuxSeccomp) (numbers []uint32) {
 	for name, number := range dangerous {
 		action, certain := filter.DefaultAction, true
@@ -49,22 +49,22 @@ func forbidden(filter *specs.LinuxSeccomp) (numbers []uint32) {
 // Modes of filtering (images/core.proto).
 const modeFilter = 2
 
-// filter is one in the image: processes have it, and those that it follows.
+// filter is a filter in the image. Processes use a filter together with the filters before it.
 type filter struct {
 	program []instruction
 	before  int      // -1: none
-	passes  []uint32 // what must be refused and is not, by it and those before it
-	shared  bool     // it and those before it are given to all threads of a process
+	passes  []uint32 // calls that must be refused but pass this filter and those before it
+	shared  bool     // all threads of a process have it and those before it
 }
 
-// flagSync is SECCOMP_FILTER_FLAG_TSYNC. CRIU writes the filters of a process whose threads all have the same for its first thread only,
-// with this flag.
+// flagSync is SECCOMP_FILTER_FLAG_TSYNC. If all threads of a process have the same filters, CRIU writes
+// them for the first thread only, with this flag.
 const flagSync = 1
 
-// maxFilters bounds the filters of a dump; each process can have 32768 instructions of them.
+// maxFilters bounds the filters of a dump; each process can have 32768 instructions in its filters.
 const maxFilters = 1 << 16
 
-// readFilters reads the filters of all processes, and runs each of them on what must be refused.
+// readFilters reads the filters of all processes, and runs each on the system calls that must be refused.
 func (v *vetted) readFilters() error {
 	const name = "seccomp.img"
 	return v.dir.each(name, magicSeccomp, func(data []byte) error {
@@ -94,7 +94,7 @@ func (v *vetted) readFilters() error {
 	})
 }
 
-// passed lists what a filter and those before it let through of what must be refused.
+// passed lists the system calls that must be refused but pass a filter and those before it.
 func (v *vetted) passed(f filter) (numbers []uint32) {
 	candidates := v.agreed.Forbidden
 	if f.before >= 0 {
@@ -108,7 +108,8 @@ func (v *vetted) passed(f filter) (numbers []uint32) {
 	return numbers
 }
 
-// refuses tells whether a system call has no effect after this answer of a filter (include/uapi/linux/seccomp.h).
+// refuses reports whether this answer of a filter keeps a system call from having an effect
+// (include/uapi/linux/seccomp.h).
 func refuses(answer uint32) bool {
 	const action = 0xffff0000
 	switch answer & action {
@@ -118,11 +119,11 @@ func refuses(answer uint32) bool {
 	return false
 }
 
-// filtered wants a thread's system calls to be filtered as agreed.
+// filtered requires a thread's system calls to be filtered as agreed.
 func (v *vetted) filtered(t, leader *core.ThreadCoreEntry) error {
 	mode := int32(t.GetSeccompMode())
 	if mode == 0 && leader != nil && v.share(leader) {
-		return nil // as its leader's are
+		return nil // as the leader's are
 	}
 	if mode != modeFilter {
 		if v.agreed.Filtered && mode == 0 {
@@ -140,7 +141,7 @@ func (v *vetted) filtered(t, leader *core.ThreadCoreEntry) error {
 	return nil
 }
 
-// share tells whether the filters of the first thread of a process are given to the others.
+// share reports whether the other threads of a process have the filters of the first.
 func (v *vetted) share(leader *core.ThreadCoreEntry) bool {
 	index := int(leader.GetSeccompFilter())
 	return int32(leader.GetSeccompMode()) == modeFilter && index < len(v.filters) && v.filters[index].shared

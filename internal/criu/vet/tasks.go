@@ -27,14 +27,14 @@ const (
 	stateZombie = 6
 )
 
-// process looks at what the threads of a process may do.
+// process checks what the threads of a process may do.
 func (v *vetted) process(p *pstree.PstreeEntry) error {
 	leader, err := v.core(p.GetPid())
 	if err != nil {
 		return fmt.Errorf("process %d: %w", p.GetPid(), err)
 	}
 	if state := leader.GetTc().GetTaskState(); state == stateDead || state == stateZombie {
-		return nil // it only waits for its parent to notice
+		return nil // a zombie, which waits for its parent
 	}
 	if err := v.thread(leader.GetThreadCore(), nil); err != nil {
 		return fmt.Errorf("process %d: %w", p.GetPid(), err)
@@ -54,7 +54,7 @@ func (v *vetted) process(p *pstree.PstreeEntry) error {
 	return nil
 }
 
-// core reads what there is of a thread, but for its registers.
+// core reads the image of a thread, except its registers.
 func (v *vetted) core(tid uint32) (*core.CoreEntry, error) {
 	name := fmt.Sprintf("core-%d.img", tid)
 	var c core.CoreEntry
@@ -80,7 +80,7 @@ func (v *vetted) core(tid uint32) (*core.CoreEntry, error) {
 	return &c, nil
 }
 
-// thread looks at one thread. leader is the first of its process; nil: it is this one.
+// thread checks a thread. leader is the first thread of its process; nil: this one is the first.
 func (v *vetted) thread(t, leader *core.ThreadCoreEntry) error {
 	if t.GetCreds() == nil {
 		return fmt.Errorf("%w: it has no credentials", errFormat)
@@ -91,8 +91,8 @@ func (v *vetted) thread(t, leader *core.ThreadCoreEntry) error {
 	return v.filtered(t, leader)
 }
 
-// creds looks at credentials. User and group are the container's business: by programs that change them, and as its definition's
-// capabilities allow it, a process may come to any that its namespace has.
+// creds checks credentials. It does not check user and group: with set-user-ID programs, and as far as the
+// agreed capabilities allow, a process may get any user or group that its namespace has.
 func (v *vetted) creds(c *creds.CredsEntry) error {
 	ambient, noNewPrivileges, err := newerCreds(c)
 	if err != nil {
@@ -150,7 +150,8 @@ func newerCreds(c *creds.CredsEntry) (ambient uint64, noNewPrivileges bool, err 
 	return wordsOf(words), noNewPrivileges, nil
 }
 
-// labelled looks at the label or the profile of a security module. A process may confine itself further below its profile.
+// labelled checks the label or profile of a security module. A process may confine itself further below its
+// profile.
 func (v *vetted) labelled(c *creds.CredsEntry) error {
 	want := v.agreed.Profile
 	if want == "" {
@@ -169,7 +170,7 @@ func (v *vetted) labelled(c *creds.CredsEntry) error {
 	return fmt.Errorf("its security profile is %q, the container's is %q", have, want)
 }
 
-// apparmor refuses policies: CRIU would load them into the kernel.
+// apparmor refuses AppArmor policies, because CRIU would load them into the kernel.
 func (v *vetted) apparmor() error {
 	const name = "apparmor.img"
 	return v.dir.each(name, magicApparmor, func(entry []byte) error {

@@ -15,10 +15,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ErrRefused is wrapped by the errors of images that say more than was agreed, or that cannot be read.
+// ErrRefused is wrapped by the errors for images that say more than was agreed, or that cannot be read.
 var ErrRefused = errors.New("the images from the other node are refused")
 
-// Images compares the images in a directory with what was agreed. An error says which process or which image is refused, and why.
+// Images compares the images in a directory with what was agreed. An error names the refused process or
+// image, and the reason.
 func Images(dir string, agreed Agreed) error {
 	d, err := openDir(dir)
 	if err != nil {
@@ -31,7 +32,7 @@ func Images(dir string, agreed Agreed) error {
 	return nil
 }
 
-// vetted is one dump that is looked at.
+// vetted is a dump under examination.
 type vetted struct {
 	dir     *imageDir
 	agreed  *Agreed
@@ -43,7 +44,8 @@ type vetted struct {
 	filters []filter
 }
 
-// obsolete are images in which CRIU would look for what newer ones have elsewhere. None of a CRIU that can restore here writes them.
+// obsolete are images that CRIU would read instead of newer ones. No CRIU that can restore here writes
+// them.
 var obsolete = []string{
 	"reg-files.img", "ext-files.img", "ns-files.img", "unixsk.img", "inetsk.img", "packetsk.img", "netlinksk.img", "tunfile.img",
 	"creds-", "vmas-", "sigacts-", "rlimit-", "itimers-", "posix-timers-", "signal-s-", "signal-p-", "binfmt-misc",
@@ -84,7 +86,8 @@ func (v *vetted) all() error {
 	return group.Wait()
 }
 
-// chunkOfProcesses are looked at by one goroutine, one after the other: each thread takes some microseconds.
+// chunkOfProcesses is how many processes one goroutine checks, one after the other: each thread takes some
+// microseconds.
 const chunkOfProcesses = 16
 
 func (v *vetted) inventory() error {
@@ -107,10 +110,10 @@ func (v *vetted) inventory() error {
 	return nil
 }
 
-// maxProcesses is the most that a pid namespace can have.
+// maxProcesses is the limit of a PID namespace.
 const maxProcesses = 4 << 20
 
-// tree lists the processes. There is one that has no parent.
+// tree lists the processes. Exactly one has no parent.
 func (v *vetted) tree() ([]*pstree.PstreeEntry, error) {
 	const name = "pstree.img"
 	var all []*pstree.PstreeEntry
@@ -135,7 +138,7 @@ func (v *vetted) tree() ([]*pstree.PstreeEntry, error) {
 	return all, err
 }
 
-// number is the number in a name such as mountpoints-12.img.
+// number returns the number in a name such as mountpoints-12.img.
 func number(name, prefix string) (uint32, bool) {
 	rest, has := strings.CutPrefix(name, prefix)
 	rest, image := strings.CutSuffix(rest, ".img")
@@ -143,7 +146,7 @@ func number(name, prefix string) (uint32, bool) {
 	return uint32(n), has && image && err == nil
 }
 
-// inventoryEntry reads the one image that begins with one number only.
+// inventoryEntry reads the only image that begins with one magic number instead of two.
 func inventoryEntry(data []byte, into proto.Message) error {
 	if len(data) < 4 {
 		return fmt.Errorf("%w: it has %d bytes", errFormat, len(data))
