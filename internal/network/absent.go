@@ -13,22 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Podman makes a container's network, and netavark announces its address (since 1.5), before anybody could muzzle it (see muzzle): its
-// neighbours would send to it while it still runs at another node, and what has no socket here yet is answered by a reset. So for as long
-// as that is made, bridges take nothing that says to be from it. Its hardware address, which it has at each node, tells it from others that have
-// its address on another bridge.
+// When Podman makes a container's network, netavark (since 1.5) announces the container's address before
+// anybody can quiesce the network namespace (see muzzle). Its neighbours would send to it here while it
+// still runs at another node, and packets that meet no socket are answered by a reset. So until the network
+// is made, the bridges drop what claims to come from the container. Its hardware address, which is the same
+// at each node, distinguishes it from others with its address on another bridge.
 
-// setAbsent are the hardware addresses and addresses of which bridges take nothing.
+// setAbsent names the set of hardware and IP addresses whose packets bridges drop.
 const setAbsent = "absent"
 
-// hardwareSize is that of an address of Ethernet.
+// hardwareSize is the size of an Ethernet address.
 const hardwareSize = 6
 
-// absentFor ends that by itself, if the agent ends: an engine has given up a container before.
+// absentFor bounds this in case the agent ends: an engine has given up on a container earlier.
 const absentFor = 5 * time.Minute
 
-// Absent has the node's bridges take nothing that comes from a container with these addresses, until Present, or a new agent. A kernel that cannot
-// filter on bridges does not, which is said.
+// Absent makes the node's bridges drop what comes from a container with these addresses, until Present is
+// called or a new agent starts. If the kernel cannot filter on bridges, Absent logs that and does nothing.
 func (n *Network) Absent(ip netip.Addr, mac string) error {
 	hardware, err := net.ParseMAC(mac)
 	if err != nil || len(hardware) != hardwareSize || !ip.Is4() {
@@ -45,7 +46,7 @@ func (n *Network) Absent(ip netip.Addr, mac string) error {
 	return err
 }
 
-// Present undoes Absent. Doing nothing is success.
+// Present undoes Absent. It is idempotent.
 func (n *Network) Present(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,13 +56,13 @@ func (n *Network) Present(ip netip.Addr) error {
 	}
 	delete(n.absent, ip)
 	if err := n.applyAbsent(); err != nil && !unsupported(err) {
-		n.absent[ip] = hardware // it can be tried again
+		n.absent[ip] = hardware // so that it can be tried again
 		return err
 	}
 	return nil
 }
 
-// applyAbsent replaces our table for bridges.
+// applyAbsent replaces our packet filter table for bridges.
 func (n *Network) applyAbsent() error {
 	conn, err := n.filter()
 	if err != nil {
@@ -87,7 +88,7 @@ func (n *Network) absentRules(conn *nftables.Conn, table *nftables.Table) error 
 	set := &nftables.Set{Table: table, Name: setAbsent, KeyType: key, Concatenation: true, HasTimeout: true}
 	var elements []nftables.SetElement
 	for ip, hardware := range n.absent {
-		whole := slices.Concat(hardware, make([]byte, 2), ip.AsSlice()) // each part begins with a register of four bytes
+		whole := slices.Concat(hardware, make([]byte, 2), ip.AsSlice()) // four-byte registers
 		elements = append(elements, nftables.SetElement{Key: whole, Timeout: absentFor})
 	}
 	if err := conn.AddSet(set, elements); err != nil {
@@ -106,7 +107,7 @@ func (n *Network) absentRules(conn *nftables.Conn, table *nftables.Table) error 
 	return nil
 }
 
-// removeAbsent removes our table for bridges, also that of an earlier process.
+// removeAbsent removes our table for bridges, including that of an earlier process.
 func (n *Network) removeAbsent() error {
 	clear(n.absent)
 	if err := n.applyAbsent(); !unsupported(err) {

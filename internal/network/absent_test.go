@@ -7,8 +7,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestAbsent: neighbours hear nothing of a container of which the address is absent, in whatever way it speaks, and of others they do. A new agent
-// ends that, too.
+// TestAbsent: neighbours hear nothing of a container of which the address is absent, in whatever way it
+// speaks, and of others they do. A new agent ends that, too.
 func TestAbsent(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")

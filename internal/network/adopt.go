@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Adopt takes over the connection of a container that another engine has started: its network namespace, such as /proc/PID/ns/net,
-// and its veth pair, whose node's end must be on no bridge. From then on it is as if Attach had made them; that device's own
-// name stays as another name of it. What of that is so already stays, so a running container does not notice. An address of
-// this node becomes the container's own (Lease).
+// Adopt takes over the connection of a container that another engine has started: its network namespace,
+// such as /proc/PID/ns/net, and its veth pair, whose end on the node must not be on a bridge. From then on
+// the connection is as if Attach had made it, except that the device keeps its old name as an alternative
+// name. Adopt is idempotent, so a running container does not notice. If the container has an address of
+// this node, it gets the lease (Lease).
 func (n *Network) Adopt(ctx context.Context, id, netns string, address Address) error {
 	if !validID.MatchString(id) {
 		return fmt.Errorf("container id %q is %w", id, ErrInvalid)
@@ -25,7 +26,7 @@ func (n *Network) Adopt(ctx context.Context, id, netns string, address Address) 
 	}
 	path := n.NetnsPath(id)
 	if !sameFile(path, netns) {
-		if err := n.Detach(id); err != nil { // it was started anew since
+		if err := n.Detach(id); err != nil { // it was started again since
 			return fmt.Errorf("adopt container %s: %w", id, err)
 		}
 		if err := n.takeLease(id, address); err != nil {
@@ -83,7 +84,7 @@ func (n *Network) adopt(ctx context.Context, id, path, theirs string, address Ad
 	return nil
 }
 
-// takePair makes the node's end of a veth pair what makePair would have made.
+// takePair gives the node's end of a veth pair the settings of makePair.
 func (n *Network) takePair(handle *netlink.Handle, id string, address Address) error {
 	eth0, err := handle.LinkByName(insideDevice)
 	if err != nil {
@@ -102,7 +103,7 @@ func (n *Network) takePair(handle *netlink.Handle, id string, address Address) e
 		if err := n.rename(outside, name); err != nil {
 			return fmt.Errorf("rename device %s to %s: %w", old, name, err)
 		}
-		_ = n.links.LinkAddAltName(outside, old) // Linux 5.5; who made it finds it by that
+		_ = n.links.LinkAddAltName(outside, old) // Linux 5.5; its engine finds it by this name
 	}
 	err = errors.Join(n.links.LinkSetGroup(outside, groupContainer), n.links.LinkSetHardwareAddr(outside, gatewayMAC),
 		n.links.LinkSetMTU(outside, address.MTU), handle.LinkSetMTU(eth0, address.MTU))
@@ -112,7 +113,7 @@ func (n *Network) takePair(handle *netlink.Handle, id string, address Address) e
 	return nil
 }
 
-// rename a device. Before Linux 6.2 it has to be down for that, for a moment.
+// rename renames a device. Before Linux 6.2, the device has to be down for a moment.
 func (n *Network) rename(link netlink.Link, name string) error {
 	err := n.links.LinkSetName(link, name)
 	if !errors.Is(err, unix.EBUSY) {
@@ -124,7 +125,7 @@ func (n *Network) rename(link netlink.Link, name string) error {
 	return errors.Join(n.links.LinkSetName(link, name), n.links.LinkSetUp(link))
 }
 
-// bindNamespace keeps a network namespace that there is by a mount at path.
+// bindNamespace keeps an existing network namespace by a mount at path.
 func bindNamespace(theirs, path string) error {
 	if sameFile(path, theirs) {
 		return nil
@@ -151,7 +152,7 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// takeLease gives an address of this node to the container that has it already.
+// takeLease leases an address of this node to the container that already has it.
 func (n *Network) takeLease(id string, address Address) error {
 	if number, err := n.config.home(address.IP); err != nil || number != n.config.NodeNumber {
 		return err

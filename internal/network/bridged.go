@@ -14,7 +14,7 @@ import (
 // maxPublished bounds the published ports of a container.
 const maxPublished = 1024
 
-// Published is a port of a node by which a container of this node is reached.
+// Published is a port of a node through which a container of this node is reached.
 type Published struct {
 	Protocol      string     `json:"protocol"`      // tcp or udp
 	Host          netip.Addr `json:"host,omitzero"` // zero: each address of the node
@@ -22,34 +22,36 @@ type Published struct {
 	ContainerPort uint16     `json:"container_port"`
 }
 
-// Bridged is a container on a bridge of its engine, which has given it its address, outside of the pool.
+// Bridged is a container on a bridge of its engine. The engine has assigned its address, which is outside
+// the pool.
 type Bridged struct {
 	Container string
 	Address   netip.Addr
-	From      string      // the node from which it comes, and is not to be reached yet; empty: it runs here
-	Ports     []Published // of this node, by which it was reached before it leaves
+	From      string      // the node from which it is arriving, not reachable yet; empty: it runs here
+	Ports     []Published // of this node, by which it was reachable before leaving
 }
 
-// bridged is what is remembered of such a container. It lies in a file: connections that came in here go on through this node
-// for as long as they last.
+// bridged is the record of such a container. It is kept in a file, because connections that came in here go
+// on through this node for as long as they last.
 type bridged struct {
 	Container string      `json:"container"`
 	Address   netip.Addr  `json:"address"`
 	Here      bool        `json:"here"`             // its network namespace is at NetnsPath
-	MTU       int         `json:"mtu,omitempty"`    // of its interface, if it came from elsewhere
-	Bridge    string      `json:"bridge,omitempty"` // on which this node answers for it while it is elsewhere
-	Via       int         `json:"via,omitempty"`    // number of the node at which it is; 0: this one
-	Origin    int         `json:"origin,omitempty"` // number of the node from which it came last; 0: none
+	MTU       int         `json:"mtu,omitempty"`    // of its interface, if it arrived from elsewhere
+	Bridge    string      `json:"bridge,omitempty"` // on which this node answers for it meanwhile
+	Via       int         `json:"via,omitempty"`    // number of the node that has it; 0: this one
+	Origin    int         `json:"origin,omitempty"` // number of the node of its latest arrival; 0: none
 	Ports     []Published `json:"ports,omitempty"`
-	Arriving  bool        `json:"arriving,omitempty"`  // it is not known yet whether it will run here
-	Returning bool        `json:"returning,omitempty"` // this node forwarded to it when it came, and does so again if that is undone
-	Before    int         `json:"before,omitempty"`    // what Origin was then
-	closing   bool        // its engine is about to forget it here
+	Arriving  bool        `json:"arriving,omitempty"`  // not known yet whether it will run here
+	Returning bool        `json:"returning,omitempty"` // this node forwarded to it; does so again on undo
+	Before    int         `json:"before,omitempty"`    // the previous Origin
+	closing   bool        // its engine is about to forget it
 }
 
-// AdoptBridged takes note of a container on a bridge of its engine, whose network namespace is netns. From then on its address can be
-// held and routed as those of the pool. Nothing that its engine has made is changed. One that comes from another node gets and sends
-// nothing until Route says that it is here.
+// AdoptBridged records a container on a bridge of its engine, whose network namespace is netns. From then
+// on its address can be held and routed like those of the pool. AdoptBridged changes nothing that the
+// engine has made. A container that comes from another node receives and sends nothing until Route says
+// that it is here.
 func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,7 +61,7 @@ func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) e
 	}
 	if err == nil {
 		if err = n.adoptBridged(netns, own); err != nil && n.containers[own.Container] == nil {
-			err = errors.Join(err, removeNamespace(n.NetnsPath(own.Container))) // nobody would look for it
+			err = errors.Join(err, removeNamespace(n.NetnsPath(own.Container))) // nobody else will
 		}
 	}
 	if err != nil {
@@ -68,7 +70,8 @@ func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) e
 	return nil
 }
 
-// checkBridged refuses what cannot be the address of a container on a bridge: the other node says which it is.
+// checkBridged refuses an address that a container on a bridge cannot have: the other node names the
+// address.
 func (n *Network) checkBridged(own Bridged) error {
 	ip := own.Address
 	switch {
@@ -84,7 +87,7 @@ func (n *Network) checkBridged(own Bridged) error {
 		switch {
 		case at.Here && !n.hasEnded(at):
 			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, at.Container)
-		case away && own.From != "": // of one that is here its engine knows that it has it
+		case away && own.From != "": // for a container that is here, the engine knows the address
 			return fmt.Errorf("%w: what comes for it is forwarded to container %s on %s; remove that container, or give this one another address",
 				ErrAddressTaken, at.Container, to.Name)
 		}
@@ -97,7 +100,7 @@ func (n *Network) checkBridged(own Bridged) error {
 	return nil
 }
 
-// hasEnded tells of a container that is here whether its engine has taken its connection away.
+// hasEnded reports whether the engine has taken away the connection of a container that is here.
 func (n *Network) hasEnded(one *bridged) bool {
 	_, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
 	return errors.Is(err, ErrInvalid) || isLinkNotFound(err)
@@ -137,7 +140,7 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 	return errors.Join(n.applyFirewall(), n.letPass())
 }
 
-// replaced forgets a container of which another one has the address.
+// replaced forgets a container whose address another container has now.
 func (n *Network) replaced(one *bridged) error {
 	err := n.forgetBridged(one.Address)
 	if n.containers[one.Container] != nil {
@@ -147,7 +150,8 @@ func (n *Network) replaced(one *bridged) error {
 	return err
 }
 
-// noteBridged remembers a container that is here. What cannot be written is not remembered.
+// noteBridged records a container that is here. A container that cannot be written to the file is not
+// recorded.
 func (n *Network) noteBridged(one *bridged, attached *attachment) error {
 	known, was := n.bridged[one.Address], n.containers[one.Container]
 	n.bridged[one.Address], n.containers[one.Container] = one, attached
@@ -164,7 +168,8 @@ func (n *Network) noteBridged(one *bridged, attached *attachment) error {
 	return err
 }
 
-// arriveBridged has a container that comes get and send nothing. Its interface takes what the tunnel carries.
+// arriveBridged quiesces an arriving container, and limits its interface to packets that fit into the
+// tunnel.
 func (n *Network) arriveBridged(path, from string, one *bridged, attached *attachment) error {
 	origin := 0
 	for _, peer := range n.peers {
@@ -175,7 +180,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 	if origin == 0 {
 		return fmt.Errorf("%w: %q", ErrUnknownPeer, from)
 	}
-	if !one.Here { // not if this is done once more
+	if !one.Here { // not when repeated
 		one.Returning, one.Before = one.Via != 0, one.Origin
 	}
 	one.Origin, one.Arriving, one.closing = origin, true, false
@@ -194,7 +199,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 	return errors.Join(muzzle(path, true), narrow(handle, attached.address))
 }
 
-// bridgeOf finds the device of this node's bridge on which a container is, and what its interface takes.
+// bridgeOf finds the bridge device of a container on this node, and the MTU of its interface.
 func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, err error) {
 	inside, err := openNamespace(path)
 	if err != nil {
@@ -226,7 +231,8 @@ func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, 
 	return master.Attrs().Name, eth0.Attrs().MTU, nil
 }
 
-// switchBridged is switchTo for a container on a bridge. Where it is its engine's own routes lead to it.
+// switchBridged is switchTo for a container on a bridge. On the container's own node, the engine's routes
+// lead to it.
 func (n *Network) switchBridged(one *bridged, to Destination) error {
 	ip := one.Address
 	if to.container != "" {
@@ -262,8 +268,9 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 	return err
 }
 
-// routeHome has a container on a bridge here be reached as its engine has it: by the route of its bridge, for which it needs one of its
-// own only where its address is of the part of a segment that another node gives away.
+// routeHome routes to a container on a bridge here as its engine does: by the route of the bridge. It needs
+// a route of its own only if the address is in the part of a routed network from which another node assigns
+// addresses.
 func (n *Network) routeHome(one *bridged) error {
 	attached := n.containers[one.Container]
 	if !n.isGuest(one.Address) || attached == nil {
@@ -281,8 +288,9 @@ func (n *Network) routeHome(one *bridged) error {
 	return n.links.RouteReplace(route)
 }
 
-// detachBridged gives up the connection of a container on a bridge: its engine has removed it, or never made it. If it is at another
-// node this one goes on to forward to it, also from its published ports.
+// detachBridged gives up the connection of a container on a bridge, because its engine has removed the
+// container or never made it. If the container is at another node, this node keeps forwarding to it, also
+// from its published ports.
 func (n *Network) detachBridged(id string, ip netip.Addr) error {
 	one, device := n.bridged[ip], n.containers[id].device
 	delete(n.containers, id)
@@ -297,9 +305,10 @@ func (n *Network) detachBridged(id string, ip netip.Addr) error {
 	return errors.Join(err, n.saveBridged(), n.applyFirewall())
 }
 
-// KeepVisit writes down the connections that have come in here for a container that has been here before: see KeepFlows. It is called
-// before an engine makes it here again, which may have them forgotten (Docker since 23: libnetwork's clearConntrackEntries), and before it
-// removes it because its return is undone. Of any other container nothing is to be kept.
+// KeepVisit saves the connection tracking entries of a container that has been here before: see KeepFlows.
+// Call it before an engine creates the container here again, because the engine may delete the entries
+// (Docker since 23: libnetwork's clearConntrackEntries), and before the engine removes the container
+// because its return is undone. For any other container it saves nothing.
 func (n *Network) KeepVisit(id string, ip netip.Addr) error {
 	n.mu.Lock()
 	one := n.bridged[ip]
@@ -311,8 +320,9 @@ func (n *Network) KeepVisit(id string, ip netip.Addr) error {
 	return n.KeepFlows(ip)
 }
 
-// GiveBack has this node forward again to a container whose return is undone: it is at the node from which it was to come. Detach
-// follows. One to which this node did not forward is left to that.
+// GiveBack makes this node forward again to a container whose return is undone: the container is at the
+// node from which it was to come. Detach follows. GiveBack leaves a container to which this node did not
+// forward to Detach.
 func (n *Network) GiveBack(id string, ip netip.Addr, source string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -331,7 +341,7 @@ func (n *Network) GiveBack(id string, ip netip.Addr, source string) error {
 	return errors.Join(n.saveBridged(), n.applyFirewall())
 }
 
-// undone has a container that has come back be one that has not.
+// undone marks a container as not having come back.
 func (one *bridged) undone() {
 	if one.Returning {
 		one.Origin = one.Before
@@ -339,7 +349,7 @@ func (one *bridged) undone() {
 	one.Arriving, one.Returning, one.Before = false, false, 0
 }
 
-// forgetBridged removes all that there is for an address of a container on a bridge.
+// forgetBridged removes everything that exists for the address of a container on a bridge.
 func (n *Network) forgetBridged(ip netip.Addr) error {
 	one := n.bridged[ip]
 	delete(n.bridged, ip)
@@ -350,8 +360,8 @@ func (n *Network) forgetBridged(ip netip.Addr) error {
 	return err
 }
 
-// KeepBridged takes note that a container on a bridge that has come here, and has been started anew since, has another network
-// namespace.
+// KeepBridged records that a container on a bridge that had come here was started again since, and so has
+// another network namespace.
 func (n *Network) KeepBridged(netns, id string, ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -366,8 +376,8 @@ func (n *Network) KeepBridged(netns, id string, ip netip.Addr) error {
 	return nil
 }
 
-// LetGo gives a container that stays here back to its engine alone, unless it came from elsewhere: then what came in at that node
-// still comes by it. Doing nothing is success.
+// LetGo leaves a container that stays here to its engine alone, unless it came from elsewhere: then
+// connections that came in at that node still go through it. LetGo is idempotent.
 func (n *Network) LetGo(id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -382,7 +392,8 @@ func (n *Network) LetGo(id string) error {
 	return n.detachBridged(id, attached.address.IP)
 }
 
-// ForgetBridged ends the forwarding to a container on a bridge that is elsewhere: it is no more, or its address is another's.
+// ForgetBridged ends the forwarding to a container on a bridge at another node: the container is gone, or
+// its address belongs to another.
 func (n *Network) ForgetBridged(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -392,7 +403,8 @@ func (n *Network) ForgetBridged(ip netip.Addr) error {
 	return n.forgetBridged(ip)
 }
 
-// routeBridged makes the routes to segments, and to containers on bridges: those at peers a node that was restarted has none to.
+// routeBridged makes the routes to routed networks and to containers on bridges. A restarted node has no
+// routes to containers at peers.
 func (n *Network) routeBridged() error {
 	errs := []error{n.routeSegments()}
 	for ip, one := range n.bridged {

@@ -11,13 +11,14 @@ import (
 	"path/filepath"
 )
 
-// bridgedFileLimit bounds what is read of the file in which containers on bridges are remembered.
+// bridgedFileLimit bounds the size of the file of containers on bridges.
 const bridgedFileLimit = 4 << 20
 
 func (n *Network) bridgedPath() string { return filepath.Join(n.config.StateDir, "bridged.json") }
 
-// recoverBridged takes over what an earlier process remembered. Those that were held may run here or elsewhere. What cannot be read
-// is left out: it costs connections, and the rest of the node works without it.
+// recoverBridged takes over the records of an earlier process. Containers that were held may run here or
+// elsewhere. It leaves out records that it cannot read: their connections are lost, but the rest of the
+// node works.
 func (n *Network) recoverBridged() error {
 	all, err := n.readBridged()
 	if err != nil {
@@ -41,7 +42,7 @@ func (n *Network) recoverBridged() error {
 	return nil
 }
 
-// readBridged reads the file. It may be none.
+// readBridged reads the file, which need not exist.
 func (n *Network) readBridged() ([]bridged, error) {
 	file, err := os.Open(n.bridgedPath())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +51,7 @@ func (n *Network) readBridged() ([]bridged, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // it was read only
+	defer func() { _ = file.Close() }() // only read
 	data, err := io.ReadAll(io.LimitReader(file, bridgedFileLimit+1))
 	if err == nil && len(data) > bridgedFileLimit {
 		err = fmt.Errorf("file is %w: over %d bytes", ErrInvalid, bridgedFileLimit)
@@ -65,13 +66,13 @@ func (n *Network) readBridged() ([]bridged, error) {
 	all := make([]bridged, len(entries))
 	for i, entry := range entries {
 		if err := json.Unmarshal(entry, &all[i]); err != nil {
-			all[i] = bridged{} // which is refused
+			all[i] = bridged{} // refused below
 		}
 	}
 	return all, nil
 }
 
-// recoverOne takes over one of them.
+// recoverOne takes over one record.
 func (n *Network) recoverOne(one bridged) error {
 	if err := n.checkBridged(Bridged{Container: one.Container, Address: one.Address, Ports: one.Ports}); err != nil {
 		return err
@@ -84,7 +85,7 @@ func (n *Network) recoverOne(one bridged) error {
 	}
 	if one.Here {
 		bridge, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
-		if err != nil { // its engine has ended it, or the node was restarted
+		if err != nil { // its engine stopped it, or the node rebooted
 			one.Here = false
 			one.undone()
 		} else {
@@ -118,9 +119,10 @@ func (n *Network) saveBridged() error {
 	return nil
 }
 
-// settleBridgedLater writes down where containers are now, and has the packet filter follow, without having anybody wait for the disk: a
-// container may stand still meanwhile. Who is killed before that has a migration that says where the container is. If it fails that is
-// said, and KeepPassing tries it again.
+// settleBridgedLater saves the containers' current places and updates the packet filter in the background,
+// so that no container waits for the disk while it is frozen. If the process is killed before that, the
+// migration's journal says where the container is. If saving fails, the error is logged and KeepPassing
+// tries again.
 func (n *Network) settleBridgedLater() {
 	n.background.Add(1)
 	go func() {
@@ -134,7 +136,7 @@ func (n *Network) settleBridgedLater() {
 	}()
 }
 
-// settleBridged does so now, if it is still to be done.
+// settleBridged does so at once, if it is still to be done.
 func (n *Network) settleBridged() error {
 	if !n.unsettled {
 		return nil
@@ -144,7 +146,7 @@ func (n *Network) settleBridged() error {
 	return err
 }
 
-// cleanupBridged removes what was made for containers on bridges.
+// cleanupBridged removes everything that was made for containers on bridges.
 func (n *Network) cleanupBridged() error {
 	clear(n.bridged)
 	err := errors.Join(n.forgetFlows(netip.Addr{}), n.endPass())

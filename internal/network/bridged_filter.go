@@ -10,17 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setBridged are the addresses of the containers on bridges of which something is remembered.
+// setBridged names the set of the addresses of recorded containers on bridges.
 const setBridged = "bridged"
 
-// passMark is on packets to and from containers on bridges that are forwarded because they were let in at their node before. A chain
-// of another program that drops what it does not know has the last word; Docker keeps one, of rules of others, that is asked before.
+// passMark marks packets to and from containers on bridges that are forwarded because their own node has
+// let them in before. If another program's chain drops unknown packets, that chain has the last word;
+// Docker asks a chain for other programs' rules before its own.
 const (
 	passMark  = 1 << 28
 	passChain = "DOCKER-USER"
 )
 
-// bridgedRules are the rules for containers on bridges. They do for these what other rules do for the pool: see the package comment.
+// bridgedRules returns the rules for containers on bridges. They do for these containers what other rules
+// do for the pool: see the package comment.
 func (n *Network) bridgedRules(conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule))) {
 	if len(n.bridged)+len(n.segments) == 0 {
 		return
@@ -44,20 +46,21 @@ func (n *Network) bridgedElements() []nftables.SetElement {
 	return elements
 }
 
-// isBridged: the address at this offset is that of a container on a bridge.
+// isBridged: the address at this offset belongs to a container on a bridge.
 func isBridged(offset uint32, set *nftables.Set) rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
 		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID})
 }
 
-// isAddress: the address at this offset is this one.
+// isAddress: the address at this offset equals this one.
 func isAddress(offset uint32, ip netip.Addr) rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: ip.AsSlice()})
 }
 
-// bridgedDoors remembers by which door connections to a container on a bridge come in. What it sends on a connection that was there
-// before it came here, and of which nothing has come in here, goes to the node from which it came: only a SYN opens one.
+// bridgedDoors remembers the ingress of each connection to a container on a bridge. Packets of a connection
+// older than the container's arrival, of which nothing has come in here, go to the node from which the
+// container came: only a SYN opens a connection.
 func (n *Network) bridgedDoors(conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule))) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-doors", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 2)})
@@ -68,7 +71,7 @@ func (n *Network) bridgedDoors(conn *nftables.Conn, table *nftables.Table, set *
 		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
 	}
 	add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
-	for _, segment := range n.segments { // from outside of it: within it the destination tells
+	for _, segment := range n.segments { // from outside: within a segment the destination decides
 		in := join(inSegment(offsetDestination, segment, true), inSegment(offsetSource, segment, false))
 		for number := range n.peers {
 			add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
@@ -98,14 +101,15 @@ func opensNone() rule {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: []byte{tcpSYN}})
 }
 
-// ctState: connection tracking says one of these of the packet.
+// ctState: the packet's connection tracking state is one of these.
 func ctState(bits uint32) rule {
 	return is(&expr.Ct{Key: expr.CtKeySTATE, Register: unix.NFT_REG_1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: native(bits), Xor: native(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
 }
 
-// translated: the destination of the packet's connection was translated (IPS_DST_NAT, nf_conntrack_common.h).
+// translated: the destination of the packet's connection was translated (IPS_DST_NAT,
+// nf_conntrack_common.h).
 func translated() rule {
 	const destination = 1 << 5
 	return is(&expr.Ct{Key: expr.CtKeySTATUS, Register: unix.NFT_REG_1},
@@ -113,9 +117,11 @@ func translated() rule {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
 }
 
-// bridgedPass marks what may be forwarded: out of the tunnel what goes to a container on a bridge, which the node by which it has come has
-// let in, or to one within a segment, and what they answer; out of holds what has gone into them; and into holds and the tunnel what
-// belongs to a connection or came to a published port. The engine's own rules let pass what the container's neighbours send.
+// bridgedPass marks packets that may be forwarded. From the tunnel: packets to a container on a bridge,
+// which the node through which they came has let in, packets to a container in a routed network, and the
+// answers to both. From holds: packets that went into them. To holds and the tunnel: packets that belong to
+// a connection or came to a published port. The engine's own rules accept packets of the container's
+// neighbours.
 func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-pass", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
@@ -128,11 +134,11 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 	for _, packets := range slices.Concat(ins, outs) {
 		add(fromGroup(groupHold), packets, pass)
 		add(fromGroup(groupTunnel), packets, belongs, pass)
-		// In the middle of a connection that this node has forgotten, or not seen before.
+		// The packet is in the middle of a connection that this node has forgotten, or has never seen.
 		add(fromGroup(groupTunnel), packets, protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(), pass)
 	}
 	add(fromGroup(groupTunnel), isBridged(offsetDestination, set), pass)
-	for _, segment := range n.segments { // nodes have their addresses of the pool
+	for _, segment := range n.segments { // nodes use their pool addresses
 		for _, from := range []rule{inSegment(offsetSource, segment, true), inPool(offsetSource, n.config.Pool, true)} {
 			add(fromGroup(groupTunnel), inSegment(offsetDestination, segment, true), from, pass)
 		}
@@ -151,8 +157,9 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 	add(isBridged(offsetDestination, set), ctState(expr.CtStateBitUNTRACKED), pass)
 }
 
-// bridgedSource lets nothing that goes to another node, or waits to, have its source translated, as engines do with all that leaves their
-// bridges: a translation to the same, which comes first, has them not asked.
+// bridgedSource keeps engines from translating the source of packets that go to another node, or wait to,
+// as they do with everything that leaves their bridges. It translates the source to itself, first, so the
+// engines' rules are not asked.
 func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-source", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 1)})
@@ -168,10 +175,10 @@ func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set 
 	}
 }
 
-// loopback are the addresses by which a node reaches itself.
+// loopback is the range of addresses by which a node reaches itself.
 var loopback = netip.MustParsePrefix("127.0.0.0/8")
 
-// bridgedPorts has the published ports of containers that have left lead to where they are.
+// bridgedPorts makes the published ports of containers that have left lead to where the containers are.
 func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 	closed := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: "bridged-closing", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw}))
@@ -188,7 +195,7 @@ func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 			if one.Here || one.Via == 0 || port.Host.IsLoopback() {
 				continue
 			}
-			for _, add := range open { // what goes to the node by its loopback has a source to which no other node can answer
+			for _, add := range open { // no other node can answer a loopback source
 				add(toPublished(port), inPool(offsetDestination, loopback, false), is(&expr.Immediate{Register: unix.NFT_REG_1, Data: ip.AsSlice()},
 					&expr.Immediate{Register: unix.NFT_REG_2, Data: bigEndian(port.ContainerPort)},
 					&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: unix.NFT_REG_1, RegProtoMin: unix.NFT_REG_2}))
@@ -197,7 +204,7 @@ func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 	}
 }
 
-// toPublished: the packet is to a published port of this node.
+// toPublished: the packet goes to a published port of this node.
 func toPublished(port Published) rule {
 	number := byte(unix.IPPROTO_TCP)
 	if port.Protocol == "udp" {
@@ -211,14 +218,14 @@ func toPublished(port Published) rule {
 	return join(protocol(number, expr.CmpOpEq), at, toPort(int(port.HostPort)))
 }
 
-// conflicts tells whether two ports are one by which a packet may come.
+// conflicts reports whether a packet could come by both ports.
 func (p Published) conflicts(other Published) bool {
 	each := func(host netip.Addr) bool { return !host.IsValid() || host.IsUnspecified() }
 	return p.Protocol == other.Protocol && p.HostPort == other.HostPort && (each(p.Host) || each(other.Host) || p.Host == other.Host)
 }
 
-// YieldPorts has the ports by which containers that have left were reached lead to them no more where containers that are here have them
-// now. It returns those.
+// YieldPorts stops forwarding from ports of containers that have left if containers that are here have
+// these ports now. It returns those ports.
 func (n *Network) YieldPorts(taken []Published) (yielded []Published, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -242,7 +249,7 @@ func (n *Network) YieldPorts(taken []Published) (yielded []Published, err error)
 	return yielded, errors.Join(n.saveBridged(), n.applyFirewall())
 }
 
-// ForgetStrangers ends the forwarding to containers that are at nodes of which there are none any more.
+// ForgetStrangers ends the forwarding to containers at nodes that no longer exist.
 func (n *Network) ForgetStrangers(member func(number int) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

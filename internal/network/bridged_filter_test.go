@@ -34,7 +34,8 @@ func (s *site) must(where string, args ...string) {
 	}
 }
 
-// away has a container on a bridge of node b be at node a, which answers for it itself, and be reached by ports of b.
+// away has a container on a bridge of node b be at node a, which answers for it itself, and be reached
+// by ports of b.
 func (s *site) away(ip netip.Addr, ports ...Published) {
 	s.t.Helper()
 	s.must("a", "ip", "address", "add", ip.String()+"/32", "dev", "lo")
@@ -87,7 +88,8 @@ func (s *site) dial(where, from, to string) (err error) {
 	return err
 }
 
-// TestYieldPorts: the published port of a container that has left leads to it, until a container here has it, and never by loopback.
+// TestYieldPorts: the published port of a container that has left leads to it, until a container here
+// has it, and never by loopback.
 func TestYieldPorts(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")
@@ -127,8 +129,8 @@ func TestYieldPorts(t *testing.T) {
 	}
 }
 
-// TestPass: where another filter drops what it does not know, what belongs to a container that has left is forwarded, and nothing else that
-// comes from another node, also after that filter was made anew.
+// TestPass: where another filter drops what it does not know, what belongs to a container that has left
+// is forwarded, and nothing else that comes from another node, also after that filter was made anew.
 func TestPass(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")
@@ -168,7 +170,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestPassSegment: from other nodes comes into a segment what is of it, or of the nodes, and out of it what is answered.
+// TestPassSegment: from other nodes comes into a segment what is of it, or of the nodes, and out of it
+// what is answered.
 func TestPassSegment(t *testing.T) {
 	s := newSite(t)
 	b := s.nodes["b"]
@@ -205,7 +208,8 @@ func TestPassSegment(t *testing.T) {
 	}
 }
 
-// TestMuzzledARP: a container that has not arrived yet does not answer for its address on its bridge; then it does at once.
+// TestMuzzledARP: a container that has not arrived yet does not answer for its address on its bridge;
+// then it does at once.
 func TestMuzzledARP(t *testing.T) {
 	s := newSite(t)
 	n := s.nodes["a"]

@@ -9,16 +9,17 @@ import (
 	"strings"
 )
 
-// passRule is a rule of ours in a chain of others, without which they would drop what is to pass.
+// passRule is a rule of ours in another program's chain, which would otherwise drop packets that must pass.
 type passRule struct {
 	table, chain string
 	match        []string
-	needed       func(rules string) bool // by what is in the chain; that there is none is no need
+	needed       func(rules string) bool // given the chain's contents; a missing chain needs no rule
 }
 
-// passRules: Docker keeps a chain for others, which is asked before its own (passChain). And since 28 it drops what comes for a container from
-// elsewhere than its bridge before anybody is asked: there comes what out of the tunnel or out of a hold goes to a container, of which the
-// other chain decides later. Docker appends these rules, so one that stands before them stays there.
+// passRules: Docker has a chain for other programs' rules, which it asks before its own (passChain). Since
+// Docker 28, another chain comes first, and drops packets to a container that do not come from the
+// container's bridge. So packets from the tunnel and from holds get a rule there, too; passChain then
+// decides about them. Docker appends its rules to that chain, so a rule before them stays there.
 func passRules() []passRule {
 	mark := strconv.Itoa(passMark)
 	rules := []passRule{{"filter", passChain, []string{"--match", "mark", "--mark", mark + "/" + mark}, func(string) bool { return true }}}
@@ -29,7 +30,7 @@ func passRules() []passRule {
 	return rules
 }
 
-// letPass makes the rules that are needed and not there.
+// letPass adds the rules that are needed and missing.
 func (n *Network) letPass() error {
 	var failed error
 	for _, rule := range passRules() {
@@ -52,8 +53,8 @@ func (n *Network) makePassRule(rule passRule) error {
 	return nil
 }
 
-// KeepPassing does letPass again while there is something to forward: others make their chains anew, Docker when its node starts. And it
-// does what could not be done when a container had moved.
+// KeepPassing repeats letPass while there is something to forward, because other programs recreate their
+// chains, as Docker does when it starts. It also repeats work that failed when a container had moved.
 func (n *Network) KeepPassing() error {
 	n.mu.Lock()
 	err := n.settleBridged()
@@ -63,24 +64,24 @@ func (n *Network) KeepPassing() error {
 		return err
 	}
 	err = errors.Join(err, n.letPass())
-	if !n.passes() { // it has ended meanwhile
+	if !n.passes() { // nothing is left to forward
 		err = errors.Join(err, n.endPass())
 	}
 	return err
 }
 
-// passes tells whether there is something to forward for containers on bridges.
+// passes reports whether there is something to forward for containers on bridges.
 func (n *Network) passes() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.bridged)+len(n.segments) > 0
 }
 
-// endPass undoes letPass. Doing nothing is success.
+// endPass undoes letPass. It is idempotent.
 func (n *Network) endPass() error {
 	var failed error
 	for _, rule := range passRules() {
-		if _, err := n.iptables("--check", rule); err != nil { // also where there is no such program
+		if _, err := n.iptables("--check", rule); err != nil { // also if the program is missing
 			continue
 		}
 		if out, err := n.iptables("--delete", rule); err != nil {
@@ -90,7 +91,7 @@ func (n *Network) endPass() error {
 	return failed
 }
 
-// iptables adds, removes or looks for a rule, with the program by which Docker makes its own.
+// iptables adds, removes or checks a rule, with the program that Docker uses, too.
 func (n *Network) iptables(do string, rule passRule) (string, error) {
 	args := slices.Concat([]string{"--wait", "5", "--table", rule.table, do, rule.chain}, rule.match, []string{"--jump", "ACCEPT"})
 	var out []byte
@@ -101,7 +102,7 @@ func (n *Network) iptables(do string, rule passRule) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// listChain is what is in the chain of a rule.
+// listChain returns the contents of a rule's chain.
 func (n *Network) listChain(rule passRule) (rules string, there bool, err error) {
 	err = within(n.ns, func() error {
 		out, err := exec.Command("iptables", "--wait", "5", "--table", rule.table, "--list-rules", rule.chain).Output()

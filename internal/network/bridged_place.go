@@ -2,7 +2,7 @@ package network
 
 import "net/netip"
 
-// IsBridged tells whether this container on a bridge is known here.
+// IsBridged reports whether this container on a bridge is known here.
 func (n *Network) IsBridged(id string, ip netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -10,20 +10,20 @@ func (n *Network) IsBridged(id string, ip netip.Addr) bool {
 	return one != nil && one.Container == id
 }
 
-// BridgedPlace is a container on a bridge, and where it is.
+// BridgedPlace says where a container on a bridge is.
 type BridgedPlace struct {
 	Container string
 	Address   netip.Addr
-	Here      bool   // attached here, also while it leaves
-	Via       string // the peer to which its packets go; empty: none
-	Came      bool   // from another node
-	Arriving  bool   // from there, and it is not known yet whether it will run here
+	Here      bool   // attached here, even while leaving
+	Via       string // peer to which its packets go; empty: none
+	Came      bool   // arrived from another node
+	Arriving  bool   // arrived, but not known yet whether it will run here
 }
 
-// Settled tells whether it has come from another node and is nowhere else.
+// Settled reports whether the container has come from another node and is nowhere else.
 func (p BridgedPlace) Settled() bool { return p.Here && p.Came && !p.Arriving && p.Via == "" }
 
-// BridgedPlaces lists the containers on bridges of which something is remembered.
+// BridgedPlaces lists the recorded containers on bridges.
 func (n *Network) BridgedPlaces() []BridgedPlace {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 // engineBridge is the bridge of an engine on each node.
 const engineBridge = "birds0"
 
-// onBridge makes a container's network on a node as Docker does: a veth pair, one end of which is on a bridge.
+// onBridge makes a container's network on a node as Docker does: a veth pair, one end of which is on a
+// bridge.
 func (s *site) onBridge(node, name, address string) (netnsPath string) {
 	s.t.Helper()
 	ns := namespace(s.t, s.dir, name)
@@ -81,8 +82,8 @@ func (s *site) visit(id, name, address string) (ip netip.Addr, ports []Published
 	return ip, ports
 }
 
-// TestAdoptBridged: a container that its engine has put on a bridge does not notice that it may leave, and is its engine's alone again if
-// it stays. Started anew it is followed to its new namespace.
+// TestAdoptBridged: a container that its engine has put on a bridge does not notice that it may leave,
+// and is its engine's alone again if it stays. Started anew it is followed to its new namespace.
 func TestAdoptBridged(t *testing.T) {
 	s := newSite(t)
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
@@ -120,7 +121,8 @@ func TestAdoptBridged(t *testing.T) {
 	must(t, s.dial("a", "", "172.30.0.2:80"))
 }
 
-// TestAdoptBridgedRefused: what is no container on a bridge here is none, whoever says so, and leaves nothing.
+// TestAdoptBridgedRefused: what is no container on a bridge here is none, whoever says so, and leaves
+// nothing.
 func TestAdoptBridgedRefused(t *testing.T) {
 	s := newSite(t)
 	a, guest := s.nodes["a"], s.onBridge("a", "guest", "172.30.0.2/24")
@@ -160,8 +162,8 @@ func TestAdoptBridgedRefused(t *testing.T) {
 	}
 }
 
-// TestBridgedReturnUndone: a node to which a container was to return forwards to it as before, wherever its return fails, and
-// whether the container has run there or not.
+// TestBridgedReturnUndone: a node to which a container was to return forwards to it as before, wherever
+// its return fails, and whether the container has run there or not.
 func TestBridgedReturnUndone(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -231,7 +233,8 @@ func TestBridgedArrivalUndone(t *testing.T) {
 	}
 }
 
-// TestBridgedArriving: a container that only arrives is not said to be here, also by an agent that was started anew meanwhile.
+// TestBridgedArriving: a container that only arrives is not said to be here, also by an agent that was
+// started anew meanwhile.
 func TestBridgedArriving(t *testing.T) {
 	s := newSite(t)
 	ip, path := netip.MustParseAddr("172.30.0.2"), s.onBridge("a", "first", "172.30.0.2/24")
@@ -254,8 +257,8 @@ func TestBridgedArriving(t *testing.T) {
 	wants("it has left", false)
 }
 
-// TestBridgedAddressTaken: the address of a container that has left is not another's that comes. Of one that its engine has here it is,
-// and nothing of the first one stays.
+// TestBridgedAddressTaken: the address of a container that has left is not another's that comes. Of one
+// that its engine has here it is, and nothing of the first one stays.
 func TestBridgedAddressTaken(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
@@ -286,8 +289,8 @@ func TestBridgedAddressTaken(t *testing.T) {
 	}
 }
 
-// TestBridgedAddressOfEnded: the address of a container that has come and whose engine has ended it is another's if that gets it, and is its
-// own again if it is started again.
+// TestBridgedAddressOfEnded: the address of a container that has come and whose engine has ended it is
+// another's if that gets it, and is its own again if it is started again.
 func TestBridgedAddressOfEnded(t *testing.T) {
 	s := newSite(t)
 	b, ip := s.nodes["b"], netip.MustParseAddr("172.30.0.2")
@@ -317,7 +320,8 @@ func TestBridgedAddressOfEnded(t *testing.T) {
 	}
 }
 
-// TestBridgedWrittenLater: where a container is that could not be written down when it had moved is written down as soon as that can be.
+// TestBridgedWrittenLater: where a container is that could not be written down when it had moved is
+// written down as soon as that can be.
 func TestBridgedWrittenLater(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
@@ -336,7 +340,8 @@ func TestBridgedWrittenLater(t *testing.T) {
 	}
 }
 
-// TestBridgedFileBroken: what is remembered and cannot be read keeps nothing else from being remembered, and the node from nothing.
+// TestBridgedFileBroken: what is remembered and cannot be read keeps nothing else from being remembered,
+// and the node from nothing.
 func TestBridgedFileBroken(t *testing.T) {
 	good := `{"container":"one","address":"172.30.0.2","via":2,"ports":[{"protocol":"tcp","host_port":8080,"container_port":80}]}`
 	for name, c := range map[string]struct {
@@ -391,7 +396,8 @@ func TestBridgedFileLimit(t *testing.T) {
 	must(t, a.Detach("one"))
 }
 
-// migrate has a container on a bridge of one node, in the network namespace before, go on in another one on the bridge of another node.
+// migrate has a container on a bridge of one node, in the network namespace before, go on in another one
+// on the bridge of another node.
 func (s *site) migrate(id, address, from, before, to, after string) {
 	s.t.Helper()
 	ip := netip.MustParsePrefix(address).Addr()
@@ -403,7 +409,8 @@ func (s *site) migrate(id, address, from, before, to, after string) {
 	must(s.t, source.Detach(id))
 }
 
-// TestBridgedArrivalUndoneOnSegment: neighbours that have heard of a container which then does not come go on to reach it where it is.
+// TestBridgedArrivalUndoneOnSegment: neighbours that have heard of a container which then does not come
+// go on to reach it where it is.
 func TestBridgedArrivalUndoneOnSegment(t *testing.T) {
 	s := newSite(t)
 	a, b, ip := s.nodes["a"], s.nodes["b"], netip.MustParseAddr("10.89.1.2")
@@ -424,8 +431,9 @@ func TestBridgedArrivalUndoneOnSegment(t *testing.T) {
 	must(t, say())
 }
 
-// TestBridgedArrivingContradicted: neighbours that hear of a container from its engine while it only comes go on to send by way of this node.
-// That one of another network cannot be told of is no failure of it.
+// TestBridgedArrivingContradicted: neighbours that hear of a container from its engine while it only
+// comes go on to send by way of this node. That one of another network cannot be told of is no failure
+// of it.
 func TestBridgedArrivingContradicted(t *testing.T) {
 	s := newSite(t)
 	b, ip, broken := s.nodes["b"], netip.MustParseAddr("10.89.1.2"), netip.MustParseAddr("10.89.1.3")
@@ -446,8 +454,8 @@ func TestBridgedArrivingContradicted(t *testing.T) {
 	})
 }
 
-// TestBridgedBothMoved: two containers of a segment talk with each other wherever both of them have gone, and with one of the pool,
-// whatever nodes remember of their connections.
+// TestBridgedBothMoved: two containers of a segment talk with each other wherever both of them have
+// gone, and with one of the pool, whatever nodes remember of their connections.
 func TestBridgedBothMoved(t *testing.T) {
 	s := newSite(t)
 	const server, asker = "10.89.1.2/16", "10.89.1.3/16"

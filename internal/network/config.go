@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// Errors that callers act on; they come wrapped with what, where and what to do.
+// Errors that callers act on; they come wrapped with the cause, the object and a remedy.
 var (
 	ErrInvalid      = errors.New("invalid")
 	ErrUnknownPeer  = errors.New("no such peer")
@@ -40,16 +40,16 @@ const (
 type Config struct {
 	NodeName   string
 	NodeNumber int          // from 1; unique in the cluster
-	Pool       netip.Prefix // of all containers
+	Pool       netip.Prefix // of all containers' addresses
 	Underlay   netip.Addr   // this node's address that peers send the tunnel's packets to
 	Port       int          // UDP port of VXLAN, the same on all nodes; 7444 if zero. WireGuard has the next one
 	Overlay    Overlay      // how packets go between nodes; OverlayAuto if empty
-	MTU        int          // of containers; what the underlay's interface leaves if zero
-	RunDir     string       // network namespaces are mounted below it
-	StateDir   string       // leases are kept in it
-	Namespace  string       // path of the network namespace to work in; that of the calling thread if empty
+	MTU        int          // of containers; if zero, derived from the underlay's interface
+	RunDir     string       // network namespaces are mounted below this directory
+	StateDir   string       // for leases
+	Namespace  string       // path of the network namespace to use; the calling thread's if empty
 	HoldBytes  int64        // limit of one hold's queue; 64 MiB if zero
-	Log        *slog.Logger // what is wrong and does not keep the node from working; nowhere if nil
+	Log        *slog.Logger // for problems that do not stop the node; nowhere if nil
 }
 
 // Peer is another node.
@@ -57,21 +57,22 @@ type Peer struct {
 	Name     string     `json:"name"`
 	Number   int        `json:"number"`
 	Underlay netip.Addr `json:"underlay"`
-	// Key is its public key in the overlay. If it is zero, that which is known already is kept; as long as none is known
-	// nothing is sent to it.
+	// Key is the peer's public key in the overlay. If it is zero, a known key is kept. Without a key,
+	// nothing is sent to the peer.
 	Key wireguard.Key `json:"key"`
-	// Apart says that its overlay is another one than this node's: nothing is sent to it, and nothing taken from it.
+	// Apart reports that the peer's overlay differs from this node's: nothing is sent to it or accepted
+	// from it.
 	Apart bool `json:"apart"`
 }
 
-// Address is what a container keeps for life.
+// Address is the address that a container keeps for life.
 type Address struct {
 	IP  netip.Addr `json:"ip"`
 	MAC string     `json:"mac"`
 	MTU int        `json:"mtu"`
 }
 
-// withDefaults fills in what was left out and refuses what cannot work.
+// withDefaults fills in missing values and refuses values that cannot work.
 func (c Config) withDefaults() (_ Config, err error) {
 	if c.Port == 0 {
 		c.Port = defaultPort
@@ -105,7 +106,7 @@ func (c Config) withDefaults() (_ Config, err error) {
 	return c, c.checkNumber(c.NodeNumber)
 }
 
-// checkNumber refuses a node number that has no subnet in the pool.
+// checkNumber refuses a node number without a subnet in the pool.
 func (c Config) checkNumber(number int) error {
 	last := min(1<<(subnetBits-c.Pool.Bits())-1, maxNodeNumber)
 	if number < 1 || number > last {
@@ -119,7 +120,7 @@ func (c Config) subnet(number int) netip.Prefix {
 	return netip.PrefixFrom(c.offset(uint32(number)<<(32-subnetBits)), subnetBits)
 }
 
-// nodeAddress is the address of the node itself in its subnet: the source of its own packets to containers.
+// nodeAddress is the node's own address in its subnet: the source of its packets to containers.
 func (c Config) nodeAddress(number int) netip.Addr {
 	return c.offset(uint32(number)<<(32-subnetBits) + 1)
 }
@@ -130,7 +131,7 @@ func (c Config) overlayAddress(number int) netip.Addr {
 	return c.offset(uint32(number)<<(32-subnetBits) + last)
 }
 
-// offset is the address so far from the beginning of the pool.
+// offset returns the address this far from the beginning of the pool.
 func (c Config) offset(by uint32) netip.Addr {
 	base := c.Pool.Addr().As4()
 	var out [4]byte
@@ -138,7 +139,8 @@ func (c Config) offset(by uint32) netip.Addr {
 	return netip.AddrFrom4(out)
 }
 
-// home is the number of the node that owns a container address; it refuses what no container can have.
+// home returns the number of the node that owns a container address; it refuses an address that no
+// container can have.
 func (c Config) home(ip netip.Addr) (int, error) {
 	if !ip.Is4() || !c.Pool.Contains(ip) {
 		return 0, fmt.Errorf("address %s is %w: it is not in the pool %s", ip, ErrInvalid, c.Pool)
@@ -155,7 +157,7 @@ func (c Config) home(ip netip.Addr) (int, error) {
 	return number, nil
 }
 
-// check refuses an address that cannot be given to a container here.
+// check refuses an address that no container here can have.
 func (c Config) check(address Address) (net.HardwareAddr, error) {
 	if _, err := c.home(address.IP); err != nil {
 		return nil, err
@@ -170,14 +172,14 @@ func (c Config) check(address Address) (net.HardwareAddr, error) {
 	return mac, nil
 }
 
-// containerMAC is derived from the address, so that it is unique and needs no record. The first octet marks it as
-// locally administered.
+// containerMAC is derived from the address, so that it is unique and needs no record. The first octet
+// marks it as locally administered.
 func containerMAC(ip netip.Addr) net.HardwareAddr {
 	bytes := ip.As4()
 	return append(net.HardwareAddr{0x0e, 0x67}, bytes[:]...)
 }
 
-// tunnelMAC of a node's end of the tunnel, known to all without asking.
+// tunnelMAC is the hardware address of a node's end of the tunnel, which every node knows without asking.
 func tunnelMAC(number int) net.HardwareAddr {
 	return net.HardwareAddr{0x0e, 0x67, 0x76, 0x78, byte(number >> 8), byte(number)}
 }
@@ -195,5 +197,5 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
 
-// hostNet is the prefix of one address.
+// hostNet returns the prefix of a single address.
 func hostNet(ip netip.Addr) *net.IPNet { return ipNet(netip.PrefixFrom(ip, ip.BitLen())) }

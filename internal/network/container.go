@@ -22,23 +22,24 @@ import (
 // insideDevice is the name of a container's interface.
 const insideDevice = "eth0"
 
-// validID keeps ids usable as file names and in an interface's alias.
+// validID accepts IDs that are usable as file names and in an interface's alias.
 var validID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 
-// gateway is what every container on every node has as its router; the address is link-local and nobody else's.
+// gateway is every container's router on every node; the address is link-local and used by nothing else.
 func gateway() (netip.Addr, net.HardwareAddr) {
 	return netip.AddrFrom4([4]byte{169, 254, 1, 1}), net.HardwareAddr{0x0e, 0x67, 0x67, 0x77, 0, 1}
 }
 
-// containerDevice is the name of the node's end of a container's veth pair: 15 bytes, the kernel's limit.
+// containerDevice returns the name of the node's end of a container's veth pair: 15 bytes, the kernel's
+// limit.
 func containerDevice(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return "gwc" + hex.EncodeToString(sum[:6])
 }
 
-// Attach makes a container's network namespace, with its address, and the devices that join it to this node, and
-// returns the namespace's path. The container is not plugged in until Route says that it is here. What is there
-// already is left as it is, so a running container does not notice.
+// Attach makes a container's network namespace, with its address, and the devices that connect it to this
+// node, and returns the namespace's path. The container is not plugged in until Route says that it is here.
+// Attach leaves what exists already unchanged, so a running container does not notice.
 func (n *Network) Attach(ctx context.Context, id string, address Address) (string, error) {
 	if !validID.MatchString(id) {
 		return "", fmt.Errorf("container id %q is %w: it must be letters, digits, and _ . - after the first", id, ErrInvalid)
@@ -70,7 +71,7 @@ func (n *Network) Attach(ctx context.Context, id string, address Address) (strin
 	return path, nil
 }
 
-// undoAttach removes what a failed Attach has made, but never an attachment that stood before it.
+// undoAttach removes what a failed Attach has made, but never an older attachment.
 func (n *Network) undoAttach(id string) error {
 	if _, stands := n.containers[id]; stands {
 		return nil
@@ -78,7 +79,7 @@ func (n *Network) undoAttach(id string) error {
 	return n.detach(id)
 }
 
-// attach does the work of Attach; each step may have been done before.
+// attach does the work of Attach. Each step may have been done before.
 func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr) error {
 	if err := makeNamespace(path); err != nil {
 		return err
@@ -105,13 +106,15 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 			return err
 		}
 	}
-	if err := configureInside(handle, inside, address); err != nil && !(stands && isLinkNotFound(err)) { // it has another name now
+	// A container may have renamed the interface of an existing attachment.
+	if err := configureInside(handle, inside, address); err != nil && !(stands && isLinkNotFound(err)) {
 		return err
 	}
 	return nil
 }
 
-// makePair makes the veth pair unless both ends are there and as asked. One that stands may be as its container wants to have it.
+// makePair makes the veth pair unless both ends exist with the right settings. The container may have
+// changed an existing pair.
 func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id string, address Address, mac net.HardwareAddr) error {
 	name := containerDevice(id)
 	_, stands := n.containers[id]
@@ -141,12 +144,12 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 	return nil
 }
 
-// isMade tells whether a container's interface is as makePair and narrow make it.
+// isMade reports whether a container's interface is as makePair and narrow make it.
 func isMade(eth0 *netlink.LinkAttrs, address Address, mac net.HardwareAddr) bool {
 	return eth0.Name == insideDevice && bytes.Equal(eth0.HardwareAddr, mac) && (eth0.MTU == address.MTU || eth0.MTU == narrowed(address))
 }
 
-// configureOutside prepares the node's end. Its alias says whose it is, for an agent that starts anew.
+// configureOutside prepares the node's end. Its alias names the container, for a restarted agent.
 func (n *Network) configureOutside(id string, address Address, mac net.HardwareAddr) error {
 	name := containerDevice(id)
 	link, err := n.links.LinkByName(name)
@@ -165,8 +168,8 @@ func (n *Network) configureOutside(id string, address Address, mac net.HardwareA
 	return nil
 }
 
-// configureInside gives the container its address and its way out. The gateway's neighbour entry is permanent and the
-// same on every node, so a container that moves has nothing to ask or to unlearn.
+// configureInside gives the container its address and its default route. The gateway's neighbour entry is
+// permanent and the same on every node, so a container that moves has nothing to ask or to unlearn.
 func configureInside(handle *netlink.Handle, inside netns.NsHandle, address Address) error {
 	eth0, err := handle.LinkByName(insideDevice)
 	if err != nil {
@@ -193,7 +196,7 @@ func configureInside(handle *netlink.Handle, inside netns.NsHandle, address Addr
 	return nil
 }
 
-// Detach removes a container's namespace, devices and local route. Doing nothing is success. A route by which this
+// Detach removes a container's namespace, devices and local route. It is idempotent. A route by which this
 // node sends the address elsewhere stays.
 func (n *Network) Detach(id string) error {
 	if !validID.MatchString(id) {
@@ -218,7 +221,7 @@ func (n *Network) Detach(id string) error {
 	return nil
 }
 
-// detach removes the devices, and with them every route to them, and then the namespace.
+// detach removes the devices, with all routes to them, and then the namespace.
 func (n *Network) detach(id string) error {
 	link, err := n.links.LinkByName(containerDevice(id))
 	if err == nil {
@@ -230,12 +233,12 @@ func (n *Network) detach(id string) error {
 	return removeNamespace(n.NetnsPath(id))
 }
 
-// aliasOf is what recoverContainers reads.
+// aliasOf returns the alias that recoverContainers reads.
 func aliasOf(id string, address Address) string {
 	return strings.Join([]string{"godwit", id, address.IP.String(), address.MAC, strconv.Itoa(address.MTU)}, " ")
 }
 
-// parseAlias is the inverse of aliasOf. Anybody with the right to may have changed the alias.
+// parseAlias is the inverse of aliasOf. Any privileged program may have changed the alias.
 func (c Config) parseAlias(alias string) (string, Address, bool) {
 	fields := strings.Fields(alias)
 	if len(fields) != 5 || fields[0] != "godwit" || !validID.MatchString(fields[1]) {
@@ -251,8 +254,9 @@ func (c Config) parseAlias(alias string) (string, Address, bool) {
 	return fields[1], address, err == nil
 }
 
-// recoverContainers finds the containers that an earlier process attached. Plugged in are those to which the address
-// was routed; not those that were held, of which nobody knows now whether they run here or elsewhere.
+// recoverContainers finds the containers that an earlier process attached. Containers to which the address
+// was routed are plugged in. Containers that were held are not, because nobody knows whether they run here
+// or elsewhere.
 func (n *Network) recoverContainers() error {
 	links, err := n.links.LinkList()
 	if err != nil {

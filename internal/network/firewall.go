@@ -158,9 +158,9 @@ func containerElement(device string, ip netip.Addr) nftables.SetElement {
 	return nftables.SetElement{Key: append(key, bytes[:]...)}
 }
 
-// arriveChain comes before connection tracking. What a hold sends has been tracked when it came; tracking it again
-// would see a copy, or with translated addresses another connection. What a container sends must have its own address,
-// and only while it is plugged in.
+// arriveChain comes before connection tracking. What a hold sends has been tracked when it came;
+// tracking it again would see a copy, or with translated addresses another connection. What a container
+// sends must have its own address, and only while it is plugged in.
 func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, containers *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "arrive", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
@@ -173,11 +173,12 @@ func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, contai
 	), drop())
 }
 
-// doorsChain comes after connection tracking and before routing: it remembers by which door a connection's packets
-// come in, and marks answers with it.
+// doorsChain comes after connection tracking and before routing: it remembers by which door a
+// connection's packets come in, and marks answers with it.
 //
-// What a hold forwards comes in by the peer that held it, which may have got it from here. The answer then comes back
-// from there: an answer of one of our own containers that comes out of the tunnel leaves by our own door.
+// What a hold forwards comes in by the peer that held it, which may have got it from here. The answer
+// then comes back from there: an answer of one of our own containers that comes out of the tunnel leaves
+// by our own door.
 func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *nftables.Set, inside func(add func(...rule))) {
 	chain := conn.AddChain(&nftables.Chain{Name: "doors", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
@@ -200,10 +201,11 @@ func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *n
 	ruleAdder(conn, table, routed)(group(expr.MetaKeyOIFGROUP, groupTunnel), clearMark())
 }
 
-// insideChain returns what keeps packets between two addresses of which the routes know where they are out of a chain of doors. These have
-// no door, and need none: each of both may move, so that a node which remembered one for it would have packets go back to where they
-// come from, and the next node would do the same. A container of the pool that is away from home sends what has no door home: here it is told
-// to take the routes.
+// insideChain returns what keeps packets between two addresses of which the routes know where they are
+// out of a chain of doors. These have no door, and need none: each of both may move, so that a node
+// which remembered one for it would have packets go back to where they come from, and the next node
+// would do the same. A container of the pool that is away from home sends what has no door home: here it
+// is told to take the routes.
 func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table, bridged *nftables.Set) (inside func(add func(...rule))) {
 	onBridges := func(offset uint32) []rule { return n.bridgedAlternatives(offset, isBridged(offset, bridged)) }
 	pooled := func(offset uint32) rule { return inPool(offset, n.config.Pool, true) }
@@ -221,8 +223,8 @@ func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table, bridge
 	}
 }
 
-// outputChain keeps the kernel from telling senders to go to another node directly (ICMP redirect): a home forwards
-// from tunnel to tunnel, and its clients cannot follow.
+// outputChain keeps the kernel from telling senders to go to another node directly (ICMP redirect): a
+// home forwards from tunnel to tunnel, and its clients cannot follow.
 func (n *Network) outputChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "output", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter})
@@ -230,8 +232,8 @@ func (n *Network) outputChain(conn *nftables.Conn, table *nftables.Table) {
 	add(group(expr.MetaKeyOIFGROUP, groupTunnel), protocol(unix.IPPROTO_ICMP, expr.CmpOpEq), icmpType(icmpRedirect), drop())
 }
 
-// leaveChain gives connections that this node's containers open to the outside the node's address. Of TCP only packets
-// that open a connection count, see the package comment.
+// leaveChain gives connections that this node's containers open to the outside the node's address. Of
+// TCP only packets that open a connection count, see the package comment.
 func (n *Network) leaveChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "leave", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
@@ -242,9 +244,10 @@ func (n *Network) leaveChain(conn *nftables.Conn, table *nftables.Table) {
 	add(out, protocol(unix.IPPROTO_TCP, expr.CmpOpNeq), is(&expr.Masq{}))
 }
 
-// lateChain comes after the translation of sources. What another node has held comes out of the tunnel when its container has come home. In a
-// connection that this home masquerades it was translated before it was held, so connection tracking takes it for one of another
-// connection with the same answers, and gives it another port, on which the container would answer with a reset. It gets its own again.
+// lateChain comes after the translation of sources. What another node has held comes out of the tunnel
+// when its container has come home. In a connection that this home masquerades it was translated before
+// it was held, so connection tracking takes it for one of another connection with the same answers, and
+// gives it another port, on which the container would answer with a reset. It gets its own again.
 func (n *Network) lateChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "late", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1)})

@@ -143,8 +143,8 @@ func clearMark() rule {
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
 }
 
-// originalSourcePort gives packets that go the way of their connection's first one the source port which that had. checksum is where the
-// transport protocol has its own, or noChecksum.
+// originalSourcePort gives packets that go the way of their connection's first one the source port which
+// that had. checksum is where the transport protocol has its own, or noChecksum.
 func originalSourcePort(checksum uint32) rule {
 	const original = 0 // IP_CT_DIR_ORIGINAL
 	return is(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: unix.NFT_REG_1},
@@ -161,7 +161,8 @@ const (
 	noChecksum  = 0
 )
 
-// hasChecksum: a datagram has one, or not. The kernel would make a wrong one of none when it brings it up to date (nft_csum_replace).
+// hasChecksum: a datagram has one, or not. The kernel would make a wrong one of none when it brings it
+// up to date (nft_csum_replace).
 func hasChecksum(has bool) rule {
 	op := expr.CmpOpEq
 	if has {
@@ -171,7 +172,8 @@ func hasChecksum(has bool) rule {
 		&expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: []byte{0, 0}})
 }
 
-// checksumType is how a checksum is brought up to date that is at an offset in the header of the transport protocol.
+// checksumType is how a checksum is brought up to date that is at an offset in the header of the
+// transport protocol.
 func checksumType(offset uint32) expr.PayloadCsumType {
 	if offset == noChecksum {
 		return expr.CsumTypeNone

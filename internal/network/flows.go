@@ -17,13 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connections that came in by a published port, or went out masqueraded, live in this node's connection tracking: it knows how their
-// addresses are translated. An engine that removes a container has all of that forgotten (libnetwork's clearEndpointConnections).
-// So what is there when a container has left is written down, packet by packet of what there can be, in two maps of a table of
-// their own, which outlives the agent; the packet filter translates by them, and tracks nothing of it.
+// Connections that came in by a published port, or went out masqueraded, live in this node's connection
+// tracking: it knows how their addresses are translated. An engine that removes a container has all of
+// that forgotten (libnetwork's clearEndpointConnections). So what is there when a container has left is
+// written down, packet by packet of what there can be, in two maps of a table of their own, which
+// outlives the agent; the packet filter translates by them, and tracks nothing of it.
 //
-// The node may give a port by which a container's connection goes out to another connection, once that one is over. So only what
-// lasts is written down, and what is not used for some time is forgotten: soon, if its end was seen.
+// The node may give a port by which a container's connection goes out to another connection, once that
+// one is over. So only what lasts is written down, and what is not used for some time is forgotten:
+// soon, if its end was seen.
 
 // flowTable of the packet filter, its maps and its set.
 const (
@@ -64,8 +66,8 @@ func endpointKey(at netip.AddrPort) []byte {
 	return slices.Concat(at.Addr().AsSlice(), port, []byte{0, 0})
 }
 
-// KeepFlows writes down the connections of a container on a bridge that were translated here, and lets no new one in by its published
-// ports, until Detach. It is called before its engine removes it.
+// KeepFlows writes down the connections of a container on a bridge that were translated here, and lets
+// no new one in by its published ports, until Detach. It is called before its engine removes it.
 func (n *Network) KeepFlows(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -125,8 +127,9 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowEleme
 	return kept
 }
 
-// writtenDown are the packets, by their keys, of flows that are written down. As long as such a flow were tracked, too, a packet of it that has
-// been translated already, and comes out of the tunnel, would be taken for one of another flow with the same answers, and get another port.
+// writtenDown are the packets, by their keys, of flows that are written down. As long as such a flow
+// were tracked, too, a packet of it that has been translated already, and comes out of the tunnel, would
+// be taken for one of another flow with the same answers, and get another port.
 type writtenDown map[string]bool
 
 func (f flowElements) packets() writtenDown {
@@ -159,8 +162,9 @@ func (f *flowElements) add(comes, goes packetKind, ends bool) {
 	}
 }
 
-// flowLasts tells whether more may come of a flow, and whether one side has said that it ends. What a container has asked by UDP it asks
-// again; what it is asked by a published port may have been under way for long.
+// flowLasts tells whether more may come of a flow, and whether one side has said that it ends. What a
+// container has asked by UDP it asks again; what it is asked by a published port may have been under way
+// for long.
 func flowLasts(flow *netlink.ConntrackFlow, opened bool) (lasts, ends bool) {
 	if flow.Forward.Protocol == unix.IPPROTO_UDP {
 		return !opened, false
@@ -188,7 +192,8 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 	}, ok && okTo && known
 }
 
-// flowSets are the maps and the set as the packet filter knows them. A packet that is found in them has them wait anew.
+// flowSets are the maps and the set as the packet filter knows them. A packet that is found in them has
+// them wait anew.
 type flowSets struct{ to, from, ended *nftables.Set }
 
 func describeFlows(table *nftables.Table) (sets flowSets, err error) {
@@ -210,7 +215,8 @@ func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 	return sets, nil
 }
 
-// addFlows adds elements, and makes the table when there is none yet. What was there for a packet is replaced.
+// addFlows adds elements, and makes the table when there is none yet. What was there for a packet is
+// replaced.
 func (n *Network) addFlows(kept flowElements) error {
 	conn, err := n.filter()
 	if err != nil {
@@ -230,8 +236,8 @@ func (n *Network) addFlows(kept flowElements) error {
 			return err
 		}
 	}
-	// Sources first: a packet that has its new destination from here is not translated by anybody else, and would be seen with its old
-	// source by who answers that with a reset.
+	// Sources first: a packet that has its new destination from here is not translated by anybody else,
+	// and would be seen with its old source by who answers that with a reset.
 	for _, part := range []struct {
 		set      *nftables.Set
 		elements []nftables.SetElement
@@ -253,7 +259,8 @@ func (n *Network) addFlows(kept flowElements) error {
 	return nil
 }
 
-// replaceFlows removes what says something else of the same packets, and returns the elements that are not there.
+// replaceFlows removes what says something else of the same packets, and returns the elements that are
+// not there.
 func replaceFlows(conn *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) (missing []nftables.SetElement, err error) {
 	wanted, same := map[string]string{}, map[string]bool{}
 	for _, e := range elements {
@@ -273,8 +280,8 @@ func (n *Network) hasFlows(conn *nftables.Conn) (bool, error) {
 	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == flowTable }), err
 }
 
-// makeFlows makes the table. A packet gets its new destination before it is routed, and its new source after: with the node's own
-// address as source it would not be forwarded.
+// makeFlows makes the table. A packet gets its new destination before it is routed, and its new source
+// after: with the node's own address as source it would not be forwarded.
 func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
 	conn.AddTable(table)
 	for _, set := range []*nftables.Set{sets.to, sets.from, sets.ended} {
@@ -285,7 +292,8 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) func(parts ...rule) {
 		return ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook, Priority: priority}))
 	}
-	// Docker drops at that priority, since 28, what comes from outside and is for a container: a packet must not be yet.
+	// Docker drops at that priority, since 28, what comes from outside and is for a container: a packet
+	// must not be yet.
 	afterRaw := nftables.ChainPriorityRef(*nftables.ChainPriorityRaw + 1)
 	sets.arrive(chain("arrive", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, afterRaw))
 	sets.arrive(chain("own", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityRaw))
@@ -294,9 +302,9 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 	return conn.Flush()
 }
 
-// arrive gives packets their new destinations. One that ends its side of a connection has what comes after it that way not keep the
-// connection for long: acknowledgements come as long as the other side sends. One that begins a connection may have the ports of one
-// that has ended.
+// arrive gives packets their new destinations. One that ends its side of a connection has what comes
+// after it that way not keep the connection for long: acknowledgements come as long as the other side
+// sends. One that begins a connection may have the ports of one that has ended.
 func (f flowSets) arrive(add func(parts ...rule)) {
 	tcp, udp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq), protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
 	find, done := join(loadFlow(false), findFlow(f.to)), join(is(&expr.Notrack{}), accept())
@@ -308,8 +316,8 @@ func (f flowSets) arrive(add func(parts ...rule)) {
 	add(udp, hasChecksum(false), find, again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, noChecksum), done)
 }
 
-// leave gives packets that have their new destination from here, and so are not tracked, their new sources. A reset ends the other side
-// of its connection, too.
+// leave gives packets that have their new destination from here, and so are not tracked, their new
+// sources. A reset ends the other side of its connection, too.
 func (f flowSets) leave(add func(parts ...rule)) {
 	find := join(ctState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from), again(f.from, flowIdle))
 	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(offsetSource, 0, checksumTCP))
@@ -384,8 +392,9 @@ func rewrite(address, port, checksum uint32) rule {
 	)
 }
 
-// mayFragment lets the packet be fragmented. The way to another node takes less than the connection was told when it began; who sends
-// would not understand that, because of what it is told it knows neither address.
+// mayFragment lets the packet be fragmented. The way to another node takes less than the connection was
+// told when it began; who sends would not understand that, because of what it is told it knows neither
+// address.
 func mayFragment() rule {
 	return is(
 		&expr.Payload{DestRegister: registerKey, Base: expr.PayloadBaseNetworkHeader, Offset: offsetFlags, Len: 2},
@@ -395,7 +404,8 @@ func mayFragment() rule {
 	)
 }
 
-// forgetFlows removes what was written down for an address, and the table when there is no container any more for which it is needed.
+// forgetFlows removes what was written down for an address, and the table when there is no container any
+// more for which it is needed.
 func (n *Network) forgetFlows(ip netip.Addr) error {
 	conn, err := n.filter()
 	if err != nil {

@@ -126,7 +126,8 @@ func (s *site) flowTimes(node string, port uint16) (times []time.Duration) {
 	return times
 }
 
-// TestFlowsLast: a connection that is kept is kept as long as it is used, and soon forgotten when it has ended, however that was.
+// TestFlowsLast: a connection that is kept is kept as long as it is used, and soon forgotten when it has
+// ended, however that was.
 func TestFlowsLast(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")
@@ -174,7 +175,8 @@ func TestFlowsLast(t *testing.T) {
 	must(t, s.nodes["a"].forgetFlows(address.IP))
 }
 
-// kept is a connection to port 80 of a container by port 8080 of node a, which nothing but what is kept translates.
+// kept is a connection to port 80 of a container by port 8080 of node a, which nothing but what is kept
+// translates.
 func (s *site) kept(ip netip.Addr, port int) (client, server *net.TCPConn) {
 	s.t.Helper()
 	var listener net.Listener

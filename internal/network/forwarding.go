@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Containers need the node to forward packets, which is one switch for all interfaces. A node that did not forward
-// before must not become a router between its other networks by it: there the packet filter drops what neither comes
-// from nor goes to a container. Networks of engines are let pass: an engine that starts later finds the switch on and
-// relies on it.
+// Containers need the node to forward packets, which is one switch for all interfaces. A node that did
+// not forward before must not become a router between its other networks by it: there the packet filter
+// drops what neither comes from nor goes to a container. Networks of engines are let pass: an engine
+// that starts later finds the switch on and relies on it.
 
-// forwardingFile is in the run directory if the node did not forward packets before: like the switch, it does not
-// survive a reboot.
+// forwardingFile is in the run directory if the node did not forward packets before: like the switch, it
+// does not survive a reboot.
 const forwardingFile = "forwarding"
 
 func (n *Network) forwardingPath() string { return filepath.Join(n.config.RunDir, forwardingFile) }
@@ -76,9 +76,9 @@ func (n *Network) endForwarding() error {
 	return nil
 }
 
-// forwardChain drops what is not to be forwarded: anything by the encrypted device, which only the tunnel uses; out of
-// the tunnel what has to do with no container; and where the node did not forward before, what has to do with none at
-// all.
+// forwardChain drops what is not to be forwarded: anything by the encrypted device, which only the
+// tunnel uses; out of the tunnel what has to do with no container; and where the node did not forward
+// before, what has to do with none at all.
 func (n *Network) forwardChain(conn *nftables.Conn, table *nftables.Table, bridged *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "forward", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)})
@@ -109,7 +109,8 @@ func (n *Network) forwardChain(conn *nftables.Conn, table *nftables.Table, bridg
 	add(drop())
 }
 
-// Keys of the kind of an interface, as in "ip -details link" (enum nft_meta_keys, linux/netfilter/nf_tables.h; 4.18).
+// Keys of the kind of an interface, as in "ip -details link" (enum nft_meta_keys,
+// linux/netfilter/nf_tables.h; 4.18).
 const (
 	metaKeyIIFKIND expr.MetaKey = 26
 	metaKeyOIFKIND expr.MetaKey = 27

@@ -19,8 +19,9 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// site is what a test has: nodes a, b and c on one underlay, 192.0.2.1 to .3, and a client attached to each of a and b.
-// The client of a node has the address 198.51.100.2 (on a) or 203.0.113.2 (on b); no other node has a route to it.
+// site is what a test has: nodes a, b and c on one underlay, 192.0.2.1 to .3, and a client attached to
+// each of a and b. The client of a node has the address 198.51.100.2 (on a) or 203.0.113.2 (on b); no
+// other node has a route to it.
 type site struct {
 	t       *testing.T
 	dir     string

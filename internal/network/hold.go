@@ -14,15 +14,18 @@ import (
 )
 
 const (
-	// A route is switched when nothing has come for switchQuiet, because a packet that is in the device at that
-	// instant may be overtaken by its successor; but no later than switchPatience after the queue was first empty.
+	// A route is switched when nothing has come for switchQuiet, because a packet that is in the device
+	// at that instant may be overtaken by its successor; but no later than switchPatience after the
+	// queue was first empty.
 	switchQuiet    = time.Millisecond
 	switchPatience = 200 * time.Millisecond
-	// After the switch the device stays until nothing has come for lingerQuiet: packets may have been on their way.
+	// After the switch the device stays until nothing has come for lingerQuiet: packets may have been on
+	// their way.
 	lingerQuiet = 50 * time.Millisecond
 )
 
-// Hold is an address whose packets wait in this process. A nil one holds nothing: that of a container without an address here.
+// Hold is an address whose packets wait in this process. A nil one holds nothing: that of a container
+// without an address here.
 type Hold struct {
 	network *Network
 	ip      netip.Addr
@@ -33,9 +36,9 @@ type Hold struct {
 
 	releasing sync.Mutex // one release at a time
 
-	// While direct, the reader sends what it reads at once, after what is queued: in the moments of the switch every
-	// microsecond that a packet spends here gives its successor time to overtake it. Otherwise it does so with what does not
-	// wait.
+	// While direct, the reader sends what it reads at once, after what is queued: in the moments of the
+	// switch every microsecond that a packet spends here gives its successor time to overtake it.
+	// Otherwise it does so with what does not wait.
 	sending sync.Mutex
 	direct  bool
 	waits   func(packet []byte) bool // nil: all packets do
@@ -47,8 +50,8 @@ type Hold struct {
 	stats    HoldStats
 }
 
-// Prepare makes all that a hold needs, so that Start takes one change of a route. Nothing is held yet. An address that
-// is prepared or held already gives the same Hold.
+// Prepare makes all that a hold needs, so that Start takes one change of a route. Nothing is held yet.
+// An address that is prepared or held already gives the same Hold.
 func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
 	if elsewhere(ip) {
 		return nil, nil //nolint:nilnil // a nil Hold holds nothing
@@ -124,9 +127,10 @@ func (h *Hold) prepare() error {
 	return nil
 }
 
-// StartNew turns to the queue what opens TCP connections to the address. All else goes on to the destination, by way of this
-// process: to a container here, so that what it has begun can come to an end, or to one elsewhere that is not to get new
-// connections yet. It may follow Start, and itself with another destination; Start or Release has to follow it.
+// StartNew turns to the queue what opens TCP connections to the address. All else goes on to the
+// destination, by way of this process: to a container here, so that what it has begun can come to an
+// end, or to one elsewhere that is not to get new connections yet. It may follow Start, and itself with
+// another destination; Start or Release has to follow it.
 func (h *Hold) StartNew(to Destination) error {
 	if h == nil {
 		return nil
@@ -138,8 +142,8 @@ func (h *Hold) StartNew(to Destination) error {
 	return h.turn()
 }
 
-// StartRequests is StartNew that also turns to the queue datagrams by which somebody asks for something, as far as their port
-// tells: for a container that is not to be asked anything, and may ask others.
+// StartRequests is StartNew that also turns to the queue datagrams by which somebody asks for something,
+// as far as their port tells: for a container that is not to be asked anything, and may ask others.
 func (h *Hold) StartRequests(to Destination) error {
 	if h == nil {
 		return nil
@@ -252,9 +256,10 @@ func (h *Hold) count(change func(*HoldStats)) {
 	change(&h.stats)
 }
 
-// Release sends what is queued to the destination, in order, no faster than the given rate (0: unlimited; see pacer for
-// the pace that is kept anyway), and then switches the address's route. It returns when the route is switched. Should
-// it fail, or ctx end, the rest stays held, and Release may be called again, also with another destination.
+// Release sends what is queued to the destination, in order, no faster than the given rate (0:
+// unlimited; see pacer for the pace that is kept anyway), and then switches the address's route. It
+// returns when the route is switched. Should it fail, or ctx end, the rest stays held, and Release may
+// be called again, also with another destination.
 func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64) error {
 	if h == nil {
 		return nil
@@ -271,8 +276,8 @@ func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64)
 	return h.end(func() error { return h.network.switchTo(h.ip, to) })
 }
 
-// Close ends a hold that is not wanted any more and drops what it holds. The address is left without a route of its
-// own if the hold was started: nobody answers for it until Route is called.
+// Close ends a hold that is not wanted any more and drops what it holds. The address is left without a
+// route of its own if the hold was started: nobody answers for it until Route is called.
 func (h *Hold) Close() error {
 	if h == nil {
 		return nil
@@ -453,7 +458,8 @@ func (h *Hold) linger(gone chan struct{}) {
 
 // abandon closes the device, with which it and its routes vanish, and removes the rule and the table.
 func (h *Hold) abandon() {
-	// The device is gone whatever Close says; rules and tables that stay are harmless and removed by Reconcile.
+	// The device is gone whatever Close says; rules and tables that stay are harmless and removed by
+	// Reconcile.
 	_ = h.tun.file.Close()
 	h.reader.Wait()
 	_ = h.removeTable()

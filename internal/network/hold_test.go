@@ -74,7 +74,8 @@ func (s *site) send(where string, to netip.AddrPort) *sequence {
 	return q
 }
 
-// receive checks that the numbers from first on come in order until the last one sent, or until quiet if last is 0.
+// receive checks that the numbers from first on come in order until the last one sent, or until quiet if
+// last is 0.
 func receive(t *testing.T, socket *net.UDPConn, first, last uint32, quiet time.Duration) (next uint32) {
 	t.Helper()
 	buffer := make([]byte, 1500)
@@ -96,7 +97,8 @@ func receive(t *testing.T, socket *net.UDPConn, first, last uint32, quiet time.D
 	return next
 }
 
-// receiveAll checks that each number from first to last comes exactly once, and returns how many were overtaken.
+// receiveAll checks that each number from first to last comes exactly once, and returns how many were
+// overtaken.
 func receiveAll(t *testing.T, socket *net.UDPConn, first, last uint32) (overtaken int64) {
 	t.Helper()
 	buffer := make([]byte, 1500)
@@ -152,7 +154,8 @@ func TestHoldAndForwardKeepsEveryPacketInOrder(t *testing.T) {
 			overtaken := receiveAll(t, atB, next, stream.sent.Load())
 			receive(t, atB, stream.sent.Load(), 0, 100*time.Millisecond) // none twice
 			stats := hold.Stats()
-			// Those that come in the instant of the switch, and those that another processor has in hand then.
+			// Those that come in the instant of the switch, and those that another processor has in hand
+			// then.
 			if overtaken > stats.LatePackets+100 {
 				t.Errorf("%d packets were overtaken, and only %d came in the instant of the switch", overtaken, stats.LatePackets)
 			}
@@ -188,7 +191,8 @@ func TestHoldPing(t *testing.T) {
 	}
 }
 
-// TestHoldsOfTwoBridges: the addresses of two bridges may differ in their first byte only. The end of one hold takes nothing from the other.
+// TestHoldsOfTwoBridges: the addresses of two bridges may differ in their first byte only. The end of
+// one hold takes nothing from the other.
 func TestHoldsOfTwoBridges(t *testing.T) {
 	s := newSite(t)
 	n := s.nodes["a"]

@@ -123,7 +123,8 @@ func newIntruder(t *testing.T, overlay Overlay) *intruder {
 	return i
 }
 
-// arrives wants that what is sent regularly arrives, and by that that all that was sent before has been seen to.
+// arrives wants that what is sent regularly arrives, and by that that all that was sent before has been
+// seen to.
 func (i *intruder) arrives(text, from string) {
 	i.t.Helper()
 	before := i.box.count(text)
@@ -163,8 +164,9 @@ func encrypted() Overlay {
 	return cmp.Or(Overlay(os.Getenv("GODWIT_TEST_OVERLAY")), OverlayUserspace)
 }
 
-// TestInjected: nothing that is not from a member, or not from the member that it says to be from, gets to a container.
-// In the clear a spoofed source is enough, which shows that the packets are as they must be.
+// TestInjected: nothing that is not from a member, or not from the member that it says to be from, gets
+// to a container. In the clear a spoofed source is enough, which shows that the packets are as they must
+// be.
 func TestInjected(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	for _, overlay := range []Overlay{encrypted(), OverlayVXLAN} {
@@ -194,7 +196,8 @@ func TestInjected(t *testing.T) {
 	}
 }
 
-// TestInjectedByMember: a member sends as itself, and not as another one, nor has it what is for no container forwarded.
+// TestInjectedByMember: a member sends as itself, and not as another one, nor has it what is for no
+// container forwarded.
 func TestInjectedByMember(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	i := newIntruder(t, encrypted())
@@ -351,7 +354,8 @@ func containsText(packet []byte, text string) bool {
 	return false
 }
 
-// TestOverlayProcess: the process goes on when the agent ends, is made anew when it has been killed, and ends with the last peer.
+// TestOverlayProcess: the process goes on when the agent ends, is made anew when it has been killed, and
+// ends with the last peer.
 func TestOverlayProcess(t *testing.T) {
 	i := newIntruder(t, OverlayUserspace)
 	a := i.nodes["a"]
@@ -388,7 +392,8 @@ func TestOverlayProcess(t *testing.T) {
 	}
 }
 
-// TestOtherOverlay: nothing goes to a node with another overlay, in the clear or otherwise, and what had gone comes back with it.
+// TestOtherOverlay: nothing goes to a node with another overlay, in the clear or otherwise, and what had
+// gone comes back with it.
 func TestOtherOverlay(t *testing.T) {
 	s := newSiteOf(t, OverlayVXLAN)
 	one := s.container("a", "one")
@@ -413,7 +418,8 @@ func TestOtherOverlay(t *testing.T) {
 	s.sees("b", server, "10.88.2.1")
 }
 
-// TestForwarding: a node that did not forward packets before forwards those of containers only, another one goes on.
+// TestForwarding: a node that did not forward packets before forwards those of containers only, another
+// one goes on.
 func TestForwarding(t *testing.T) {
 	for _, before := range []string{"0", "1"} {
 		t.Run("ip_forward "+before, func(t *testing.T) {

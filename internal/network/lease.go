@@ -34,7 +34,8 @@ type leaseFile struct {
 	Leases []Lease `json:"leases"`
 }
 
-// leases are the addresses of this node's subnet that are given away, kept in a file that is replaced as a whole.
+// leases are the addresses of this node's subnet that are given away, kept in a file that is replaced as
+// a whole.
 type leases struct {
 	path   string
 	config Config
@@ -96,9 +97,9 @@ func (l *leases) decode(data []byte) error {
 	return nil
 }
 
-// Lease gives a container an address for life, or tells the one that it has. The address stays the container's until
-// ReleaseLease, wherever the container is. Addresses are given out in turn, so that one that was released rests for as
-// long as possible.
+// Lease gives a container an address for life, or tells the one that it has. The address stays the
+// container's until ReleaseLease, wherever the container is. Addresses are given out in turn, so that
+// one that was released rests for as long as possible.
 func (n *Network) Lease(id string) (Address, error) {
 	if !validID.MatchString(id) {
 		return Address{}, fmt.Errorf("container id %q is %w", id, ErrInvalid)

@@ -196,7 +196,8 @@ func TestContainerCannotSendAsAnother(t *testing.T) {
 	}
 }
 
-// TestFullSizedPackets: the container's MTU is the tunnel's, so the largest packet that it can send passes unbroken.
+// TestFullSizedPackets: the container's MTU is the tunnel's, so the largest packet that it can send
+// passes unbroken.
 func TestFullSizedPackets(t *testing.T) {
 	s := newSite(t)
 	one, two := s.container("a", "one"), s.container("b", "two")

@@ -27,8 +27,9 @@ func sum(from, to netip.Addr, segment []byte) uint16 {
 	return ^uint16(total)
 }
 
-// TestMasqueradedOutOfWindow sends, within a connection that a container has opened to the outside, what conntrack takes for
-// far beyond the window. It has to reach the container: otherwise the node itself would answer it, by a reset.
+// TestMasqueradedOutOfWindow sends, within a connection that a container has opened to the outside, what
+// conntrack takes for far beyond the window. It has to reach the container: otherwise the node itself
+// would answer it, by a reset.
 func TestMasqueradedOutOfWindow(t *testing.T) {
 	s := newSite(t)
 	s.container("a", "one")
@@ -67,8 +68,8 @@ func TestMasqueradedOutOfWindow(t *testing.T) {
 	}
 }
 
-// TestMasqueradedLate: what another node has held of a connection that a container has opened to the outside from home reaches the container
-// when it is at home again, and nobody answers it by a reset.
+// TestMasqueradedLate: what another node has held of a connection that a container has opened to the
+// outside from home reaches the container when it is at home again, and nobody answers it by a reset.
 func TestMasqueradedLate(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")

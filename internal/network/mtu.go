@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Until it is plugged in, a container's interface takes packets that are a byte shorter. A socket that is restored meanwhile has
-// segments of 524 bytes: the kernel works out their size when the socket is connected, from the 536 bytes that hold before a peer
-// has said anything (tcp_connect_init), not again when CRIU sets what the peer has said (tcp_repair_options_est), and
-// from then on only if what the interface takes has changed (tcp_current_mss). It would have them for life.
+// Until it is plugged in, a container's interface takes packets that are a byte shorter. A socket that
+// is restored meanwhile has segments of 524 bytes: the kernel works out their size when the socket is
+// connected, from the 536 bytes that hold before a peer has said anything (tcp_connect_init), not again
+// when CRIU sets what the peer has said (tcp_repair_options_est), and from then on only if what the
+// interface takes has changed (tcp_current_mss). It would have them for life.
 
 // narrowed is what the interface takes before the container is plugged in.
 func narrowed(address Address) int { return address.MTU - 1 }
@@ -27,8 +28,8 @@ func narrow(inside *netlink.Handle, address Address) error {
 	return nil
 }
 
-// widen undoes narrow, and only that; doing nothing is success. A container that may do so gives its interface another size, or
-// another name, or removes it: that is left to it.
+// widen undoes narrow, and only that; doing nothing is success. A container that may do so gives its
+// interface another size, or another name, or removes it: that is left to it.
 func widen(path string, address Address) error {
 	inside, err := openNamespace(path)
 	if err != nil {

@@ -11,17 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container that arrives gets nothing, not even from itself, until it is plugged in: while its sockets are made one
-// after the other, data that one had still to send to another within the container would meet no socket, and be
-// answered by a reset. What is dropped the kernel repeats, as it does what does not leave by the interface. The same
-// holds while its sockets are dumped one after the other: see Silence. On a bridge it does not answer ARP either: its neighbours would
-// send to it here while it is elsewhere.
+// A container that arrives gets nothing, not even from itself, until it is plugged in: while its sockets
+// are made one after the other, data that one had still to send to another within the container would
+// meet no socket, and be answered by a reset. What is dropped the kernel repeats, as it does what does
+// not leave by the interface. The same holds while its sockets are dumped one after the other: see
+// Silence. On a bridge it does not answer ARP either: its neighbours would send to it here while it is
+// elsewhere.
 
 // criuMark is on the packets by which CRIU tells a socket that its peer has ended the connection (SOCCR_MARK,
 // criu/include/netfilter.h; its own lock lets them through, too).
 const criuMark = 0xc114
 
-// muzzle makes a network namespace drop what reaches it, and, if nothing else does, what leaves it. What is there already stays.
+// muzzle makes a network namespace drop what reaches it, and, if nothing else does, what leaves it. What
+// is there already stays.
 func muzzle(path string, leaving bool) error {
 	drop := nftables.ChainPolicyDrop
 	return inTables(path, leaving, func(conn *nftables.Conn, table *nftables.Table) {
@@ -53,9 +55,10 @@ const (
 	arpOut = 1
 )
 
-// Muzzle has a container's network namespace get and send nothing, ARP included, before its engine makes anything in it. AdoptBridged and Route
-// follow. An engine that announces a container's address at once would have its neighbours send to it before anybody else could muzzle it, and
-// what has no socket yet is answered by a reset.
+// Muzzle has a container's network namespace get and send nothing, ARP included, before its engine makes
+// anything in it. AdoptBridged and Route follow. An engine that announces a container's address at once
+// would have its neighbours send to it before anybody else could muzzle it, and what has no socket yet
+// is answered by a reset.
 func Muzzle(path string) error { return muzzle(path, true) }
 
 // muzzleAll muzzles whichever containers here have the address.
@@ -91,8 +94,8 @@ func (n *Network) unmuzzle(id string, attached *attachment) error {
 	return err
 }
 
-// inTables changes our table in a container's namespace, for all protocols, and that for ARP, in one transaction. A kernel that cannot
-// filter ARP filters the rest.
+// inTables changes our table in a container's namespace, for all protocols, and that for ARP, in one
+// transaction. A kernel that cannot filter ARP filters the rest.
 func inTables(path string, arp bool, change func(*nftables.Conn, *nftables.Table)) error {
 	families := []nftables.TableFamily{nftables.TableFamilyINet}
 	if arp {
@@ -133,8 +136,9 @@ func inFamilies(path string, families []nftables.TableFamily, change func(*nftab
 	return nil
 }
 
-// closeLater closes the connection without waiting for it. What was changed holds when the change is answered; the
-// close waits, some 10 ms, until nobody uses what was removed, and a container that arrives stands still meanwhile.
+// closeLater closes the connection without waiting for it. What was changed holds when the change is
+// answered; the close waits, some 10 ms, until nobody uses what was removed, and a container that
+// arrives stands still meanwhile.
 func closeLater(conn *nftables.Conn) {
 	go func() { _ = conn.CloseLasting() }() // nothing is lost with it
 }

@@ -122,8 +122,8 @@ func TestMovedContainer(t *testing.T) {
 	}
 }
 
-// TestSilence wants that nothing of what a container sends arrives, neither elsewhere nor within it, until it may speak.
-// Nobody has told a network that was started anew whether the container is silenced.
+// TestSilence wants that nothing of what a container sends arrives, neither elsewhere nor within it,
+// until it may speak. Nobody has told a network that was started anew whether the container is silenced.
 func TestSilence(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")

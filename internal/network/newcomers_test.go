@@ -109,7 +109,8 @@ func FuzzOpensTCP(f *testing.F) {
 	})
 }
 
-// TestHoldRequests holds requests of both kinds at two nodes, while the container at the second one asks and is answered.
+// TestHoldRequests holds requests of both kinds at two nodes, while the container at the second one asks
+// and is answered.
 func TestHoldRequests(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")

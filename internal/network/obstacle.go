@@ -10,7 +10,8 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// Obstacle is what on this machine, that is not ours to change, may keep packets of containers from where they are to go.
+// Obstacle is what on this machine, that is not ours to change, may keep packets of containers from
+// where they are to go.
 type Obstacle struct {
 	What, Remedy string
 }
@@ -23,8 +24,9 @@ func (n *Network) Obstacles() ([]Obstacle, error) {
 	return Obstacles(n.config.Namespace, n.config.Pool)
 }
 
-// Obstacles lists those of a pool: a chain of another program that drops what it does not know (Docker's and ufw's do) has the last
-// word, as no acceptance in our own table can outvote it; and networks of others that are of the pool.
+// Obstacles lists those of a pool: a chain of another program that drops what it does not know (Docker's
+// and ufw's do) has the last word, as no acceptance in our own table can outvote it; and networks of
+// others that are of the pool.
 func Obstacles(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	found, err := droppers(namespace, pool)
 	if err != nil {
@@ -80,7 +82,8 @@ func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	return found, nil
 }
 
-// acceptance are the commands by which packets of a pool are let pass, in the place that the program whose chain it is has for that.
+// acceptance are the commands by which packets of a pool are let pass, in the place that the program
+// whose chain it is has for that.
 func acceptance(chain *nftables.Chain, beside []*nftables.Chain, pool netip.Prefix) string {
 	has := func(name string) bool {
 		return slices.ContainsFunc(beside, func(c *nftables.Chain) bool { return c.Name == name })
@@ -100,8 +103,8 @@ func acceptance(chain *nftables.Chain, beside []*nftables.Chain, pool netip.Pref
 	return both("iptables -I FORWARD %s %s -j ACCEPT", "-s", "-d")
 }
 
-// accepted tells whether chains have rules that let pass what is from a pool, and what is to it. Chains whose rules this program cannot
-// read, extensions of iptables for example, count as if they had none.
+// accepted tells whether chains have rules that let pass what is from a pool, and what is to it. Chains
+// whose rules this program cannot read, extensions of iptables for example, count as if they had none.
 func accepted(conn *nftables.Conn, chains []*nftables.Chain, pool netip.Prefix) bool {
 	ends := map[uint32]bool{}
 	for _, chain := range chains {
@@ -118,7 +121,8 @@ func accepted(conn *nftables.Conn, chains []*nftables.Chain, pool netip.Prefix) 
 	return ends[offsetSource] && ends[offsetDestination]
 }
 
-// acceptsPool tells of a rule that accepts all that has an address of a pool, and in which field of the header.
+// acceptsPool tells of a rule that accepts all that has an address of a pool, and in which field of the
+// header.
 func acceptsPool(rule []expr.Any, pool netip.Prefix) (offset uint32, is bool) {
 	var compared, accepts, protocol bool
 	base := pool.Addr().AsSlice()

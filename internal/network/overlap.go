@@ -15,7 +15,8 @@ import (
 // ErrInUse says that a network is not free on this machine.
 var ErrInUse = errors.New("is in use on this machine")
 
-// everywhere: routes to this many bits or fewer lead to all that has no route of its own. Some VPNs divide the default route.
+// everywhere: routes to this many bits or fewer lead to all that has no route of its own. Some VPNs
+// divide the default route.
 const everywhere = 4
 
 // use is something of this machine that is of a network, and not of Godwit.
@@ -24,8 +25,8 @@ type use struct {
 	wider bool // a route that leads to more than the network: one into the network takes a part of it away
 }
 
-// CheckFree refuses a network to which something else on this machine has a route, or of which it has an address. What is on the
-// given devices does not count.
+// CheckFree refuses a network to which something else on this machine has a route, or of which it has an
+// address. What is on the given devices does not count.
 func CheckFree(namespace string, prefix netip.Prefix, devices ...string) error {
 	uses, err := usesIn(namespace, prefix, devices)
 	if err != nil {
@@ -34,8 +35,8 @@ func CheckFree(namespace string, prefix netip.Prefix, devices ...string) error {
 	return inUse(prefix, uses)
 }
 
-// checkPool refuses a pool that would take something from others. The agent goes on beside routes to more than the pool, that a VPN may
-// have made since: its own are the more exact ones, so both work.
+// checkPool refuses a pool that would take something from others. The agent goes on beside routes to
+// more than the pool, that a VPN may have made since: its own are the more exact ones, so both work.
 func (n *Network) checkPool() error {
 	uses, err := usesIn(n.config.Namespace, n.config.Pool, nil)
 	if err != nil {
@@ -112,7 +113,8 @@ func addressesIn(handle *netlink.Handle, prefix netip.Prefix, links map[int]netl
 	return uses, nil
 }
 
-// routesInto lists the routes to addresses of a network that are not ours, in all tables: rules of others may come before ours.
+// routesInto lists the routes to addresses of a network that are not ours, in all tables: rules of
+// others may come before ours.
 func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netlink.Link) ([]use, error) {
 	routes, err := handle.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -135,7 +137,8 @@ func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netli
 	return uses, nil
 }
 
-// toContainer tells of a route such as LXC makes for a container with an address of the pool, before the agent takes it over.
+// toContainer tells of a route such as LXC makes for a container with an address of the pool, before the
+// agent takes it over.
 func toContainer(to netip.Prefix, link netlink.Link) bool {
 	return to.IsSingleIP() && link != nil && link.Type() == "veth"
 }
@@ -164,7 +167,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(ip.Unmap(), bits), ok
 }
 
-// addBlackhole makes a route to nowhere, or replaces that of an earlier process, and never one of somebody else.
+// addBlackhole makes a route to nowhere, or replaces that of an earlier process, and never one of
+// somebody else.
 func (n *Network) addBlackhole(prefix netip.Prefix) error {
 	route := n.route(ipNet(prefix), unix.RT_TABLE_MAIN)
 	route.Type = unix.RTN_BLACKHOLE

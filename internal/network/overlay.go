@@ -66,8 +66,8 @@ func (c Config) wireguardOverhead() int {
 	return 60
 }
 
-// overhead is what all headers between the containers' packets and the wire take. In an encrypted overlay VXLAN is
-// between addresses of the pool.
+// overhead is what all headers between the containers' packets and the wire take. In an encrypted
+// overlay VXLAN is between addresses of the pool.
 func (c Config) overhead() int {
 	switch {
 	case c.encrypted():
@@ -91,8 +91,8 @@ func (n *Network) tunnelEndOf(peer Peer) netip.Addr {
 	return peer.Underlay
 }
 
-// wireguardPort is the UDP port of WireGuard. VXLAN, which is not on the wire then, has that which it has without: the
-// device of WireGuard goes on when a release that knows none takes over.
+// wireguardPort is the UDP port of WireGuard. VXLAN, which is not on the wire then, has that which it
+// has without: the device of WireGuard goes on when a release that knows none takes over.
 func (c Config) wireguardPort() int { return c.Port + 1 }
 
 // openOverlay describes the device, and removes what an agent with another setting has left.

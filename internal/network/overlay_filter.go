@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlayRules let in through the tunnel what peers send, each as itself, and keep the overlay's ports from containers.
-// The tunnel is in the table of IPv4 if it is encrypted, and otherwise, as the underlay always, in that of the
-// underlay's family.
+// overlayRules let in through the tunnel what peers send, each as itself, and keep the overlay's ports
+// from containers. The tunnel is in the table of IPv4 if it is encrypted, and otherwise, as the underlay
+// always, in that of the underlay's family.
 func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table, bridged *nftables.Set) error {
 	peers, err := n.peerSet(conn, outer)
 	if err != nil {
@@ -48,9 +48,9 @@ func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table
 	return nil
 }
 
-// tunnelInput drops what comes to the tunnel and is not from a peer, as itself: the device by which it comes has proved
-// the outer source if the overlay is encrypted, and the inner hardware address, by which doors are told apart, must be
-// that peer's.
+// tunnelInput drops what comes to the tunnel and is not from a peer, as itself: the device by which it
+// comes has proved the outer source if the overlay is encrypted, and the inner hardware address, by
+// which doors are told apart, must be that peer's.
 func (n *Network) tunnelInput(add func(...rule), ends *nftables.Set) {
 	toTunnel := join(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), toPort(n.config.Port))
 	if n.config.encrypted() {

@@ -3,12 +3,13 @@ package network
 import "time"
 
 const (
-	// freeBurst packets are sent at once: what senders with one question each have waiting, and what socket buffers
-	// and link queues take without loss.
+	// freeBurst packets are sent at once: what senders with one question each have waiting, and what
+	// socket buffers and link queues take without loss.
 	freeBurst = 128
-	// replaySpeed is how much faster than they came the others are sent. Sent at once, ten thousand datagrams overflow
-	// any receiver's buffer, and a loss there is no better than a drop here. A packet that came some time into the hold
-	// waits at most an eighth of that time longer, and never longer in all than one that came at its beginning.
+	// replaySpeed is how much faster than they came the others are sent. Sent at once, ten thousand
+	// datagrams overflow any receiver's buffer, and a loss there is no better than a drop here. A packet
+	// that came some time into the hold waits at most an eighth of that time longer, and never longer in
+	// all than one that came at its beginning.
 	replaySpeed = 8
 )
 

@@ -11,9 +11,10 @@ const (
 	recordHeader = 12 // time of arrival since the queue was made 8, length 4
 )
 
-// queue holds packets in order, up to a limit of bytes. When it is full new packets are dropped, not old ones: what is
-// delivered is then the unbroken beginning of each stream, and senders repeat the end. Packets lie one behind the other
-// in slabs, so a queue of many small packets costs little more than their bytes.
+// queue holds packets in order, up to a limit of bytes. When it is full new packets are dropped, not old
+// ones: what is delivered is then the unbroken beginning of each stream, and senders repeat the end.
+// Packets lie one behind the other in slabs, so a queue of many small packets costs little more than
+// their bytes.
 type queue struct {
 	limit int64
 	made  time.Time // times of arrival count from here, so that setting the node's clock does not move them

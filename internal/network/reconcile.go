@@ -17,8 +17,9 @@ type Keep struct {
 	Routes     []netip.Addr // addresses with a route of their own
 }
 
-// Reconcile removes every attachment, route and device of ours that is not to be kept: what a crash or a reboot left
-// behind. It makes nothing; Attach, Route and Hold do. Addresses that are held in this process are kept.
+// Reconcile removes every attachment, route and device of ours that is not to be kept: what a crash or a
+// reboot left behind. It makes nothing; Attach, Route and Hold do. Addresses that are held in this
+// process are kept.
 func (n *Network) Reconcile(keep Keep) error {
 	containers, routes := map[string]bool{}, map[string]bool{}
 	for _, id := range keep.Containers {
@@ -105,9 +106,9 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 	})
 }
 
-// Cleanup removes all that this package has made on the node but the leases: attachments, routes, rules, tunnel and
-// packet filter. It works from what it finds, so it needs nothing but the configuration, of which the underlay need
-// not be up. Doing nothing is success.
+// Cleanup removes all that this package has made on the node but the leases: attachments, routes, rules,
+// tunnel and packet filter. It works from what it finds, so it needs nothing but the configuration, of
+// which the underlay need not be up. Doing nothing is success.
 func Cleanup(config Config) error {
 	n, err := open(config)
 	if err != nil {

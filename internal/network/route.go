@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Priorities of our rules, in the order in which the kernel asks them, after its local table and before the main one.
+// Priorities of our rules, in the order in which the kernel asks them, after its local table and before
+// the main one.
 const (
 	priorityHold = 7440 + iota // what a hold sends goes to the hold's destination
 	priorityPool               // containers and nodes: the main table, no other
@@ -20,7 +21,8 @@ const (
 	priorityEnd
 )
 
-// routeProtocol marks our routes (RTPROT, linux/rtnetlink.h: values over 4 that nobody has registered are free).
+// routeProtocol marks our routes (RTPROT, linux/rtnetlink.h: values over 4 that nobody has registered
+// are free).
 const routeProtocol = 103
 
 // Doors in packet and connection marks: the number of the node by which a connection came in.
@@ -29,7 +31,8 @@ const (
 	doorMask  = maxNodeNumber << doorShift
 )
 
-// Routing tables are numbered from these; only the owner of a number may use it, so they are out of the usual way.
+// Routing tables are numbered from these; only the owner of a number may use it, so they are out of the
+// usual way.
 const (
 	peerTables = 0x67000000
 	holdTables = 0x68000000
@@ -70,8 +73,8 @@ func (d Destination) String() string {
 	return "node " + d.peer
 }
 
-// elsewhere tells of an address that is none: the network of that container is not this package's, and there is nothing to
-// do for it here.
+// elsewhere tells of an address that is none: the network of that container is not this package's, and
+// there is nothing to do for it here.
 func elsewhere(ip netip.Addr) bool { return !ip.IsValid() }
 
 // known refuses an address that is neither of the pool nor that of a container on a bridge.
@@ -83,9 +86,10 @@ func (n *Network) known(ip netip.Addr) error {
 	return err
 }
 
-// Route says where a container address is. Local plugs the container in: before, nothing that it sends leaves, and
-// nothing reaches it. Via and Unroute unplug a container of this address that is still attached here, so nothing that
-// happens to it from then on (it is killed, its timers run) can be heard outside.
+// Route says where a container address is. Local plugs the container in: before, nothing that it sends
+// leaves, and nothing reaches it. Via and Unroute unplug a container of this address that is still
+// attached here, so nothing that happens to it from then on (it is killed, its timers run) can be heard
+// outside.
 func (n *Network) Route(ip netip.Addr, to Destination) error {
 	if elsewhere(ip) {
 		return nil
@@ -168,7 +172,8 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 		return nil, fmt.Errorf("find device %s: %w", attached.device, err)
 	}
 	route := n.route(prefix, table)
-	// With the container itself as gateway its permanent neighbour entry is used also by a hold's default route.
+	// With the container itself as gateway its permanent neighbour entry is used also by a hold's
+	// default route.
 	route.LinkIndex, route.Gw, route.Flags = link.Attrs().Index, net.IP(ip.AsSlice()), int(netlink.FLAG_ONLINK)
 	return route, nil
 }
@@ -181,8 +186,8 @@ func (n *Network) via(prefix *net.IPNet, number, table int) *netlink.Route {
 	return route
 }
 
-// route with what all our routes have in common. The source is the node's address in the pool, so that containers
-// everywhere know the way back to the node.
+// route with what all our routes have in common. The source is the node's address in the pool, so that
+// containers everywhere know the way back to the node.
 func (n *Network) route(prefix *net.IPNet, table int) *netlink.Route {
 	return &netlink.Route{Dst: prefix, Table: table, Protocol: routeProtocol, Src: net.IP(n.NodeAddress().AsSlice())}
 }
@@ -218,13 +223,14 @@ func (n *Network) unplug(ip netip.Addr) error {
 	})
 }
 
-// Silence lets nothing that the container of this address sends arrive anywhere, from now until EndSilence, or until
-// Route or Release says where it is. It is for a container that is frozen to be dumped: its kernel still repeats what
-// was not acknowledged. What leaves has timestamps (RFC 7323) that are younger than those with which its sockets go on
-// elsewhere, and the peers would take all that follows for old duplicates (section 5.3, PAWS) until the clocks have
-// caught up. What stays within the container would make the dump of a connection's one end older than that of the
-// other: a sender that goes on elsewhere takes acknowledgements of what it has not sent, as far as it knows, for
-// invalid (RFC 9293, section 3.10.7.4), and the connection stands still for good.
+// Silence lets nothing that the container of this address sends arrive anywhere, from now until
+// EndSilence, or until Route or Release says where it is. It is for a container that is frozen to be
+// dumped: its kernel still repeats what was not acknowledged. What leaves has timestamps (RFC 7323) that
+// are younger than those with which its sockets go on elsewhere, and the peers would take all that
+// follows for old duplicates (section 5.3, PAWS) until the clocks have caught up. What stays within the
+// container would make the dump of a connection's one end older than that of the other: a sender that
+// goes on elsewhere takes acknowledgements of what it has not sent, as far as it knows, for invalid (RFC
+// 9293, section 3.10.7.4), and the connection stands still for good.
 func (n *Network) Silence(ip netip.Addr) error {
 	if elsewhere(ip) {
 		return nil

@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Segment is a network of an engine that all nodes have, each with a bridge of its own for it: the same subnet everywhere, of which
-// each node's engine gives away the part that has the node's number, as of the pool. So no address is given twice, and a container that
-// moves has its neighbours where it had them.
+// Segment is a network of an engine that all nodes have, each with a bridge of its own for it: the same
+// subnet everywhere, of which each node's engine gives away the part that has the node's number, as of
+// the pool. So no address is given twice, and a container that moves has its neighbours where it had
+// them.
 type Segment struct {
 	Device string // the bridge
 	Subnet netip.Prefix
@@ -32,8 +33,9 @@ func (s Segment) Part(number int) (netip.Prefix, error) {
 	return c.subnet(number), nil
 }
 
-// SetSegments says which there are, all of them. The routes of one that is gone stay until the agent starts anew: they lead to nobody. Of one
-// that cannot be routed the error tells, the others are; what has failed is tried again when it is said again.
+// SetSegments says which there are, all of them. The routes of one that is gone stay until the agent
+// starts anew: they lead to nobody. Of one that cannot be routed the error tells, the others are; what
+// has failed is tried again when it is said again.
 func (n *Network) SetSegments(segments []Segment) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,8 +89,9 @@ func (n *Network) routeSegments() error {
 	return errors.Join(errs...)
 }
 
-// claim tells a bridge's containers that this node answers for an address from now on: they would go on to send to where it was. A bridge
-// that its engine has removed with the last of them (Podman) has none, until it makes it anew: see remakeBridges.
+// claim tells a bridge's containers that this node answers for an address from now on: they would go on
+// to send to where it was. A bridge that its engine has removed with the last of them (Podman) has none,
+// until it makes it anew: see remakeBridges.
 func (n *Network) claim(device string, ip netip.Addr) error {
 	link, err := n.proxy(device, ip)
 	if link == nil || err != nil {
@@ -97,7 +100,8 @@ func (n *Network) claim(device string, ip netip.Addr) error {
 	return within(n.ns, func() error { return announce(link, ip) })
 }
 
-// unclaim undoes claim, as far as it can be undone: who has heard it sends by way of this node, which is right, too.
+// unclaim undoes claim, as far as it can be undone: who has heard it sends by way of this node, which is
+// right, too.
 func (n *Network) unclaim(device string, ip netip.Addr) error {
 	link, err := n.links.LinkByName(device)
 	if isLinkNotFound(err) {
@@ -120,9 +124,10 @@ func (n *Network) isGuest(ip netip.Addr) bool {
 	})
 }
 
-// sendElsewhere has the containers of bridges to which others come go on to send to these by way of this node, as long as they run
-// elsewhere: Docker tells them otherwise, since 28, for some seconds from when it has made a network, and by a socket on which nothing is
-// filtered. That it fails for one is said, and is no failure of what is done for another. some: there is one that arrives.
+// sendElsewhere has the containers of bridges to which others come go on to send to these by way of this
+// node, as long as they run elsewhere: Docker tells them otherwise, since 28, for some seconds from when
+// it has made a network, and by a socket on which nothing is filtered. That it fails for one is said,
+// and is no failure of what is done for another. some: there is one that arrives.
 func (n *Network) sendElsewhere() (some bool) {
 	for ip, one := range n.bridged {
 		attached := n.containers[one.Container]
@@ -137,7 +142,8 @@ func (n *Network) sendElsewhere() (some bool) {
 	return some
 }
 
-// An engine announces a container that comes for so long, and this node contradicts it so often: a neighbour loses what it sends meanwhile.
+// An engine announces a container that comes for so long, and this node contradicts it so often: a
+// neighbour loses what it sends meanwhile.
 const (
 	contradictEvery = 250 * time.Millisecond
 	contradictFor   = 5 * time.Second
@@ -174,8 +180,8 @@ func (n *Network) contradictLater() bool {
 	return n.contradicting
 }
 
-// sendHome has a bridge's containers send by way of this node to a guest that is not here any more, or has never run here: they would go on
-// to send to where it has announced itself, for most of a minute.
+// sendHome has a bridge's containers send by way of this node to a guest that is not here any more, or
+// has never run here: they would go on to send to where it has announced itself, for most of a minute.
 func (n *Network) sendHome(device string, ip netip.Addr) error {
 	if !n.isGuest(ip) {
 		return nil
@@ -195,7 +201,8 @@ func (n *Network) announceOn(device string, ip netip.Addr) error {
 	return within(n.ns, func() error { return announce(link, ip) })
 }
 
-// announce sends an unasked ARP request for an address, with the device's own hardware address (RFC 5227, section 2.3).
+// announce sends an unasked ARP request for an address, with the device's own hardware address (RFC
+// 5227, section 2.3).
 func announce(link netlink.Link, ip netip.Addr) error {
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -240,7 +247,8 @@ func inSegment(offset uint32, segment Segment, within bool) rule {
 	return inPool(offset, segment.Subnet, within)
 }
 
-// bridgedAlternatives are the rules of which a packet must pass one to have an address of a container on a bridge.
+// bridgedAlternatives are the rules of which a packet must pass one to have an address of a container on
+// a bridge.
 func (n *Network) bridgedAlternatives(offset uint32, set rule) []rule {
 	all := []rule{set}
 	for _, segment := range n.segments {

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Podman removes a bridge with the last container on it, and with the bridge all that this node has asked of it goes. When it makes it anew,
-// for the next one, that is asked for again, at once: that container may want to reach another node's as the first thing that it does.
+// Podman removes a bridge with the last container on it, and with the bridge all that this node has
+// asked of it goes. When it makes it anew, for the next one, that is asked for again, at once: that
+// container may want to reach another node's as the first thing that it does.
 
 // remakeBridges has this node answer for all that is elsewhere, on the bridges that are there, and routes it.
 func (n *Network) remakeBridges() error {
@@ -23,7 +24,8 @@ func (n *Network) remakeBridges() error {
 			errs = append(errs, err)
 			continue
 		}
-		// What containers ask for that is at other nodes this one answers for, and forwards (ip-sysctl.rst, proxy_arp).
+		// What containers ask for that is at other nodes this one answers for, and forwards
+		// (ip-sysctl.rst, proxy_arp).
 		err := within(n.ns, func() error { return sysctl("ipv4/conf/"+segment.Device+"/proxy_arp", "1") })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has gone
 			errs = append(errs, fmt.Errorf("network on %s: %w", segment.Device, err))
@@ -51,9 +53,9 @@ func (n *Network) proxy(device string, ip netip.Addr) (netlink.Link, error) {
 	return link, nil
 }
 
-// bridge finds a bridge by which this node answers for what is elsewhere; nil if there is none now. It gets its hardware address for good, as
-// engines' newer versions do it: otherwise it has that of one of its ports, and another one when that container leaves, of which those who
-// send by it hear nothing.
+// bridge finds a bridge by which this node answers for what is elsewhere; nil if there is none now. It
+// gets its hardware address for good, as engines' newer versions do it: otherwise it has that of one of
+// its ports, and another one when that container leaves, of which those who send by it hear nothing.
 func (n *Network) bridge(device string) (netlink.Link, error) {
 	link, err := n.links.LinkByName(device)
 	if isLinkNotFound(err) {
@@ -69,10 +71,12 @@ func (n *Network) bridge(device string) (netlink.Link, error) {
 	return link, nil
 }
 
-// watchAgain is how soon devices are watched again if that has ended by itself: the kernel tells no more where too much happens at once.
+// watchAgain is how soon devices are watched again if that has ended by itself: the kernel tells no more
+// where too much happens at once.
 const watchAgain = time.Second
 
-// watchBridges does remakeBridges when a bridge that matters has been made, or brought up, until the network is closed.
+// watchBridges does remakeBridges when a bridge that matters has been made, or brought up, until the
+// network is closed.
 func (n *Network) watchBridges() {
 	for {
 		n.watchBridgesOnce()

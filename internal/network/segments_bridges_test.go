@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestBridgeMadeAnew: a bridge that its engine removes with the last container, and makes for the next one, is answered on as it was before, and
-// keeps its hardware address when containers leave it.
+// TestBridgeMadeAnew: a bridge that its engine removes with the last container, and makes for the next
+// one, is answered on as it was before, and keeps its hardware address when containers leave it.
 func TestBridgeMadeAnew(t *testing.T) {
 	s := newSite(t)
 	a, away := s.nodes["a"], netip.MustParseAddr("10.89.1.2")
@@ -42,8 +42,8 @@ func TestBridgeMadeAnew(t *testing.T) {
 	}
 }
 
-// TestSegmentsTriedAgain: what has failed for a segment is done when it is said again, and one that cannot be routed keeps none of the others
-// from it.
+// TestSegmentsTriedAgain: what has failed for a segment is done when it is said again, and one that
+// cannot be routed keeps none of the others from it.
 func TestSegmentsTriedAgain(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
@@ -63,7 +63,8 @@ func TestSegmentsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestWatchesOnce: bridges are watched by one socket, also when the kernel had more to tell than it takes, and it was made anew.
+// TestWatchesOnce: bridges are watched by one socket, also when the kernel had more to tell than it
+// takes, and it was made anew.
 func TestWatchesOnce(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]

@@ -2,8 +2,8 @@ package network
 
 import "net/netip"
 
-// HoldStats is what a hold has done so far. Held packets are forwarded, dropped (the queue was full, or the kernel
-// refused them) or still queued.
+// HoldStats is what a hold has done so far. Held packets are forwarded, dropped (the queue was full, or
+// the kernel refused them) or still queued.
 type HoldStats struct {
 	Address            netip.Addr `json:"address"`
 	HeldPackets        int64      `json:"held_packets"`

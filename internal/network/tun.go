@@ -91,10 +91,12 @@ func opensTCP(packet []byte) bool {
 		len(packet) > length+offsetTCPFlags && packet[length+offsetTCPFlags]&(tcpSYN|tcpACK) == tcpSYN
 }
 
-// firstClientPort is where the ports begin that the kernel gives to who asks others (ip_local_port_range, ip-sysctl.rst).
+// firstClientPort is where the ports begin that the kernel gives to who asks others
+// (ip_local_port_range, ip-sysctl.rst).
 const firstClientPort = 32768
 
-// isRequest tells whether this IPv4 packet is a datagram to the port of a service: an answer comes to one that the kernel chose.
+// isRequest tells whether this IPv4 packet is a datagram to the port of a service: an answer comes to
+// one that the kernel chose.
 func isRequest(packet []byte) bool {
 	const header, protocol, fragment, port = 20, 9, 6, 2
 	length := int(packet[0]&0xf) * 4

@@ -117,7 +117,8 @@ func (n *Network) tunnelMTU() (int, error) {
 	return most, nil
 }
 
-// SetPeers says which other nodes there are, all of them: those not named are forgotten, with the routes through them.
+// SetPeers says which other nodes there are, all of them: those not named are forgotten, with the routes
+// through them.
 func (n *Network) SetPeers(peers []Peer) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -125,8 +126,8 @@ func (n *Network) SetPeers(peers []Peer) error {
 	if err != nil {
 		return err
 	}
-	// The packet filter must let a new peer in before the first packet can come, and keeps an old one until its
-	// routes are gone.
+	// The packet filter must let a new peer in before the first packet can come, and keeps an old one
+	// until its routes are gone.
 	old := n.peers
 	n.peers = wanted
 	if err := n.applyFirewall(); err != nil {
@@ -151,9 +152,10 @@ func (n *Network) SetPeers(peers []Peer) error {
 	return n.routeBridged()
 }
 
-// Consistent leaves out peers that SetPeers would refuse because they contradict this node or another peer, such as one
-// with the underlay address of another: what one node says of itself must not keep the others from being set, or removed
-// nodes from being forgotten. Peers that are set already go before others, and then lower numbers before higher ones.
+// Consistent leaves out peers that SetPeers would refuse because they contradict this node or another
+// peer, such as one with the underlay address of another: what one node says of itself must not keep the
+// others from being set, or removed nodes from being forgotten. Peers that are set already go before
+// others, and then lower numbers before higher ones.
 func (n *Network) Consistent(peers []Peer) (kept []Peer, contradictions []error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -248,7 +250,8 @@ func (n *Network) removePeer(peer Peer) error {
 	return nil
 }
 
-// peerNeighbours are the permanent entries of a peer: its hardware address, and where that is, unless it is apart.
+// peerNeighbours are the permanent entries of a peer: its hardware address, and where that is, unless it
+// is apart.
 func (n *Network) peerNeighbours(peer Peer) []*netlink.Neigh {
 	entries := []*netlink.Neigh{
 		{LinkIndex: n.tunnel.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
@@ -274,8 +277,8 @@ func (n *Network) removeForwarding(peer Peer) error {
 	return nil
 }
 
-// recoverPeers reads from the tunnel and the overlay which peers an earlier process had set, so that their packets are
-// let in until SetPeers is called.
+// recoverPeers reads from the tunnel and the overlay which peers an earlier process had set, so that
+// their packets are let in until SetPeers is called.
 func (n *Network) recoverPeers() error {
 	entries, err := n.links.NeighList(n.tunnel.Attrs().Index, unix.AF_BRIDGE)
 	if err != nil {

@@ -50,7 +50,8 @@ func TestUnderlayIPv6(t *testing.T) {
 	}
 }
 
-// TestPeerWithAnotherAddress: a node that has another underlay address is found there, also while its device has gone on.
+// TestPeerWithAnotherAddress: a node that has another underlay address is found there, also while its
+// device has gone on.
 func TestPeerWithAnotherAddress(t *testing.T) {
 	s := newSite(t)
 	one := s.container("a", "one")

@@ -137,7 +137,8 @@ func TestHostileInputChangesNothing(t *testing.T) {
 	}
 }
 
-// TestConsistentPeers: a node that says it has the address of another one, or of this one, keeps nobody else out.
+// TestConsistentPeers: a node that says it has the address of another one, or of this one, keeps nobody
+// else out.
 func TestConsistentPeers(t *testing.T) {
 	own, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	n := &Network{
