@@ -47,7 +47,7 @@ func (x *examination) checkDescriptor(t *task, pidfd *os.File, d descriptor) (fi
 	case strings.HasPrefix(d.target, "anon_inode:"):
 		return x.checkAnonymous(t, d)
 	case strings.HasPrefix(d.target, "socket:"):
-		return x.checkSocket(pidfd, d)
+		return x.checkSocket(t, pidfd, d)
 	case isPipe(d.target):
 		return x.checkPipe(t, d)
 	case strings.HasPrefix(d.target, "/secretmem"):

@@ -23,7 +23,7 @@ func socketInode(target string) (uint32, bool) {
 }
 
 // checkSocket asks a socket, through a descriptor of its own, what it is.
-func (x *examination) checkSocket(pidfd *os.File, d descriptor) (finding, error) {
+func (x *examination) checkSocket(t *task, pidfd *os.File, d descriptor) (finding, error) {
 	fd, err := kernel.PidfdGetfd(pidfd, d.fd)
 	if errors.Is(err, unix.EBADF) {
 		return finding{}, nil // closed meanwhile
@@ -38,7 +38,7 @@ func (x *examination) checkSocket(pidfd *os.File, d descriptor) (finding, error)
 	}
 	switch family {
 	case unix.AF_INET, unix.AF_INET6:
-		return x.checkInternet(fd, d)
+		return x.checkInternet(t, fd, d)
 	case unix.AF_UNIX:
 		return x.checkUnix(fd, d), nil
 	case unix.AF_NETLINK:
@@ -63,7 +63,7 @@ var families = map[int]string{
 }
 
 // checkInternet knows the protocols that CRIU dumps.
-func (x *examination) checkInternet(fd int, d descriptor) (finding, error) {
+func (x *examination) checkInternet(t *task, fd int, d descriptor) (finding, error) {
 	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if err != nil {
 		return finding{}, err
@@ -74,7 +74,7 @@ func (x *examination) checkInternet(fd int, d descriptor) (finding, error) {
 	}
 	switch {
 	case protocol == kernel.ProtocolMPTCP:
-		return x.checkMultipath(fd, d), nil
+		return x.checkMultipath(t, fd, d), nil
 	case kind == unix.SOCK_STREAM && protocol == unix.IPPROTO_TCP:
 		return checkUpperProtocol(fd), nil
 	case kind == unix.SOCK_RAW:

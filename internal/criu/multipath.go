@@ -77,17 +77,17 @@ func isListening(fd int) bool {
 }
 
 // checkMultipath finds MPTCP sockets that ReplaceMultipath cannot replace.
-func (x *examination) checkMultipath(fd int, d descriptor) finding {
+func (x *examination) checkMultipath(t *task, fd int, d descriptor) finding {
 	f := finding{remedy: multipathRemedy}
-	switch shared, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT); {
+	switch shares, err := kernel.SharesPort(t.PID, fd); {
 	case !isListening(fd):
 		f.what, f.why = "MPTCP socket", "CRIU cannot dump MPTCP connections"
-	case err == nil && shared != 0:
-		f.what = "MPTCP listener with SO_REUSEPORT"
-		f.why = "only a listener that has its port to itself can be replaced"
+	case err == nil && shares:
+		f.what = "MPTCP listener that shares its port (SO_REUSEPORT)"
+		f.why = "Godwit can replace a listener only if no other listener shares its port"
 	case x.holders(d.target) > 1:
 		f.what = "MPTCP listener of several processes"
-		f.why = "only a listener of one process can be replaced"
+		f.why = "Godwit can replace a listener only if a single process has it open"
 	default:
 		return finding{}
 	}

@@ -68,7 +68,7 @@ func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
 	for i, word := range []uint64{cmp.Or(t.gadget.exchange, t.gadget.move), t.gadget.popRAX, sysClose, t.gadget.syscallReturn, t.gadget.sigreturn} {
 		binary.LittleEndian.PutUint64(image[chain+i*8:], word)
 	}
-	t.fillFrame(image[frame:], at+uint64(fp))
+	t.fillFrame(image[frame:], t.regs.afterRestart(), t.mask, at+uint64(fp))
 	copy(image[fp:], state)
 	way := healing{chain: at + chain, end: at + frame}
 	if !t.gadget.canClose() {
@@ -77,9 +77,26 @@ func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
 	return way, nil
 }
 
-// fillFrame writes struct rt_sigframe.
-func (t *tracee) fillFrame(frame []byte, fp uint64) {
-	r := t.regs.afterRestart()
+// callFrameSize is the part of a frame that is needed for a system call: without struct siginfo.
+const (
+	callFrameSize = 312
+	callArgument  = 112 // where the first argument is
+)
+
+// wayTo leads to a frame.
+func wayTo(frame uint64) healing { return healing{chain: frame, end: frame} }
+
+// layOutCall fills the frame of a system call, after which the thread goes a way.
+func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments [5]uint64) {
+	r := t.regs
+	r.call(t.gadget, way, number, arguments)
+	binary.LittleEndian.PutUint64(frame, t.gadget.sigreturn)
+	t.fillFrame(frame, r, ^uint64(0), 0)
+}
+
+// fillFrame writes struct rt_sigframe but for its first word. fp is the address of the floating point state;
+// 0 means none.
+func (t *tracee) fillFrame(frame []byte, r registers, mask, fp uint64) {
 	put := func(offset int, v uint64) { binary.LittleEndian.PutUint64(frame[offset:], v) }
 	put(8, ucFlags)
 	put(32, 0x7fff) // no valid flags of a sigaltstack: it stays what it is
@@ -88,7 +105,7 @@ func (t *tracee) fillFrame(frame []byte, fp uint64) {
 		put(48+i*8, v)
 	}
 	put(232, fp)
-	put(304, t.mask)
+	put(304, mask)
 }
 
 // afterRestart returns the registers that a thread has when the kernel has dealt with the system call
@@ -150,7 +167,7 @@ func xsaveSize(features uint64) uint64 {
 
 // call makes the registers those of a thread about to do a system call. Orig_rax says that it is in
 // none: otherwise the kernel would restart the one that was interrupted.
-func (r *registers) call(g gadgets, way healing, number uint64, arguments [4]uint64) {
+func (r *registers) call(g gadgets, way healing, number uint64, arguments [5]uint64) {
 	r.Rip = g.syscall
 	if way.chain != 0 {
 		r.Rip, r.Rsp = g.syscallReturn, way.chain
@@ -159,5 +176,5 @@ func (r *registers) call(g gadgets, way healing, number uint64, arguments [4]uin
 		}
 	}
 	r.Rax, r.Orig_rax = number, ^uint64(0)
-	r.Rdi, r.Rsi, r.Rdx, r.R10 = arguments[0], arguments[1], arguments[2], arguments[3]
+	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8 = arguments[0], arguments[1], arguments[2], arguments[3], arguments[4]
 }

@@ -40,12 +40,36 @@ func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
 	if len(frame) < frameSize {
 		return healing{}, errors.New("no room for a signal frame")
 	}
+	fillFrame(frame, t.regs, t.mask)
+	return healing{frame: at + healSlack}, t.floatingPoint(frame[frameReserved:frameSize])
+}
+
+// callFrameSize is the part of a frame that a system call needs: the kernel insists on the record of the
+// floating point unit, and looks for the end of the records.
+const (
+	callFrameSize = frameReserved + fpsimdSize + 16
+	callArgument  = frameRegisters // where the first argument is
+)
+
+// wayTo leads to a frame.
+func wayTo(frame uint64) healing { return healing{frame: frame} }
+
+// layOutCall fills the frame of a system call, after which the thread goes a way.
+func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments [5]uint64) {
+	r := t.regs
+	r.call(t.gadget, way, number, arguments)
+	fillFrame(frame, r, ^uint64(0))
+	binary.LittleEndian.PutUint32(frame[frameReserved:], fpsimdMagic)
+	binary.LittleEndian.PutUint32(frame[frameReserved+4:], fpsimdSize)
+}
+
+// fillFrame writes struct rt_sigframe but for its records.
+func fillFrame(frame []byte, r registers, mask uint64) {
 	binary.LittleEndian.PutUint32(frame[frameFlags:], 0x7fff) // no valid flags of a sigaltstack: it stays what it is
-	binary.LittleEndian.PutUint64(frame[frameMask:], t.mask)
-	for i, v := range append(t.regs.Regs[:], t.regs.Sp, t.regs.Pc, t.regs.Pstate) {
+	binary.LittleEndian.PutUint64(frame[frameMask:], mask)
+	for i, v := range append(r.Regs[:], r.Sp, r.Pc, r.Pstate) {
 		binary.LittleEndian.PutUint64(frame[frameRegisters+i*8:], v)
 	}
-	return healing{frame: at + healSlack}, t.floatingPoint(frame[frameReserved:frameSize])
 }
 
 // floatingPoint writes the records of the floating point unit and, if they are in use, of the scalable vectors.

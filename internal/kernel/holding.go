@@ -12,14 +12,15 @@ import (
 
 // holding is a process all of whose threads are stopped. Its first thread can be made to do system calls.
 type holding struct {
-	pid  int
-	held map[int]*tracee // by thread; nil: one that could not be let go of
+	pid    int
+	held   map[int]*tracee // by thread; nil: one that could not be let go of
+	before func()          // see tracee
 }
 
 // stop stops all threads, also those that others start meanwhile.
 func (h *holding) stop() error {
 	h.held = map[int]*tracee{}
-	first := &tracee{pid: h.pid, tid: h.pid}
+	first := &tracee{pid: h.pid, tid: h.pid, before: h.before}
 	if err := first.look(); err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (h *holding) stopOthers() (more bool, err error) {
 		if err != nil || h.held[tid] != nil {
 			continue
 		}
-		t := &tracee{pid: h.pid, tid: tid}
+		t := &tracee{pid: h.pid, tid: tid, before: h.before}
 		if err := t.ptrace(unix.PTRACE_SEIZE, 0, 0); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {

@@ -321,22 +321,32 @@ func (t *tracee) setMask(mask uint64) error {
 	return t.ptrace(unix.PTRACE_SETSIGMASK, unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
 }
 
-// syscall makes the thread do a system call with up to four arguments. Signals are blocked for it, so
-// that no handler runs on registers that are not the thread's.
+// syscall makes the thread do a system call with up to five arguments.
 func (t *tracee) syscall(number uint64, arguments ...uint64) (uint64, error) {
-	regs, four := t.regs, [4]uint64{}
-	copy(four[:], arguments)
-	regs.call(t.gadget, t.heal, number, four)
-	first := !t.altered
-	t.altered = true
-	if err := t.setRegisters(&regs); err != nil {
+	var five [5]uint64
+	copy(five[:], arguments)
+	if err := t.prepare(t.heal, number, five); err != nil {
 		return 0, err
 	}
-	if first {
-		if err := t.setMask(^uint64(0)); err != nil {
-			return 0, err
-		}
+	return t.perform()
+}
+
+// prepare makes the registers those of a system call, after which the thread goes a way if the tracer dies.
+// Signals are blocked, so that no handler runs on registers that are not the thread's.
+func (t *tracee) prepare(way healing, number uint64, arguments [5]uint64) error {
+	regs := t.regs
+	regs.call(t.gadget, way, number, arguments)
+	first := !t.altered
+	t.altered = true
+	if err := t.setRegisters(&regs); err != nil || !first {
+		return err
 	}
+	return t.setMask(^uint64(0))
+}
+
+// perform lets the thread make the system call that was prepared.
+func (t *tracee) perform() (uint64, error) {
+	var regs registers
 	for range 2 { // at its entry, at its exit
 		if err := t.toSyscallStop(); err != nil {
 			return 0, err
@@ -360,35 +370,31 @@ func (t *tracee) close(fd uint64) error {
 	return nil
 }
 
-// receiveDescriptor makes the thread take a descriptor out of a socket in which one waits (unix(7),
-// SCM_RIGHTS).
-func (t *tracee) receiveDescriptor(socket uint64) (uint64, error) {
-	control := make([]byte, unix.CmsgSpace(4))
+// writeMessage writes a struct msghdr, whose control data is elsewhere, for recvmsg(2) of one descriptor.
+func (t *tracee) writeMessage(at, control uint64) error {
 	const header, vector = unix.SizeofMsghdr, int(unsafe.Sizeof(unix.Iovec{}))
-	message := make([]byte, header+vector+8+len(control)) // 8: a byte of data, and padding
-	data := header + vector
-	put := func(at int, value uint64) { binary.NativeEndian.PutUint64(message[at:], value) }
-	put(header, t.scratch+uint64(data)) // struct iovec
+	message := make([]byte, header+vector+8) // 8: a byte of data, and padding
+	put := func(offset int, value uint64) { binary.NativeEndian.PutUint64(message[offset:], value) }
+	put(header, at+uint64(header+vector)) // struct iovec
 	put(header+8, 1)
-	for at, value := range map[uintptr]uint64{
-		unsafe.Offsetof(unix.Msghdr{}.Iov):        t.scratch + uint64(header),
+	for offset, value := range map[uintptr]uint64{
+		unsafe.Offsetof(unix.Msghdr{}.Iov):        at + uint64(header),
 		unsafe.Offsetof(unix.Msghdr{}.Iovlen):     1,
-		unsafe.Offsetof(unix.Msghdr{}.Control):    t.scratch + uint64(data+8),
-		unsafe.Offsetof(unix.Msghdr{}.Controllen): uint64(len(control)),
+		unsafe.Offsetof(unix.Msghdr{}.Control):    control,
+		unsafe.Offsetof(unix.Msghdr{}.Controllen): uint64(unix.CmsgSpace(4)),
 	} {
-		put(int(at), value)
+		put(int(offset), value)
 	}
-	if err := t.write(t.scratch, message); err != nil {
+	return t.write(at, message)
+}
+
+// receivedDescriptor reads which descriptor recvmsg(2) has received (unix(7), SCM_RIGHTS).
+func (t *tracee) receivedDescriptor(control uint64) (uint64, error) {
+	b := make([]byte, unix.CmsgSpace(4))
+	if err := t.read(control, b); err != nil {
 		return 0, err
 	}
-	const flags = unix.MSG_CMSG_CLOEXEC | unix.MSG_DONTWAIT
-	if _, err := t.syscall(unix.SYS_RECVMSG, socket, t.scratch, flags); err != nil {
-		return 0, fmt.Errorf("recvmsg: %w", err)
-	}
-	if err := t.read(t.scratch+uint64(data+8), control); err != nil {
-		return 0, err
-	}
-	messages, err := unix.ParseSocketControlMessage(control)
+	messages, err := unix.ParseSocketControlMessage(b)
 	if err != nil || len(messages) != 1 {
 		return 0, errors.Join(err, errors.New("no descriptor came"))
 	}

@@ -19,7 +19,7 @@ func (r *registers) check() error { return nil }
 // restart of one that was interrupted before the debugger sees the registers
 // (arch/arm64/kernel/signal.c, do_signal), so that putting them back is enough; one with a timeout
 // starts anew with all of it.
-func (r *registers) call(g gadgets, way healing, number uint64, arguments [4]uint64) {
+func (r *registers) call(g gadgets, way healing, number uint64, arguments [5]uint64) {
 	r.Pc = g.syscall
 	if way.frame != 0 {
 		r.Pc, r.Sp, r.Regs[30] = g.syscallReturn, way.frame, g.sigreturn

@@ -285,7 +285,13 @@ func dieAt(t *testing.T, p *program, at int) bool {
 	t.Helper()
 	tracer := exec.Command("/proc/self/exe", "-test.run=^TestDyingTracer$")
 	tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d", envDie, p.pid(), at))
-	out, err := tracer.CombinedOutput()
+	return killsItself(t, tracer)
+}
+
+// killsItself runs a program that succeeds or kills itself, and tells which.
+func killsItself(t *testing.T, program *exec.Cmd) bool {
+	t.Helper()
+	out, err := program.CombinedOutput()
 	var exit *exec.ExitError
 	killed := errors.As(err, &exit) && exit.ProcessState.Sys().(interface{ Signaled() bool }).Signaled()
 	if err != nil && !killed {

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"os"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,10 +15,10 @@ import (
 // ProtocolMPTCP is IPPROTO_MPTCP of include/uapi/linux/in.h.
 const ProtocolMPTCP = 262
 
-// ErrListenerBusy is wrapped by errors of ReplaceListener: clients' connections stayed half open or were
-// not accepted, or another process had the listener, too.
+// ErrListenerBusy is wrapped by errors of ReplaceListener: the old listener could not be drained in time, or
+// another process had it open as well.
 var ErrListenerBusy = errors.New(
-	"connections to the listener stay half open or unaccepted, or another process has it, too")
+	"the listener still has half-open or unaccepted connections, or another process also has it open")
 
 const (
 	// drainPatience is how long connections that had begun may take to be accepted. A client that
@@ -34,39 +35,37 @@ const (
 // from any server without MPTCP (RFC 8684, section 3.7). Epoll instances of the process watch the new
 // listener as they did the old one, and a thread that waits in accept(2) waits at the new one.
 //
-// The new listener belongs to the caller until the last moment: if the caller dies before, the old one
-// goes on. All threads of the process are stopped for well under a millisecond for the exchange itself.
+// All threads of the process are stopped for well under a millisecond for the exchange itself. If the
+// caller dies at any point, the process goes on with either the old listener or the new one. Connections
+// that wait at the new one are reset then, as they are after an error. The old listener may keep
+// SO_REUSEPORT; a later call copes with that.
 //
 // Errors: ErrUntraceable, ErrListenerBusy, fs.ErrNotExist when the process has ended, and errors of the
-// listener, which say what cannot be replaced. The old listener stays then.
+// listener, which say what cannot be replaced. The process keeps the old listener then.
 func ReplaceListener(ctx context.Context, pid, fd int, procs func() ([]int, error)) error {
-	if err := replaceListener(ctx, pid, fd, procs); err != nil {
+	if err := replaceListener(ctx, &replacement{pid: pid, procs: procs}, fd); err != nil {
 		return fmt.Errorf("replace the MPTCP listener of process %d (descriptor %d): %w", pid, fd, err)
 	}
 	return nil
 }
 
-func replaceListener(ctx context.Context, pid, fd int, procs func() ([]int, error)) (err error) {
-	r := replacement{pid: pid, procs: procs}
-	if r.pidfd, err = PidfdOpen(pid); err != nil {
-		return err
+func replaceListener(ctx context.Context, r *replacement, fd int) (err error) {
+	if err := r.open(fd); err != nil {
+		return errors.Join(err, r.close())
 	}
-	defer r.pidfd.Close()
-	if r.old, err = PidfdGetfd(r.pidfd, fd); err != nil {
-		return err
+	ctx, cancel := context.WithTimeoutCause(ctx, drainPatience, ErrListenerBusy)
+	defer cancel()
+	err = until(ctx, r.alone) // before the new listener takes connections that only an exchange can serve
+	if err == nil {
+		err = r.listen()
 	}
-	defer unix.Close(r.old)
-	if err := unix.Fstat(r.old, &r.status); err != nil {
-		return err
+	if err == nil {
+		err = r.exchange(ctx)
 	}
-	if r.new, err = r.listen(); err != nil {
-		return err
+	if err == nil {
+		return errors.Join(r.finish(), r.close())
 	}
-	defer unix.Close(r.new)
-	if err := r.exchange(ctx); err != nil {
-		return errors.Join(err, r.unshare(r.old))
-	}
-	return r.finish()
+	return errors.Join(err, r.abandon(), r.close())
 }
 
 // replacement is one listener that takes the place of another one.
@@ -74,50 +73,149 @@ type replacement struct {
 	pid      int
 	procs    func() ([]int, error)
 	pidfd    *os.File
-	old, new int         // descriptors of this process
+	watch    *TCPWatch
+	old, new int         // descriptors of this process, 0 if there is none
+	shares   bool        // the old one has SO_REUSEPORT of us
 	status   unix.Stat_t // of the old one
+	before   func()      // called before each step: tests end this process there
+}
+
+func (r *replacement) step() {
+	if r.before != nil {
+		r.before()
+	}
+}
+
+// open opens the process and its listener.
+func (r *replacement) open(fd int) (err error) {
+	if r.pidfd, err = PidfdOpen(r.pid); err != nil {
+		return err
+	}
+	if r.old, err = PidfdGetfd(r.pidfd, fd); err != nil {
+		r.old = 0
+		return err
+	}
+	if r.watch, err = OpenTCPWatch(r.pid); err != nil {
+		return err
+	}
+	return unix.Fstat(r.old, &r.status)
+}
+
+func (r *replacement) close() error {
+	err := errors.Join(shut(&r.new), shut(&r.old))
+	if r.watch != nil {
+		err = errors.Join(err, r.watch.Close())
+	}
+	if r.pidfd != nil {
+		err = errors.Join(err, r.pidfd.Close())
+	}
+	return err
+}
+
+// shut closes a descriptor unless that has been done.
+func shut(fd *int) error {
+	if *fd == 0 {
+		return nil
+	}
+	err := unix.Close(*fd)
+	*fd = 0
+	return err
+}
+
+// until tries something again and again until it is done.
+func until(ctx context.Context, try func() (done bool, err error)) error {
+	for {
+		if done, err := try(); done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(drainPause):
+		}
+	}
 }
 
 // listen makes the new listener. From then on it gets all new connections: both share the port for a moment
 // (SO_REUSEPORT), and a filter chooses the second of them (socket(7), SO_ATTACH_REUSEPORT_CBPF).
-func (r *replacement) listen() (int, error) {
-	shared, err := unix.GetsockoptInt(r.old, unix.SOL_SOCKET, unix.SO_REUSEPORT)
-	if err != nil || shared != 0 {
-		return -1, errors.Join(err, errors.New("it shares its port with other listeners (SO_REUSEPORT)"))
-	}
-	fd, err := r.socket()
+func (r *replacement) listen() error {
+	shares, err := sharesPort(r.watch, r.old)
 	if err != nil {
-		return -1, err
+		return err
 	}
-	if err := r.bind(fd); err != nil {
-		return -1, errors.Join(err, r.unshare(r.old), unix.Close(fd))
+	if shares {
+		return errors.New("it shares its port with other listeners (SO_REUSEPORT)")
 	}
-	return fd, nil
+	if err := r.socket(); err != nil {
+		return err
+	}
+	return r.bind()
+}
+
+// SharesPort tells whether a listener of a process, open here as fd, shares its address and port with others.
+// SO_REUSEPORT alone does not say so: a caller of ReplaceListener that dies in the middle leaves it behind.
+func SharesPort(pid, fd int) (bool, error) {
+	watch, err := OpenTCPWatch(pid)
+	if err != nil {
+		return false, err
+	}
+	defer watch.Close()
+	return sharesPort(watch, fd)
+}
+
+func sharesPort(watch *TCPWatch, fd int) (bool, error) {
+	option, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT)
+	if err != nil || option == 0 {
+		return false, err
+	}
+	address, err := boundTo(fd)
+	if err != nil {
+		return false, err
+	}
+	n, err := watch.listeners(address)
+	return n > 1, err
+}
+
+// boundTo is the local address of a socket.
+func boundTo(fd int) (netip.AddrPort, error) {
+	address, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	switch a := address.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port)), nil
+	default:
+		return netip.AddrPort{}, unix.EAFNOSUPPORT
+	}
 }
 
 // socket makes a socket in the process's network namespace, of the process's user: only sockets of one
 // user may share a port (net/ipv4/inet_connection_sock.c, inet_csk_bind_conflict).
-func (r *replacement) socket() (int, error) {
+func (r *replacement) socket() error {
 	family, err := unix.GetsockoptInt(r.old, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return -1, err
+		return err
 	}
 	fd, err := socketIn(r.pid, family, unix.SOCK_STREAM, unix.IPPROTO_TCP)
 	if err != nil {
-		return -1, err
+		return err
 	}
-	if err := unix.Fchown(fd, int(r.status.Uid), int(r.status.Gid)); err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	return fd, nil
+	r.new = fd
+	return unix.Fchown(fd, int(r.status.Uid), int(r.status.Gid))
 }
 
 // bind gives the new listener the old one's options and address.
-func (r *replacement) bind(fd int) error {
+func (r *replacement) bind() error {
+	fd := r.new
 	if err := copyListenerOptions(fd, r.old); err != nil {
 		return err
 	}
+	r.shares = true
 	for _, one := range []int{r.old, fd} {
+		r.step()
 		if err := unix.SetsockoptInt(one, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 			return fmt.Errorf("share the port: %w", err)
 		}
@@ -130,15 +228,18 @@ func (r *replacement) bind(fd int) error {
 	if err != nil {
 		return fmt.Errorf("read the backlog: %w", err)
 	}
+	r.step()
 	if err := unix.Bind(fd, address); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
+	r.step()
 	// A listener's tcpi_sacked is its backlog (net/ipv4/tcp.c, tcp_get_info).
 	if err := unix.Listen(fd, int(min(info.Sacked, maxBacklog))); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	second := [...]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 1}}
 	filter := unix.SockFprog{Len: uint16(len(second)), Filter: &second[0]}
+	r.step()
 	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &filter)
 	if err != nil {
 		return fmt.Errorf("direct connections: %w", err)
@@ -146,38 +247,27 @@ func (r *replacement) bind(fd int) error {
 	return nil
 }
 
-func (r *replacement) unshare(fd int) error {
-	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
-}
-
 // exchange waits until the old listener has no connection any more, and puts the new one in its place.
 func (r *replacement) exchange(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, drainPatience, ErrListenerBusy)
-	defer cancel()
-	watch, err := OpenTCPWatch(r.pid)
+	address, err := boundTo(r.old)
 	if err != nil {
 		return err
 	}
-	defer watch.Close()
-	for opening := true; ; {
-		if opening {
-			halfOpen, err := watch.HalfOpen()
-			if err != nil {
-				return err
-			}
-			opening = halfOpen > 0 // once there is none, all later ones are the new listener's
-		}
-		if !opening {
-			if done, err := r.tryExchange(); done || err != nil {
-				return err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(drainPause):
-		}
+	r.step()
+	// Before the filter was there, another processor may have found the old listener for a packet.
+	time.Sleep(drainPause)
+	opening, err := r.watch.HalfOpen(address.Port())
+	if err != nil {
+		return err
 	}
+	return until(ctx, func() (bool, error) { // later connections are the new listener's
+		if len(opening) == 0 {
+			return r.tryExchange()
+		}
+		still, err := r.watch.HalfOpen(address.Port())
+		maps.DeleteFunc(opening, func(cookie uint64, _ bool) bool { return !still[cookie] })
+		return false, err
+	})
 }
 
 // tryExchange tells whether the old listener had nothing to accept, and the new one has taken its place.
@@ -186,7 +276,7 @@ func (r *replacement) tryExchange() (done bool, err error) {
 		return false, err
 	}
 	asTracer(func() bool {
-		h := &holding{pid: r.pid}
+		h := &holding{pid: r.pid, before: r.before}
 		if err = h.stop(); err == nil {
 			done, err = r.whileHeld(h.first())
 		}
@@ -216,36 +306,51 @@ func (r *replacement) whileHeld(t *tracee) (done bool, err error) {
 	if waiting, err := r.waiting(); waiting || err != nil {
 		return false, err
 	}
-	if shared, err := r.shared(); shared || err != nil {
+	if alone, err := r.alone(); !alone || err != nil {
 		return false, err
 	}
-	fds, err := socketDescriptors(r.pid, r.status.Ino)
-	if err != nil || len(fds) == 0 { // the process has closed it
+	at, err := r.places()
+	if err != nil || len(at.fds) == 0 { // the process has closed it
 		return err == nil, err
 	}
-	flags := make([]int, len(fds))
-	for i, fd := range fds {
-		if flags[i], err = descriptorFlags(r.pid, fd); err != nil {
-			return false, err
-		}
-	}
 	// The flags of the file, such as O_NONBLOCK, are the same for all of its descriptors.
-	if _, err := unix.FcntlInt(uintptr(r.new), unix.F_SETFL, flags[0]); err != nil {
+	if _, err := unix.FcntlInt(uintptr(r.new), unix.F_SETFL, at.flags[0]); err != nil {
 		return false, err
 	}
-	watches, err := epollWatches(r.pid, fds, r.status.Ino)
-	if err != nil {
-		return false, err
+	begun, err := r.place(t, r.new, at)
+	if err != nil && begun {
+		err = errors.Join(err, r.putBack(t, at))
 	}
-	theirs, err := r.give(t)
-	if err != nil {
-		return false, err
-	}
-	return true, errors.Join(r.place(t, theirs, fds, flags, watches), t.close(theirs))
+	return err == nil, err
 }
 
-// shared tells whether another process has the old listener, too: one that waits for execve, or a worker.
-func (r *replacement) shared() (bool, error) {
+// places finds the old listener in the process.
+func (r *replacement) places() (p places, err error) {
+	if p.fds, err = socketDescriptors(r.pid, r.status.Ino); err != nil {
+		return p, err
+	}
+	p.flags = make([]int, len(p.fds))
+	for i, fd := range p.fds {
+		if p.flags[i], err = descriptorFlags(r.pid, fd); err != nil {
+			return p, err
+		}
+	}
+	p.watches, err = epollWatches(r.pid, p.fds, r.status.Ino)
+	return p, err
+}
+
+// putBack puts the old listener where it was. Calls may fail again that failed for the new one, and have thus
+// changed nothing; so what there is afterwards decides.
+func (r *replacement) putBack(t *tracee, was places) error {
+	_, failed := r.place(t, r.old, was)
+	if is, err := r.places(); err != nil || !is.equal(was) {
+		return errors.Join(errors.New("the old listener is not back everywhere"), failed, err)
+	}
+	return nil
+}
+
+// alone tells whether no other process has the old listener: one that waits for execve, or a worker.
+func (r *replacement) alone() (bool, error) {
 	pids, err := r.procs()
 	if err != nil {
 		return false, err
@@ -255,69 +360,28 @@ func (r *replacement) shared() (bool, error) {
 			continue
 		}
 		if fds, err := socketDescriptors(pid, r.status.Ino); err == nil && len(fds) > 0 { // else it has ended
-			return true, nil
+			return false, nil
 		}
 	}
-	return false, nil
+	return true, nil
 }
 
-// give hands the new listener to the process, through a pair of sockets that it makes (unix(7), SCM_RIGHTS).
-func (r *replacement) give(t *tracee) (theirs uint64, err error) {
-	const pair = unix.SOCK_DGRAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
-	if _, err := t.syscall(unix.SYS_SOCKETPAIR, unix.AF_UNIX, pair, 0, t.scratch); err != nil {
-		return 0, fmt.Errorf("socketpair: %w", err)
-	}
-	var ends [2]int32
-	err = t.read(t.scratch, unsafe.Slice((*byte)(unsafe.Pointer(&ends)), unsafe.Sizeof(ends)))
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, t.close(uint64(ends[0])), t.close(uint64(ends[1]))) }()
-	mine, err := PidfdGetfd(r.pidfd, int(ends[0]))
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(mine)
-	if err := unix.Sendmsg(mine, []byte{0}, unix.UnixRights(r.new), nil, 0); err != nil {
-		return 0, fmt.Errorf("send the listener: %w", err)
-	}
-	return t.receiveDescriptor(uint64(ends[1]))
-}
-
-// place puts the new listener where the old one is. If this process dies in the middle, the epoll
-// instances of the process may not watch the listener any more.
-func (r *replacement) place(t *tracee, theirs uint64, fds, flags []int, watches []epollWatch) error {
-	control := func(w epollWatch, operation uint64) error {
-		_, err := t.syscall(unix.SYS_EPOLL_CTL, uint64(w.epoll), operation, uint64(w.fd), t.scratch)
-		if err != nil {
-			return fmt.Errorf("epoll_ctl: %w", err)
-		}
-		return nil
-	}
-	for _, w := range watches {
-		if err := control(w, unix.EPOLL_CTL_DEL); err != nil {
-			return err
-		}
-	}
-	for i, fd := range fds {
-		_, err := t.syscall(unix.SYS_DUP3, theirs, uint64(fd), uint64(flags[i]&unix.O_CLOEXEC))
-		if err != nil {
-			return fmt.Errorf("dup3: %w", err)
-		}
-	}
-	for _, w := range watches {
-		if err := t.write(t.scratch, w.event()); err != nil {
-			return err
-		}
-		if err := control(w, unix.EPOLL_CTL_ADD); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// finish makes the new listener one that shares its port with nobody, as the old one was.
+// finish makes the new listener one that shares its port with nobody, as the old one was. The old one ends
+// before the filter that keeps connections from it.
 func (r *replacement) finish() error {
+	r.step()
+	err := shut(&r.old)
+	r.step()
 	detach := unix.SetsockoptInt(r.new, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
-	return errors.Join(detach, r.unshare(r.new))
+	r.step()
+	return errors.Join(err, detach, unix.SetsockoptInt(r.new, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0))
+}
+
+// abandon makes the old listener again one that shares its port with nobody.
+func (r *replacement) abandon() error {
+	err := shut(&r.new)
+	if r.shares {
+		err = errors.Join(err, unix.SetsockoptInt(r.old, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0))
+	}
+	return err
 }

@@ -7,19 +7,31 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// envServer makes the test program a server: "go", with Go's net package, or "blocking", with accept(2).
-const envServer = "GODWIT_TEST_SERVER"
+// envServer makes the test program a server of a kind.
+const (
+	envServer    = "GODWIT_TEST_SERVER"
+	byGo         = "go"             // Go's net package
+	byHTTP       = "http"           // Go's HTTP server
+	blocking     = "blocking"       // accept(2)
+	twoEpolls    = "epoll-twice"    // Go's net package, whose epoll instance has a second descriptor
+	twoListeners = "listener-twice" // Go's net package, with another descriptor of the listener, highListener
+	deferring    = "deferring"      // Go's net package, with TCP_DEFER_ACCEPT: half open until data comes
+)
+
+const highListener = 900
 
 // serveForTest listens by MPTCP, tells its port, and echoes one line on each connection.
 func serveForTest(kind string) error {
@@ -47,15 +59,25 @@ func serveForTest(kind string) error {
 		return err
 	}
 	port := address.(*unix.SockaddrInet4).Port
-	if kind == "blocking" {
+	if kind == blocking {
 		fmt.Println(port)
 		return acceptForTest(fd)
 	}
-	listener, err := net.FileListener(os.NewFile(uintptr(fd), "listener")) // duplicates the descriptor
+	file := os.NewFile(uintptr(fd), "listener")
+	defer file.Close()
+	listener, err := net.FileListener(file) // duplicates the descriptor
 	if err != nil {
 		return err
 	}
+	if err := unusual(kind, fd); err != nil {
+		return err
+	}
 	fmt.Println(port)
+	if kind == byHTTP {
+		return http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(w, r.Body)
+		}))
+	}
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -63,6 +85,25 @@ func serveForTest(kind string) error {
 		}
 		go func() { _, _ = io.Copy(conn, conn); _ = conn.Close() }()
 	}
+}
+
+// unusual makes a server of Go's net package one of its kind.
+func unusual(kind string, listener int) error {
+	switch kind {
+	case twoEpolls:
+		epolls, err := descriptorsOf(os.Getpid(), "anon_inode:[eventpoll]")
+		if err != nil {
+			return err
+		}
+		_, err = unix.Dup(epolls[0])
+		return err
+	case twoListeners:
+		return unix.Dup3(listener, highListener, unix.O_CLOEXEC)
+	case deferring:
+		err := unix.SetsockoptInt(listener, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 60)
+		return errors.Join(err, unix.Listen(listener, 4096)) // a longer queue
+	}
+	return nil
 }
 
 func acceptForTest(fd int) error {
@@ -170,7 +211,7 @@ func (c *clients) more(t *testing.T, n int64) {
 // TestReplaceListener puts a TCP listener in the place of an MPTCP one while clients connect all the
 // time, with and without MPTCP: none of them sees an error.
 func TestReplaceListener(t *testing.T) {
-	for _, kind := range []string{"go", "blocking"} {
+	for _, kind := range []string{byGo, blocking, twoEpolls} {
 		t.Run(kind, func(t *testing.T) {
 			pid, address := startServer(t, kind)
 			fds, inode := listenerOf(t, pid)
@@ -233,7 +274,7 @@ func listenerOf(t *testing.T, pid int) (fds []int, inode uint64) {
 		t.Fatal(err)
 	}
 	defer pidfd.Close()
-	for fd := range 64 {
+	for fd := range highListener + 1 {
 		socket, err := PidfdGetfd(pidfd, fd)
 		if err != nil {
 			continue
@@ -251,35 +292,58 @@ func listenerOf(t *testing.T, pid int) (fds []int, inode uint64) {
 	return fds, inode
 }
 
-// TestReplaceListenerShared refuses a listener that shares its port with others.
+// TestReplaceListenerShared refuses a listener that shares its port with another one. Once the other one is
+// gone and only SO_REUSEPORT is left, as after the death of an agent, the listener is replaced.
 func TestReplaceListenerShared(t *testing.T) {
-	pid, address := startServer(t, "go")
+	pid, address := startServer(t, byGo)
 	fds, _ := listenerOf(t, pid)
-	pidfd, err := PidfdOpen(pid)
+	setOption(t, pid, fds[0], unix.SO_REUSEPORT)
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		}), err)
+	}}
+	other, err := config.Listen(t.Context(), "tcp", address)
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer pidfd.Close()
-	socket, err := PidfdGetfd(pidfd, fds[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(socket)
-	if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 		t.Fatal(err)
 	}
 	err = ReplaceListener(t.Context(), pid, fds[0], alone(pid))
 	if err == nil || !strings.Contains(err.Error(), "SO_REUSEPORT") {
 		t.Errorf("ReplaceListener: %v", err)
 	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if err := echoOnce(net.Dialer{Timeout: time.Minute}, address); err != nil {
 		t.Error(err)
+	}
+	if err := ReplaceListener(t.Context(), pid, fds[0], alone(pid)); err != nil {
+		t.Fatal(err)
+	}
+	checkReplaced(t, pid, fds[0])
+}
+
+// setOption sets an option of a socket of a process.
+func setOption(t *testing.T, pid, fd, option int) {
+	t.Helper()
+	pidfd, err := PidfdOpen(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pidfd.Close()
+	socket, err := PidfdGetfd(pidfd, fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(socket)
+	if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, option, 1); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // TestReplaceListenerOfTwo leaves a listener alone that another process has, too, and it goes on.
 func TestReplaceListenerOfTwo(t *testing.T) {
-	pid, address := startServer(t, "go")
+	pid, address := startServer(t, byGo)
 	fds, inode := listenerOf(t, pid)
 	pidfd, err := PidfdOpen(pid)
 	if err != nil {

@@ -77,11 +77,13 @@ func (w *TCPWatch) Close() error { return unix.Close(w.socket) }
 
 // UnderWay looks at all of it, in some tenths of a millisecond: the kernel has one table for all namespaces.
 func (w *TCPWatch) UnderWay() (TCPUnderWay, error) {
-	found, err := w.ask(1<<tcpSynReceived | 1<<tcpFinWait1 | 1<<tcpLastAck | 1<<tcpClosing | 1<<tcpListening)
-	if err == nil {
-		w.notice(found.within)
+	var found tcpLook
+	const states = 1<<tcpSynReceived | 1<<tcpFinWait1 | 1<<tcpLastAck | 1<<tcpClosing | 1<<tcpListening
+	if err := w.ask(states, found.add); err != nil {
+		return TCPUnderWay{}, err
 	}
-	return found.TCPUnderWay, err
+	w.notice(found.within)
+	return found.TCPUnderWay, nil
 }
 
 func (w *TCPWatch) notice(cookies []uint64) {
@@ -109,14 +111,48 @@ func (w *TCPWatch) WithinSince(at time.Time) int {
 
 // Unaccepted counts the connections in the queues of listening sockets only, in a tenth of that time.
 func (w *TCPWatch) Unaccepted() (int, error) {
-	found, err := w.ask(1 << tcpListening)
+	var found tcpLook
+	err := w.ask(1<<tcpListening, found.add)
 	return found.Unaccepted, err
 }
 
-// HalfOpen counts the connections in the middle of the handshake, also those that stay within the namespace.
-func (w *TCPWatch) HalfOpen() (int, error) {
-	found, err := w.ask(1 << tcpSynReceived)
-	return found.HalfOpen + found.Within, err
+// HalfOpen returns the cookies of the half-open connections to a port. It leaves out those whose client no
+// longer answers.
+func (w *TCPWatch) HalfOpen(port uint16) (map[uint64]bool, error) {
+	cookies := map[uint64]bool{}
+	err := w.ask(1<<tcpSynReceived, func(b []byte) error {
+		if len(b) < inetDiagMessage {
+			return errNetlink
+		}
+		if b[inetDiagRepeated] < hopeless && binary.BigEndian.Uint16(b[inetDiagPort:]) == port {
+			cookies[binary.NativeEndian.Uint64(b[inetDiagCookie:])] = true
+		}
+		return nil
+	})
+	return cookies, err
+}
+
+// listeners counts the TCP listeners with an address and port, an MPTCP listener as one.
+func (w *TCPWatch) listeners(at netip.AddrPort) (n int, err error) {
+	err = w.ask(1<<tcpListening, func(b []byte) error {
+		if len(b) < inetDiagMessage {
+			return errNetlink
+		}
+		if localAddress(b) == at {
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
+// localAddress is the local end of a socket: struct inet_diag_msg.
+func localAddress(b []byte) netip.AddrPort {
+	address := netip.AddrFrom16([16]byte(b[inetDiagLocal:]))
+	if b[0] == unix.AF_INET {
+		address = netip.AddrFrom4([4]byte(b[inetDiagLocal:]))
+	}
+	return netip.AddrPortFrom(address, binary.BigEndian.Uint16(b[inetDiagPort:]))
 }
 
 // States of a TCP socket (include/net/tcp_states.h).
@@ -133,32 +169,35 @@ const (
 	tcpDiagGetSock  = 18
 	inetDiagRequest = 60 // size of struct inet_diag_req; the states are at 52
 	inetDiagStates  = 52
-	inetDiagMessage = 72 // size of struct inet_diag_msg; the cookie is at 44
+	inetDiagMessage = 72 // size of struct inet_diag_msg; the following are offsets in it
+	inetDiagPort    = 4  // local port
+	inetDiagLocal   = 8  // local address
 	inetDiagCookie  = 44
+
+	inetDiagRepeated = 3 // how often the socket has sent its last segment again
 )
 
 // ask asks for the sockets in some states. The old form of the question is for both families at once
-// (net/ipv4/inet_diag.c, inet_diag_dump_compat), which halves the time.
-func (w *TCPWatch) ask(states uint32) (tcpLook, error) {
+// (net/ipv4/inet_diag.c, inet_diag_dump_compat), which halves the time. emit gets each struct inet_diag_msg.
+func (w *TCPWatch) ask(states uint32, emit func(message []byte) error) error {
 	request := make([]byte, netlinkHeader+inetDiagRequest)
 	binary.NativeEndian.PutUint32(request, uint32(len(request)))
 	binary.NativeEndian.PutUint16(request[4:], tcpDiagGetSock)
 	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	request[netlinkHeader] = unix.AF_INET
 	binary.NativeEndian.PutUint32(request[netlinkHeader+inetDiagStates:], states)
-	var found tcpLook
 	err := unix.Sendto(w.socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	buffer := make([]byte, 64<<10)
 	for done := false; err == nil && !done; {
 		var n int
 		if n, _, err = unix.Recvfrom(w.socket, buffer, 0); err == nil {
-			done, err = parseDiag(buffer[:n], tcpDiagGetSock, found.add)
+			done, err = parseDiag(buffer[:n], tcpDiagGetSock, emit)
 		}
 	}
 	if err != nil {
-		return tcpLook{}, fmt.Errorf("list TCP sockets: %w", err)
+		return fmt.Errorf("list TCP sockets: %w", err)
 	}
-	return found, nil
+	return nil
 }
 
 // hopeless is how often something must have been sent again, at least 3 s, for nobody to be there any more.
