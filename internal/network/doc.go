@@ -1,68 +1,68 @@
 // Package network lets a container keep its IP address when it moves to another node.
 //
-// It owns, on one node and in one network namespace: the addresses of the containers whose home is this
-// node, the network namespace and the veth pair of every container here (made by itself, or adopted from
+// On one node and in one network namespace, the package owns the addresses of the containers whose home is
+// this node, the network namespace and veth pair of every container here (made by itself, or adopted from
 // another engine), the tunnel to the other nodes, the routes, and the hold queues in which packets wait
-// while a container moves. It must not know what a migration is, who asks, or how processes are frozen:
-// it is told where an address is, and makes it so. Every call says what shall be, not what shall change,
-// so it can be repeated after a crash.
+// while a container moves. It knows nothing about migrations, callers, or how processes are frozen: it is
+// told where an address is, and makes it so. Every call describes a state, not a change, so it can be
+// repeated after a crash.
 //
 // # Where packets go
 //
 // Node N owns 10.57.N.0/24, if the pool is 10.57.0.0/16. A packet to a container goes to the container's
-// home node by that subnet's route, unless a /32 route says better; the home node always has the /32
-// route when the container is elsewhere. What has no route meets a blackhole: while a container is away
+// home node by that subnet's route, unless a /32 route is better; the home node always has the /32 route
+// when the container is elsewhere. Packets without a route meet a blackhole: while a container is away
 // nobody answers for it, neither by a reset nor by ICMP.
 //
-// Nodes are joined by one VXLAN device without learning and without ARP: each peer has a permanent
-// neighbour, a forwarding entry and routes. The device sends within WireGuard (see Overlay): each node
-// has an address of the pool for its end of the tunnel, WireGuard takes from a peer only what has that
-// peer's, and the packet filter takes VXLAN only from WireGuard's device and with the hardware address
-// of the peer whose end it comes from. To route containers' addresses in WireGuard itself would spare
-// VXLAN's header, but its table has one peer for each source address, and what a node forwards for
-// clients and for containers that have moved has any.
+// One VXLAN device without learning and without ARP connects the nodes: each peer has a permanent
+// neighbour, a forwarding entry and routes. The device sends within WireGuard (see Overlay). Each node has
+// an address of the pool for its end of the tunnel. WireGuard accepts from a peer only packets with the
+// peer's tunnel address, and the packet filter accepts VXLAN only from WireGuard's device and with the
+// hardware address of the right peer. Routing containers' addresses in WireGuard itself would save VXLAN's
+// header. But WireGuard's table has one peer for each source address, and packets that a node forwards for
+// clients and moved containers have any source.
 //
 // # Where answers go
 //
 // A container that is away from its home may have three kinds of correspondents, and a table of
-// destinations alone cannot tell them apart: other containers and nodes (the destination tells); a host
-// to which the container once connected through its home's masquerading (must go home for ever: its
-// address is known there only); and a client that connected to the container through any node (must go
-// back by that node: no other may know the client, and a direct way out would be wrong when home and
-// this node share a LAN on which the first kind also lives). So each node remembers, in the connection's
-// conntrack mark, the door by which the latest packet to a container came in: this node's own
-// interfaces, or a peer. Answers leave by the same door; what has no door goes home, and from home to
-// wherever the main table says. A client that moves to another node is followed with its first packet.
-// The one case that this does not serve is a client that has moved and waits in silence: it is found
-// when it next speaks.
+// destinations alone cannot tell them apart. Other containers and nodes: the destination decides. A host to
+// which the container once connected through its home's masquerading: answers must go home for ever,
+// because only the home knows the host's view of the address. A client that connected to the container
+// through any node: answers must go back through that node, because no other node may know the client, and
+// a direct way out would be wrong if home and this node share a LAN on which the first kind also lives. So
+// each node keeps an ingress mark in the connection's conntrack mark: where the latest packet to a
+// container came in, by this node's own interfaces or from a peer. Answers leave the same way. Packets
+// without an ingress mark go home, and from there wherever the main table says. A client that moves to
+// another node is followed with its first packet. One case is not served: a client that has moved and waits
+// in silence is found only when it next sends.
 //
-// Only the home masquerades, and only packets that begin a connection. Otherwise a connection that is
-// met in its middle, just after a move, would have its address translated. And conntrack judges no
-// windows (tcp_be_liberal): what it took for invalid would not be translated back, and the node would
-// answer it by a reset. What the home has translated back, and another node has held until the container
-// had come home, conntrack does not know any more: see lateChain.
+// Only the home masquerades, and only packets that begin a connection. Otherwise a connection first seen in
+// its middle, just after a move, would have its address translated. And conntrack checks no TCP windows
+// (tcp_be_liberal): it would not translate packets back that it took for invalid, and the node would answer
+// them with a reset. If the home has translated packets back, and another node has held them until the
+// container came home, conntrack does not recognise them: see lateChain.
 //
 // # Holding packets
 //
-// A Hold turns the address to a TUN device whose other end is a queue in this process. Release writes
-// the packets, in order, into the same TUN device, from which a rule sends them to the destination;
-// packets that come meanwhile queue behind them. When the queue is empty and nothing has come for a
-// moment, the address's route is switched. A kernel queue would survive this process, but tbf and htb
-// let the first packet pass, sch_plug is not in every kernel, and neither could send what it holds
-// elsewhere. If this process dies, its TUN devices and the routes to them vanish, the blackhole takes
-// their place, and senders repeat what was lost.
+// A Hold redirects the address to a TUN device whose other end is a queue in this process. Release writes
+// the packets, in order, into the same TUN device, from which a rule sends them to the destination; packets
+// that come meanwhile queue behind them. When the queue is empty and nothing has come for a moment, the
+// address's route is switched. A kernel queue would survive this process, but tbf and htb let the first
+// packet pass, sch_plug is not in every kernel, and neither could send the held packets elsewhere. If this
+// process dies, its TUN devices and the routes to them vanish, the blackhole takes their place, and senders
+// repeat the lost packets.
 //
-// A hold can begin with TCP's SYNs only (StartNew): the reader then writes all other packets back at
-// once, to the container that is still here, so that handshakes that have begun come to their end. A
-// half-open connection cannot move: to the new node's kernel its last ACK belongs to nothing, and is
-// answered by a reset. For a container that is started anew it holds requests (StartRequests), and
-// passes on the rest to where the new one runs already: that may ask others, and be asked nothing.
+// A hold can begin with TCP SYNs only (StartNew): the reader then writes all other packets back at once, to
+// the container that is still here, so that handshakes in flight complete. A half-open connection cannot
+// move: the new node's kernel knows no connection for its last ACK, and answers with a reset. For a
+// container that is started anew, the hold keeps requests (StartRequests) and passes on everything else to
+// the new container: it may ask others, but must not be asked anything.
 //
-// Order is kept at the node that holds. A client that is attached to the container's new node reaches it
-// directly as soon as it is there, and so may overtake what it had sent before and still waits at the
-// old one. Making it wait for that would lengthen its interruption by a round trip, for an order that IP
-// does not promise.
+// Order is kept at the node that holds. A client attached to the container's new node reaches the container
+// directly as soon as it is there, and so may overtake its own earlier packets that still wait at the old
+// node. Making the client wait would lengthen its interruption by a round trip, for an order that IP does
+// not promise.
 //
-// The kernel segments and checksums what enters a TUN device without offloads, so held packets are
-// complete. They are exempt from connection tracking the second time that they come by.
+// The kernel segments and checksums packets that enter a TUN device without offloads, so held packets are
+// complete. Connection tracking skips them when they pass the second time.
 package network

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tableName of our tables in the packet filter. Nobody else's tables are touched.
+// tableName is the name of our tables in the packet filter. Other programs' tables are not touched.
 const tableName = "godwit"
 
 // Names of the sets that change while containers come and go.
@@ -22,7 +22,7 @@ const (
 	setPeers      = "peers"      // underlay addresses of the peers
 )
 
-// applyFirewall replaces our tables in one transaction by what peers and containers are now.
+// applyFirewall replaces our tables in one transaction, to match the current peers and containers.
 func (n *Network) applyFirewall() error {
 	conn, err := n.filter()
 	if err != nil {
@@ -65,7 +65,7 @@ func (n *Network) applyFirewall() error {
 	return nil
 }
 
-// newTable describes an empty table in place of whatever there is: adding first makes deleting succeed.
+// newTable describes an empty table that replaces any existing one: adding first makes deleting succeed.
 func newTable(conn *nftables.Conn, family nftables.TableFamily) *nftables.Table {
 	table := &nftables.Table{Name: tableName, Family: family}
 	conn.AddTable(table)
@@ -91,7 +91,7 @@ func containerSet(table *nftables.Table) (*nftables.Set, error) {
 	return &nftables.Set{Table: table, Name: setContainers, KeyType: key, Concatenation: true}, nil
 }
 
-// hereSet describes the set of the addresses of containers that are plugged in.
+// hereSet describes the set of the addresses of plugged-in containers.
 func hereSet(table *nftables.Table) *nftables.Set {
 	return &nftables.Set{Table: table, Name: setHere, KeyType: nftables.TypeIPAddr}
 }
@@ -118,7 +118,7 @@ func (n *Network) pluggedIn() []nftables.SetElement {
 	return elements
 }
 
-// allow lets a container send, or no longer.
+// allow lets a container send, or stops it from sending.
 func (n *Network) allow(attached *attachment, yes bool) error {
 	if attached.plugged == yes || attached.bridged {
 		return nil
@@ -158,9 +158,9 @@ func containerElement(device string, ip netip.Addr) nftables.SetElement {
 	return nftables.SetElement{Key: append(key, bytes[:]...)}
 }
 
-// arriveChain comes before connection tracking. What a hold sends has been tracked when it came;
-// tracking it again would see a copy, or with translated addresses another connection. What a container
-// sends must have its own address, and only while it is plugged in.
+// arriveChain comes before connection tracking. Packets sent by a hold were tracked when they came;
+// tracking them again would see a copy, or with translated addresses another connection. Packets sent by a
+// container must have its own address, and are accepted only while it is plugged in.
 func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, containers *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "arrive", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
@@ -173,12 +173,12 @@ func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, contai
 	), drop())
 }
 
-// doorsChain comes after connection tracking and before routing: it remembers by which door a
-// connection's packets come in, and marks answers with it.
+// doorsChain comes after connection tracking and before routing: it sets the ingress mark of a connection,
+// and marks answers with it.
 //
-// What a hold forwards comes in by the peer that held it, which may have got it from here. The answer
-// then comes back from there: an answer of one of our own containers that comes out of the tunnel leaves
-// by our own door.
+// Packets forwarded by a hold come in from the peer that held them, which may have got them from here. The
+// answer then comes back from that peer: an answer of one of our own containers that comes out of the
+// tunnel leaves by our own interfaces.
 func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *nftables.Set, inside func(add func(...rule))) {
 	chain := conn.AddChain(&nftables.Chain{Name: "doors", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
@@ -195,17 +195,16 @@ func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *n
 		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: here.Name, SetID: here.ID})
 	add(fromGroup(groupTunnel), out, ours, markWith(n.config.NodeNumber), accept())
 	add(fromGroup(groupTunnel), out, markWithDoor())
-	// The tunnel would look up its own packet's route with the mark, which leads into the tunnel again.
+	// With the mark, the route lookup for the tunnel's own packets would lead into the tunnel again.
 	routed := conn.AddChain(&nftables.Chain{Name: "routed", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityMangle})
 	ruleAdder(conn, table, routed)(group(expr.MetaKeyOIFGROUP, groupTunnel), clearMark())
 }
 
-// insideChain returns what keeps packets between two addresses of which the routes know where they are
-// out of a chain of doors. These have no door, and need none: each of both may move, so that a node
-// which remembered one for it would have packets go back to where they come from, and the next node
-// would do the same. A container of the pool that is away from home sends what has no door home: here it
-// is told to take the routes.
+// insideChain returns the rules that keep packets between two addresses with known routes out of the chain
+// of ingress marks. These packets need no mark: since both ends may move, a node that remembered a mark
+// would send packets back to where they came from, and the next node would do the same. A container of the
+// pool that is away from home sends unmarked packets home; here they are told to take the routes.
 func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table, bridged *nftables.Set) (inside func(add func(...rule))) {
 	onBridges := func(offset uint32) []rule { return n.bridgedAlternatives(offset, isBridged(offset, bridged)) }
 	pooled := func(offset uint32) rule { return inPool(offset, n.config.Pool, true) }
@@ -223,8 +222,8 @@ func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table, bridge
 	}
 }
 
-// outputChain keeps the kernel from telling senders to go to another node directly (ICMP redirect): a
-// home forwards from tunnel to tunnel, and its clients cannot follow.
+// outputChain keeps the kernel from telling senders to go to another node directly (ICMP redirect): a home
+// forwards from tunnel to tunnel, and its clients cannot follow.
 func (n *Network) outputChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "output", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter})
@@ -232,8 +231,8 @@ func (n *Network) outputChain(conn *nftables.Conn, table *nftables.Table) {
 	add(group(expr.MetaKeyOIFGROUP, groupTunnel), protocol(unix.IPPROTO_ICMP, expr.CmpOpEq), icmpType(icmpRedirect), drop())
 }
 
-// leaveChain gives connections that this node's containers open to the outside the node's address. Of
-// TCP only packets that open a connection count, see the package comment.
+// leaveChain gives connections that this node's containers open to the outside the node's address. For TCP
+// only packets that open a connection count; see the package comment.
 func (n *Network) leaveChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "leave", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
@@ -244,10 +243,11 @@ func (n *Network) leaveChain(conn *nftables.Conn, table *nftables.Table) {
 	add(out, protocol(unix.IPPROTO_TCP, expr.CmpOpNeq), is(&expr.Masq{}))
 }
 
-// lateChain comes after the translation of sources. What another node has held comes out of the tunnel
-// when its container has come home. In a connection that this home masquerades it was translated before
-// it was held, so connection tracking takes it for one of another connection with the same answers, and
-// gives it another port, on which the container would answer with a reset. It gets its own again.
+// lateChain comes after source translation. Packets that another node has held come out of the tunnel when
+// their container has come home. In a connection that this home masquerades, they were translated before
+// they were held. So connection tracking takes them for another connection with the same answers, and gives
+// them another port, to which the container would answer with a reset. lateChain restores the original
+// port.
 func (n *Network) lateChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "late", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1)})

@@ -58,7 +58,7 @@ func group(key expr.MetaKey, number uint32) rule {
 // fromGroup: the packet came in by a device of this group.
 func fromGroup(number uint32) rule { return group(expr.MetaKeyIIFGROUP, number) }
 
-// notGroups: the packet's device is not one of ours.
+// notGroups: the packet's device does not belong to us.
 func notGroups(key expr.MetaKey) rule {
 	parts := is(&expr.Meta{Key: key, Register: unix.NFT_REG_1})
 	for _, number := range []uint32{groupContainer, groupTunnel, groupHold, groupOverlay} {
@@ -114,7 +114,7 @@ func opensConnection() rule {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{tcpSYN}})
 }
 
-// rememberDoor puts a door into the connection's mark and leaves the other bits alone.
+// rememberDoor stores an ingress mark in the connection's mark and leaves the other bits alone.
 func rememberDoor(number int) rule {
 	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
@@ -122,7 +122,7 @@ func rememberDoor(number int) rule {
 		&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1, SourceRegister: true})
 }
 
-// markWithDoor marks the packet with its connection's door, if it has one.
+// markWithDoor marks the packet with its connection's ingress mark, if it has one.
 func markWithDoor() rule {
 	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
@@ -131,20 +131,20 @@ func markWithDoor() rule {
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
 }
 
-// markWith marks the packet with a door.
+// markWith marks the packet with an ingress mark.
 func markWith(number int) rule {
 	return is(&expr.Immediate{Register: unix.NFT_REG_1, Data: native(uint32(number) << doorShift)},
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
 }
 
-// clearMark of the packet.
+// clearMark clears the packet's mark.
 func clearMark() rule {
 	return is(&expr.Immediate{Register: unix.NFT_REG_1, Data: native(0)},
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
 }
 
-// originalSourcePort gives packets that go the way of their connection's first one the source port which
-// that had. checksum is where the transport protocol has its own, or noChecksum.
+// originalSourcePort gives packets in the direction of their connection's first packet the source port of
+// that packet. checksum is the offset of the transport protocol's checksum, or noChecksum.
 func originalSourcePort(checksum uint32) rule {
 	const original = 0 // IP_CT_DIR_ORIGINAL
 	return is(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: unix.NFT_REG_1},
@@ -154,15 +154,15 @@ func originalSourcePort(checksum uint32) rule {
 			CsumType: checksumType(checksum), CsumOffset: checksum})
 }
 
-// Where the checksums of TCP and UDP are. A datagram need not have one.
+// Offsets of the checksums of TCP and UDP. A datagram need not have one.
 const (
 	checksumTCP = 16
 	checksumUDP = 6
 	noChecksum  = 0
 )
 
-// hasChecksum: a datagram has one, or not. The kernel would make a wrong one of none when it brings it
-// up to date (nft_csum_replace).
+// hasChecksum: a datagram has a checksum, or not. When the kernel updates a missing checksum, it makes a
+// wrong one (nft_csum_replace).
 func hasChecksum(has bool) rule {
 	op := expr.CmpOpEq
 	if has {
@@ -172,8 +172,7 @@ func hasChecksum(has bool) rule {
 		&expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: []byte{0, 0}})
 }
 
-// checksumType is how a checksum is brought up to date that is at an offset in the header of the
-// transport protocol.
+// checksumType says how to update a checksum at an offset in the transport header.
 func checksumType(offset uint32) expr.PayloadCsumType {
 	if offset == noChecksum {
 		return expr.CsumTypeNone
@@ -181,5 +180,5 @@ func checksumType(offset uint32) expr.PayloadCsumType {
 	return expr.CsumTypeInet
 }
 
-// native is a number in the byte order of the kernel's registers.
+// native returns a number in the byte order of the kernel's registers.
 func native(number uint32) []byte { return binaryutil.NativeEndian.PutUint32(number) }

@@ -17,15 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connections that came in by a published port, or went out masqueraded, live in this node's connection
-// tracking: it knows how their addresses are translated. An engine that removes a container has all of
-// that forgotten (libnetwork's clearEndpointConnections). So what is there when a container has left is
-// written down, packet by packet of what there can be, in two maps of a table of their own, which
-// outlives the agent; the packet filter translates by them, and tracks nothing of it.
+// This node's connection tracking has the connections that came in by a published port, or went out
+// masqueraded: it knows how to translate their addresses. When an engine removes a container, it deletes
+// these entries (libnetwork's clearEndpointConnections). So when a container has left, its entries are
+// saved, one for each kind of packet, in two maps of a table of their own, which outlives the agent. The
+// packet filter translates by these maps, without tracking.
 //
-// The node may give a port by which a container's connection goes out to another connection, once that
-// one is over. So only what lasts is written down, and what is not used for some time is forgotten:
-// soon, if its end was seen.
+// The node may reuse the port of a container's outgoing connection once that connection is over. So only
+// lasting connections are saved, and unused entries expire: soon, if the connection's end was seen.
 
 // flowTable of the packet filter, its maps and its set.
 const (
@@ -50,7 +49,7 @@ const (
 	registerFound = unix.NFT_REG32_00 + 8
 )
 
-// packetKind are the addresses of a packet.
+// packetKind holds the addresses of a packet.
 type packetKind struct {
 	protocol uint8
 	from, to netip.AddrPort
@@ -66,8 +65,8 @@ func endpointKey(at netip.AddrPort) []byte {
 	return slices.Concat(at.Addr().AsSlice(), port, []byte{0, 0})
 }
 
-// KeepFlows writes down the connections of a container on a bridge that were translated here, and lets
-// no new one in by its published ports, until Detach. It is called before its engine removes it.
+// KeepFlows saves the translated connections of a container on a bridge, and accepts no new ones through
+// its published ports, until Detach. Call it before the engine removes the container.
 func (n *Network) KeepFlows(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,10 +100,10 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 	return nil
 }
 
-// flowElements are elements of both maps and of the set.
+// flowElements holds the elements of both maps and of the set.
 type flowElements struct{ to, from, ended []nftables.SetElement }
 
-// elementsOf are the elements for those flows of an address that are translated, and last.
+// elementsOf returns the elements for those flows of an address that are translated and lasting.
 func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowElements) {
 	for _, flow := range tracked {
 		forward, there := packetOf(flow.Forward)
@@ -127,9 +126,9 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowEleme
 	return kept
 }
 
-// writtenDown are the packets, by their keys, of flows that are written down. As long as such a flow
-// were tracked, too, a packet of it that has been translated already, and comes out of the tunnel, would
-// be taken for one of another flow with the same answers, and get another port.
+// writtenDown returns the keys of saved flows' packets. If such a flow were still tracked, too, a packet of
+// it that was translated already and comes out of the tunnel would be taken for another flow with the same
+// answers, and get another port.
 type writtenDown map[string]bool
 
 func (f flowElements) packets() writtenDown {
@@ -140,13 +139,13 @@ func (f flowElements) packets() writtenDown {
 	return all
 }
 
-// MatchConntrackFlow tells of a flow whether it is one of these.
+// MatchConntrackFlow reports whether a flow is one of these.
 func (w writtenDown) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	forward, ok := packetOf(flow.Forward)
 	return ok && w[string(forward.key())]
 }
 
-// add what translates packets of one direction.
+// add adds the translation of packets in one direction.
 func (f *flowElements) add(comes, goes packetKind, ends bool) {
 	timeout := flowIdle
 	if ends || comes.protocol == unix.IPPROTO_UDP {
@@ -162,8 +161,8 @@ func (f *flowElements) add(comes, goes packetKind, ends bool) {
 	}
 }
 
-// flowLasts tells whether more may come of a flow, and whether one side has said that it ends. What a
-// container has asked by UDP it asks again; what it is asked by a published port may have been under way
+// flowLasts reports whether more packets of a flow may come, and whether one side has announced the end. A
+// container repeats its own requests by UDP; but a request to its published port may have been under way
 // for long.
 func flowLasts(flow *netlink.ConntrackFlow, opened bool) (lasts, ends bool) {
 	if flow.Forward.Protocol == unix.IPPROTO_UDP {
@@ -182,7 +181,8 @@ func flowLasts(flow *netlink.ConntrackFlow, opened bool) (lasts, ends bool) {
 	return false, false
 }
 
-// packetOf is how packets of one direction of a flow look. Only what has ports is translated port by port.
+// packetOf describes packets of a flow in one direction. Only protocols with ports are translated port by
+// port.
 func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 	from, ok := netip.AddrFromSlice(tuple.SrcIP.To4())
 	to, okTo := netip.AddrFromSlice(tuple.DstIP.To4())
@@ -192,8 +192,8 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 	}, ok && okTo && known
 }
 
-// flowSets are the maps and the set as the packet filter knows them. A packet that is found in them has
-// them wait anew.
+// flowSets describes the maps and the set for the packet filter. A packet that matches an element renews
+// the element's timeout.
 type flowSets struct{ to, from, ended *nftables.Set }
 
 func describeFlows(table *nftables.Table) (sets flowSets, err error) {
@@ -215,8 +215,8 @@ func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 	return sets, nil
 }
 
-// addFlows adds elements, and makes the table when there is none yet. What was there for a packet is
-// replaced.
+// addFlows adds elements, and makes the table if it is missing. New elements replace old ones for the same
+// packets.
 func (n *Network) addFlows(kept flowElements) error {
 	conn, err := n.filter()
 	if err != nil {
@@ -236,8 +236,8 @@ func (n *Network) addFlows(kept flowElements) error {
 			return err
 		}
 	}
-	// Sources first: a packet that has its new destination from here is not translated by anybody else,
-	// and would be seen with its old source by who answers that with a reset.
+	// Sources first: nothing else translates a packet that has its new destination from here. Without the
+	// source entry, the receiver would see the old source, and answer with a reset.
 	for _, part := range []struct {
 		set      *nftables.Set
 		elements []nftables.SetElement
@@ -259,8 +259,7 @@ func (n *Network) addFlows(kept flowElements) error {
 	return nil
 }
 
-// replaceFlows removes what says something else of the same packets, and returns the elements that are
-// not there.
+// replaceFlows removes elements that contradict the new ones, and returns the missing elements.
 func replaceFlows(conn *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) (missing []nftables.SetElement, err error) {
 	wanted, same := map[string]string{}, map[string]bool{}
 	for _, e := range elements {
@@ -274,14 +273,14 @@ func replaceFlows(conn *nftables.Conn, set *nftables.Set, elements []nftables.Se
 	return slices.DeleteFunc(elements, func(e nftables.SetElement) bool { return same[string(e.Key)] }), err
 }
 
-// hasFlows tells whether there is a table of connections.
+// hasFlows reports whether the table of connections exists.
 func (n *Network) hasFlows(conn *nftables.Conn) (bool, error) {
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
 	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == flowTable }), err
 }
 
-// makeFlows makes the table. A packet gets its new destination before it is routed, and its new source
-// after: with the node's own address as source it would not be forwarded.
+// makeFlows makes the table. A packet gets its new destination before routing, and its new source after
+// routing: with the node's own address as source it would not be forwarded.
 func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
 	conn.AddTable(table)
 	for _, set := range []*nftables.Set{sets.to, sets.from, sets.ended} {
@@ -292,8 +291,8 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) func(parts ...rule) {
 		return ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook, Priority: priority}))
 	}
-	// Docker drops at that priority, since 28, what comes from outside and is for a container: a packet
-	// must not be yet.
+	// Since Docker 28, Docker drops packets from outside to a container at that priority; the destination
+	// must not be translated yet.
 	afterRaw := nftables.ChainPriorityRef(*nftables.ChainPriorityRaw + 1)
 	sets.arrive(chain("arrive", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, afterRaw))
 	sets.arrive(chain("own", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityRaw))
@@ -302,9 +301,9 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 	return conn.Flush()
 }
 
-// arrive gives packets their new destinations. One that ends its side of a connection has what comes
-// after it that way not keep the connection for long: acknowledgements come as long as the other side
-// sends. One that begins a connection may have the ports of one that has ended.
+// arrive gives packets their new destinations. After a packet that ends its side of a connection, later
+// packets from that side no longer keep the entry for long: they are acknowledgements, which come as long
+// as the other side sends. A packet that begins a connection may reuse the ports of an ended one.
 func (f flowSets) arrive(add func(parts ...rule)) {
 	tcp, udp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq), protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
 	find, done := join(loadFlow(false), findFlow(f.to)), join(is(&expr.Notrack{}), accept())
@@ -316,8 +315,8 @@ func (f flowSets) arrive(add func(parts ...rule)) {
 	add(udp, hasChecksum(false), find, again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, noChecksum), done)
 }
 
-// leave gives packets that have their new destination from here, and so are not tracked, their new
-// sources. A reset ends the other side of its connection, too.
+// leave gives new sources to packets that have their new destination from here, and so are not tracked. A
+// reset ends the other side of its connection, too.
 func (f flowSets) leave(add func(parts ...rule)) {
 	find := join(ctState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from), again(f.from, flowIdle))
 	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(offsetSource, 0, checksumTCP))
@@ -338,7 +337,7 @@ func hasFlag(flags byte) rule {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: []byte{0}})
 }
 
-// loadFlow makes the packet's key, or that of what answers it.
+// loadFlow loads the packet's key, or the key of its answer.
 func loadFlow(answer bool) rule {
 	load := func(register, base, offset, length uint32) *expr.Payload {
 		return &expr.Payload{DestRegister: register, Base: expr.PayloadBase(base), Offset: offset, Len: length}
@@ -356,7 +355,7 @@ func loadFlow(answer bool) rule {
 	)
 }
 
-// findFlow looks up what the key is translated to.
+// findFlow looks up the translation for the key.
 func findFlow(set *nftables.Set) rule {
 	return is(&expr.Lookup{SourceRegister: registerKey, DestRegister: registerFound, IsDestRegSet: true, SetName: set.Name, SetID: set.ID})
 }
@@ -366,7 +365,7 @@ func hasFlow(set *nftables.Set) rule {
 	return is(&expr.Lookup{SourceRegister: registerKey, SetName: set.Name, SetID: set.ID})
 }
 
-// again has what there is for the key, and was found, stay for so long from now on.
+// again renews the timeout of the element found for the key.
 func again(set *nftables.Set, timeout time.Duration) rule {
 	update := &expr.Dynset{SrcRegKey: registerKey, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout}
 	if set.IsMap {
@@ -375,14 +374,14 @@ func again(set *nftables.Set, timeout time.Duration) rule {
 	return is(update)
 }
 
-// Where checksums of IPv4 are, and its flags.
+// Offsets of IPv4's checksum and flags.
 const (
 	offsetFlags    = 6
 	offsetChecksum = 10
 	dontFragment   = 0x40
 )
 
-// rewrite puts what was found in the place of an address and its port.
+// rewrite replaces an address and its port by the result of the lookup.
 func rewrite(address, port, checksum uint32) rule {
 	return is(
 		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound, Base: expr.PayloadBaseNetworkHeader, Offset: address,
@@ -392,9 +391,9 @@ func rewrite(address, port, checksum uint32) rule {
 	)
 }
 
-// mayFragment lets the packet be fragmented. The way to another node takes less than the connection was
-// told when it began; who sends would not understand that, because of what it is told it knows neither
-// address.
+// mayFragment allows the packet to be fragmented. The path to another node has a smaller MTU than the
+// connection learnt when it began. The sender would not understand an ICMP message about that, because it
+// knows neither of the addresses in the message.
 func mayFragment() rule {
 	return is(
 		&expr.Payload{DestRegister: registerKey, Base: expr.PayloadBaseNetworkHeader, Offset: offsetFlags, Len: 2},
@@ -404,8 +403,7 @@ func mayFragment() rule {
 	)
 }
 
-// forgetFlows removes what was written down for an address, and the table when there is no container any
-// more for which it is needed.
+// forgetFlows removes the saved entries of an address, and the table if no container needs it any more.
 func (n *Network) forgetFlows(ip netip.Addr) error {
 	conn, err := n.filter()
 	if err != nil {
@@ -427,7 +425,7 @@ func (n *Network) forgetFlows(ip netip.Addr) error {
 	return errors.Join(removeElements(conn, sets.to, concerns(ip)), removeElements(conn, sets.from, concerns(ip)))
 }
 
-// removeElements removes those of a map that match.
+// removeElements removes the matching elements of a map.
 func removeElements(conn *nftables.Conn, set *nftables.Set, match func(nftables.SetElement) bool) error {
 	all, err := conn.GetSetElements(set)
 	if err != nil {
@@ -445,7 +443,7 @@ func removeElements(conn *nftables.Conn, set *nftables.Set, match func(nftables.
 	return nil
 }
 
-// concerns matches elements in which an address is.
+// concerns matches elements that contain an address.
 func concerns(ip netip.Addr) func(nftables.SetElement) bool {
 	has := func(data []byte, at int) bool {
 		return len(data) >= at+4 && net.IP(data[at:at+4]).Equal(ip.AsSlice())

@@ -13,18 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Containers need the node to forward packets, which is one switch for all interfaces. A node that did
-// not forward before must not become a router between its other networks by it: there the packet filter
-// drops what neither comes from nor goes to a container. Networks of engines are let pass: an engine
-// that starts later finds the switch on and relies on it.
+// Containers need the node to forward packets, and one switch enables that for all interfaces. A node that
+// did not forward before must not become a router between its other networks: there the packet filter drops
+// packets that are neither from nor to a container. Packets of engines' networks pass: an engine that
+// starts later finds the switch on and relies on it.
 
-// forwardingFile is in the run directory if the node did not forward packets before: like the switch, it
-// does not survive a reboot.
+// forwardingFile exists in the run directory if the node did not forward packets before. Like the switch,
+// it does not survive a reboot.
 const forwardingFile = "forwarding"
 
 func (n *Network) forwardingPath() string { return filepath.Join(n.config.RunDir, forwardingFile) }
 
-// findForwarding notes whether the node forwards packets without Godwit, before that is switched on.
+// findForwarding records whether the node forwards packets without Godwit, before Godwit switches
+// forwarding on.
 func (n *Network) findForwarding() error {
 	now, err := forwardingIn(n)
 	if err != nil {
@@ -55,7 +56,7 @@ func forwardingIn(n *Network) (on bool, err error) {
 	return on, nil
 }
 
-// startForwarding comes after the packet filter is there.
+// startForwarding must be called after the packet filter is set up.
 func (n *Network) startForwarding() error {
 	if err := within(n.ns, func() error { return sysctl("ipv4/ip_forward", "1") }); err != nil {
 		return fmt.Errorf("let the node forward packets: %w", err)
@@ -76,9 +77,9 @@ func (n *Network) endForwarding() error {
 	return nil
 }
 
-// forwardChain drops what is not to be forwarded: anything by the encrypted device, which only the
-// tunnel uses; out of the tunnel what has to do with no container; and where the node did not forward
-// before, what has to do with none at all.
+// forwardChain drops packets that must not be forwarded: all packets of the encrypted device, which only
+// the tunnel uses; from the tunnel, packets unrelated to any container; and, if the node did not forward
+// before, all other packets unrelated to any container.
 func (n *Network) forwardChain(conn *nftables.Conn, table *nftables.Table, bridged *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "forward", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)})

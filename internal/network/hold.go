@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// A route is switched when nothing has come for switchQuiet, because a packet that is in the device
-	// at that instant may be overtaken by its successor; but no later than switchPatience after the
-	// queue was first empty.
+	// A route is switched when nothing has come for switchQuiet, because a packet that is in the device at
+	// that moment may be overtaken by its successor; but at the latest switchPatience after the queue was
+	// first empty.
 	switchQuiet    = time.Millisecond
 	switchPatience = 200 * time.Millisecond
-	// After the switch the device stays until nothing has come for lingerQuiet: packets may have been on
+	// After the switch the device stays until nothing has come for lingerQuiet: packets may still be on
 	// their way.
 	lingerQuiet = 50 * time.Millisecond
 )
 
-// Hold is an address whose packets wait in this process. A nil one holds nothing: that of a container
-// without an address here.
+// Hold is an address whose packets wait in this process. A nil Hold holds nothing: it stands for a
+// container without an address here.
 type Hold struct {
 	network *Network
 	ip      netip.Addr
@@ -36,9 +36,9 @@ type Hold struct {
 
 	releasing sync.Mutex // one release at a time
 
-	// While direct, the reader sends what it reads at once, after what is queued: in the moments of the
-	// switch every microsecond that a packet spends here gives its successor time to overtake it.
-	// Otherwise it does so with what does not wait.
+	// While direct is set, the reader sends what it reads at once, after the queued packets: during the
+	// switch, every microsecond that a packet spends here gives its successor time to overtake it.
+	// Otherwise the reader does so only with packets that need not wait.
 	sending sync.Mutex
 	direct  bool
 	waits   func(packet []byte) bool // nil: all packets do
@@ -50,8 +50,8 @@ type Hold struct {
 	stats    HoldStats
 }
 
-// Prepare makes all that a hold needs, so that Start takes one change of a route. Nothing is held yet.
-// An address that is prepared or held already gives the same Hold.
+// Prepare makes everything that a hold needs, so that Start takes a single change of a route. Nothing is
+// held yet. An address that is already prepared or held gets the same Hold.
 func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
 	if elsewhere(ip) {
 		return nil, nil //nolint:nilnil // a nil Hold holds nothing
@@ -82,7 +82,7 @@ func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
 	return hold, nil
 }
 
-// holding tells whether the address's packets wait. The caller has locked mu.
+// holding reports whether the address's packets wait. The caller holds mu.
 func (n *Network) holding(ip netip.Addr) bool {
 	hold := n.holds[ip]
 	if hold == nil {
@@ -102,14 +102,15 @@ func (n *Network) Hold(ip netip.Addr) (*Hold, error) {
 	return hold, hold.Start()
 }
 
-// prepare makes the device, its table and rule, and begins to read.
+// prepare makes the device, its table and rule, and starts to read.
 func (h *Hold) prepare() error {
 	n := h.network
 	opened, err := n.openTun(h.ip)
 	if err != nil {
 		return err
 	}
-	// Should the destination's device vanish, the last route of the table keeps packets from going round.
+	// If the destination's device vanishes, the last route of the table keeps packets from going round in
+	// circles.
 	last := n.route(allAddresses(), h.table)
 	last.Type, last.Priority = unix.RTN_BLACKHOLE, 1<<30
 	rule := netlink.NewRule()
@@ -127,10 +128,10 @@ func (h *Hold) prepare() error {
 	return nil
 }
 
-// StartNew turns to the queue what opens TCP connections to the address. All else goes on to the
-// destination, by way of this process: to a container here, so that what it has begun can come to an
-// end, or to one elsewhere that is not to get new connections yet. It may follow Start, and itself with
-// another destination; Start or Release has to follow it.
+// StartNew queues packets that open TCP connections to the address. All other packets go on to the
+// destination, through this process: to a container here, so that what it has begun can complete, or to a
+// container elsewhere that must not get new connections yet. It may follow Start, and itself with another
+// destination; Start or Release has to follow it.
 func (h *Hold) StartNew(to Destination) error {
 	if h == nil {
 		return nil
@@ -142,8 +143,8 @@ func (h *Hold) StartNew(to Destination) error {
 	return h.turn()
 }
 
-// StartRequests is StartNew that also turns to the queue datagrams by which somebody asks for something,
-// as far as their port tells: for a container that is not to be asked anything, and may ask others.
+// StartRequests is StartNew that also queues datagrams that look like requests, judging by their port: for
+// a container that may ask others but must not be asked anything.
 func (h *Hold) StartRequests(to Destination) error {
 	if h == nil {
 		return nil
@@ -155,7 +156,7 @@ func (h *Hold) StartRequests(to Destination) error {
 	return h.turn()
 }
 
-// Start turns all packets for the address to the queue. Starting again does nothing.
+// Start queues all packets for the address. It is idempotent.
 func (h *Hold) Start() error {
 	if h == nil {
 		return nil
@@ -164,7 +165,7 @@ func (h *Hold) Start() error {
 	return h.turn()
 }
 
-// setWaits has the reader queue what waits, and send the rest, also of what it has queued.
+// setWaits makes the reader queue packets that must wait, and send the others, including queued ones.
 func (h *Hold) setWaits(waits func(packet []byte) bool) {
 	h.sending.Lock()
 	defer h.sending.Unlock()
@@ -185,7 +186,7 @@ func (h *Hold) setWaits(waits func(packet []byte) bool) {
 	}
 }
 
-// turn makes the address's route lead here.
+// turn redirects the address's route to this hold.
 func (h *Hold) turn() error {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
@@ -204,7 +205,7 @@ func (h *Hold) turn() error {
 	return nil
 }
 
-// read takes packets out of the device until it is closed.
+// read reads packets from the device until the device is closed.
 func (h *Hold) read() {
 	defer h.reader.Done()
 	buffer := make([]byte, maxMTU)
@@ -249,17 +250,17 @@ func (h *Hold) accept(packet []byte) {
 	})
 }
 
-// count changes the statistics.
+// count updates the statistics.
 func (h *Hold) count(change func(*HoldStats)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change(&h.stats)
 }
 
-// Release sends what is queued to the destination, in order, no faster than the given rate (0:
-// unlimited; see pacer for the pace that is kept anyway), and then switches the address's route. It
-// returns when the route is switched. Should it fail, or ctx end, the rest stays held, and Release may
-// be called again, also with another destination.
+// Release sends the queued packets to the destination, in order, no faster than the given rate (0:
+// unlimited; see pacer for the pace that applies anyway), and then switches the address's route. It returns
+// when the route is switched. If it fails, or ctx ends, the remaining packets stay held, and Release may be
+// called again, also with another destination.
 func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64) error {
 	if h == nil {
 		return nil
@@ -276,8 +277,8 @@ func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64)
 	return h.end(func() error { return h.network.switchTo(h.ip, to) })
 }
 
-// Close ends a hold that is not wanted any more and drops what it holds. The address is left without a
-// route of its own if the hold was started: nobody answers for it until Route is called.
+// Close ends a hold that is no longer wanted and drops its packets. If the hold was started, the address is
+// left without a route of its own: nobody answers for it until Route is called.
 func (h *Hold) Close() error {
 	if h == nil {
 		return nil
@@ -295,7 +296,7 @@ func (h *Hold) Close() error {
 	return h.end(func() error { return nil })
 }
 
-// aim makes the table of the device lead to the destination.
+// aim makes the device's table lead to the destination.
 func (h *Hold) aim(to Destination) error {
 	n := h.network
 	n.mu.Lock()
@@ -318,7 +319,7 @@ func (h *Hold) aim(to Destination) error {
 	return nil
 }
 
-// drain sends what is queued until it is time to switch the route.
+// drain sends the queued packets until it is time to switch the route.
 func (h *Hold) drain(ctx context.Context, pace *pacer) error {
 	var patience time.Time
 	for {
@@ -350,7 +351,7 @@ func (h *Hold) drain(ctx context.Context, pace *pacer) error {
 	}
 }
 
-// pause waits, or until a packet comes.
+// pause waits for a while, or until a packet comes.
 func (h *Hold) pause(ctx context.Context, wait time.Duration, orPacket bool) error {
 	came := h.queue.came
 	if !orPacket {
@@ -373,14 +374,14 @@ func (h *Hold) forward(packet []byte, came time.Time) {
 	h.queue.pop()
 }
 
-// flush sends all that is queued, at once. The caller has locked sending.
+// flush sends all queued packets at once. The caller holds sending.
 func (h *Hold) flush() {
 	for packet, came, ok := h.queue.peek(); ok; packet, came, ok = h.queue.peek() {
 		h.forward(packet, came)
 	}
 }
 
-// write puts one packet back into its device, where the rule takes it to the destination.
+// write writes one packet back into its device, from where the rule takes it to the destination.
 func (h *Hold) write(packet []byte, came time.Time) {
 	_, err := h.tun.file.Write(packet)
 	h.count(func(stats *HoldStats) {
@@ -395,7 +396,7 @@ func (h *Hold) write(packet []byte, came time.Time) {
 	})
 }
 
-// pass sends a packet on that was not held.
+// pass forwards a packet that was not held.
 func (h *Hold) pass(packet []byte) {
 	if _, err := h.tun.file.Write(packet); err != nil {
 		h.count(func(stats *HoldStats) {
@@ -407,7 +408,7 @@ func (h *Hold) pass(packet []byte) {
 	}
 }
 
-// setDirect lets the reader send, or not.
+// setDirect allows or forbids the reader to send.
 func (h *Hold) setDirect(direct bool) {
 	h.sending.Lock()
 	defer h.sending.Unlock()
@@ -456,16 +457,16 @@ func (h *Hold) linger(gone chan struct{}) {
 	close(gone)
 }
 
-// abandon closes the device, with which it and its routes vanish, and removes the rule and the table.
+// abandon closes the device, which removes its routes, too, and removes the rule and the table.
 func (h *Hold) abandon() {
-	// The device is gone whatever Close says; rules and tables that stay are harmless and removed by
-	// Reconcile.
+	// The device is gone whatever Close returns. Remaining rules and tables are harmless, and Reconcile
+	// removes them.
 	_ = h.tun.file.Close()
 	h.reader.Wait()
 	_ = h.removeTable()
 }
 
-// removeTable removes the hold's rule and what its table still holds.
+// removeTable removes the hold's rule and the remaining contents of its table.
 func (h *Hold) removeTable() error {
 	return errors.Join(
 		h.network.removeRules(func(rule netlink.Rule) bool { return rule.Table == h.table }),

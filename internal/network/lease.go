@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// leaseFileLimit bounds what is read; a subnet has 253 addresses of some 150 bytes each.
+// leaseFileLimit bounds the size of the file; a subnet has 253 addresses of some 150 bytes each.
 const leaseFileLimit = 1 << 20
 
 // Lease is an address of this node's subnet that a container holds, wherever it runs.
@@ -28,14 +28,14 @@ type Lease struct {
 	Since     time.Time  `json:"since"`
 }
 
-// leaseFile is what the file holds.
+// leaseFile is the contents of the file.
 type leaseFile struct {
 	Next   int     `json:"next"` // last byte of the address to try first
 	Leases []Lease `json:"leases"`
 }
 
-// leases are the addresses of this node's subnet that are given away, kept in a file that is replaced as
-// a whole.
+// leases are the assigned addresses of this node's subnet, kept in a file that is always replaced as a
+// whole.
 type leases struct {
 	path   string
 	config Config
@@ -45,7 +45,7 @@ type leases struct {
 	held map[netip.Addr]Lease
 }
 
-// openLeases reads the file; that there is none means that no address is given away.
+// openLeases reads the file; a missing file means that no address is assigned.
 func openLeases(path string, config Config) (*leases, error) {
 	l := &leases{path: path, config: config, next: 2, held: map[netip.Addr]Lease{}}
 	file, err := os.Open(path)
@@ -66,7 +66,7 @@ func openLeases(path string, config Config) (*leases, error) {
 	return l, nil
 }
 
-// decode checks everything: a lease read wrongly would give a container's address to another.
+// decode checks everything: a misread lease would assign a container's address to another.
 func (l *leases) decode(data []byte) error {
 	if len(data) > leaseFileLimit {
 		return fmt.Errorf("file is %w: over %d bytes", ErrInvalid, leaseFileLimit)
@@ -97,9 +97,9 @@ func (l *leases) decode(data []byte) error {
 	return nil
 }
 
-// Lease gives a container an address for life, or tells the one that it has. The address stays the
-// container's until ReleaseLease, wherever the container is. Addresses are given out in turn, so that
-// one that was released rests for as long as possible.
+// Lease assigns a container an address for life, or returns the one that it has. The address stays the
+// container's until ReleaseLease, wherever the container is. Addresses are assigned in turn, so that a
+// released address rests for as long as possible.
 func (n *Network) Lease(id string) (Address, error) {
 	if !validID.MatchString(id) {
 		return Address{}, fmt.Errorf("container id %q is %w", id, ErrInvalid)
@@ -134,7 +134,7 @@ func (n *Network) Lease(id string) (Address, error) {
 		id, ErrNoAddress, l.config.subnet(l.config.NodeNumber))
 }
 
-// ReleaseLease takes back the address of a container that is no more, anywhere. Doing nothing is success.
+// ReleaseLease takes back the address of a container that no longer exists on any node. It is idempotent.
 func (n *Network) ReleaseLease(id string) error {
 	l := n.leases
 	l.mu.Lock()
@@ -152,7 +152,7 @@ func (n *Network) ReleaseLease(id string) error {
 	return nil
 }
 
-// Leases lists the addresses of this node that are given away, in order.
+// Leases lists the assigned addresses of this node, in order.
 func (n *Network) Leases() []Lease {
 	n.leases.mu.Lock()
 	defer n.leases.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *leases) sorted() []Lease {
 	return slices.SortedFunc(maps.Values(l.held), func(a, b Lease) int { return a.Address.Compare(b.Address) })
 }
 
-// save replaces the file, and returns when that will outlast a loss of power.
+// save replaces the file, and returns when the new one survives a power cut.
 func (l *leases) save() error {
 	data, err := json.MarshalIndent(leaseFile{Next: l.next, Leases: l.sorted()}, "", "  ")
 	if err != nil {
@@ -176,7 +176,7 @@ func (l *leases) save() error {
 	return nil
 }
 
-// replaceFile replaces a file, and returns when that will outlast a loss of power.
+// replaceFile replaces a file, and returns when the new one survives a power cut.
 func replaceFile(path string, data []byte) error {
 	directory := filepath.Dir(path)
 	if err := os.MkdirAll(directory, 0o700); err != nil {
@@ -198,7 +198,7 @@ func replaceFile(path string, data []byte) error {
 	return syncDirectory(directory)
 }
 
-// syncDirectory makes a renaming durable.
+// syncDirectory makes a rename durable.
 func syncDirectory(path string) error {
 	directory, err := os.Open(path)
 	if err != nil {

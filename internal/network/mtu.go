@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Until it is plugged in, a container's interface takes packets that are a byte shorter. A socket that
-// is restored meanwhile has segments of 524 bytes: the kernel works out their size when the socket is
-// connected, from the 536 bytes that hold before a peer has said anything (tcp_connect_init), not again
-// when CRIU sets what the peer has said (tcp_repair_options_est), and from then on only if what the
-// interface takes has changed (tcp_current_mss). It would have them for life.
+// Until a container is plugged in, the MTU of its interface is a byte smaller. Otherwise a socket restored
+// meanwhile would have segments of 524 bytes for life. The kernel computes their size when the socket is
+// connected, from the 536 bytes that apply before a peer has said anything (tcp_connect_init). It does not
+// compute it again when CRIU sets what the peer has said (tcp_repair_options_est), and later only if the
+// MTU of the interface has changed (tcp_current_mss).
 
-// narrowed is what the interface takes before the container is plugged in.
+// narrowed is the MTU of the interface before the container is plugged in.
 func narrowed(address Address) int { return address.MTU - 1 }
 
-// narrow makes it so.
+// narrow sets that MTU.
 func narrow(inside *netlink.Handle, address Address) error {
 	eth0, err := inside.LinkByName(insideDevice)
 	if err == nil {
@@ -28,8 +28,8 @@ func narrow(inside *netlink.Handle, address Address) error {
 	return nil
 }
 
-// widen undoes narrow, and only that; doing nothing is success. A container that may do so gives its
-// interface another size, or another name, or removes it: that is left to it.
+// widen undoes narrow, and nothing else; it is idempotent. A container with the right to do so may have
+// changed the interface's MTU or name, or removed it: widen leaves that alone.
 func widen(path string, address Address) error {
 	inside, err := openNamespace(path)
 	if err != nil {

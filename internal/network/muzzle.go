@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container that arrives gets nothing, not even from itself, until it is plugged in: while its sockets
-// are made one after the other, data that one had still to send to another within the container would
-// meet no socket, and be answered by a reset. What is dropped the kernel repeats, as it does what does
-// not leave by the interface. The same holds while its sockets are dumped one after the other: see
-// Silence. On a bridge it does not answer ARP either: its neighbours would send to it here while it is
-// elsewhere.
+// A container that arrives receives nothing, not even from itself, until it is plugged in. Its sockets are
+// made one after the other: data that one socket still had to send to another within the container would
+// meet no socket, and be answered by a reset. The kernel repeats dropped packets, as it does with packets
+// that cannot leave by the interface. The same holds while sockets are dumped one after the other: see
+// Silence. On a bridge the container does not answer ARP either, because its neighbours would send to it
+// here while it is elsewhere.
 
-// criuMark is on the packets by which CRIU tells a socket that its peer has ended the connection (SOCCR_MARK,
-// criu/include/netfilter.h; its own lock lets them through, too).
+// criuMark marks the packets by which CRIU tells a socket that its peer has ended the connection
+// (SOCCR_MARK, criu/include/netfilter.h; CRIU's own lock lets them through, too).
 const criuMark = 0xc114
 
-// muzzle makes a network namespace drop what reaches it, and, if nothing else does, what leaves it. What
-// is there already stays.
+// muzzle makes a network namespace drop incoming packets, and outgoing packets if nothing else does. It is
+// idempotent.
 func muzzle(path string, leaving bool) error {
 	drop := nftables.ChainPolicyDrop
 	return inTables(path, leaving, func(conn *nftables.Conn, table *nftables.Table) {
@@ -55,13 +55,13 @@ const (
 	arpOut = 1
 )
 
-// Muzzle has a container's network namespace get and send nothing, ARP included, before its engine makes
-// anything in it. AdoptBridged and Route follow. An engine that announces a container's address at once
-// would have its neighbours send to it before anybody else could muzzle it, and what has no socket yet
-// is answered by a reset.
+// Muzzle quiesces a container's network namespace, ARP included, before its engine makes anything in it.
+// AdoptBridged and Route follow. If an engine announces a container's address at once, its neighbours would
+// send to it before anybody else could quiesce the namespace, and packets that meet no socket are answered
+// by a reset.
 func Muzzle(path string) error { return muzzle(path, true) }
 
-// muzzleAll muzzles whichever containers here have the address.
+// muzzleAll quiesces all containers here that have the address.
 func (n *Network) muzzleAll(ip netip.Addr) error {
 	for id, attached := range n.containers {
 		if attached.address.IP != ip {
@@ -75,7 +75,7 @@ func (n *Network) muzzleAll(ip netip.Addr) error {
 	return nil
 }
 
-// unmuzzle undoes muzzle; doing nothing is success.
+// unmuzzle undoes muzzle. It is idempotent.
 func (n *Network) unmuzzle(id string, attached *attachment) error {
 	if !attached.muzzled {
 		return nil
@@ -94,8 +94,8 @@ func (n *Network) unmuzzle(id string, attached *attachment) error {
 	return err
 }
 
-// inTables changes our table in a container's namespace, for all protocols, and that for ARP, in one
-// transaction. A kernel that cannot filter ARP filters the rest.
+// inTables changes our table for all protocols in a container's namespace, and the table for ARP, in one
+// transaction. If the kernel cannot filter ARP, inTables filters the rest.
 func inTables(path string, arp bool, change func(*nftables.Conn, *nftables.Table)) error {
 	families := []nftables.TableFamily{nftables.TableFamilyINet}
 	if arp {
@@ -110,7 +110,7 @@ func inTables(path string, arp bool, change func(*nftables.Conn, *nftables.Table
 	return nil
 }
 
-// unsupported tells of an error that the kernel lacks a kind of table.
+// unsupported reports whether an error means that the kernel lacks a kind of table.
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
 }
@@ -127,7 +127,7 @@ func inFamilies(path string, families []nftables.TableFamily, change func(*nftab
 	}
 	defer closeLater(conn)
 	for _, family := range families {
-		// Adding what is there is no error, and what has been added can be deleted.
+		// Adding an existing table is no error, and an added table can be deleted.
 		change(conn, conn.AddTable(&nftables.Table{Name: tableName, Family: family}))
 	}
 	if err := conn.Flush(); err != nil {
@@ -136,9 +136,8 @@ func inFamilies(path string, families []nftables.TableFamily, change func(*nftab
 	return nil
 }
 
-// closeLater closes the connection without waiting for it. What was changed holds when the change is
-// answered; the close waits, some 10 ms, until nobody uses what was removed, and a container that
-// arrives stands still meanwhile.
+// closeLater closes the connection without waiting. A change is in force once it is answered; closing waits
+// some 10 ms until nobody uses what was removed, and an arriving container is frozen meanwhile.
 func closeLater(conn *nftables.Conn) {
 	go func() { _ = conn.CloseLasting() }() // nothing is lost with it
 }
