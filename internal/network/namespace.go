@@ -30,8 +30,8 @@ func openNamespace(path string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// within runs a function on a thread that is in the given network namespace. What a thread opens below
-// /proc/sys/net and as /dev/net/tun belongs to the namespace in which it is at that moment.
+// within runs a function on a thread in the given network namespace. Files opened below /proc/sys/net, and
+// /dev/net/tun, belong to the namespace in which the thread is at that moment.
 func within(ns netns.NsHandle, run func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -74,11 +74,11 @@ func sysctl(key, value string) error {
 	return nil
 }
 
-// deviceSysctls prepares one of our devices on the node's side: it forwards, does not judge packets by
-// the route back to their source (answers leave by doors, see the package comment), and speaks no IPv6.
-// The kernel uses the greater of a device's rp_filter and that of "all"
-// (Documentation/networking/ip-sysctl.rst), so where the node asks for strict filtering only the value
-// 2, loose, can weaken it.
+// deviceSysctls prepares one of our devices on the node's side: it forwards, does not check packets against
+// the route back to their source (answers follow ingress marks, see the package comment), and speaks no
+// IPv6. The kernel uses the greater of a device's rp_filter and that of "all"
+// (Documentation/networking/ip-sysctl.rst), so on a node with strict filtering only the value 2, loose, can
+// weaken it.
 func deviceSysctls(device string, more ...string) error {
 	all, err := os.ReadFile("/proc/sys/net/ipv4/conf/all/rp_filter")
 	if err != nil {
@@ -100,8 +100,8 @@ func deviceSysctls(device string, more ...string) error {
 	return disableIPv6(device)
 }
 
-// disableIPv6 on a device keeps router solicitations and multicast reports off it. A kernel without IPv6
-// has none.
+// disableIPv6 keeps router solicitations and multicast reports off a device. A kernel without IPv6 sends
+// none.
 func disableIPv6(device string) error {
 	err := sysctl("ipv6/conf/"+device+"/disable_ipv6", "1")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,8 +110,8 @@ func disableIPv6(device string) error {
 	return err
 }
 
-// makeNamespace makes a network namespace and keeps it by a mount at path. If there is one already it is
-// left alone.
+// makeNamespace makes a network namespace and keeps it by a mount at path. It leaves an existing namespace
+// alone.
 func makeNamespace(path string) error {
 	if isNamespace(path) {
 		return nil
@@ -158,7 +158,7 @@ func removeNamespace(path string) error {
 	return nil
 }
 
-// isNamespace tells a mounted namespace from a mount point that a crash left behind.
+// isNamespace distinguishes a mounted namespace from a mount point left by a crash.
 func isNamespace(path string) bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(path, &stat) == nil && stat.Type == unix.NSFS_MAGIC

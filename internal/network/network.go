@@ -63,7 +63,7 @@ type attachment struct {
 }
 
 // New brings up the network of a node: the tunnel, the node's address, the blackholes and the packet
-// filter. What an earlier process left is taken over, so traffic of running containers is not disturbed;
+// filter. It takes over what an earlier process left, so traffic of running containers is not disturbed;
 // Reconcile removes the rest.
 func New(config Config) (*Network, error) {
 	n, err := open(config)
@@ -98,7 +98,7 @@ func open(config Config) (*Network, error) {
 	}, nil
 }
 
-// setUp makes all that does not depend on peers or containers.
+// setUp makes everything that does not depend on peers or containers.
 func (n *Network) setUp() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,9 +141,9 @@ func (n *Network) setUp() error {
 	return n.trackLoosely()
 }
 
-// trackLoosely has the node's connection tracking translate also what it takes for out of the window.
-// What it sees of a container that moves is not always what the ends see, and a packet that comes for a
-// masqueraded connection and is not translated back is for the node itself, which answers it by a reset.
+// trackLoosely makes the node's connection tracking also translate packets that it takes for out of the
+// window. What it sees of a moving container differs from what the ends see. A packet of a masqueraded
+// connection that is not translated back is for the node itself, which answers it with a reset.
 func (n *Network) trackLoosely() error {
 	err := within(n.ns, func() error { return sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1") })
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without connection tracking of TCP has no windows
@@ -152,8 +152,7 @@ func (n *Network) trackLoosely() error {
 	return nil
 }
 
-// baseRoutes makes the blackholes and the rule by which the pool's addresses are looked up in the main
-// table only.
+// baseRoutes makes the blackholes, and the rule that looks up the pool's addresses in the main table only.
 func (n *Network) baseRoutes() error {
 	for _, prefix := range []netip.Prefix{n.config.Pool, n.config.subnet(n.config.NodeNumber)} {
 		if err := n.addBlackhole(prefix); err != nil {
@@ -165,25 +164,24 @@ func (n *Network) baseRoutes() error {
 	return n.addRules(toPool, n.doorRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
 }
 
-// MTU of the tunnel, and so of new containers.
+// MTU returns the MTU of the tunnel, and so of new containers.
 func (n *Network) MTU() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.mtu
 }
 
-// NodeAddress is this node's own address in the pool, the source of its packets to containers.
+// NodeAddress returns this node's own address in the pool, the source of its packets to containers.
 func (n *Network) NodeAddress() netip.Addr { return n.config.nodeAddress(n.config.NodeNumber) }
 
-// Home is the number of the node to which a container address belongs; it refuses what is no container
-// address.
+// Home returns the number of the node to which a container address belongs; it refuses other addresses.
 func (n *Network) Home(ip netip.Addr) (int, error) { return n.config.home(ip) }
 
-// NetnsPath is where the network namespace of a container is mounted while it is attached.
+// NetnsPath returns the path at which the network namespace of an attached container is mounted.
 func (n *Network) NetnsPath(id string) string { return filepath.Join(n.config.RunDir, "netns", id) }
 
-// Close releases this process's handles and leaves everything else as it is, but not the holds: their
-// packets go with the process. It waits for holds that have been released to send what still comes.
+// Close releases this process's handles and leaves everything else as it is, except holds: their packets
+// are lost with the process. It waits until released holds have sent what still comes.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	for _, hold := range n.holds {

@@ -10,23 +10,22 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// Obstacle is what on this machine, that is not ours to change, may keep packets of containers from
-// where they are to go.
+// Obstacle is something on this machine, outside Godwit's control, that may block packets of containers.
 type Obstacle struct {
 	What, Remedy string
 }
 
-// String is both in one line.
+// String returns both in one line.
 func (o Obstacle) String() string { return o.What + ": " + o.Remedy }
 
-// Obstacles lists those of this node.
+// Obstacles lists the obstacles on this node.
 func (n *Network) Obstacles() ([]Obstacle, error) {
 	return Obstacles(n.config.Namespace, n.config.Pool)
 }
 
-// Obstacles lists those of a pool: a chain of another program that drops what it does not know (Docker's
-// and ufw's do) has the last word, as no acceptance in our own table can outvote it; and networks of
-// others that are of the pool.
+// Obstacles lists the obstacles to a pool's packets: chains of other programs that drop unknown packets (as
+// Docker's and ufw's do), which no acceptance in our own table can overrule, and other programs' networks
+// within the pool.
 func Obstacles(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	found, err := droppers(namespace, pool)
 	if err != nil {
@@ -45,7 +44,7 @@ func Obstacles(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	return found, nil
 }
 
-// droppers lists the chains that drop what is forwarded to or from a pool.
+// droppers lists the chains that drop packets forwarded to or from a pool.
 func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	ns, err := openNamespace(namespace)
 	if err != nil {
@@ -82,8 +81,8 @@ func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	return found, nil
 }
 
-// acceptance are the commands by which packets of a pool are let pass, in the place that the program
-// whose chain it is has for that.
+// acceptance returns the commands that let packets of a pool pass, in the place that the chain's program
+// provides for such rules.
 func acceptance(chain *nftables.Chain, beside []*nftables.Chain, pool netip.Prefix) string {
 	has := func(name string) bool {
 		return slices.ContainsFunc(beside, func(c *nftables.Chain) bool { return c.Name == name })
@@ -103,8 +102,8 @@ func acceptance(chain *nftables.Chain, beside []*nftables.Chain, pool netip.Pref
 	return both("iptables -I FORWARD %s %s -j ACCEPT", "-s", "-d")
 }
 
-// accepted tells whether chains have rules that let pass what is from a pool, and what is to it. Chains
-// whose rules this program cannot read, extensions of iptables for example, count as if they had none.
+// accepted reports whether chains have rules that accept packets from a pool and to a pool. Chains whose
+// rules this program cannot read, such as extensions of iptables, count as if they had none.
 func accepted(conn *nftables.Conn, chains []*nftables.Chain, pool netip.Prefix) bool {
 	ends := map[uint32]bool{}
 	for _, chain := range chains {
@@ -121,8 +120,8 @@ func accepted(conn *nftables.Conn, chains []*nftables.Chain, pool netip.Prefix) 
 	return ends[offsetSource] && ends[offsetDestination]
 }
 
-// acceptsPool tells of a rule that accepts all that has an address of a pool, and in which field of the
-// header.
+// acceptsPool reports whether a rule accepts all packets with an address of a pool, and in which field of
+// the header.
 func acceptsPool(rule []expr.Any, pool netip.Prefix) (offset uint32, is bool) {
 	var compared, accepts, protocol bool
 	base := pool.Addr().AsSlice()

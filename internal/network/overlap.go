@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse says that a network is not free on this machine.
+// ErrInUse means that a network is already in use on this machine.
 var ErrInUse = errors.New("is in use on this machine")
 
-// everywhere: routes to this many bits or fewer lead to all that has no route of its own. Some VPNs
-// divide the default route.
+// everywhere is the prefix length up to which a route counts as a default route. Some VPNs divide the
+// default route.
 const everywhere = 4
 
-// use is something of this machine that is of a network, and not of Godwit.
+// use is something on this machine that uses a network and does not belong to Godwit.
 type use struct {
 	what  string
 	wider bool // a route that leads to more than the network: one into the network takes a part of it away
 }
 
-// CheckFree refuses a network to which something else on this machine has a route, or of which it has an
-// address. What is on the given devices does not count.
+// CheckFree refuses a network if something else on this machine has a route into it or an address in it. It
+// ignores the given devices.
 func CheckFree(namespace string, prefix netip.Prefix, devices ...string) error {
 	uses, err := usesIn(namespace, prefix, devices)
 	if err != nil {
@@ -35,8 +35,8 @@ func CheckFree(namespace string, prefix netip.Prefix, devices ...string) error {
 	return inUse(prefix, uses)
 }
 
-// checkPool refuses a pool that would take something from others. The agent goes on beside routes to
-// more than the pool, that a VPN may have made since: its own are the more exact ones, so both work.
+// checkPool refuses a pool that would take something from other programs. The agent accepts routes to more
+// than the pool, which a VPN may have added since: the agent's own routes are more specific, so both work.
 func (n *Network) checkPool() error {
 	uses, err := usesIn(n.config.Namespace, n.config.Pool, nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func inUse(prefix netip.Prefix, uses []use) error {
 	return fmt.Errorf("%s %w: %s", prefix, ErrInUse, strings.Join(whats, ", "))
 }
 
-// usesIn lists what is of a network, and not of Godwit, in a network namespace.
+// usesIn lists the uses of a network in a network namespace, except Godwit's own.
 func usesIn(namespace string, prefix netip.Prefix, devices []string) ([]use, error) {
 	ns, err := openNamespace(namespace)
 	if err != nil {
@@ -97,7 +97,7 @@ func usesIn(namespace string, prefix netip.Prefix, devices []string) ([]use, err
 	return append(uses, routes...), err
 }
 
-// addressesIn lists the addresses of a network that these devices have.
+// addressesIn lists these devices' addresses in a network.
 func addressesIn(handle *netlink.Handle, prefix netip.Prefix, links map[int]netlink.Link) ([]use, error) {
 	addresses, err := handle.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -113,8 +113,8 @@ func addressesIn(handle *netlink.Handle, prefix netip.Prefix, links map[int]netl
 	return uses, nil
 }
 
-// routesInto lists the routes to addresses of a network that are not ours, in all tables: rules of
-// others may come before ours.
+// routesInto lists other programs' routes to addresses of a network, in all tables: rules of other programs
+// may come before ours.
 func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netlink.Link) ([]use, error) {
 	routes, err := handle.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -137,8 +137,8 @@ func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netli
 	return uses, nil
 }
 
-// toContainer tells of a route such as LXC makes for a container with an address of the pool, before the
-// agent takes it over.
+// toContainer reports whether a route is one that LXC makes for a container with an address of the pool,
+// before the agent takes it over.
 func toContainer(to netip.Prefix, link netlink.Link) bool {
 	return to.IsSingleIP() && link != nil && link.Type() == "veth"
 }
@@ -157,7 +157,7 @@ func describeRoute(to netip.Prefix, route netlink.Route, link netlink.Link) stri
 	return text
 }
 
-// prefixOf converts from the type of the netlink library; nil is the default route.
+// prefixOf converts from the netlink library's type; nil is the default route.
 func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	if n == nil {
 		return netip.Prefix{}, false
@@ -167,8 +167,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(ip.Unmap(), bits), ok
 }
 
-// addBlackhole makes a route to nowhere, or replaces that of an earlier process, and never one of
-// somebody else.
+// addBlackhole makes a route to nowhere. It replaces the route of an earlier process, but never another
+// program's.
 func (n *Network) addBlackhole(prefix netip.Prefix) error {
 	route := n.route(ipNet(prefix), unix.RT_TABLE_MAIN)
 	route.Type = unix.RTN_BLACKHOLE

@@ -13,10 +13,10 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// Overlay is how packets of containers go from node to node. What is within them, VXLAN, is the same in all.
+// Overlay says how containers' packets travel between nodes. All overlays carry VXLAN.
 type Overlay string
 
-// The overlays. All but the last are one to other nodes: they differ in who encrypts.
+// The overlays. All but the last are compatible with each other: they differ only in who encrypts.
 const (
 	OverlayAuto      Overlay = "auto"      // WireGuard by the kernel, or by a process if the kernel has none
 	OverlayWireGuard Overlay = "wireguard" // WireGuard by the kernel
@@ -24,7 +24,7 @@ const (
 	OverlayVXLAN     Overlay = "vxlan"     // in the clear: whoever can send packets with a peer's address gets in
 )
 
-// ParseOverlay reads what a user has given.
+// ParseOverlay parses a user's choice.
 func ParseOverlay(text string) (Overlay, error) {
 	known := []Overlay{OverlayAuto, OverlayWireGuard, OverlayUserspace, OverlayVXLAN}
 	if slices.Contains(known, Overlay(text)) {
@@ -33,7 +33,7 @@ func ParseOverlay(text string) (Overlay, error) {
 	return "", fmt.Errorf("overlay %.40q is %w: it must be auto, wireguard, userspace or vxlan", text, ErrInvalid)
 }
 
-// Kind is what two nodes must have in common: "wireguard" or "vxlan".
+// Kind is the part on which two nodes must agree: "wireguard" or "vxlan".
 func (o Overlay) Kind() string {
 	if o == OverlayVXLAN {
 		return string(OverlayVXLAN)
@@ -41,7 +41,7 @@ func (o Overlay) Kind() string {
 	return string(OverlayWireGuard)
 }
 
-// way is who encrypts.
+// way says who encrypts.
 func (o Overlay) way() wireguard.Way {
 	switch o {
 	case OverlayWireGuard:
@@ -52,13 +52,14 @@ func (o Overlay) way() wireguard.Way {
 	return wireguard.Auto
 }
 
-// OverlayDevice is the device that encrypts what the tunnel sends. It is there while this node has a peer.
+// OverlayDevice is the device that encrypts the tunnel's packets. It exists while this node has a peer.
 const OverlayDevice = "gw-wireguard"
 
-// encrypted tells whether the overlay is.
+// encrypted reports whether the overlay is encrypted.
 func (c Config) encrypted() bool { return c.Overlay != OverlayVXLAN }
 
-// wireguardOverhead is what encryption adds to a packet: 32 bytes of WireGuard, 8 of UDP, and the IP header.
+// wireguardOverhead is the size that encryption adds to a packet: 32 bytes of WireGuard, 8 of UDP, and the
+// IP header.
 func (c Config) wireguardOverhead() int {
 	if c.Underlay.Is6() {
 		return 80
@@ -66,8 +67,8 @@ func (c Config) wireguardOverhead() int {
 	return 60
 }
 
-// overhead is what all headers between the containers' packets and the wire take. In an encrypted
-// overlay VXLAN is between addresses of the pool.
+// overhead is the size of all headers between containers' packets and the wire. In an encrypted overlay,
+// VXLAN runs between addresses of the pool.
 func (c Config) overhead() int {
 	switch {
 	case c.encrypted():
@@ -78,12 +79,12 @@ func (c Config) overhead() int {
 	return overheadIPv4
 }
 
-// tunnelEnd is the address of this node's end of the tunnel.
+// tunnelEnd returns the address of this node's end of the tunnel.
 func (n *Network) tunnelEnd() netip.Addr {
 	return n.tunnelEndOf(Peer{Number: n.config.NodeNumber, Underlay: n.config.Underlay})
 }
 
-// tunnelEndOf is the address of a peer's.
+// tunnelEndOf returns the address of a peer's end of the tunnel.
 func (n *Network) tunnelEndOf(peer Peer) netip.Addr {
 	if n.config.encrypted() {
 		return n.config.overlayAddress(peer.Number)
@@ -91,11 +92,11 @@ func (n *Network) tunnelEndOf(peer Peer) netip.Addr {
 	return peer.Underlay
 }
 
-// wireguardPort is the UDP port of WireGuard. VXLAN, which is not on the wire then, has that which it
-// has without: the device of WireGuard goes on when a release that knows none takes over.
+// wireguardPort is the UDP port of WireGuard. VXLAN keeps the port that it has without encryption, although
+// it is not on the wire then: WireGuard's device keeps running when a release without WireGuard takes over.
 func (c Config) wireguardPort() int { return c.Port + 1 }
 
-// openOverlay describes the device, and removes what an agent with another setting has left.
+// openOverlay describes the device, and removes the device of an agent with another setting.
 func (n *Network) openOverlay() error {
 	device := n.overlayDevice()
 	if !n.config.encrypted() {
@@ -126,7 +127,7 @@ func (n *Network) overlayDevice() *wireguard.Device {
 	return wireguard.New(config)
 }
 
-// PublicKey is what other nodes must know of this one; zero if the overlay is not encrypted.
+// PublicKey returns the key by which other nodes know this one; zero if the overlay is not encrypted.
 func (n *Network) PublicKey() (wireguard.Key, error) {
 	if n.overlay == nil {
 		return wireguard.Key{}, nil
@@ -134,12 +135,12 @@ func (n *Network) PublicKey() (wireguard.Key, error) {
 	return n.public, nil
 }
 
-// KeyProof is wireguard.Key.Proof by the key of this node.
+// KeyProof is wireguard.Key.Proof with this node's key.
 func (n *Network) KeyProof(other wireguard.Key, from, to string) ([]byte, error) {
 	return n.key.Proof(other, from, to)
 }
 
-// Keys are those of the peers, by number: at first those that an earlier process had set.
+// Keys returns the peers' keys, by number: at first those that an earlier process had set.
 func (n *Network) Keys() map[int]wireguard.Key {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -152,7 +153,8 @@ func (n *Network) Keys() map[int]wireguard.Key {
 	return keys
 }
 
-// applyOverlay makes the device what the peers ask for, and the routes to their ends of the tunnel.
+// applyOverlay configures the device for the current peers, and makes the routes to their ends of the
+// tunnel.
 func (n *Network) applyOverlay() error {
 	if n.overlay == nil {
 		return nil
@@ -177,7 +179,7 @@ func (n *Network) applyOverlay() error {
 	return n.routeOverlay(state.Peers)
 }
 
-// routeOverlay makes the routes to the peers' ends of the tunnel, and removes those of others.
+// routeOverlay makes the routes to the peers' ends of the tunnel, and removes all others.
 func (n *Network) routeOverlay(peers []wireguard.Peer) error {
 	link, err := n.links.LinkByName(OverlayDevice)
 	if err != nil {
@@ -200,13 +202,13 @@ func (n *Network) routeOverlay(peers []wireguard.Peer) error {
 	return err
 }
 
-// toOverlay tells of a route to a node's end of the tunnel.
+// toOverlay reports whether a route leads to a node's end of the tunnel.
 func (n *Network) toOverlay(route netlink.Route) bool {
 	to, ok := prefixOf(route.Dst)
 	return ok && n.overlay != nil && to.IsSingleIP() && n.config.Pool.Contains(to.Addr()) && to.Addr().As4()[3] == 255
 }
 
-// KeepOverlay makes the device anew if it has gone: its process may have been killed.
+// KeepOverlay makes the device again if it has gone: its process may have been killed.
 func (n *Network) KeepOverlay() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -229,7 +231,7 @@ func (n *Network) peerList() []Peer {
 	return peers
 }
 
-// overlayPeers are the peers of the device that an earlier process has left, by their ends of the tunnel.
+// overlayPeers returns the peers of the device that an earlier process left, by their ends of the tunnel.
 func (n *Network) overlayPeers() (map[netip.Addr]wireguard.Peer, error) {
 	found := map[netip.Addr]wireguard.Peer{}
 	if n.overlay == nil {
@@ -242,13 +244,13 @@ func (n *Network) overlayPeers() (map[netip.Addr]wireguard.Peer, error) {
 	return found, err
 }
 
-// OverlayStatus tells how packets go to other nodes.
+// OverlayStatus describes how packets travel to other nodes.
 type OverlayStatus struct {
 	Kind string // see Overlay.Kind
 	Way  string // "kernel" or "userspace"; "" while there is no peer, or in the clear
 }
 
-// String is the status in a line.
+// String returns the status in one line.
 func (s OverlayStatus) String() string {
 	switch s.Way {
 	case string(wireguard.Kernel):
@@ -259,10 +261,10 @@ func (s OverlayStatus) String() string {
 	return s.Kind
 }
 
-// OverlayKind is what this node and its peers must have in common.
+// OverlayKind returns the kind on which this node and its peers must agree.
 func (n *Network) OverlayKind() string { return n.config.Overlay.Kind() }
 
-// OverlayStatus tells how packets go to other nodes now.
+// OverlayStatus returns how packets currently travel to other nodes.
 func (n *Network) OverlayStatus() (OverlayStatus, error) {
 	status := OverlayStatus{Kind: n.config.Overlay.Kind()}
 	if n.overlay == nil {

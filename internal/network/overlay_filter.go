@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlayRules let in through the tunnel what peers send, each as itself, and keep the overlay's ports
-// from containers. The tunnel is in the table of IPv4 if it is encrypted, and otherwise, as the underlay
-// always, in that of the underlay's family.
+// overlayRules accepts from the tunnel what each peer sends as itself, and keeps containers away from the
+// overlay's ports. An encrypted tunnel is in IPv4's table; otherwise the tunnel is, like the underlay
+// always, in the table of the underlay's family.
 func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table, bridged *nftables.Set) error {
 	peers, err := n.peerSet(conn, outer)
 	if err != nil {
@@ -48,9 +48,9 @@ func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table
 	return nil
 }
 
-// tunnelInput drops what comes to the tunnel and is not from a peer, as itself: the device by which it
-// comes has proved the outer source if the overlay is encrypted, and the inner hardware address, by
-// which doors are told apart, must be that peer's.
+// tunnelInput drops packets to the tunnel that are not from a peer, as itself. If the overlay is encrypted,
+// the device through which a packet comes has proved the outer source. The inner hardware address, which
+// sets the ingress mark, must be that peer's.
 func (n *Network) tunnelInput(add func(...rule), ends *nftables.Set) {
 	toTunnel := join(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), toPort(n.config.Port))
 	if n.config.encrypted() {
@@ -69,7 +69,7 @@ func (n *Network) tunnelInput(add func(...rule), ends *nftables.Set) {
 	add(fromGroup(groupOverlay), drop()) // what else comes by the encrypted device
 }
 
-// notFromContainers drops what has an address of a container, whatever the interface.
+// notFromContainers drops packets with a container's address as source, whatever the interface.
 func (n *Network) notFromContainers(add func(...rule), packets rule, bridged *nftables.Set) {
 	notOverlay := is(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: unix.NFT_REG_1},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(groupOverlay)})
@@ -94,7 +94,7 @@ func (n *Network) peerSet(conn *nftables.Conn, table *nftables.Table) (*nftables
 	return peers, nil
 }
 
-// endSet makes the set of what peers may have as outer source and inner hardware address.
+// endSet makes the set of the peers' permitted outer sources and inner hardware addresses.
 func (n *Network) endSet(conn *nftables.Conn, table *nftables.Table) (*nftables.Set, error) {
 	key, err := nftables.ConcatSetType(addressType(table), nftables.TypeEtherAddr)
 	if err != nil {
@@ -114,7 +114,7 @@ func (n *Network) endSet(conn *nftables.Conn, table *nftables.Table) (*nftables.
 	return ends, nil
 }
 
-// addressType is that of the addresses of a table's family.
+// addressType returns the type of the addresses of a table's family.
 func addressType(table *nftables.Table) nftables.SetDatatype {
 	if table.Family == nftables.TableFamilyIPv6 {
 		return nftables.TypeIP6Addr
@@ -122,7 +122,7 @@ func addressType(table *nftables.Table) nftables.SetDatatype {
 	return nftables.TypeIPAddr
 }
 
-// fieldOf loads an address, which is at one offset in IPv4 and another in IPv6.
+// fieldOf loads an address, whose offset differs between IPv4 and IPv6.
 func fieldOf(table *nftables.Table, offset, offset6 uint32) rule {
 	size := uint32(4)
 	if table.Family == nftables.TableFamilyIPv6 {
@@ -131,17 +131,17 @@ func fieldOf(table *nftables.Table, offset, offset6 uint32) rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size})
 }
 
-// isIn: what was loaded is in a set.
+// isIn: the loaded value is in a set.
 func isIn(set *nftables.Set) rule {
 	return is(&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID})
 }
 
-// notIn: it is not.
+// notIn: the loaded value is not in a set.
 func notIn(set *nftables.Set) rule {
 	return is(&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID, Invert: true})
 }
 
-// notFromDevice: the packet came in by another device than this.
+// notFromDevice: the packet came in by another device.
 func notFromDevice(name string) rule {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)

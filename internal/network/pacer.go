@@ -22,10 +22,10 @@ type pacer struct {
 	next          time.Time // when the rate allows the next one
 }
 
-// newPacer with a rate; 0 is unlimited.
+// newPacer returns a pacer with a rate; 0 is unlimited.
 func newPacer(bitsPerSecond int64) *pacer { return &pacer{bitsPerSecond: bitsPerSecond} }
 
-// wait tells how long a packet that came at the given time must still wait.
+// wait returns how long a packet that came at the given time must still wait.
 func (p *pacer) wait(_ int, came, now time.Time) time.Duration {
 	due := p.next
 	if p.count >= freeBurst {

@@ -11,10 +11,9 @@ const (
 	recordHeader = 12 // time of arrival since the queue was made 8, length 4
 )
 
-// queue holds packets in order, up to a limit of bytes. When it is full new packets are dropped, not old
-// ones: what is delivered is then the unbroken beginning of each stream, and senders repeat the end.
-// Packets lie one behind the other in slabs, so a queue of many small packets costs little more than
-// their bytes.
+// queue holds packets in order, up to a limit of bytes. A full queue drops new packets, not old ones: then
+// the unbroken beginning of each stream is delivered, and senders repeat the end. Packets lie one behind
+// the other in slabs, so a queue of many small packets costs little more than their bytes.
 type queue struct {
 	limit int64
 	made  time.Time // times of arrival count from here, so that setting the node's clock does not move them
@@ -34,7 +33,7 @@ func newQueue(limit int64) *queue {
 	return &queue{limit: limit, made: now, last: now, came: make(chan struct{}, 1)}
 }
 
-// push appends a packet; false means that there was no room.
+// push appends a packet; false means that the queue is full.
 func (q *queue) push(packet []byte, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,7 +88,7 @@ func (q *queue) pop() {
 	q.slabs = q.slabs[1:]
 }
 
-// size tells how much is queued, and when the latest packet came.
+// size returns how much is queued, and when the latest packet came.
 func (q *queue) size() (packets, bytes int64, last time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,15 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keep is what an agent that starts anew says should be on its node.
+// Keep is what a restarted agent expects on its node.
 type Keep struct {
 	Containers []string     // ids that are attached
 	Routes     []netip.Addr // addresses with a route of their own
 }
 
-// Reconcile removes every attachment, route and device of ours that is not to be kept: what a crash or a
-// reboot left behind. It makes nothing; Attach, Route and Hold do. Addresses that are held in this
-// process are kept.
+// Reconcile removes every attachment, route and device of ours that is not to be kept: leftovers of a crash
+// or a reboot. It makes nothing; Attach, Route and Hold do. It keeps addresses that this process holds.
 func (n *Network) Reconcile(keep Keep) error {
 	containers, routes := map[string]bool{}, map[string]bool{}
 	for _, id := range keep.Containers {
@@ -55,7 +54,7 @@ func (n *Network) Reconcile(keep Keep) error {
 	return n.sweep(routes, devices)
 }
 
-// leftovers are the ids of all attachments that can be found: in memory, and mounted.
+// leftovers returns the IDs of all attachments that it can find, in memory and mounted.
 func (n *Network) leftovers() ([]string, error) {
 	directory := n.NetnsPath("")
 	entries, err := os.ReadDir(directory)
@@ -106,9 +105,9 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 	})
 }
 
-// Cleanup removes all that this package has made on the node but the leases: attachments, routes, rules,
-// tunnel and packet filter. It works from what it finds, so it needs nothing but the configuration, of
-// which the underlay need not be up. Doing nothing is success.
+// Cleanup removes everything that this package has made on the node except the leases: attachments, routes,
+// rules, tunnel and packet filter. It works from what it finds, so it needs nothing but the configuration,
+// and the underlay need not be up. It is idempotent.
 func Cleanup(config Config) error {
 	n, err := open(config)
 	if err != nil {
@@ -117,7 +116,7 @@ func Cleanup(config Config) error {
 	return errors.Join(n.cleanup(), n.Close())
 }
 
-// cleanup goes on after an error, so that as little as possible is left.
+// cleanup continues after an error, so that as little as possible is left.
 func (n *Network) cleanup() error {
 	ids, err := n.leftovers()
 	errs := []error{err}

@@ -21,18 +21,17 @@ const (
 	priorityEnd
 )
 
-// routeProtocol marks our routes (RTPROT, linux/rtnetlink.h: values over 4 that nobody has registered
-// are free).
+// routeProtocol marks our routes (RTPROT, linux/rtnetlink.h: unregistered values over 4 are free).
 const routeProtocol = 103
 
-// Doors in packet and connection marks: the number of the node by which a connection came in.
+// Ingress marks in packet and connection marks: the number of the node by which a connection came in.
 const (
 	doorShift = 16
 	doorMask  = maxNodeNumber << doorShift
 )
 
-// Routing tables are numbered from these; only the owner of a number may use it, so they are out of the
-// usual way.
+// Our routing tables are numbered from these. Only the owner of a number may use it, so the numbers are
+// unusual ones.
 const (
 	peerTables = 0x67000000
 	holdTables = 0x68000000
@@ -41,7 +40,7 @@ const (
 // peerTable is the routing table whose only route sends everything to a peer.
 func peerTable(number int) int { return peerTables + number }
 
-// takeTable finds a routing table for a hold: the one that the address names, or the next that no other has.
+// takeTable returns a routing table for a hold: the one derived from the address, or the next free one.
 func (n *Network) takeTable(ip netip.Addr) int {
 	const all = 1<<24 - 1
 	bytes := ip.As4()
@@ -53,19 +52,19 @@ func (n *Network) takeTable(ip netip.Addr) int {
 	return holdTables + at
 }
 
-// Destination is where an address is: Local or Via.
+// Destination says where an address is: Local or Via.
 type Destination struct {
 	container string
 	peer      string
 }
 
-// Local is the container of this id, attached to this node.
+// Local is the container with this ID, attached to this node.
 func Local(id string) Destination { return Destination{container: id} }
 
-// Via is the peer of this name.
+// Via is the peer with this name.
 func Via(peer string) Destination { return Destination{peer: peer} }
 
-// String says where.
+// String describes the destination.
 func (d Destination) String() string {
 	if d.container != "" {
 		return "container " + d.container + " here"
@@ -73,11 +72,11 @@ func (d Destination) String() string {
 	return "node " + d.peer
 }
 
-// elsewhere tells of an address that is none: the network of that container is not this package's, and
-// there is nothing to do for it here.
+// elsewhere reports whether there is no address: that container's network does not belong to this package,
+// which then does nothing.
 func elsewhere(ip netip.Addr) bool { return !ip.IsValid() }
 
-// known refuses an address that is neither of the pool nor that of a container on a bridge.
+// known refuses an address that is neither in the pool nor that of a container on a bridge.
 func (n *Network) known(ip netip.Addr) error {
 	if n.bridged[ip] != nil {
 		return nil
@@ -86,9 +85,9 @@ func (n *Network) known(ip netip.Addr) error {
 	return err
 }
 
-// Route says where a container address is. Local plugs the container in: before, nothing that it sends
-// leaves, and nothing reaches it. Via and Unroute unplug a container of this address that is still
-// attached here, so nothing that happens to it from then on (it is killed, its timers run) can be heard
+// Route sets where a container address is. Local plugs the container in: before, nothing that it sends
+// leaves, and nothing reaches it. Via and Unroute unplug a container with this address that is still
+// attached here, so nothing that happens to it from then on (it is killed, its timers run) is visible
 // outside.
 func (n *Network) Route(ip netip.Addr, to Destination) error {
 	if elsewhere(ip) {
@@ -124,7 +123,7 @@ func (n *Network) Unroute(ip netip.Addr) error {
 	return n.unplug(ip)
 }
 
-// switchTo makes the address's route in the main table, and plugs or unplugs.
+// switchTo sets the address's route in the main table, and plugs or unplugs the container.
 func (n *Network) switchTo(ip netip.Addr, to Destination) error {
 	if one := n.bridged[ip]; one != nil {
 		return n.switchBridged(one, to)
@@ -147,7 +146,7 @@ func (n *Network) switchTo(ip netip.Addr, to Destination) error {
 	return nil
 }
 
-// routeTo is a route for the address's destination, after checking that there is one.
+// routeTo returns a route to the address's destination, after checking that the destination exists.
 func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip.Addr) (*netlink.Route, error) {
 	if err := n.known(ip); err != nil {
 		return nil, err
@@ -178,7 +177,7 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 	return route, nil
 }
 
-// via is a route through the tunnel to a peer.
+// via returns a route through the tunnel to a peer.
 func (n *Network) via(prefix *net.IPNet, number, table int) *netlink.Route {
 	route := n.route(prefix, table)
 	route.LinkIndex, route.Gw = n.tunnel.Attrs().Index, net.IP(n.config.nodeAddress(number).AsSlice())
@@ -186,13 +185,13 @@ func (n *Network) via(prefix *net.IPNet, number, table int) *netlink.Route {
 	return route
 }
 
-// route with what all our routes have in common. The source is the node's address in the pool, so that
-// containers everywhere know the way back to the node.
+// route returns a route with the common attributes of our routes. The source is the node's address in the
+// pool, so that containers everywhere know the way back to the node.
 func (n *Network) route(prefix *net.IPNet, table int) *netlink.Route {
 	return &netlink.Route{Dst: prefix, Table: table, Protocol: routeProtocol, Src: net.IP(n.NodeAddress().AsSlice())}
 }
 
-// plug lets a container send, and sends what it sends to strangers home if its home is another node.
+// plug lets a container send. If the container's home is another node, packets to hosts outside go home.
 func (n *Network) plug(ip netip.Addr, id string) error {
 	if err := errors.Join(n.unmuzzle(id, n.containers[id]), n.allow(n.containers[id], true)); err != nil {
 		return err
@@ -209,7 +208,7 @@ func (n *Network) plug(ip netip.Addr, id string) error {
 	return n.addRules(rule)
 }
 
-// unplug undoes plug for whichever container here has the address.
+// unplug undoes plug for all containers here that have the address.
 func (n *Network) unplug(ip netip.Addr) error {
 	for _, attached := range n.containers {
 		if attached.address.IP == ip {
@@ -223,14 +222,14 @@ func (n *Network) unplug(ip netip.Addr) error {
 	})
 }
 
-// Silence lets nothing that the container of this address sends arrive anywhere, from now until
-// EndSilence, or until Route or Release says where it is. It is for a container that is frozen to be
-// dumped: its kernel still repeats what was not acknowledged. What leaves has timestamps (RFC 7323) that
-// are younger than those with which its sockets go on elsewhere, and the peers would take all that
-// follows for old duplicates (section 5.3, PAWS) until the clocks have caught up. What stays within the
-// container would make the dump of a connection's one end older than that of the other: a sender that
-// goes on elsewhere takes acknowledgements of what it has not sent, as far as it knows, for invalid (RFC
-// 9293, section 3.10.7.4), and the connection stands still for good.
+// Silence blocks all packets sent by the container with this address, from now until EndSilence, or until
+// Route or Release says where it is. It is for a container that is frozen to be dumped: its kernel still
+// repeats unacknowledged packets. Packets that leave would have timestamps (RFC 7323) later than those with
+// which the sockets resume elsewhere, and the peers would take all later packets for old duplicates
+// (section 5.3, PAWS) until the clocks have caught up. Packets within the container would make the dump of
+// one end of a connection older than that of the other: a sender that resumes elsewhere takes
+// acknowledgements of data that, as far as it knows, it has not sent for invalid (RFC 9293, section
+// 3.10.7.4), and the connection stalls for good.
 func (n *Network) Silence(ip netip.Addr) error {
 	if elsewhere(ip) {
 		return nil
@@ -245,7 +244,7 @@ func (n *Network) Silence(ip netip.Addr) error {
 	return errors.Join(n.unplug(ip), <-muzzled)
 }
 
-// EndSilence lets a container that goes on here be heard again. Doing nothing is success.
+// EndSilence ends Silence for a container that resumes here. It is idempotent.
 func (n *Network) EndSilence(ip netip.Addr) error {
 	if elsewhere(ip) {
 		return nil
@@ -260,7 +259,7 @@ func (n *Network) EndSilence(ip netip.Addr) error {
 	return nil
 }
 
-// doorRule sends answers marked with a door to a table.
+// doorRule sends answers with an ingress mark to a table.
 func (n *Network) doorRule(number, table int) *netlink.Rule {
 	mask := uint32(doorMask)
 	rule := netlink.NewRule()
@@ -268,7 +267,7 @@ func (n *Network) doorRule(number, table int) *netlink.Rule {
 	return rule
 }
 
-// addRules makes rules that are not there yet.
+// addRules adds missing rules.
 func (n *Network) addRules(rules ...*netlink.Rule) error {
 	for _, rule := range rules {
 		if err := n.links.RuleAdd(rule); err != nil && !errors.Is(err, os.ErrExist) {
@@ -278,7 +277,7 @@ func (n *Network) addRules(rules ...*netlink.Rule) error {
 	return nil
 }
 
-// removeRules removes those of our rules that match.
+// removeRules removes the matching ones of our rules.
 func (n *Network) removeRules(match func(netlink.Rule) bool) error {
 	rules, err := n.links.RuleList(netlink.FAMILY_V4)
 	if err != nil {
@@ -295,7 +294,7 @@ func (n *Network) removeRules(match func(netlink.Rule) bool) error {
 	return nil
 }
 
-// removeRoutes removes those of our routes, in all tables, that match.
+// removeRoutes removes the matching ones of our routes, in all tables.
 func (n *Network) removeRoutes(match func(netlink.Route) bool) error {
 	routes, err := n.listRoutes()
 	if err != nil {
@@ -322,7 +321,7 @@ func (n *Network) listRoutes() ([]netlink.Route, error) {
 	return routes, nil
 }
 
-// isHostRoute matches an address's own route in the main table.
+// isHostRoute reports whether a route is an address's own route in the main table.
 func isHostRoute(ip netip.Addr) func(netlink.Route) bool {
 	return func(route netlink.Route) bool {
 		return route.Table == unix.RT_TABLE_MAIN && route.Dst != nil && route.Dst.String() == hostNet(ip).String()

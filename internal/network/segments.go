@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Segment is a network of an engine that all nodes have, each with a bridge of its own for it: the same
-// subnet everywhere, of which each node's engine gives away the part that has the node's number, as of
-// the pool. So no address is given twice, and a container that moves has its neighbours where it had
-// them.
+// Segment is a routed network of an engine: all nodes have it, each with a bridge of its own. The subnet is
+// the same everywhere, and each node's engine assigns addresses from the part with the node's number, as in
+// the pool. So no address is assigned twice, and a container that moves finds its neighbours at the same
+// addresses.
 type Segment struct {
 	Device string // the bridge
 	Subnet netip.Prefix
 }
 
-// Part of a segment's subnet from which the engine of a node gives addresses.
+// Part returns the part of a segment's subnet from which a node's engine assigns addresses.
 func (s Segment) Part(number int) (netip.Prefix, error) {
 	c := Config{Pool: s.Subnet}
 	if !s.Subnet.Addr().Is4() || s.Subnet != s.Subnet.Masked() || s.Subnet.Bits() < 8 || s.Subnet.Bits() >= subnetBits {
@@ -33,9 +33,9 @@ func (s Segment) Part(number int) (netip.Prefix, error) {
 	return c.subnet(number), nil
 }
 
-// SetSegments says which there are, all of them. The routes of one that is gone stay until the agent
-// starts anew: they lead to nobody. Of one that cannot be routed the error tells, the others are; what
-// has failed is tried again when it is said again.
+// SetSegments replaces the set of routed networks. Routes of a removed network stay until the agent
+// restarts: they lead nowhere. The error names networks that cannot be routed; the others are routed. The
+// next call tries failed ones again.
 func (n *Network) SetSegments(segments []Segment) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,7 +62,7 @@ func (n *Network) SetSegments(segments []Segment) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// checkSegment wants a segment to have a part of this node's, and nothing of Godwit's own addresses.
+// checkSegment requires a segment to contain a part for this node, and none of Godwit's own addresses.
 func (n *Network) checkSegment(segment Segment) error {
 	_, err := segment.Part(n.config.NodeNumber)
 	if err == nil && segment.Subnet.Overlaps(n.config.Pool) {
@@ -89,9 +89,9 @@ func (n *Network) routeSegments() error {
 	return errors.Join(errs...)
 }
 
-// claim tells a bridge's containers that this node answers for an address from now on: they would go on
-// to send to where it was. A bridge that its engine has removed with the last of them (Podman) has none,
-// until it makes it anew: see remakeBridges.
+// claim makes a bridge's containers send to this node for an address; otherwise they would keep sending to
+// where it was. If the engine has removed the bridge with its last container (Podman), there is none until
+// the engine makes it again: see remakeBridges.
 func (n *Network) claim(device string, ip netip.Addr) error {
 	link, err := n.proxy(device, ip)
 	if link == nil || err != nil {
@@ -100,8 +100,8 @@ func (n *Network) claim(device string, ip netip.Addr) error {
 	return within(n.ns, func() error { return announce(link, ip) })
 }
 
-// unclaim undoes claim, as far as it can be undone: who has heard it sends by way of this node, which is
-// right, too.
+// unclaim undoes claim, as far as possible: containers that have heard the announcement send through this
+// node, which works, too.
 func (n *Network) unclaim(device string, ip netip.Addr) error {
 	link, err := n.links.LinkByName(device)
 	if isLinkNotFound(err) {
@@ -116,7 +116,7 @@ func (n *Network) unclaim(device string, ip netip.Addr) error {
 	return nil
 }
 
-// isGuest tells whether an address is of the part of a segment that another node gives away.
+// isGuest reports whether an address is in the part of a segment that belongs to another node.
 func (n *Network) isGuest(ip netip.Addr) bool {
 	return slices.ContainsFunc(n.segments, func(segment Segment) bool {
 		part, err := segment.Part(n.config.NodeNumber)
@@ -124,10 +124,10 @@ func (n *Network) isGuest(ip netip.Addr) bool {
 	})
 }
 
-// sendElsewhere has the containers of bridges to which others come go on to send to these by way of this
-// node, as long as they run elsewhere: Docker tells them otherwise, since 28, for some seconds from when
-// it has made a network, and by a socket on which nothing is filtered. That it fails for one is said,
-// and is no failure of what is done for another. some: there is one that arrives.
+// sendElsewhere makes the containers of bridges keep sending to arriving containers through this node while
+// those still run elsewhere. Since Docker 28, Docker announces otherwise, for some seconds after it has
+// made a network, and through a socket that no filter covers. A failure for one container is logged and
+// does not affect the others. some: a container is arriving.
 func (n *Network) sendElsewhere() (some bool) {
 	for ip, one := range n.bridged {
 		attached := n.containers[one.Container]
@@ -142,14 +142,15 @@ func (n *Network) sendElsewhere() (some bool) {
 	return some
 }
 
-// An engine announces a container that comes for so long, and this node contradicts it so often: a
-// neighbour loses what it sends meanwhile.
+// How long an engine announces an arriving container, and how often this node contradicts the announcement:
+// meanwhile, neighbours' packets are lost.
 const (
 	contradictEvery = 250 * time.Millisecond
 	contradictFor   = 5 * time.Second
 )
 
-// contradict does sendElsewhere while an engine announces what has come now, or until nothing comes any more.
+// contradict repeats sendElsewhere while an engine announces the latest arrival, or until nothing arrives
+// any more.
 func (n *Network) contradict() {
 	if !n.sendElsewhere() {
 		return
@@ -167,7 +168,7 @@ func (n *Network) contradict() {
 	}()
 }
 
-// contradictLater does sendElsewhere once more, and tells whether it is to be done again.
+// contradictLater calls sendElsewhere once more, and reports whether to repeat it.
 func (n *Network) contradictLater() bool {
 	select {
 	case <-n.closed:
@@ -180,8 +181,8 @@ func (n *Network) contradictLater() bool {
 	return n.contradicting
 }
 
-// sendHome has a bridge's containers send by way of this node to a guest that is not here any more, or
-// has never run here: they would go on to send to where it has announced itself, for most of a minute.
+// sendHome makes a bridge's containers send through this node to a guest that has left, or has never run
+// here; otherwise they would keep sending to where it announced itself, for most of a minute.
 func (n *Network) sendHome(device string, ip netip.Addr) error {
 	if !n.isGuest(ip) {
 		return nil
@@ -189,7 +190,7 @@ func (n *Network) sendHome(device string, ip netip.Addr) error {
 	return n.announceOn(device, ip)
 }
 
-// announceOn has a bridge's containers send by way of this node to an address.
+// announceOn makes a bridge's containers send to an address through this node.
 func (n *Network) announceOn(device string, ip netip.Addr) error {
 	link, err := n.links.LinkByName(device)
 	if isLinkNotFound(err) {
@@ -201,7 +202,7 @@ func (n *Network) announceOn(device string, ip netip.Addr) error {
 	return within(n.ns, func() error { return announce(link, ip) })
 }
 
-// announce sends an unasked ARP request for an address, with the device's own hardware address (RFC
+// announce sends an unsolicited ARP request for an address, with the device's own hardware address (RFC
 // 5227, section 2.3).
 func announce(link netlink.Link, ip netip.Addr) error {
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -223,7 +224,7 @@ func announce(link netlink.Link, ip netip.Addr) error {
 	return nil
 }
 
-// announceWithin has a container announce its address.
+// announceWithin makes a container announce its address.
 func announceWithin(path string, ip netip.Addr) error {
 	inside, err := openNamespace(path)
 	if err != nil {
@@ -242,13 +243,13 @@ func announceWithin(path string, ip netip.Addr) error {
 	return within(inside, func() error { return announce(eth0, ip) })
 }
 
-// inSegment: the address at this offset is, or is not, of a segment.
+// inSegment: the address at this offset is, or is not, in a segment.
 func inSegment(offset uint32, segment Segment, within bool) rule {
 	return inPool(offset, segment.Subnet, within)
 }
 
-// bridgedAlternatives are the rules of which a packet must pass one to have an address of a container on
-// a bridge.
+// bridgedAlternatives returns the rules of which a packet must pass one to have the address of a container
+// on a bridge.
 func (n *Network) bridgedAlternatives(offset uint32, set rule) []rule {
 	all := []rule{set}
 	for _, segment := range n.segments {

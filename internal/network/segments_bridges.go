@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Podman removes a bridge with the last container on it, and with the bridge all that this node has
-// asked of it goes. When it makes it anew, for the next one, that is asked for again, at once: that
-// container may want to reach another node's as the first thing that it does.
+// Podman removes a bridge with the last container on it, and with the bridge all settings that this node
+// has made. When Podman makes the bridge again for the next container, the settings are made again at once,
+// because that container may first of all want to reach a container at another node.
 
-// remakeBridges has this node answer for all that is elsewhere, on the bridges that are there, and routes it.
+// remakeBridges makes this node answer, on the existing bridges, for all containers that are elsewhere, and
+// routes to them.
 func (n *Network) remakeBridges() error {
 	var errs []error
 	for _, segment := range n.segments {
@@ -40,7 +41,7 @@ func (n *Network) remakeBridges() error {
 	return errors.Join(append(errs, n.routeBridged())...)
 }
 
-// proxy has this node answer on a bridge for an address. It returns the bridge; nil if there is none now.
+// proxy makes this node answer on a bridge for an address. It returns the bridge; nil if there is none now.
 func (n *Network) proxy(device string, ip netip.Addr) (netlink.Link, error) {
 	link, err := n.bridge(device)
 	if link == nil || err != nil {
@@ -53,9 +54,10 @@ func (n *Network) proxy(device string, ip netip.Addr) (netlink.Link, error) {
 	return link, nil
 }
 
-// bridge finds a bridge by which this node answers for what is elsewhere; nil if there is none now. It
-// gets its hardware address for good, as engines' newer versions do it: otherwise it has that of one of
-// its ports, and another one when that container leaves, of which those who send by it hear nothing.
+// bridge returns a bridge on which this node answers for containers elsewhere; nil if there is none now. It
+// fixes the bridge's hardware address, as newer engines do. Otherwise the bridge has the address of one of
+// its ports, and gets another one when that container leaves, without any notice to those who send through
+// it.
 func (n *Network) bridge(device string) (netlink.Link, error) {
 	link, err := n.links.LinkByName(device)
 	if isLinkNotFound(err) {
@@ -71,12 +73,12 @@ func (n *Network) bridge(device string) (netlink.Link, error) {
 	return link, nil
 }
 
-// watchAgain is how soon devices are watched again if that has ended by itself: the kernel tells no more
-// where too much happens at once.
+// watchAgain is the delay before devices are watched again if watching has ended by itself: the kernel
+// stops reporting if too much happens at once.
 const watchAgain = time.Second
 
-// watchBridges does remakeBridges when a bridge that matters has been made, or brought up, until the
-// network is closed.
+// watchBridges calls remakeBridges when a relevant bridge is made or brought up, until the network is
+// closed.
 func (n *Network) watchBridges() {
 	for {
 		n.watchBridgesOnce()
@@ -88,7 +90,7 @@ func (n *Network) watchBridges() {
 	}
 }
 
-// watchBridgesOnce does it until the kernel tells no more.
+// watchBridgesOnce does so until the kernel stops reporting.
 func (n *Network) watchBridgesOnce() {
 	changes, over := make(chan netlink.LinkUpdate), make(chan struct{})
 	options := netlink.LinkSubscribeOptions{Namespace: &n.ns, ErrorCallback: func(error) {}} // changes ends then
@@ -116,7 +118,7 @@ func (n *Network) watchBridgesOnce() {
 	}
 }
 
-// bridgesChanged does remakeBridges if one of those that have changed matters.
+// bridgesChanged calls remakeBridges if a relevant bridge has changed.
 func (n *Network) bridgesChanged(changed func(name string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

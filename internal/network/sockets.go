@@ -17,8 +17,8 @@ type Connection struct {
 	UnackedBytes uint32         `json:"unacked_bytes"` // sent by the container, not yet acknowledged
 }
 
-// Established lists the established TCP connections in an attached container's namespace, but those
-// within it.
+// Established lists the established TCP connections in an attached container's namespace, except those
+// within the container.
 func (n *Network) Established(id string) ([]Connection, error) {
 	if !validID.MatchString(id) || !isNamespace(n.NetnsPath(id)) {
 		return nil, fmt.Errorf("list connections of container %q: %w", id, ErrNotAttached)

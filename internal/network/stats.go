@@ -2,8 +2,8 @@ package network
 
 import "net/netip"
 
-// HoldStats is what a hold has done so far. Held packets are forwarded, dropped (the queue was full, or
-// the kernel refused them) or still queued.
+// HoldStats counts a hold's packets so far. Held packets are forwarded, dropped (the queue was full, or the
+// kernel refused them) or still queued.
 type HoldStats struct {
 	Address            netip.Addr `json:"address"`
 	HeldPackets        int64      `json:"held_packets"`
@@ -34,7 +34,7 @@ type Stats struct {
 	Total Totals      `json:"total"`
 }
 
-// Stats tells what the hold has done so far.
+// Stats returns the hold's figures so far.
 func (h *Hold) Stats() HoldStats {
 	if h == nil {
 		return HoldStats{}
@@ -46,7 +46,7 @@ func (h *Hold) Stats() HoldStats {
 	return stats
 }
 
-// Stats tells of the holds.
+// Stats returns the figures of the holds.
 func (n *Network) Stats() Stats {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,7 +57,7 @@ func (n *Network) Stats() Stats {
 	return stats
 }
 
-// add the figures of a hold that has ended.
+// add adds the figures of an ended hold.
 func (t *Totals) add(stats HoldStats) {
 	t.Holds++
 	t.HeldPackets += stats.HeldPackets

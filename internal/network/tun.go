@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tunQueue is how many packets the kernel keeps for us while we are not scheduled.
+// tunQueue is how many packets the kernel queues while this process is not scheduled.
 const tunQueue = 16384
 
 // tun is a TUN device: packets routed to it are read from file, packets written to file come in by it.
@@ -20,7 +20,7 @@ type tun struct {
 	link netlink.Link
 }
 
-// openTun makes the device of a hold. It is gone when file is closed, also when this process ends.
+// openTun makes the device of a hold. The device goes when file is closed, also when this process ends.
 func (n *Network) openTun(ip netip.Addr) (*tun, error) {
 	bytes := ip.As4()
 	attributes := netlink.NewLinkAttrs()
@@ -76,13 +76,13 @@ func (n *Network) routeInto(t *tun, ip netip.Addr) error {
 	return nil
 }
 
-// isPacketFor tells whether this is an IPv4 packet to the address: all that a hold may send on.
+// isPacketFor reports whether this is an IPv4 packet to the address: a hold may forward nothing else.
 func isPacketFor(packet []byte, ip netip.Addr) bool {
 	const header = 20
 	return len(packet) >= header && packet[0]>>4 == 4 && ip == netip.AddrFrom4([4]byte(packet[offsetDestination:header]))
 }
 
-// opensTCP tells whether this IPv4 packet is TCP's SYN without ACK.
+// opensTCP reports whether this IPv4 packet is a TCP SYN without ACK.
 func opensTCP(packet []byte) bool {
 	const header, protocol, fragment = 20, 9, 6
 	length := int(packet[0]&0xf) * 4
@@ -91,12 +91,12 @@ func opensTCP(packet []byte) bool {
 		len(packet) > length+offsetTCPFlags && packet[length+offsetTCPFlags]&(tcpSYN|tcpACK) == tcpSYN
 }
 
-// firstClientPort is where the ports begin that the kernel gives to who asks others
-// (ip_local_port_range, ip-sysctl.rst).
+// firstClientPort is the first port that the kernel assigns to clients (ip_local_port_range,
+// ip-sysctl.rst).
 const firstClientPort = 32768
 
-// isRequest tells whether this IPv4 packet is a datagram to the port of a service: an answer comes to
-// one that the kernel chose.
+// isRequest reports whether this IPv4 packet is a datagram to a service's port: an answer goes to a port
+// that the kernel chose.
 func isRequest(packet []byte) bool {
 	const header, protocol, fragment, port = 20, 9, 6, 2
 	length := int(packet[0]&0xf) * 4

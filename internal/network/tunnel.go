@@ -18,7 +18,7 @@ import (
 // TunnelDevice is the device of the tunnel to the other nodes.
 const TunnelDevice = "gw-vxlan"
 
-// Interface groups by which the packet filter knows our devices; names can be chosen by anybody.
+// Interface groups by which the packet filter recognises our devices; any program can choose names.
 const (
 	groupContainer = 7441
 	groupTunnel    = 7442
@@ -26,7 +26,7 @@ const (
 	groupOverlay   = 7444
 )
 
-// bringUpTunnel makes the VXLAN device, or takes over the one that is there if it is as asked.
+// bringUpTunnel makes the VXLAN device, or takes over an existing one with the right settings.
 func (n *Network) bringUpTunnel() error {
 	mtu, err := n.tunnelMTU()
 	if err != nil {
@@ -62,7 +62,7 @@ func (n *Network) bringUpTunnel() error {
 	return nil
 }
 
-// makeTunnel creates the device unless there is an equal one.
+// makeTunnel creates the device unless an equal one exists.
 func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
 	found, err := n.links.LinkByName(TunnelDevice)
 	if err != nil && !isLinkNotFound(err) {
@@ -103,7 +103,7 @@ func (n *Network) findUnderlay() error {
 	return fmt.Errorf("underlay address %s is %w: no interface of this node has it", n.config.Underlay, ErrInvalid)
 }
 
-// tunnelMTU is what the underlay's interface leaves.
+// tunnelMTU is the MTU that remains of the underlay's interface.
 func (n *Network) tunnelMTU() (int, error) {
 	link := n.underlay.Attrs()
 	most := min(link.MTU, maxMTU) - n.config.overhead()
@@ -117,8 +117,7 @@ func (n *Network) tunnelMTU() (int, error) {
 	return most, nil
 }
 
-// SetPeers says which other nodes there are, all of them: those not named are forgotten, with the routes
-// through them.
+// SetPeers replaces the list of other nodes: nodes not in it are forgotten, with the routes through them.
 func (n *Network) SetPeers(peers []Peer) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -152,10 +151,10 @@ func (n *Network) SetPeers(peers []Peer) error {
 	return n.routeBridged()
 }
 
-// Consistent leaves out peers that SetPeers would refuse because they contradict this node or another
-// peer, such as one with the underlay address of another: what one node says of itself must not keep the
-// others from being set, or removed nodes from being forgotten. Peers that are set already go before
-// others, and then lower numbers before higher ones.
+// Consistent leaves out peers that SetPeers would refuse because they contradict this node or another peer,
+// such as a peer with the underlay address of another. What one node says about itself must not keep other
+// peers from being set, or removed nodes from being forgotten. Peers that are already set take precedence,
+// then lower numbers over higher ones.
 func (n *Network) Consistent(peers []Peer) (kept []Peer, contradictions []error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -212,7 +211,7 @@ func (n *Network) checkPeers(peers []Peer) (map[int]Peer, error) {
 	return wanted, nil
 }
 
-// addPeer makes the entries by which the tunnel finds a peer, and the routes through it.
+// addPeer makes the tunnel's entries for a peer, and the routes through the peer.
 func (n *Network) addPeer(peer Peer) error {
 	for _, entry := range n.peerNeighbours(peer) {
 		if err := n.links.NeighSet(entry); err != nil {
@@ -250,7 +249,7 @@ func (n *Network) removePeer(peer Peer) error {
 	return nil
 }
 
-// peerNeighbours are the permanent entries of a peer: its hardware address, and where that is, unless it
+// peerNeighbours returns the permanent entries of a peer: its hardware address, and its location unless it
 // is apart.
 func (n *Network) peerNeighbours(peer Peer) []*netlink.Neigh {
 	entries := []*netlink.Neigh{
@@ -263,13 +262,13 @@ func (n *Network) peerNeighbours(peer Peer) []*netlink.Neigh {
 	return entries
 }
 
-// forwardingEntry says where a peer's end of the tunnel is.
+// forwardingEntry returns the entry with the location of a peer's end of the tunnel.
 func (n *Network) forwardingEntry(peer Peer) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: n.tunnel.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT,
 		Flags: netlink.NTF_SELF, IP: net.IP(n.tunnelEndOf(peer).AsSlice()), HardwareAddr: tunnelMAC(peer.Number)}
 }
 
-// removeForwarding has nothing sent to a peer.
+// removeForwarding stops sending to a peer.
 func (n *Network) removeForwarding(peer Peer) error {
 	if err := n.links.NeighDel(n.forwardingEntry(peer)); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove the forwarding entry: %w", err)
@@ -277,8 +276,8 @@ func (n *Network) removeForwarding(peer Peer) error {
 	return nil
 }
 
-// recoverPeers reads from the tunnel and the overlay which peers an earlier process had set, so that
-// their packets are let in until SetPeers is called.
+// recoverPeers reads the peers of an earlier process from the tunnel and the overlay, so that their packets
+// are accepted until SetPeers is called.
 func (n *Network) recoverPeers() error {
 	entries, err := n.links.NeighList(n.tunnel.Attrs().Index, unix.AF_BRIDGE)
 	if err != nil {
@@ -307,7 +306,7 @@ func (n *Network) recoverPeers() error {
 	return nil
 }
 
-// isLinkNotFound tells a missing device from a failure to look.
+// isLinkNotFound distinguishes a missing device from a failed lookup.
 func isLinkNotFound(err error) bool {
 	var notFound netlink.LinkNotFoundError
 	return errors.As(err, &notFound)
