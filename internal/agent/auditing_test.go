@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -45,6 +47,45 @@ func TestEveryMethodIsAuditedOrNot(t *testing.T) {
 		for method := range one.decided {
 			t.Errorf("%s is no method", method)
 		}
+	}
+}
+
+// TestAuditOfASession: a migration that ends after its session has its result in the log, and one that does not end
+// has an outcome, too.
+func TestAuditOfASession(t *testing.T) {
+	a := &Agent{nodesLog: audit.New(t.TempDir(), audit.Nodes), log: slog.New(slog.DiscardHandler), ctx: stopped(t)}
+	spec := migration.Spec{
+		ID: "0123456789abcdef", Side: migration.Target, Mode: migration.Cold, Name: "web",
+		Container: strings.Repeat("0", 64), Source: "a", Target: "b",
+	}
+	machine, err := migration.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offer := &api.Offer{Migration: spec.ID}
+	a.auditSession(t.Context(), offer, newMove(a, nil, machine), nil)
+	record := machine.Record()
+	record.State, record.Result = migration.Done, migration.Moved
+	ended, _, err := migration.Resume(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a.ctx = t.Context()
+		m := newMove(a, nil, machine)
+		go a.auditSession(t.Context(), offer, m, nil)
+		synctest.Wait()
+		m.machine = ended
+		m.remember()
+	})
+	var got []string
+	err = a.nodesLog.Read(time.Time{}, func(e audit.Entry) error {
+		got = append(got, e.Object+": "+e.Outcome)
+		return nil
+	})
+	want := []string{spec.ID + " (web): cut off", spec.ID + " (web): moved"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
 	}
 }
 

@@ -71,7 +71,7 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 		return wireError(s.agent.answerDryRun(stream, from, first.Offer))
 	}
 	m, err := s.agent.accept(from, first.Offer)
-	defer func() { s.agent.auditSession(stream.Context(), first.Offer, m, err) }()
+	defer func() { go s.agent.auditSession(stream.Context(), first.Offer, m, err) }()
 	if err != nil {
 		return wireError(err)
 	}
