@@ -85,7 +85,7 @@ func (p *peers) knowledge() (*knowledge, error) {
 	if k.nodes, err = json.Marshal(k.of); err != nil {
 		return nil, err
 	}
-	if k.revoked, err = json.Marshal(p.id.Signed()); err != nil {
+	if k.revoked, err = json.Marshal(p.id.SignedRevocations()); err != nil {
 		return nil, err
 	}
 	if k.succession, err = json.Marshal(succession); err != nil {

@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/netip"
 	"net/url"
@@ -37,6 +38,15 @@ func authorityOf(t testing.TB, id *Identity) *Authority {
 	return authority
 }
 
+// roots are the authorities that a node trusts.
+func roots(id *Identity) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, authority := range id.authorities() {
+		pool.AddCert(authority)
+	}
+	return pool
+}
+
 // serve answers joins and renewals of a node, and returns the address and the errors of the exchanges.
 func serve(t testing.TB, server *Server, id *Identity, certificate *tls.Certificate) (string, <-chan error) {
 	t.Helper()
@@ -47,7 +57,7 @@ func serve(t testing.TB, server *Server, id *Identity, certificate *tls.Certific
 	t.Cleanup(func() { listener.Close() })
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate},
-		NextProtos: []string{JoinProtocol, RenewProtocol}, ClientCAs: id.Roots(), ClientAuth: tls.VerifyClientCertIfGiven,
+		NextProtos: []string{JoinProtocol, RenewProtocol}, ClientCAs: roots(id), ClientAuth: tls.VerifyClientCertIfGiven,
 	}
 	errs := make(chan error, 64)
 	go func() {

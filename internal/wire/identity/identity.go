@@ -34,6 +34,7 @@ type Identity struct {
 	held    atomic.Pointer[x509.Certificate] // the authority in ca.pem, which may be an old one; nil: none
 	current atomic.Pointer[tls.Certificate]
 	revoked revoked
+	conns   connections
 	// changing is locked while trust changes.
 	changing sync.Mutex
 }
@@ -187,7 +188,7 @@ func Load(state string) (*Identity, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("read this node's identity: %s/node.json: %w", dir, err)
 	}
-	identity := &Identity{Node: r.Node, Pool: r.Pool, dir: dir}
+	identity := &Identity{Node: r.Node, Pool: r.Pool, dir: dir, conns: connections{}}
 	if err := errors.Join(r.Validate(), CheckPool(r.Pool), identity.loadCertificate()); err != nil {
 		return nil, fmt.Errorf("read this node's identity: %w", err)
 	}
@@ -229,16 +230,6 @@ func (i *Identity) loadCertificate() error {
 
 // Certificate is the one that this node shows now; Renew replaces it while connections live.
 func (i *Identity) Certificate() *tls.Certificate { return i.current.Load() }
-
-// Roots are the certificate authorities whose nodes this node trusts: the one of its cluster, and its
-// successor.
-func (i *Identity) Roots() *x509.CertPool {
-	roots := x509.NewCertPool()
-	for _, one := range i.authorities() {
-		roots.AddCert(one)
-	}
-	return roots
-}
 
 // Fingerprint tells which cluster this node is of.
 func (i *Identity) Fingerprint() Fingerprint { return fingerprint(i.trust.Load().newest()) }

@@ -140,7 +140,7 @@ func TestRenewOverTheNetwork(t *testing.T) {
 func dialRenew(t *testing.T, c *cluster, id *Identity) *tls.Conn {
 	t.Helper()
 	conn, err := tls.Dial("tcp", c.address, &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: id.Roots(), ServerName: ServerName("a"), NextProtos: []string{RenewProtocol},
+		MinVersion: tls.VersionTLS13, RootCAs: roots(id), ServerName: ServerName("a"), NextProtos: []string{RenewProtocol},
 		Certificates: []tls.Certificate{*id.Certificate()},
 	})
 	if err != nil {

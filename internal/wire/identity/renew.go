@@ -24,7 +24,7 @@ func (i *Identity) Renew(ctx context.Context, conn net.Conn) ([]Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
 	var reply certificateReply
-	ask := renewRequest{Request: request, Time: time.Now(), Revoked: i.Signed()}
+	ask := renewRequest{Request: request, Time: time.Now(), Revoked: i.SignedRevocations()}
 	if err := exchange(ctx, conn, ask, &reply); err != nil {
 		return nil, fmt.Errorf("renew the certificate of this node: %w", err)
 	}

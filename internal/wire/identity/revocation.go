@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -24,26 +23,25 @@ const (
 	maxRevocationVersion = 1 << 40
 )
 
-// ErrRevoked says that a node has been removed from the cluster.
-var ErrRevoked = errors.New("node has been removed from this cluster")
+// ErrRevoked says that a node was removed from the cluster.
+var ErrRevoked = errors.New("node was removed from this cluster")
 
-// ErrRevocationsUnread says that this node cannot tell which nodes have been removed, and so trusts none of
-// them.
-var ErrRevocationsUnread = errors.New("the list of removed nodes cannot be read, so no other node is trusted")
+// ErrRevocationsUnread says that this node does not know which nodes were removed, and so trusts none.
+var ErrRevocationsUnread = errors.New("this node cannot read the list of removed nodes, so it trusts no other node")
 
-// Revocation takes a node out of the cluster for good. The authority signs it, so every node can pass it on.
-// Numbers are never given twice, so the list of revocations only grows, has at most MaxNumber entries, and
-// two lists are merged by their union: an old list never brings a node back.
+// Revocation removes a node from the cluster for good. The authority signs it, so every node can pass it on.
+// No number is given twice, so the list of revocations only grows and has at most MaxNumber entries. Two lists
+// merge to their union: an old list never brings a node back.
 type Revocation struct {
 	Number int    `json:"number"`
 	Name   string `json:"name"`
-	// Version is that of the list with this entry: one more than the highest that its signer knew.
+	// Version is the version of the list with this entry: one more than the highest that its signer knew.
 	Version   uint64    `json:"version"`
 	Time      time.Time `json:"time"`
 	Signature []byte    `json:"signature"`
 }
 
-// signed is what the signature is over.
+// signed is the digest that the authority signs.
 func (r Revocation) signed() []byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-revocation/1\n%d\n%s\n%d\n%d\n", r.Number, r.Name, r.Version, r.Time.Unix()))
 	return sum[:]
@@ -54,19 +52,20 @@ func (r Revocation) validate() error {
 		return err
 	}
 	if r.Number < 1 || r.Number > MaxNumber {
-		return fmt.Errorf("number %d of node %s; numbers are 1 to %d", r.Number, r.Name, MaxNumber)
+		return fmt.Errorf("revocation of node %s has the number %d; numbers are 1 to %d", r.Name, r.Number, MaxNumber)
 	}
 	if r.Version < 1 || r.Version > maxRevocationVersion {
-		return fmt.Errorf("version %d of the revocation of node %s", r.Version, r.Name)
+		return fmt.Errorf("revocation of node %s has the version %d; versions are 1 to %d", r.Name, r.Version,
+			uint64(maxRevocationVersion))
 	}
 	if len(r.Signature) == 0 || len(r.Signature) > maxSignatureBytes {
-		return fmt.Errorf("signature of %d bytes under the revocation of node %s", len(r.Signature), r.Name)
+		return fmt.Errorf("revocation of node %s has a signature of %d bytes; the limit is %d", r.Name,
+			len(r.Signature), maxSignatureBytes)
 	}
 	return nil
 }
 
-// ParseRevocations decodes a list of revocations and checks its form. Whether the authority has signed them
-// is checked by Identity.Revoke.
+// ParseRevocations decodes a list of revocations and checks its form. Identity.Revoke checks the signatures.
 func ParseRevocations(data []byte) ([]Revocation, error) {
 	if len(data) > maxRevocationsBytes {
 		return nil, fmt.Errorf("list of revocations has %d bytes; the limit is %d", len(data), maxRevocationsBytes)
@@ -95,14 +94,14 @@ func validateRevocations(list []Revocation) error {
 	return nil
 }
 
-// verify checks that one of the authorities has signed it.
+// verify checks that one of the authorities signed the revocation.
 func (r Revocation) verify(authorities []*x509.Certificate) error {
 	for _, authority := range authorities {
 		if key, ok := authority.PublicKey.(*ecdsa.PublicKey); ok && ecdsa.VerifyASN1(key, r.signed(), r.Signature) {
 			return nil
 		}
 	}
-	return fmt.Errorf("revocation of node %s is not signed by this cluster's authority", r.Name)
+	return fmt.Errorf("this cluster's authority did not sign the revocation of node %s", r.Name)
 }
 
 func signRevocation(key crypto.Signer, r Revocation) (Revocation, error) {
@@ -113,22 +112,14 @@ func signRevocation(key crypto.Signer, r Revocation) (Revocation, error) {
 	return r, nil
 }
 
-// revoked is the list of a node, and the connections that end when their peer is removed.
+// revoked is this node's list of removed nodes.
 type revoked struct {
-	mu    sync.Mutex
-	list  []Revocation // in order of number
-	conns map[int]map[*attended]bool
-	// unread is why the list on disk could not be read. Until it can be, no peer is trusted.
+	mu   sync.Mutex
+	list []Revocation // in order of number
+	// unread is why the list on disk could not be read. Until this node can read the list, it trusts no peer.
 	unread error
 	// unsaved: the list on disk lacks an entry of this one.
 	unsaved bool
-}
-
-// attended is a connection to a peer, and the certificates that the peer has shown.
-type attended struct {
-	peer  Peer
-	shown []*x509.Certificate
-	conn  io.Closer
 }
 
 func (v *revoked) index(number int) (int, bool) {
@@ -143,7 +134,7 @@ func (v *revoked) find(number int) (Revocation, bool) {
 	return v.list[i], true
 }
 
-// check refuses a removed peer, and every peer while it is not known which were removed.
+// check refuses a removed peer, and every peer while this node does not know which were removed.
 func (v *revoked) check(peer Peer) error {
 	if v.unread != nil {
 		return v.unread
@@ -159,8 +150,8 @@ func (v *revoked) removed(peer Peer) error {
 	return nil
 }
 
-// add takes what is new, and returns it with the connections that it ends.
-func (v *revoked) add(list []Revocation) (fresh []Revocation, ended []io.Closer) {
+// add merges a list into this one and returns the entries that are new.
+func (v *revoked) add(list []Revocation) (fresh []Revocation) {
 	for _, one := range list {
 		if n, known := v.index(one.Number); known {
 			v.list[n].Signature = one.Signature
@@ -169,15 +160,11 @@ func (v *revoked) add(list []Revocation) (fresh []Revocation, ended []io.Closer)
 		fresh = append(fresh, one)
 		v.list = append(v.list, one)
 		slices.SortFunc(v.list, func(a, b Revocation) int { return a.Number - b.Number })
-		for conn := range v.conns[one.Number] {
-			ended = append(ended, conn.conn)
-		}
-		delete(v.conns, one.Number)
 	}
-	return fresh, ended
+	return fresh
 }
 
-// Removed tells whether a node is known to have been removed.
+// Removed reports whether this node knows that a node was removed.
 func (i *Identity) Removed(peer Peer) bool { return i.checkRemoved(peer) != nil }
 
 func (i *Identity) checkRemoved(peer Peer) error {
@@ -192,59 +179,28 @@ func (i *Identity) revocationsKnown() error {
 	return i.revoked.unread
 }
 
-// CheckPeer refuses a peer that has been removed, and every peer while the list of removed nodes cannot be
-// read. Errors: ErrRevoked, ErrRevocationsUnread.
+// CheckPeer refuses a removed peer, and every peer while this node cannot read the list of removed nodes.
+// Errors: ErrRevoked, ErrRevocationsUnread.
 func (i *Identity) CheckPeer(peer Peer) error {
 	i.revoked.mu.Lock()
 	defer i.revoked.mu.Unlock()
 	return i.revoked.check(peer)
 }
 
-// Attend closes a connection when its peer is removed, or its authority is trusted no more (CutConnections),
-// until leave is called. shown are the peer's certificates, which VerifyPeer has checked. Error: ErrRevoked.
-func (i *Identity) Attend(shown []*x509.Certificate, conn io.Closer) (leave func(), err error) {
-	v := &i.revoked
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	peer, err := PeerOf(shown[0])
-	if err == nil {
-		err = v.check(peer)
-	}
-	if err == nil { // again: the trust may have changed since the handshake
-		err = i.trust.Load().stillTrusts(shown)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if v.conns == nil {
-		v.conns = map[int]map[*attended]bool{}
-	}
-	if v.conns[peer.Number] == nil {
-		v.conns[peer.Number] = map[*attended]bool{}
-	}
-	one := &attended{peer: peer, shown: shown, conn: conn}
-	v.conns[peer.Number][one] = true
-	return func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		delete(v.conns[peer.Number], one)
-	}, nil
-}
-
-// Revocations lists the nodes that have been removed, as far as this one knows, in order of number.
+// Revocations lists the removed nodes that this node knows of, in order of number.
 func (i *Identity) Revocations() []Revocation {
 	i.revoked.mu.Lock()
 	defer i.revoked.mu.Unlock()
 	return slices.Clone(i.revoked.list)
 }
 
-// Signed lists the removals that this node can pass on: an authority that still counts has signed them.
-func (i *Identity) Signed() []Revocation {
+// SignedRevocations lists the removals that this node can pass on: those signed by a trusted authority.
+func (i *Identity) SignedRevocations() []Revocation {
 	authorities := i.authorities()
 	return slices.DeleteFunc(i.Revocations(), func(r Revocation) bool { return r.verify(authorities) != nil })
 }
 
-// RevocationVersion is the version of the list that this node has; 0: nobody has been removed.
+// RevocationVersion is the version of this node's list; 0: no node was removed.
 func (i *Identity) RevocationVersion() uint64 { return versionOf(i.Revocations()) }
 
 func versionOf(list []Revocation) (version uint64) {
@@ -254,8 +210,8 @@ func versionOf(list []Revocation) (version uint64) {
 	return version
 }
 
-// betterSigned tells whether a removal that is known is now signed by the newest authority and was not
-// before. Of two such signatures all nodes keep the same, so that they know the same.
+// betterSigned reports whether one replaces the signature of a known removal: the newest authority signed one,
+// and not the known removal. Of two signatures by the newest authority, all nodes keep the same.
 func (i *Identity) betterSigned(one Revocation) bool {
 	newest := []*x509.Certificate{i.trust.Load().newest()}
 	i.revoked.mu.Lock()
@@ -269,16 +225,15 @@ func (i *Identity) betterSigned(one Revocation) bool {
 	return known.verify(newest) != nil || bytes.Compare(one.Signature, known.Signature) < 0
 }
 
-// Revoke takes revocations that another node has told of and returns those that are new. They hold from now
-// on: connections of the nodes are closed, and they are on disk. One that the authority has not signed is
-// left out and told of in the error. A list that could not be written still holds, and KeepRevocations writes
-// it later.
+// Revoke applies revocations heard from another node and returns those that are new: it closes connections of
+// the removed nodes and writes the list to disk. It skips a revocation that no trusted authority signed, and
+// returns an error for it. A list that could not be written still applies, and KeepRevocations writes it later.
 func (i *Identity) Revoke(list []Revocation) (fresh []Revocation, err error) {
 	var failed []error
 	var signed []Revocation
 	for _, one := range list {
 		if i.Removed(Peer{Number: one.Number}) && !i.betterSigned(one) {
-			continue // it is known
+			continue // this node knows it
 		}
 		if err := errors.Join(one.validate(), one.verify(i.authorities())); err != nil {
 			failed = append(failed, err)
@@ -290,13 +245,12 @@ func (i *Identity) Revoke(list []Revocation) (fresh []Revocation, err error) {
 		return nil, errors.Join(failed...)
 	}
 	i.revoked.mu.Lock()
-	fresh, ended := i.revoked.add(signed)
+	fresh = i.revoked.add(signed)
+	ended := i.conns.drop(fresh)
 	i.revoked.unsaved = true
 	failed = append(failed, i.revoked.save(i.dir))
 	i.revoked.mu.Unlock()
-	for _, conn := range ended {
-		_ = conn.Close() // its peer is gone, whatever it says
-	}
+	closeAll(ended)
 	return fresh, errors.Join(failed...)
 }
 
@@ -308,37 +262,35 @@ func (v *revoked) save(dir string) error {
 		return v.unread
 	}
 	if err := writeJSON(revocationsPath(dir), v.list); err != nil {
-		return fmt.Errorf("the list of removed nodes cannot be written; it is tried again: %w", err)
+		return fmt.Errorf("cannot write the list of removed nodes; the agent tries again: %w", err)
 	}
 	v.unsaved = false
 	return nil
 }
 
-// KeepRevocations writes the list of removed nodes if that failed before, and reads it if it could not be
-// read before. It returns the removals that are new. It is cheap when there is nothing to do, and is meant to
-// be called often. Error: ErrRevocationsUnread.
+// KeepRevocations retries a read or a write of the list of removed nodes that failed before. It returns the
+// removals that are new. Callers may call it often: it costs little when nothing failed. Error:
+// ErrRevocationsUnread.
 func (i *Identity) KeepRevocations() (fresh []Revocation, err error) {
 	i.revoked.mu.Lock()
 	defer i.revoked.mu.Unlock()
 	if i.revoked.unread != nil {
-		fresh = i.loadRevocations() // no connection can have been made meanwhile
+		fresh = i.loadRevocations() // no connection was made meanwhile
 	}
 	return fresh, i.revoked.save(i.dir)
 }
 
-// loadRevocations reads the list of removed nodes. A list that cannot be read is not an empty one: it is
-// noted as unread. The caller has locked revoked, or is alone.
+// loadRevocations reads the list of removed nodes. It marks a list that it cannot read as unread instead of
+// taking it for an empty one. The caller holds revoked.mu, or no other goroutine has the Identity yet.
 func (i *Identity) loadRevocations() (fresh []Revocation) {
 	list, err := i.readRevocations()
 	if err != nil {
-		i.revoked.unread = fmt.Errorf("%w: %w; copy the file %s from another node of this "+
-			"cluster, where it is the same, or write [] to it if no node was ever removed",
-			ErrRevocationsUnread, err, revocationsPath(i.dir))
+		i.revoked.unread = fmt.Errorf("%w: %w; copy %s from another node of this cluster, or write [] to it "+
+			"if no node was ever removed", ErrRevocationsUnread, err, revocationsPath(i.dir))
 		return nil
 	}
 	i.revoked.unread = nil
-	fresh, _ = i.revoked.add(list)
-	return fresh
+	return i.revoked.add(list)
 }
 
 func (i *Identity) readRevocations() ([]Revocation, error) {
@@ -362,8 +314,8 @@ func (i *Identity) readRevocations() ([]Revocation, error) {
 	return list, nil
 }
 
-// RemoveNode removes a node from the cluster for good; this node must have the authority. Its tokens end, its
-// name may be given again, its number never is.
+// RemoveNode removes a node from the cluster for good and ends its tokens. This node must have the authority.
+// Another node may get the removed node's name, but none gets its number.
 func (i *Identity) RemoveNode(peer Peer) (Revocation, error) {
 	authority, err := i.Authority()
 	if err != nil {
@@ -371,7 +323,7 @@ func (i *Identity) RemoveNode(peer Peer) (Revocation, error) {
 	}
 	list := i.Revocations()
 	for _, one := range list {
-		if one.Number == peer.Number { // again: what an interruption has left undone is done now
+		if one.Number == peer.Number { // complete a removal that was interrupted
 			return one, errors.Join(writeJSON(revocationsPath(i.dir), list), authority.forget(peer))
 		}
 	}
@@ -387,7 +339,7 @@ func (i *Identity) RemoveNode(peer Peer) (Revocation, error) {
 	return one, authority.forget(peer)
 }
 
-// forget drops what the authority has of a node that was removed.
+// forget drops a removed node and its tokens from the authority's state.
 func (a *Authority) forget(peer Peer) error {
 	return a.change(func(state *authorityState) error {
 		state.Nodes = slices.DeleteFunc(state.Nodes, func(p Peer) bool { return p.Number == peer.Number })

@@ -54,7 +54,7 @@ func hears(t *testing.T, id, from *Identity) (retired bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := id.Revoke(from.Signed()); err != nil {
+	if _, err := id.Revoke(from.SignedRevocations()); err != nil {
 		t.Error(err)
 	}
 	return retired
@@ -338,8 +338,8 @@ func TestRemovalsOutliveTheAuthority(t *testing.T) {
 	}
 	hears(t, b, a)
 	for _, id := range []*Identity{restarted(t, a), restarted(t, b)} {
-		if len(id.Signed()) != 2 {
-			t.Errorf("node %s can pass on %v of %v", id.Node.Name, id.Signed(), id.Revocations())
+		if len(id.SignedRevocations()) != 2 {
+			t.Errorf("node %s can pass on %v of %v", id.Node.Name, id.SignedRevocations(), id.Revocations())
 		}
 	}
 	c.authority = authorityOf(t, a)

@@ -168,7 +168,7 @@ func (s *Server) renew(peer Peer, request renewRequest) (*x509.Certificate, erro
 func (s *Server) reply(peer Peer, certificate *x509.Certificate, nodes []Node) certificateReply {
 	reply := certificateReply{
 		Certificate: certificate.Raw, Number: peer.Number, Pool: s.identity.Pool, Nodes: nodes,
-		Revoked: s.identity.Signed(),
+		Revoked: s.identity.SignedRevocations(),
 	}
 	if t := s.identity.trust.Load(); t.next != nil {
 		succession := t.succession()

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -324,26 +323,6 @@ func (i *Identity) VerifyPeer(shown []*x509.Certificate, options x509.VerifyOpti
 func (i *Identity) CameAlong(n Node) bool {
 	certificate, err := n.certificate()
 	return err == nil && n.Signed() && certificate.CheckSignatureFrom(i.trust.Load().newest()) == nil
-}
-
-// CutConnections closes the connections that were made with a certificate of an authority that counts no
-// more, but not those of the peers to keep.
-func (i *Identity) CutConnections(keep func(Peer) bool) {
-	var ended []io.Closer
-	t := i.trust.Load()
-	i.revoked.mu.Lock()
-	for number, conns := range i.revoked.conns {
-		for one := range conns {
-			if !keep(one.peer) && t.stillTrusts(one.shown) != nil {
-				ended = append(ended, one.conn)
-				delete(i.revoked.conns[number], one)
-			}
-		}
-	}
-	i.revoked.mu.Unlock()
-	for _, conn := range ended {
-		_ = conn.Close() // the peer must not go on, whatever it says
-	}
 }
 
 // signRetirement is the second step of a rollover.

@@ -33,7 +33,7 @@ func TestAnUnreadableListTrustsNobody(t *testing.T) {
 		}
 		for _, peer := range []Peer{{Name: "a", Number: 1}, {Name: "d", Number: 3}} {
 			err := again.CheckPeer(peer)
-			if !errors.Is(err, ErrRevocationsUnread) || !strings.Contains(err.Error(), "copy the file") {
+			if !errors.Is(err, ErrRevocationsUnread) || !strings.Contains(err.Error(), "from another node") {
 				t.Errorf("%s: %s: %v", what, peer, err)
 			}
 		}
