@@ -90,6 +90,23 @@ func createAuthority(dir string, first Peer, now time.Time) (*Authority, error) 
 	return &Authority{dir: dir, certificate: certificate, key: key, now: time.Now, refused: nobody}, nil
 }
 
+// load reads the state.
+func (a *Authority) load() (state authorityState, err error) {
+	path := filepath.Join(a.dir, "state.json")
+	data, err := readFile(path, maxStateBytes)
+	if err != nil {
+		return state, fmt.Errorf("read the state of the certificate authority: %w", err)
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return state, fmt.Errorf("read the state of the certificate authority: %s: %w", path, err)
+	}
+	if state.LastNumber < 1 {
+		return state, fmt.Errorf("read the state of the certificate authority: %s says that no number has been given",
+			path)
+	}
+	return state, nil
+}
+
 // change applies a function to the state and makes the outcome durable; if it fails nothing has changed.
 func (a *Authority) change(apply func(*authorityState) error) error {
 	a.mu.Lock()
@@ -99,25 +116,14 @@ func (a *Authority) change(apply func(*authorityState) error) error {
 		return err
 	}
 	defer unlock()
-	path := filepath.Join(a.dir, "state.json")
-	data, err := readFile(path, maxStateBytes)
+	state, err := a.load()
 	if err != nil {
-		return fmt.Errorf("read the state of the certificate authority: %w", err)
-	}
-	var state authorityState
-	if err := json.Unmarshal(data, &state); err != nil {
-		return fmt.Errorf("read the state of the certificate authority: %s: %w", path, err)
-	}
-	if state.LastNumber < 1 {
-		return fmt.Errorf("read the state of the certificate authority: %s says that no number has been given", path)
-	}
-	if err := apply(&state); err != nil {
-		if errors.Is(err, errUnchanged) {
-			return nil
-		}
 		return err
 	}
-	return writeJSON(path, state)
+	if err := apply(&state); err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(a.dir, "state.json"), state)
 }
 
 // admit redeems a token for a certificate. The token is spent and the number given before the certificate

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
@@ -10,7 +11,7 @@ import (
 )
 
 // DefaultRolloverTime is how long nodes have to renew their certificates. It is the life of a certificate: a
-// node that is off for longer has to join again anyway.
+// node that is off for longer must join again anyway.
 const DefaultRolloverTime = nodeLifetime
 
 // Errors of a rollover.
@@ -19,24 +20,28 @@ var (
 	ErrNoRollover       = errors.New("no rollover of the authority is under way")
 )
 
-// rolloverPlan is when the authority that began a rollover ends it, if not all nodes have come along before.
+// rolloverPlan says when the node that began a rollover ends it, unless all nodes have renewed their
+// certificates before.
 type rolloverPlan struct {
-	Ends time.Time `json:"ends"`
-	Cut  bool      `json:"cut,omitempty"`
+	// Successor is the fingerprint of the new authority. The plan of a rollover that another one superseded is
+	// still on disk, and must not end the other one.
+	Successor []byte    `json:"successor"`
+	Ends      time.Time `json:"ends"`
+	Cut       bool      `json:"cut,omitempty"`
 }
 
-// RolloverStatus is how far a rollover is.
+// RolloverStatus is the progress of a rollover.
 type RolloverStatus struct {
 	UnderWay bool
-	Version  uint64 // of the newest authority: how many rollovers there were
-	// Authority and Previous are fingerprints; Previous is empty unless it is still trusted.
+	Version  uint64 // of the newest authority: the number of rollovers so far
+	// Authority and Previous are fingerprints. Previous is empty unless this node still trusts that authority.
 	Authority, Previous string
-	// Ends and Cut are known where the rollover was begun, and zero elsewhere.
+	// Ends and Cut are known on the node that began the rollover, and zero elsewhere.
 	Ends time.Time
 	Cut  bool
 }
 
-// RolloverStatus tells how far a rollover is, as far as this node knows.
+// RolloverStatus returns the progress of a rollover, as this node knows it.
 func (i *Identity) RolloverStatus() RolloverStatus {
 	t := i.trust.Load()
 	version, _ := authorityVersion(t.newest())
@@ -46,23 +51,29 @@ func (i *Identity) RolloverStatus() RolloverStatus {
 		return status
 	}
 	status.Previous = short(t.base)
-	if authority, err := i.Authority(); err == nil {
-		_ = authority.change(func(state *authorityState) error { // what cannot be read is not known
-			if state.Rollover != nil {
-				status.Ends, status.Cut = state.Rollover.Ends, state.Rollover.Cut
-			}
-			return errUnchanged
-		})
+	if plan := i.rolloverPlan(); plan != nil {
+		status.Ends, status.Cut = plan.Ends, plan.Cut
 	}
 	return status
 }
 
-// errUnchanged has change write nothing.
-var errUnchanged = errors.New("unchanged")
+// rolloverPlan reads the plan of the rollover under way; nil: this node did not begin it, or cannot read it.
+func (i *Identity) rolloverPlan() *rolloverPlan {
+	authority, err := i.Authority()
+	if err != nil {
+		return nil
+	}
+	state, err := authority.load()
+	successor := fingerprint(authority.certificate)
+	if err != nil || state.Rollover == nil || !bytes.Equal(state.Rollover.Successor, successor[:]) {
+		return nil
+	}
+	return state.Rollover
+}
 
 // BeginRollover makes a new key for the authority and certifies it with the present one. This node must have
-// the present one's key, which it forgets. Tokens that were not used end. With force it begins another
-// rollover although one is under way, whose key may have been lost: nodes that hear of both follow this one.
+// the present key, and deletes it. Unused tokens end. With force, BeginRollover supersedes a rollover under
+// way, whose key may be lost: nodes that hear of both follow this one.
 func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 	i.changing.Lock()
 	defer i.changing.Unlock()
@@ -71,8 +82,8 @@ func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 	}
 	t := i.trust.Load()
 	if t.next != nil && !force {
-		return fmt.Errorf("%w: see how far it is with `godwit node rollover --status`; if the node with the "+
-			"new key is lost, --force begins another", ErrRolloverUnderWay)
+		return fmt.Errorf("%w: `godwit node rollover --status` shows its progress; if the node with the new key "+
+			"is lost, --force begins another rollover", ErrRolloverUnderWay)
 	}
 	authority, err := openAuthority(i.authorityDir())
 	if err != nil {
@@ -81,9 +92,10 @@ func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 	switch {
 	case authority.certificate.Equal(t.base):
 	case authority.certificate.Equal(t.next):
-		return fmt.Errorf("%w: this node has the new key, and can end it with --finish", ErrRolloverUnderWay)
+		return fmt.Errorf("%w, and this node has the new key: --finish ends the rollover", ErrRolloverUnderWay)
 	default:
-		return fmt.Errorf("%w any more: it was rolled over; use a node with the new key", ErrNotAuthority)
+		return fmt.Errorf("%w: this node's key is an old one; run the command on a node with the new key",
+			ErrNotAuthority)
 	}
 	version, err := authorityVersion(t.newest())
 	if err != nil {
@@ -95,21 +107,26 @@ func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 	}
 	now := authority.now()
 	next, err := newSuccessor(t.base, authority.key, key.Public(), version+1, now)
+	if err == nil {
+		err = checkSuccessor(t.base, next) // before the present key is overwritten
+	}
 	if err != nil {
 		return err
 	}
+	successor := fingerprint(next)
 	pair, err := encodePair(key, next)
 	if err != nil {
 		return err
 	}
 	err = authority.change(func(state *authorityState) error {
-		state.Rollover, state.Tokens = &rolloverPlan{Ends: now.Add(within), Cut: cut}, nil
+		state.Rollover = &rolloverPlan{Successor: successor[:], Ends: now.Add(within), Cut: cut}
+		state.Tokens = nil
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	// The key first: after a crash between the two, loadTrust finds it and goes on.
+	// The key before the trust: after a crash in between, loadTrust finds the key and resumes the rollover.
 	if err := writeFile(filepath.Join(i.authorityDir(), "ca.pem"), pair); err != nil {
 		return err
 	}
@@ -120,8 +137,8 @@ func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 	return i.resign()
 }
 
-// FinishRollover ends the trust in the old authority: nodes that have not renewed their certificates have to
-// join again.
+// FinishRollover ends the trust in the old authority: nodes that have not renewed their certificates must join
+// again.
 func (i *Identity) FinishRollover(cut bool) error {
 	i.changing.Lock()
 	defer i.changing.Unlock()
@@ -148,8 +165,8 @@ func (i *Identity) FinishRollover(cut bool) error {
 	})
 }
 
-// resign signs all removals with the key of the newest authority, if this node has it, so that they outlive
-// the old one.
+// resign signs all removals with the key of the newest authority, if this node has that key, so that the
+// removals outlive the old authority.
 func (i *Identity) resign() error {
 	if !i.HasAuthority() || i.trust.Load().next == nil {
 		return nil

@@ -298,6 +298,82 @@ func TestALostRolloverIsReplaced(t *testing.T) {
 	}
 }
 
+// TestASupersededRolloverDoesNotEnd: a node whose rollover was superseded ends its own before it hears so. Nodes
+// that follow the other one stay with it, and nodes that know only the one that lost still hear of the other.
+func TestASupersededRolloverDoesNotEnd(t *testing.T) {
+	c := newCluster(t)
+	a, b, d, e := c.first, c.mustJoin(t, "b"), c.mustJoin(t, "d"), c.mustJoin(t, "e")
+	promote(t, a, b)
+	begins(t, a, false)
+	renews(t, a, a)
+	for _, id := range []*Identity{b, d, e} {
+		hears(t, id, a)
+	}
+	begins(t, b, true)
+	renews(t, b, b)
+	hears(t, d, b)
+	if err := a.FinishRollover(false); err != nil {
+		t.Fatal(err)
+	}
+	if hears(t, d, a) || hears(t, b, a) {
+		t.Error("the end of the rollover that lost was taken")
+	}
+	d = restarted(t, d)
+	wantTrust(t, "a has ended its own", d, b, true)
+	renews(t, d, b)
+	if err := b.FinishRollover(false); err != nil {
+		t.Fatal(err)
+	}
+	if !hears(t, d, b) || !hears(t, e, b) || e.Fingerprint() != b.Fingerprint() {
+		t.Error("the end of the rollover that won was not taken")
+	}
+	wantTrust(t, "both ended", d, b, true)
+	wantTrust(t, "both ended", d, a, false)
+}
+
+// TestAPlanIsForOneRollover: the time of a rollover that was superseded does not end the other one, although its
+// node has the key of the other one, too.
+func TestAPlanIsForOneRollover(t *testing.T) {
+	c := newCluster(t)
+	a, b := c.first, c.mustJoin(t, "b")
+	promote(t, a, b)
+	begins(t, a, false)
+	if a.RolloverStatus().Ends.IsZero() {
+		t.Error("a does not know when its own rollover ends")
+	}
+	hears(t, b, a)
+	begins(t, b, true)
+	hears(t, a, b)
+	promote(t, b, a)
+	if s := a.RolloverStatus(); !a.HasAuthority() || !s.UnderWay || !s.Ends.IsZero() {
+		t.Errorf("a has the time of its own rollover for that of b: %+v", s)
+	}
+}
+
+// TestNoRolloverAfterTheLastVersion: whoever has the key can use the last version. The next rollover fails, and
+// does not cost this node its key.
+func TestNoRolloverAfterTheLastVersion(t *testing.T) {
+	a := initNode(t, "a")
+	old := authorityOf(t, a)
+	key, err := newKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := newSuccessor(old.certificate, old.key, key.Public(), maxTrustVersion, time.Now())
+	if err == nil {
+		_, err = a.Follow(Succession{Next: last.Raw})
+	}
+	if err != nil || a.HasAuthority() {
+		t.Fatalf("the last version was not taken: %v", err)
+	}
+	if err := a.BeginRollover(time.Hour, false, true); err == nil {
+		t.Error("a rollover after the last version has begun")
+	}
+	if held, err := openAuthority(a.authorityDir()); err != nil || !held.certificate.Equal(old.certificate) {
+		t.Errorf("the key of the old authority is gone: %v", err)
+	}
+}
+
 // TestAnInterruptedRolloverGoesOn: the agent ended between writing the new key and noting that it is the
 // newest.
 func TestAnInterruptedRolloverGoesOn(t *testing.T) {

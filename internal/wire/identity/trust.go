@@ -23,22 +23,24 @@ const (
 	maxTrustVersion = 1 << 40
 )
 
-// trust says whose signatures this node believes. It is immutable; a change makes another.
+// trust holds the authorities whose signatures this node believes. A trust is immutable; each change makes a
+// new one.
 //
 // A rollover replaces the authority of the cluster in two steps. First the authority (base) certifies the key
 // of its successor (next). From then on certificates of both are valid, and every node renews its own under
-// the successor. A node that has not heard of the successor accepts it too, because each peer shows it beside
-// its own certificate. Then the successor declares that it has taken over (Retirement), and becomes the base
-// of all that hear of it.
+// the successor. A node that has not heard of the successor accepts it too, because each peer shows the
+// successor's certificate beside its own. Then the successor declares that it has taken over (Retirement), and
+// becomes the base of all nodes that hear so.
 type trust struct {
 	base, next *x509.Certificate // next is nil while no rollover is under way
-	// retirement is how base took over; nil if it is the first authority, or this node joined later.
+	// retirement made base the authority. It is nil for a cluster's first authority, and on a node that joined
+	// after the rollover.
 	retirement *Retirement
-	// past are earlier bases: removals that this node has stored may be signed by them.
+	// past are earlier bases: they may have signed removals that this node has stored.
 	past []*x509.Certificate
 }
 
-// trustRecord is identity/trust.json. A node without it trusts the authority in node.pem.
+// trustRecord is identity/trust.json. A node without that file trusts the authority in node.pem.
 type trustRecord struct {
 	Base       []byte      `json:"base"`
 	Next       []byte      `json:"next,omitempty"`
@@ -46,15 +48,15 @@ type trustRecord struct {
 	Past       [][]byte    `json:"past,omitempty"`
 }
 
-// Succession is what nodes tell each other of a rollover. All of it is signed, so it does not matter who
-// passes it on.
+// Succession is the news of a rollover that nodes pass on. An authority signed each part, so any node may pass
+// it on.
 type Succession struct {
 	// Next is the successor's certificate (DER), signed by the authority.
 	Next       []byte      `json:"next,omitempty"`
 	Retirement *Retirement `json:"retirement,omitempty"`
 }
 
-// Retirement declares that an authority has taken over, and that the one that certified it counts no more.
+// Retirement declares that an authority has taken over, and ends the trust in the authority that certified it.
 type Retirement struct {
 	Certificate []byte `json:"certificate"` // of the authority that has taken over (DER)
 	Cut         bool   `json:"cut"`         // connections under the old authority end, too
@@ -67,7 +69,7 @@ func (r *Retirement) signed() []byte {
 	return sum[:]
 }
 
-// newest is the authority under which certificates are to be renewed.
+// newest is the authority under which nodes renew their certificates.
 func (t *trust) newest() *x509.Certificate {
 	if t.next != nil {
 		return t.next
@@ -75,7 +77,7 @@ func (t *trust) newest() *x509.Certificate {
 	return t.base
 }
 
-// authorities are those whose signatures count now.
+// authorities are the authorities that this node trusts now.
 func (t *trust) authorities() []*x509.Certificate {
 	if t.next != nil {
 		return []*x509.Certificate{t.next, t.base}
@@ -83,8 +85,8 @@ func (t *trust) authorities() []*x509.Certificate {
 	return []*x509.Certificate{t.base}
 }
 
-// issuers are the authorities under which the certificate of a peer may be: those that are known, and a
-// successor that the peer shows and this node has not heard of.
+// issuers are the authorities that may have issued a peer's certificate: those that this node trusts, and
+// successors that the peer shows and this node has not heard of.
 func (t *trust) issuers(shown []*x509.Certificate) []*x509.Certificate {
 	issuers := t.authorities()
 	for _, one := range shown {
@@ -105,14 +107,14 @@ func (t *trust) verify(leaf *x509.Certificate, shown []*x509.Certificate, option
 	return err
 }
 
-// stillTrusts checks the certificates of a peer that were good in a handshake. They may have expired since.
+// stillTrusts checks again the certificates that passed in a handshake. They may have expired since.
 func (t *trust) stillTrusts(shown []*x509.Certificate) error {
 	return t.verify(shown[0], shown[1:], x509.VerifyOptions{
 		CurrentTime: shown[0].NotBefore.Add(backdate), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 }
 
-// authorityVersion counts the rollovers before an authority; the first has 0.
+// authorityVersion is the number of rollovers before an authority.
 func authorityVersion(certificate *x509.Certificate) (uint64, error) {
 	text := certificate.Subject.SerialNumber
 	if text == "" {
@@ -120,7 +122,7 @@ func authorityVersion(certificate *x509.Certificate) (uint64, error) {
 	}
 	version, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || version < 1 || version > maxTrustVersion {
-		return 0, fmt.Errorf("authority has the version %.40q", text)
+		return 0, fmt.Errorf("authority has the version %.40q; versions are 1 to %d", text, uint64(maxTrustVersion))
 	}
 	return version, nil
 }
@@ -138,13 +140,14 @@ func checkSuccessor(base, next *x509.Certificate) error {
 	key, ok := next.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P256() || key.Equal(base.PublicKey) || !next.IsCA || is <= was ||
 		next.KeyUsage&x509.KeyUsageCertSign == 0 {
-		return errors.New("not the certificate of a successor of the authority")
+		return errors.New("the certificate is not one of a successor of the authority")
 	}
 	return next.CheckSignatureFrom(base)
 }
 
-// wins decides between two successors of one authority, so that all nodes that know both choose the same: the
-// higher version, which only --force makes, and then any order of the content that is the same everywhere.
+// wins decides between two successors of one authority, so that all nodes that know both choose the same one:
+// the higher version, which only --force makes, and between equal versions the lower certificate. Every
+// successor wins over none.
 func wins(one, other *x509.Certificate) bool {
 	if other == nil {
 		return true
@@ -168,17 +171,19 @@ func checkRetirement(base *x509.Certificate, r *Retirement) (*x509.Certificate, 
 	}
 	key, ok := certificate.PublicKey.(*ecdsa.PublicKey)
 	if !ok || len(r.Signature) > maxSignatureBytes || !ecdsa.VerifyASN1(key, r.signed(), r.Signature) {
-		return nil, errors.New("the authority that takes over has not signed it")
+		return nil, errors.New("the authority that takes over did not sign the retirement of the old one")
 	}
 	return certificate, nil
 }
 
-// follow is what this trust becomes when a node hears of a rollover. What does not continue this trust is
-// left out: it is behind, or of an authority that lost.
+// follow returns this trust after the news of a rollover. It ignores news that do not continue this trust, and
+// news of a successor that lost to the one that this node follows, even if that successor has taken over
+// elsewhere.
 func (t *trust) follow(heard Succession) (after *trust, changed bool) {
 	after = t
 	if r := heard.Retirement; r != nil {
-		if base, err := checkRetirement(t.base, r); err == nil {
+		base, err := checkRetirement(t.base, r)
+		if err == nil && (base.Equal(t.next) || wins(base, t.next)) {
 			after = &trust{base: base, retirement: r, past: append(slices.Clone(t.past), t.base)}
 		}
 	}
@@ -232,8 +237,8 @@ func (r trustRecord) trust() (*trust, error) {
 
 func trustPath(dir string) string { return filepath.Join(dir, "trust.json") }
 
-// loadTrust reads which authorities this node trusts; first is the one in node.pem. A rollover that this node
-// began and was interrupted in is taken up: its key is in ca.pem, and whoever has the key may use it.
+// loadTrust reads which authorities this node trusts; first is the one in node.pem. It resumes a rollover that
+// this node began and a crash interrupted: the key in ca.pem is then newer than the trust.
 func (i *Identity) loadTrust(first *x509.Certificate) error {
 	t := &trust{base: first}
 	data, err := readFile(trustPath(i.dir), maxTrustBytes)
@@ -251,15 +256,15 @@ func (i *Identity) loadTrust(first *x509.Certificate) error {
 	i.trust.Store(t)
 	held, err := loadPair(filepath.Join(i.authorityDir(), "ca.pem"))
 	if err != nil {
-		return nil //nolint:nilerr // without the authority, or one that says what is wrong when it is used
+		return nil //nolint:nilerr // no authority here, or one whose use returns the error
 	}
 	i.held.Store(held.Leaf)
 	_, err = i.follow(Succession{Next: held.Leaf.Raw})
 	return err
 }
 
-// follow makes what was heard of a rollover durable and uses it from now on. The caller has locked changing,
-// or is alone.
+// follow applies the news of a rollover and writes them to disk. The caller holds changing, or no other
+// goroutine has the Identity yet.
 func (i *Identity) follow(heard Succession) (retired bool, err error) {
 	was := i.trust.Load()
 	after, changed := was.follow(heard)
@@ -267,25 +272,25 @@ func (i *Identity) follow(heard Succession) (retired bool, err error) {
 		return false, nil
 	}
 	if err := writeJSON(trustPath(i.dir), after.record()); err != nil {
-		return false, fmt.Errorf("which authority is trusted: %w", err)
+		return false, fmt.Errorf("write which authority this node trusts: %w", err)
 	}
 	i.trust.Store(after)
 	return after.base != was.base, nil
 }
 
-// Follow takes what another node has told of a rollover of the authority. It returns whether the old
-// authority counts no more: then CutConnections is to be called.
+// Follow applies the news of a rollover from another node. If it reports that the old authority is no longer
+// trusted, the caller calls CutConnections.
 func (i *Identity) Follow(heard Succession) (retired bool, err error) {
 	i.changing.Lock()
 	defer i.changing.Unlock()
 	return i.follow(heard)
 }
 
-// ParseSuccession decodes what another node tells of a rollover. Follow checks its signatures.
+// ParseSuccession decodes the news of a rollover from another node. Follow checks the signatures.
 func ParseSuccession(data []byte) (Succession, error) {
 	var heard Succession
 	if len(data) > maxSuccessionBytes {
-		return heard, fmt.Errorf("a rollover in %d bytes; the limit is %d", len(data), maxSuccessionBytes)
+		return heard, fmt.Errorf("the news of a rollover have %d bytes; the limit is %d", len(data), maxSuccessionBytes)
 	}
 	if err := json.Unmarshal(data, &heard); err != nil {
 		return heard, fmt.Errorf("decode the news of a rollover: %w", err)
@@ -293,8 +298,8 @@ func ParseSuccession(data []byte) (Succession, error) {
 	return heard, nil
 }
 
-// Succession is what this node tells others of a rollover; digest is the same on all nodes that trust the
-// same, and empty if there was no rollover.
+// Succession is the news of a rollover that this node passes on. digest is the same on all nodes that trust the
+// same authorities, and empty if there was no rollover.
 func (i *Identity) Succession() (s Succession, digest []byte) {
 	t := i.trust.Load()
 	if version, _ := authorityVersion(t.newest()); version > 0 {
@@ -307,7 +312,7 @@ func (i *Identity) Succession() (s Succession, digest []byte) {
 // VerifyPeer checks the certificates that a peer shows in a handshake: its own, and that of its authority.
 func (i *Identity) VerifyPeer(shown []*x509.Certificate, options x509.VerifyOptions) (Peer, error) {
 	if len(shown) == 0 {
-		return Peer{}, errors.New("the peer shows no certificate")
+		return Peer{}, errors.New("the peer showed no certificate")
 	}
 	if err := i.trust.Load().verify(shown[0], shown[1:], options); err != nil {
 		return Peer{}, err
@@ -319,18 +324,18 @@ func (i *Identity) VerifyPeer(shown []*x509.Certificate, options x509.VerifyOpti
 	return peer, i.CheckPeer(peer)
 }
 
-// CameAlong tells whether a node has renewed its certificate under the newest authority, as its entry says.
+// CameAlong reports whether a node's entry is signed with a certificate of the newest authority.
 func (i *Identity) CameAlong(n Node) bool {
 	certificate, err := n.certificate()
 	return err == nil && n.Signed() && certificate.CheckSignatureFrom(i.trust.Load().newest()) == nil
 }
 
-// signRetirement is the second step of a rollover.
+// signRetirement makes the second step of a rollover.
 func signRetirement(key crypto.Signer, certificate *x509.Certificate, cut bool) (*Retirement, error) {
 	r := &Retirement{Certificate: certificate.Raw, Cut: cut}
 	var err error
 	if r.Signature, err = key.Sign(rand.Reader, r.signed(), crypto.SHA256); err != nil {
-		return nil, fmt.Errorf("sign that the authority has taken over: %w", err)
+		return nil, fmt.Errorf("sign the retirement of the old authority: %w", err)
 	}
 	return r, nil
 }
