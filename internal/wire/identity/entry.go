@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// MaxRevision bounds revisions, so that a next one can always be computed.
+	// MaxRevision bounds revisions, so that the next one can always be computed.
 	MaxRevision       = 1 << 40
 	maxEntryCertBytes = 2 << 10 // a node's certificate takes some 600
 )
 
-// signed is what the signature of an entry is over.
+// signed is the digest that the entry's node signs.
 func (n Node) signed() []byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-node/1\n%d\n%s\n%s\n%d\n", n.Number, n.Name, n.Address, n.Revision))
 	return sum[:]
 }
 
-// Signed says whether the entry has a signature; VerifyNode checks it.
+// Signed reports whether the entry has a signature; VerifyNode checks it.
 func (n Node) Signed() bool { return n.Signature != "" }
 
-// certificate decodes the certificate with whose key the entry is signed.
+// certificate decodes the certificate whose key signed the entry.
 func (n Node) certificate() (*x509.Certificate, error) {
 	if len(n.Certificate) > base64.StdEncoding.EncodedLen(maxEntryCertBytes) {
-		return nil, fmt.Errorf("certificate of %d bytes; the limit is %d", len(n.Certificate), maxEntryCertBytes)
+		return nil, fmt.Errorf("the certificate has %d bytes; the limit is %d", len(n.Certificate), maxEntryCertBytes)
 	}
 	der, err := base64.StdEncoding.DecodeString(n.Certificate)
 	if err != nil {
-		return nil, fmt.Errorf("certificate: %w", err)
+		return nil, fmt.Errorf("decode the certificate: %w", err)
 	}
 	return x509.ParseCertificate(der)
 }
 
-// issued is when the certificate of an entry was made; the zero time if there is none.
+// issued is when the authority issued the entry's certificate; the zero time if the entry has none.
 func (n Node) issued() time.Time {
 	if n.Certificate == "" {
 		return time.Time{}
@@ -56,7 +56,7 @@ func (i *Identity) Entry() (Node, error) {
 	pair := i.Certificate()
 	key, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok {
-		return i.Node, errors.New("the key of this node cannot sign")
+		return i.Node, errors.New("this node's key cannot sign")
 	}
 	node := i.Node
 	signature, err := key.Sign(rand.Reader, node.signed(), crypto.SHA256)
@@ -68,9 +68,9 @@ func (i *Identity) Entry() (Node, error) {
 	return node, nil
 }
 
-// VerifyNode checks that an entry is from its node: signed with the key of a certificate that this cluster's
-// authority has given for this name and number. The certificate may have expired since, as that of a node
-// that is switched off.
+// VerifyNode checks that an entry is from its node: this cluster's authority issued the entry's certificate for
+// that name and number, and the certificate's key signed the entry. The certificate may have expired since, as
+// that of a node that is switched off.
 func (i *Identity) VerifyNode(n Node) error {
 	if err := i.CheckPeer(Peer{Name: n.Name, Number: n.Number}); err != nil {
 		return err
@@ -78,9 +78,9 @@ func (i *Identity) VerifyNode(n Node) error {
 	return i.verifyEntry(n)
 }
 
-// MayBeMember tells whether an entry that this node has stored is still of a member, as far as this node
-// knows: the node is not known to be removed, and its entry is not of an authority that counts no more. An
-// entry that the node has not signed yet is not judged.
+// MayBeMember reports whether a stored entry may still be a member's: this node knows of no removal of that
+// node, and trusts the authority of the entry's certificate. It accepts an entry that its node has not signed
+// yet.
 func (i *Identity) MayBeMember(n Node) bool {
 	return !i.Removed(Peer{Name: n.Name, Number: n.Number}) && (!n.Signed() || i.verifyEntry(n) == nil)
 }
@@ -91,14 +91,14 @@ func (i *Identity) verifyEntry(n Node) error {
 	}
 	peer := Peer{Name: n.Name, Number: n.Number}
 	if !n.Signed() {
-		return fmt.Errorf("entry of node %s is not signed", n.Name)
+		return fmt.Errorf("entry of node %s has no signature", n.Name)
 	}
 	certificate, err := n.certificate()
 	if err != nil {
 		return fmt.Errorf("entry of node %s: %w", n.Name, err)
 	}
 	if ahead := time.Until(certificate.NotBefore); ahead > maxClockSkew {
-		return fmt.Errorf("%w: entry of node %s is of %s, %s from now by this node's clock",
+		return fmt.Errorf("%w: the certificate of node %s begins at %s, %s from now by this node's clock",
 			ErrClockSkew, n.Name, certificate.NotBefore.UTC().Format(time.RFC3339), ahead.Round(time.Second))
 	}
 	options := x509.VerifyOptions{CurrentTime: certificate.NotBefore.Add(backdate)}
@@ -106,7 +106,8 @@ func (i *Identity) verifyEntry(n Node) error {
 		return fmt.Errorf("entry of node %s: %w", n.Name, err)
 	}
 	if got, err := PeerOf(certificate); err != nil || got != peer {
-		return fmt.Errorf("entry of node %s, number %d, is signed by %s, number %d", n.Name, n.Number, got.Name, got.Number)
+		return fmt.Errorf("entry of node %s (%d) has the certificate of node %s (%d)", n.Name, n.Number, got.Name,
+			got.Number)
 	}
 	signature, err := base64.StdEncoding.DecodeString(n.Signature)
 	key, ok := certificate.PublicKey.(*ecdsa.PublicKey)

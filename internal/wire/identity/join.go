@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// ErrWrongCluster says that a node that was to be joined is not of the cluster that made the token.
-var ErrWrongCluster = errors.New("not the cluster that made the token")
+// ErrWrongCluster says that the server of a join is not a member of the cluster that made the token.
+var ErrWrongCluster = errors.New("the node is not in the cluster that made the token")
 
 // JoinOptions describe a node that joins a cluster.
 type JoinOptions struct {
@@ -26,8 +26,8 @@ type JoinOptions struct {
 	Force   bool   // set an identity that exists aside
 }
 
-// Join makes this node one of a cluster. The server proves that it belongs to the token's CA before the
-// secret is sent. It returns where an older identity was set aside, if Force did that.
+// Join makes this node a member of a cluster. It sends the secret only after the server has proven that it
+// belongs to the token's CA. It returns where Force set an older identity aside.
 func Join(ctx context.Context, o JoinOptions) (identity *Identity, setAside string, err error) {
 	token, err := ParseToken(o.Token)
 	if err != nil {
@@ -72,7 +72,7 @@ func Join(ctx context.Context, o JoinOptions) (identity *Identity, setAside stri
 	return identity, setAside, err
 }
 
-// checkJoinOptions finds what would fail on this side before a token is spent for it.
+// checkJoinOptions finds what would fail on this side, before the join spends a token.
 func checkJoinOptions(o *JoinOptions) (err error) {
 	if err := CheckName(o.Name); err != nil {
 		return err
@@ -89,7 +89,7 @@ func checkJoinOptions(o *JoinOptions) (err error) {
 	if err := CheckFree(o.State, o.Force); err != nil {
 		return err
 	}
-	// Try whether the state directory can be written.
+	// Check that the state directory is writable.
 	if err := os.MkdirAll(o.State, 0o711); err != nil {
 		return fmt.Errorf("make the state directory: %w", err)
 	}
@@ -100,7 +100,7 @@ func checkJoinOptions(o *JoinOptions) (err error) {
 	return errors.Join(trial.Close(), os.Remove(trial.Name()))
 }
 
-// askToJoin connects, checks the server and holds the exchange.
+// askToJoin connects, checks the server and sends the request.
 func askToJoin(ctx context.Context, o JoinOptions, token Token, request []byte) (*x509.Certificate, certificateReply,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
@@ -109,8 +109,8 @@ func askToJoin(ctx context.Context, o JoinOptions, token Token, request []byte) 
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: []string{JoinProtocol},
-		// The server cannot be verified in the usual way: all that is known of its CA is the fingerprint.
-		// verifyServer does it instead, for every handshake.
+		// The standard verification needs the CA's certificate, and this node knows only its fingerprint.
+		// verifyServer checks the server instead, in every handshake.
 		InsecureSkipVerify: true, //nolint:gosec // verified by fingerprint, see above
 		VerifyConnection: func(state tls.ConnectionState) (err error) {
 			authority, err = verifyServer(state, token.CA, time.Now())
@@ -129,11 +129,11 @@ func askToJoin(ctx context.Context, o JoinOptions, token Token, request []byte) 
 	return authority, reply, err
 }
 
-// verifyServer finds the token's CA among the certificates that a server shows, and checks that the server's
-// own is signed by it and valid now.
+// verifyServer finds the token's CA among the certificates that a server shows, and checks that this CA signed
+// the server's own certificate, and that the certificate is valid now.
 func verifyServer(state tls.ConnectionState, want Fingerprint, now time.Time) (*x509.Certificate, error) {
 	if state.NegotiatedProtocol != JoinProtocol {
-		return nil, errors.New("it does not speak godwit's join protocol")
+		return nil, errors.New("the server does not speak godwit's join protocol")
 	}
 	var authority *x509.Certificate
 	for _, certificate := range state.PeerCertificates {
@@ -142,12 +142,12 @@ func verifyServer(state tls.ConnectionState, want Fingerprint, now time.Time) (*
 		}
 	}
 	if authority == nil {
-		return nil, fmt.Errorf("%w: check the address, whether the authority was rolled over since (then "+
-			"make another token), or whether somebody is between", ErrWrongCluster)
+		return nil, fmt.Errorf("%w: check the address; if the cluster's key was replaced since, make another "+
+			"token; otherwise somebody may be intercepting the connection", ErrWrongCluster)
 	}
 	leaf := state.PeerCertificates[0]
 	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
-		return nil, fmt.Errorf("%w: its certificate is valid from %s to %s, and this node's clock says %s", ErrClockSkew,
+		return nil, fmt.Errorf("%w: the server's certificate is valid from %s to %s, this node's clock says %s", ErrClockSkew,
 			leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339),
 			now.UTC().Format(time.RFC3339))
 	}
@@ -162,35 +162,35 @@ func verifyServer(state tls.ConnectionState, want Fingerprint, now time.Time) (*
 
 // exchange sends a request and waits for the answer.
 func exchange(ctx context.Context, conn net.Conn, request any, reply *certificateReply) error {
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) // it only hastens
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
 	defer stop()
 	if err := writeMessage(conn, request); err != nil {
 		return fmt.Errorf("send the request: %w", err)
 	}
 	if err := readUpTo(conn, reply, maxReplyBytes); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("the connection was closed")
+			err = errors.New("the server closed the connection")
 		}
 		return fmt.Errorf("wait for the answer: %w", err)
 	}
 	return reply.refused()
 }
 
-// checkReply makes sure that the certificate is the one that was asked for.
+// checkReply checks that the answer has the certificate that this node asked for.
 func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer,
 	public crypto.PublicKey) (*x509.Certificate, error) {
 	certificate, err := x509.ParseCertificate(reply.Certificate)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate in the answer: %w", err)
+		return nil, fmt.Errorf("check the certificate in the answer: %w", err)
 	}
 	if err := errors.Join(CheckPool(reply.Pool), validateNodes(reply.Nodes), validateRevocations(reply.Revoked)); err != nil {
-		return nil, fmt.Errorf("the answer: %w", err)
+		return nil, fmt.Errorf("check the answer: %w", err)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(authority)
 	options := x509.VerifyOptions{Roots: roots, DNSName: ServerName(peer.Name)}
 	if _, err := certificate.Verify(options); err != nil {
-		return nil, fmt.Errorf("the certificate in the answer: %w", err)
+		return nil, fmt.Errorf("check the certificate in the answer: %w", err)
 	}
 	if got, err := PeerOf(certificate); err != nil || got != peer {
 		return nil, fmt.Errorf("the certificate in the answer is of %s (%d), not of %s (%d)", got.Name, got.Number,
@@ -202,8 +202,8 @@ func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer,
 	return nil, errors.New("the certificate in the answer is for another key")
 }
 
-// writeTrust notes which authorities a new node trusts: the one that it was told by its token, and during a
-// rollover also the one before, for nodes that have not renewed their certificates yet.
+// writeTrust records which authorities a new node trusts: its token's, and during a rollover also the previous
+// one, for nodes that have not renewed their certificates yet.
 func (r *certificateReply) writeTrust(dir string, authority *x509.Certificate) error {
 	if len(r.Base) == 0 {
 		return nil
@@ -213,13 +213,13 @@ func (r *certificateReply) writeTrust(dir string, authority *x509.Certificate) e
 		err = checkSuccessor(base, authority)
 	}
 	if err != nil {
-		return fmt.Errorf("the authority before a rollover, in the answer: %w", err)
+		return fmt.Errorf("check the previous authority in the answer: %w", err)
 	}
 	return writeJSON(trustPath(dir), (&trust{base: base, next: authority}).record())
 }
 
-// signedRevocations are those of an answer that the authority has signed; an earlier one may have signed
-// others.
+// signedRevocations are the answer's revocations that the authority signed. An earlier authority may have
+// signed the others.
 func (r *certificateReply) signedRevocations(authority *x509.Certificate) []Revocation {
 	list := []Revocation{}
 	for _, one := range r.Revoked {
