@@ -12,22 +12,26 @@ import (
 	"github.com/godwit/godwit/internal/api"
 )
 
-const nodeRolloverLong = `Rollover makes a new key for the authority of the cluster. Run it on a node with
-the authority, as a routine, or because the key may have been stolen.
+const nodeRolloverLong = `Rollover replaces the key of the cluster's authority. Run it on a node with the
+authority, as a routine or because the key may have been stolen.
 
-Each node that hears of the rollover renews its certificate under the new key by itself. Meanwhile
-certificates of both keys are valid, so nothing is interrupted, and migrations go on. The old key counts
-no more once all nodes have renewed, at the latest after the time of --within. A node that has not
-renewed by then has to join again. Other nodes with the authority get the new key, too. Unused tokens
-cannot be used any more.
+Each node that hears of the rollover renews its certificate under the new key. Until the rollover ends,
+certificates of both keys are valid, so nothing is interrupted, and migrations go on. The rollover ends
+when all nodes have renewed, or after the time of --within. Certificates of the old key are invalid then,
+and a node that has not renewed must join again. A node that reaches no other node waits until it does.
+Unused tokens become invalid when the rollover begins.
+
+No other node gets the new key by itself. The command lists the nodes that say that they had the old key:
+promote those that you trust again ("godwit node promote NAME").
 
 If the key may have been stolen, first remove or demote the node from which it was stolen. Then --now
 gives the nodes 30 seconds, and after that also cuts connections made with old certificates: a migration
-that has such a connection fails, or is in doubt.
+over such a connection fails, or ends up in doubt.
 
 --status shows which nodes have renewed their certificates. --finish ends a rollover without waiting for
-the others: use it if the node that began the rollover is lost, on another one that got the new key. If
-no node that is left has the new key, --force on a node with the old key begins another rollover.`
+the other nodes. If the node that began the rollover is lost, run --finish on a node that was promoted
+since. If no remaining node has the new key, run --force on a node with the old key: it begins another
+rollover, which supersedes the first.`
 
 // rolloverFlags are the flags of node rollover.
 type rolloverFlags struct {
@@ -38,11 +42,11 @@ type rolloverFlags struct {
 func (f *rolloverFlags) check() error {
 	switch {
 	case f.status && (f.now || f.finish || f.force || f.within != 0):
-		return &codedError{exitUsage, errors.New("--status changes nothing: no flag but --json goes with it")}
+		return &codedError{exitUsage, errors.New("--status cannot be combined with flags other than --json")}
 	case f.within != 0 && (f.now || f.finish):
-		return &codedError{exitUsage, errors.New("--within goes with neither --now nor --finish")}
+		return &codedError{exitUsage, errors.New("--within cannot be combined with --now or --finish")}
 	case f.finish && f.force:
-		return &codedError{exitUsage, errors.New("--force begins a rollover, --finish ends one: give one")}
+		return &codedError{exitUsage, errors.New("--force cannot be combined with --finish")}
 	}
 	return nil
 }
@@ -64,12 +68,12 @@ func newNodeRolloverCommand() *cobra.Command {
 			return withAgent(cmd, func(agent api.AgentClient) error { return flags.run(cmd, agent) })
 		},
 	}
-	positiveVar(cmd, &flags.within, "within", 0, "how long nodes have to renew certificates (default: 720h)")
+	positiveVar(cmd, &flags.within, "within", 0, "time that nodes have to renew certificates (default: 720h)")
 	options := cmd.Flags()
-	options.BoolVar(&flags.now, "now", false, "end the old key in 30 seconds, and cut its connections")
+	options.BoolVar(&flags.now, "now", false, "end the old key in 30 seconds and cut its connections")
 	options.BoolVar(&flags.finish, "finish", false, "end the rollover without waiting for other nodes")
 	options.BoolVar(&flags.status, "status", false, "only show which nodes have renewed their certificates")
-	options.BoolVar(&flags.force, "force", false, "begin another rollover if the new key is lost")
+	options.BoolVar(&flags.force, "force", false, "supersede the rollover under way, whose key is lost")
 	options.BoolVar(&flags.asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -95,24 +99,25 @@ func (f *rolloverFlags) run(cmd *cobra.Command, agent api.AgentClient) error {
 }
 
 func printRollover(w io.Writer, r *api.RolloverReply) {
-	fmt.Fprintf(w, "Authority: %s (after %d rollovers).\n", r.Authority, r.Version)
+	fmt.Fprintf(w, "Authority: %s (rollovers: %d).\n", r.Authority, r.Version)
 	if r.UnderWay {
-		fmt.Fprintf(w, "A rollover is under way; the authority before, %s, is still trusted.\n", r.Previous)
+		fmt.Fprintf(w, "A rollover is under way. Nodes still trust the previous authority, %s.\n", r.Previous)
 	} else {
 		fmt.Fprintln(w, "No rollover is under way.")
 	}
 	if r.EndsUnixSeconds != 0 {
-		fmt.Fprintf(w, "It ends when all nodes have renewed their certificates, at the latest at %s.\n",
+		fmt.Fprintf(w, "The rollover ends when all nodes have renewed their certificates, or at %s.\n",
 			time.Unix(r.EndsUnixSeconds, 0).UTC().Format(time.RFC3339))
 	}
 	for _, line := range []struct {
 		text  string
 		nodes []string
 	}{
-		{"Certificates of the newest authority", r.Renewed},
-		{"Certificates not renewed yet", r.Waiting},
-		{"Got the new key", r.Promoted},
-		{"Could not be given the new key (\"godwit node promote\" does it later)", r.NotPromoted},
+		{"Nodes with certificates of this authority", r.Renewed},
+		{"Nodes that have not renewed their certificates", r.Waiting},
+		{"Nodes that could not be reached", r.NotReached},
+		{"Nodes that say that they had the old key (\"godwit node promote NAME\" gives one the new key)",
+			r.NotPromoted},
 	} {
 		if len(line.nodes) > 0 {
 			fmt.Fprintf(w, "%s: %s.\n", line.text, strings.Join(line.nodes, ", "))

@@ -50,10 +50,12 @@ func TestEveryMethodIsAuditedOrNot(t *testing.T) {
 	}
 }
 
-// TestAuditOfASession: a migration that ends after its session has its result in the log, and one that does not end
-// has an outcome, too.
+// TestAuditOfASession: a migration that ends after its session has its result in the log, and one that does
+// not end has an outcome, too.
 func TestAuditOfASession(t *testing.T) {
-	a := &Agent{nodesLog: audit.New(t.TempDir(), audit.Nodes), log: slog.New(slog.DiscardHandler), ctx: stopped(t)}
+	a := &Agent{
+		nodesLog: audit.New(t.TempDir(), audit.Nodes), log: slog.New(slog.DiscardHandler), ctx: stopped(t),
+	}
 	spec := migration.Spec{
 		ID: "0123456789abcdef", Side: migration.Target, Mode: migration.Cold, Name: "web",
 		Container: strings.Repeat("0", 64), Source: "a", Target: "b",

@@ -285,21 +285,34 @@ func (p *peers) signs(name string) bool {
 	return p.known[name] != nil && p.known[name].authority
 }
 
-// tellAll greets all nodes now, so that they hear of a change, and returns which of them were told.
-func (a *Agent) tellAll(ctx context.Context) (told, untold []string) {
+// greetAll greets all nodes now, so that this node and they hear each other's news, and returns which of them
+// answered.
+func (a *Agent) greetAll(ctx context.Context) (answered, silent []string) {
 	others := a.peers.others()
-	heard := make([]bool, len(others))
 	var all sync.WaitGroup
-	for i, node := range others {
-		all.Go(func() { heard[i] = a.peers.hello(ctx, node) == nil })
+	for _, node := range others {
+		all.Go(func() { _ = a.peers.hello(ctx, node) }) // reaches tells what came of it
 	}
 	all.Wait()
-	known, err := a.peers.knowledge()
-	for i, node := range others {
-		if err == nil && heard[i] && bytes.Equal(a.peers.knows(node.Name), known.digest) {
-			told = append(told, node.Name)
+	for _, node := range others {
+		if a.peers.reaches(node.Name) {
+			answered = append(answered, node.Name)
 		} else {
-			untold = append(untold, node.Name)
+			silent = append(silent, node.Name)
+		}
+	}
+	return answered, silent
+}
+
+// tellAll greets all nodes now and returns which of them know all that this node knows.
+func (a *Agent) tellAll(ctx context.Context) (told, untold []string) {
+	answered, untold := a.greetAll(ctx)
+	known, err := a.peers.knowledge()
+	for _, name := range answered {
+		if err == nil && bytes.Equal(a.peers.knows(name), known.digest) {
+			told = append(told, name)
+		} else {
+			untold = append(untold, name)
 		}
 	}
 	return told, untold

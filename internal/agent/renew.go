@@ -33,8 +33,8 @@ func (a *Agent) renewCertificate(ctx context.Context) {
 			pause = a.tryRenewal(ctx, pause)
 			next = now.Add(pause)
 		}
-		if err := a.advanceRollover(time.Now()); err != nil {
-			a.log.Error("rollover of the authority; it is tried again", "error", err)
+		if err := a.advanceRollover(ctx, time.Now()); err != nil {
+			a.log.Error("cannot end the rollover of the authority; the agent tries again", "error", err)
 		}
 		select {
 		case <-ctx.Done():

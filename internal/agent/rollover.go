@@ -10,27 +10,23 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// rolloverNow is how long nodes have to renew their certificates if the old ones are to end now. Nodes that
-// can be reached need a few seconds.
+// rolloverNow is how long nodes have to renew their certificates after rollover --now. Nodes that can be
+// reached need a few seconds.
 const rolloverNow = 30 * time.Second
 
-// maxRolloverTime bounds --within: certificates do not live for longer than that by far.
+// maxRolloverTime bounds --within. Certificates live for 30 days.
 const maxRolloverTime = 365 * 24 * time.Hour
 
-// rollOver makes a new authority take over from the present one, or ends a rollover.
+// rollOver begins or ends a rollover of the authority.
 func (a *Agent) rollOver(ctx context.Context, request *api.RolloverRequest) (*api.RolloverReply, error) {
 	if request.Finish {
-		if err := a.finishRollover(request.Now); err != nil {
-			return nil, fmt.Errorf("%w: %w", errRefused, err)
-		}
-		a.tellAll(ctx)
-		return a.rolloverStatus(), nil
+		return a.endRollover(ctx, request.Now)
 	}
 	within, err := rolloverTime(request)
 	if err != nil {
 		return nil, err
 	}
-	a.tellAll(ctx) // and hear whether another node has begun one
+	a.greetAll(ctx) // to hear of a rollover that another node has begun
 	if old := a.peers.cannotRollOver(); len(old) > 0 {
 		return nil, fmt.Errorf("%w: these nodes run a release of godwit that cannot follow a rollover: %s: "+
 			"upgrade or remove them (\"godwit node rm\"), and try again", errRefused, strings.Join(old, ", "))
@@ -41,18 +37,23 @@ func (a *Agent) rollOver(ctx context.Context, request *api.RolloverRequest) (*ap
 	}
 	a.log.Warn("rollover of the authority begun", "version", a.id.RolloverStatus().Version, "within", within)
 	if err := a.renewNow(ctx); err != nil {
-		return nil, fmt.Errorf("the rollover has begun and goes on; renew this node's certificate: %w", err)
+		return nil, fmt.Errorf("the rollover goes on, but this node could not renew its certificate: %w", err)
 	}
-	a.tellAll(ctx)
+	_, silent := a.greetAll(ctx)
 	reply := a.rolloverStatus()
-	for _, name := range signers {
-		if err := a.promoteNode(ctx, name); err != nil {
-			a.log.Warn("node did not get the authority's new key", "node", name, "error", err)
-			reply.NotPromoted = append(reply.NotPromoted, name)
-		} else {
-			reply.Promoted = append(reply.Promoted, name)
-		}
+	reply.NotPromoted, reply.NotReached = signers, silent
+	return reply, nil
+}
+
+// endRollover ends a rollover because a user says so.
+func (a *Agent) endRollover(ctx context.Context, cut bool) (*api.RolloverReply, error) {
+	_, silent := a.greetAll(ctx) // another node may know of a rollover that supersedes this one
+	if err := a.finishRollover(cut); err != nil {
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
+	a.greetAll(ctx)
+	reply := a.rolloverStatus()
+	reply.NotReached = silent
 	return reply, nil
 }
 
@@ -64,13 +65,14 @@ func rolloverTime(request *api.RolloverRequest) (time.Duration, error) {
 		return identity.DefaultRolloverTime, nil
 	}
 	if request.WithinSeconds < 0 || request.WithinSeconds > maxRolloverTime.Seconds() {
-		return 0, fmt.Errorf("%w: %g s to renew certificates; at most a year makes sense", errInvalid,
-			request.WithinSeconds)
+		return 0, fmt.Errorf("%w: nodes cannot have %g s to renew their certificates; the limit is a year",
+			errInvalid, request.WithinSeconds)
 	}
 	return seconds(request.WithinSeconds), nil
 }
 
-// otherSigners are the other nodes that say that they have the authority.
+// otherSigners are the other nodes that say that they have the authority. Their word is no reason to give
+// them the new key: any member could say so.
 func (a *Agent) otherSigners() []string {
 	var names []string
 	for _, node := range a.peers.others() {
@@ -82,14 +84,22 @@ func (a *Agent) otherSigners() []string {
 }
 
 // advanceRollover ends a rollover that this node has begun, once all nodes have renewed their certificates,
-// or their time is over.
-func (a *Agent) advanceRollover(now time.Time) error {
+// or their time is over. It first greets all nodes: they hear of this rollover, and one of them may know of
+// another that supersedes it. So a node that reaches no other does not end a rollover by itself.
+func (a *Agent) advanceRollover(ctx context.Context, now time.Time) error {
 	s := a.id.RolloverStatus()
 	if !s.UnderWay || s.Ends.IsZero() {
 		return nil
 	}
 	if _, waiting := a.peers.cameAlong(); len(waiting) > 0 && now.Before(s.Ends) {
 		return nil
+	}
+	answered, silent := a.greetAll(ctx)
+	if !a.id.HasAuthority() || len(answered) == 0 && len(silent) > 0 {
+		return nil
+	}
+	if len(silent) > 0 {
+		a.log.Warn("ending the rollover of the authority; some nodes cannot be reached", "nodes", silent)
 	}
 	return a.finishRollover(s.Cut)
 }
@@ -114,7 +124,7 @@ func (a *Agent) rolloverStatus() *api.RolloverReply {
 	return reply
 }
 
-// cameAlong divides the nodes into those whose certificates are of the newest authority, and the others.
+// cameAlong divides the nodes into those with certificates of the newest authority, and the others.
 func (p *peers) cameAlong() (renewed, waiting []string) {
 	for _, node := range p.list() {
 		if p.id.CameAlong(node) {
@@ -126,7 +136,7 @@ func (p *peers) cameAlong() (renewed, waiting []string) {
 	return renewed, waiting
 }
 
-// cannotRollOver lists the nodes that were heard, and run a release that knows no rollover.
+// cannotRollOver lists the nodes that have answered and run a release without rollovers.
 func (p *peers) cannotRollOver() []string {
 	nodes := p.others()
 	p.mu.Lock()
@@ -140,8 +150,8 @@ func (p *peers) cannotRollOver() []string {
 	return names
 }
 
-// hearSuccession takes what another node tells of a rollover. If the old authority counts no more, retire is
-// to be called once the entries of nodes that came along are known.
+// hearSuccession applies the news of a rollover from another node. If it reports that the old authority is no
+// longer trusted, the caller calls retire, after it has learnt the entries of nodes that renewed.
 func (p *peers) hearSuccession(document []byte) (retired bool, err error) {
 	if len(document) == 0 {
 		return false, nil
@@ -153,9 +163,9 @@ func (p *peers) hearSuccession(document []byte) (retired bool, err error) {
 	return p.id.Follow(heard)
 }
 
-// retire is called when the old authority counts no more. Nodes that have not renewed their certificates are
-// no members until they join again. Connections to the others that began under the old authority may end by
-// themselves, so that migrations go on, unless its key may have been stolen.
+// retire applies the end of the old authority. Nodes that have not renewed their certificates are no members
+// until they join again. Other connections that began under the old authority stay, so that migrations go on,
+// unless its key may have been stolen.
 func (p *peers) retire() {
 	succession, _ := p.id.Succession()
 	cut := succession.Retirement != nil && succession.Retirement.Cut
@@ -171,10 +181,10 @@ func (p *peers) retire() {
 		known.disconnect()
 	}
 	p.mu.Unlock()
-	p.log.Warn("the rollover of the authority has ended: certificates of the old one are not valid any more",
+	p.log.Warn("rollover of the authority ended: certificates of the old key are no longer valid",
 		"version", p.id.RolloverStatus().Version, "must_join_again", gone)
 	if !p.id.Current() {
-		p.log.Error("this node did not renew its certificate in time, and has to join its cluster again: " +
+		p.log.Error("this node did not renew its certificate in time and must join its cluster again: " +
 			"\"godwit node token --node " + p.id.Node.Name + "\" on a node with the authority, then " +
 			"\"godwit node join --force\" here")
 	}
@@ -183,14 +193,14 @@ func (p *peers) retire() {
 	}
 }
 
-// Rollover makes a new authority take over.
+// Rollover begins or ends a rollover of the authority.
 func (s *localService) Rollover(ctx context.Context,
 	request *api.RolloverRequest) (*api.RolloverReply, error) {
 	reply, err := s.agent.rollOver(ctx, request)
 	return reply, wireError(err)
 }
 
-// RolloverStatus tells how far a rollover is.
+// RolloverStatus shows the progress of a rollover.
 func (s *localService) RolloverStatus(context.Context,
 	*api.RolloverStatusRequest) (*api.RolloverReply, error) {
 	return s.agent.rolloverStatus(), nil

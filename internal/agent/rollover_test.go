@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -30,6 +33,62 @@ func greet(t *testing.T, from, to *member) {
 	if err := from.hear(other, reply); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// answering is a member as another one reaches it.
+type answering struct {
+	api.UnimplementedPeerServer
+	from string
+	at   *member
+	// lies has it say that it has the authority, until it hears of a rollover.
+	lies bool
+	took bool // the authority's key, or tried to
+}
+
+func (s *answering) Hello(_ context.Context, request *api.HelloRequest) (*api.HelloReply, error) {
+	reply, err := s.at.answer(s.from, request)
+	if err == nil && s.lies {
+		reply.Authority = !s.at.id.RolloverStatus().UnderWay
+	}
+	return reply, err
+}
+
+func (s *answering) TakeAuthority(_ context.Context,
+	request *api.TakeAuthorityRequest) (*api.TakeAuthorityReply, error) {
+	s.took = true
+	return &api.TakeAuthorityReply{}, s.at.id.TakeAuthority(request.HandoverJson)
+}
+
+// link has one member reach another, until it is cut.
+func link(t *testing.T, from, to *member) (server *answering, cut func()) {
+	t.Helper()
+	server = &answering{from: from.id.Node.Name, at: to}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving := grpc.NewServer()
+	api.RegisterPeerServer(serving, server)
+	go func() { _ = serving.Serve(listener) }()
+	t.Cleanup(serving.Stop)
+	client, err := grpc.NewClient(listener.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	node, err := from.find(to.id.Node.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from.known[node.Name] = &peer{client: client, address: node.Address}
+	from.timeout, from.back = time.Minute, func(string) {}
+	return server, serving.Stop
+}
+
+func agentOf(t *testing.T, m *member) *Agent {
+	t.Helper()
+	return &Agent{id: m.id, peers: m.peers, log: m.log, ctx: t.Context(), self: m.id.Node}
 }
 
 // renewsAt has a member renew its certificate at another one, over a connection as agents make it.
@@ -113,7 +172,7 @@ func TestRolloverByGreetings(t *testing.T) {
 	}
 	var lost []string
 	b.lost = func(node string) { lost = append(lost, node) }
-	starter := &Agent{id: a.id, peers: a.peers, log: a.log}
+	starter := agentOf(t, a)
 	if err := a.id.BeginRollover(time.Hour, true, false); err != nil {
 		t.Fatal(err)
 	}
@@ -134,14 +193,15 @@ func TestRolloverByGreetings(t *testing.T) {
 	renewsAt(t, c, a)
 	greet(t, b, a)
 	greet(t, c, a)
-	if err := starter.advanceRollover(time.Now()); err != nil {
+	link(t, a, b)
+	if err := starter.advanceRollover(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	status := starter.rolloverStatus()
 	if !status.UnderWay || !slices.Equal(status.Waiting, []string{"d"}) || len(status.Renewed) != 3 {
 		t.Fatalf("d has not renewed its certificate: %+v", status)
 	}
-	if err := starter.advanceRollover(time.Now().Add(2 * time.Hour)); err != nil {
+	if err := starter.advanceRollover(t.Context(), time.Now().Add(2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	if starter.rolloverStatus().UnderWay {
@@ -174,14 +234,81 @@ func TestRolloverNeedsNodesThatCanFollow(t *testing.T) {
 	if old := a.cannotRollOver(); !slices.Equal(old, []string{"b"}) {
 		t.Errorf("a node of the previous release: %v", old)
 	}
-	starter := &Agent{id: a.id, peers: a.peers, log: a.log, ctx: t.Context()}
-	_, err := starter.rollOver(stopped(t), &api.RolloverRequest{})
+	_, err := agentOf(t, a).rollOver(stopped(t), &api.RolloverRequest{})
 	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), ": b: upgrade") {
 		t.Errorf("%v", err)
 	}
 	a.noteMember("b", &api.HelloReply{RollsOver: true})
 	if old := a.cannotRollOver(); len(old) > 0 {
 		t.Errorf("a node of this release: %v", old)
+	}
+}
+
+// TestRolloverGivesNobodyTheKey: a member that says that it has the authority is listed, and does not get the
+// new key.
+func TestRolloverGivesNobodyTheKey(t *testing.T) {
+	for _, now := range []bool{false, true} {
+		all := newMembers(t, "a", "b", "c")
+		a, b, c := all[0], all[1], all[2]
+		toB, _ := link(t, a, b)
+		toC, _ := link(t, a, c)
+		toB.lies = true
+		reply, err := agentOf(t, a).rollOver(t.Context(), &api.RolloverRequest{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if toB.took || toC.took || b.id.HasAuthority() || c.id.HasAuthority() {
+			t.Errorf("now %t: the new key was given away", now)
+		}
+		if !slices.Equal(reply.NotPromoted, []string{"b"}) || len(reply.NotReached) > 0 {
+			t.Errorf("now %t: %+v", now, reply)
+		}
+	}
+}
+
+// TestRolloverEndsAmongOthersOnly: the node that began a rollover and was off does not end it before it has
+// heard whether another one supersedes it.
+func TestRolloverEndsAmongOthersOnly(t *testing.T) {
+	all := newMembers(t, "a", "b", "c")
+	a, b, c := all[0], all[1], all[2]
+	handover, err := a.id.HandOver(identity.Peer{Name: "b", Number: 2})
+	if err == nil {
+		err = b.id.TakeAuthority(handover)
+	}
+	if err == nil {
+		err = a.id.BeginRollover(time.Hour, false, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewsAt(t, a, a)
+	greet(t, b, c)
+	greet(t, a, b)
+	if err := b.id.BeginRollover(time.Hour, false, true); err != nil {
+		t.Fatal(err)
+	}
+	starter, later := agentOf(t, a), time.Now().Add(2*time.Hour)
+	_, cut := link(t, a, b)
+	cut()
+	if err := starter.advanceRollover(t.Context(), later); err != nil || !a.id.RolloverStatus().UnderWay {
+		t.Fatalf("a has ended its rollover, and reaches nobody: %v", err)
+	}
+	link(t, a, b)
+	if err := starter.advanceRollover(t.Context(), later); err != nil || !a.id.RolloverStatus().UnderWay {
+		t.Fatalf("a has ended the rollover that lost: %v", err)
+	}
+	if a.id.Fingerprint() != b.id.Fingerprint() {
+		t.Error("a has not heard of the other rollover")
+	}
+	if _, err := starter.rollOver(t.Context(), &api.RolloverRequest{Finish: true}); err == nil {
+		t.Error("a has ended a rollover without its key")
+	}
+	link(t, b, a)
+	_, cut = link(t, b, c)
+	cut()
+	reply, err := agentOf(t, b).rollOver(t.Context(), &api.RolloverRequest{Finish: true})
+	if err != nil || reply.UnderWay || !slices.Equal(reply.NotReached, []string{"c"}) {
+		t.Errorf("%+v, %v", reply, err)
 	}
 }
 

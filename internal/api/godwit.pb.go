@@ -2439,9 +2439,9 @@ func (*PromoteNodeReply) Descriptor() ([]byte, []int) {
 type RolloverRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WithinSeconds float64                `protobuf:"fixed64,1,opt,name=within_seconds,json=withinSeconds,proto3" json:"within_seconds,omitempty"` // that nodes have to renew their certificates; 0: as long as a certificate lives
-	Now           bool                   `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`                                           // in some seconds; connections under the old authority are cut, too
-	Finish        bool                   `protobuf:"varint,3,opt,name=finish,proto3" json:"finish,omitempty"`                                     // the rollover that is under way
-	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`                                       // although one is under way
+	Now           bool                   `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`                                           // end the old key in 30 seconds, and cut connections under the old authority
+	Finish        bool                   `protobuf:"varint,3,opt,name=finish,proto3" json:"finish,omitempty"`                                     // end the rollover under way
+	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`                                       // supersede the rollover under way
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2543,17 +2543,18 @@ func (*RolloverStatusRequest) Descriptor() ([]byte, []int) {
 type RolloverReply struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	UnderWay        bool                   `protobuf:"varint,1,opt,name=under_way,json=underWay,proto3" json:"under_way,omitempty"`
-	Version         uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`                                          // how many rollovers there were
-	Authority       string                 `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"`                                       // fingerprint of the newest
-	Previous        string                 `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"`                                         // of the one before, while it is trusted
-	EndsUnixSeconds int64                  `protobuf:"varint,5,opt,name=ends_unix_seconds,json=endsUnixSeconds,proto3" json:"ends_unix_seconds,omitempty"` // at the latest; 0: not known at this node
-	Cut             bool                   `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                  // connections under the old authority will be cut then
-	Renewed         []string               `protobuf:"bytes,7,rep,name=renewed,proto3" json:"renewed,omitempty"`                                           // nodes whose certificates are of the newest
-	Waiting         []string               `protobuf:"bytes,8,rep,name=waiting,proto3" json:"waiting,omitempty"`                                           // nodes whose certificates are not
-	Promoted        []string               `protobuf:"bytes,9,rep,name=promoted,proto3" json:"promoted,omitempty"`                                         // nodes with the old key that got the new one
-	NotPromoted     []string               `protobuf:"bytes,10,rep,name=not_promoted,json=notPromoted,proto3" json:"not_promoted,omitempty"`               // nodes with the old key that did not
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Version         uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`                                          // the number of rollovers so far
+	Authority       string                 `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"`                                       // fingerprint of the newest authority
+	Previous        string                 `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"`                                         // fingerprint of the previous authority, while it is trusted
+	EndsUnixSeconds int64                  `protobuf:"varint,5,opt,name=ends_unix_seconds,json=endsUnixSeconds,proto3" json:"ends_unix_seconds,omitempty"` // when the old key ends at the latest; 0: this node does not know
+	Cut             bool                   `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                  // connections under the old authority end then, too
+	Renewed         []string               `protobuf:"bytes,7,rep,name=renewed,proto3" json:"renewed,omitempty"`                                           // nodes with certificates of the newest authority
+	Waiting         []string               `protobuf:"bytes,8,rep,name=waiting,proto3" json:"waiting,omitempty"`                                           // nodes that have not renewed their certificates
+	// Only in the reply to Rollover:
+	NotPromoted   []string `protobuf:"bytes,9,rep,name=not_promoted,json=notPromoted,proto3" json:"not_promoted,omitempty"` // nodes that say that they had the old key: none gets the new key by itself
+	NotReached    []string `protobuf:"bytes,10,rep,name=not_reached,json=notReached,proto3" json:"not_reached,omitempty"`   // nodes that have not heard of the rollover
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RolloverReply) Reset() {
@@ -2642,16 +2643,16 @@ func (x *RolloverReply) GetWaiting() []string {
 	return nil
 }
 
-func (x *RolloverReply) GetPromoted() []string {
+func (x *RolloverReply) GetNotPromoted() []string {
 	if x != nil {
-		return x.Promoted
+		return x.NotPromoted
 	}
 	return nil
 }
 
-func (x *RolloverReply) GetNotPromoted() []string {
+func (x *RolloverReply) GetNotReached() []string {
 	if x != nil {
-		return x.NotPromoted
+		return x.NotReached
 	}
 	return nil
 }
@@ -6694,7 +6695,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x16\n" +
 	"\x06finish\x18\x03 \x01(\bR\x06finish\x12\x14\n" +
 	"\x05force\x18\x04 \x01(\bR\x05force\"\x17\n" +
-	"\x15RolloverStatusRequest\"\xb1\x02\n" +
+	"\x15RolloverStatusRequest\"\xb6\x02\n" +
 	"\rRolloverReply\x12\x1b\n" +
 	"\tunder_way\x18\x01 \x01(\bR\bunderWay\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1c\n" +
@@ -6703,10 +6704,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\x11ends_unix_seconds\x18\x05 \x01(\x03R\x0fendsUnixSeconds\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\bR\x03cut\x12\x18\n" +
 	"\arenewed\x18\a \x03(\tR\arenewed\x12\x18\n" +
-	"\awaiting\x18\b \x03(\tR\awaiting\x12\x1a\n" +
-	"\bpromoted\x18\t \x03(\tR\bpromoted\x12!\n" +
-	"\fnot_promoted\x18\n" +
-	" \x03(\tR\vnotPromoted\"\x11\n" +
+	"\awaiting\x18\b \x03(\tR\awaiting\x12!\n" +
+	"\fnot_promoted\x18\t \x03(\tR\vnotPromoted\x12\x1f\n" +
+	"\vnot_reached\x18\n" +
+	" \x03(\tR\n" +
+	"notReached\"\x11\n" +
 	"\x0fDemoteNodeReply\"D\n" +
 	"\fAuditRequest\x124\n" +
 	"\x16since_unix_nanoseconds\x18\x01 \x01(\x03R\x14sinceUnixNanoseconds\"+\n" +

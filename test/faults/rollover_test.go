@@ -24,7 +24,13 @@ func TestRollover(t *testing.T) {
 	eventually(t, "all nodes to know each other", func() error { return w.membersOf(t, "a", "b", stranger) })
 	w.stopAgent(t, stranger)
 
-	w.must(t, "a", "node", "rollover")
+	reply := &api.RolloverReply{}
+	if err := json.Unmarshal([]byte(w.must(t, "a", "node", "rollover", "--json")), reply); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(reply.NotPromoted, []string{"b"}) || !slices.Equal(reply.NotReached, []string{stranger}) {
+		t.Errorf("begun: %v", reply)
+	}
 	w.refused(t, "b", "under way", "node", "rollover")
 	for _, node := range nodes {
 		eventually(t, node+" to know that both renewed", func() error { return w.renewed(t, node, "a", "b") })
@@ -33,6 +39,8 @@ func TestRollover(t *testing.T) {
 	if err != nil || !s.UnderWay || !slices.Equal(s.Waiting, []string{stranger}) {
 		t.Errorf("while %s is off: %v, %v", stranger, s, err)
 	}
+	w.refused(t, "b", "does not have", "node", "token")
+	w.must(t, "a", "node", "promote", "b")
 	w.killAgent(t, "a")
 	w.startAgent(t, "a")
 	eventually(t, "a to have its state again", func() error { return w.renewed(t, "a", "a", "b") })
@@ -54,7 +62,7 @@ func TestRollover(t *testing.T) {
 	w.at = from
 	w.clientGoesOn(t)
 
-	// b got the new key, and can begin the next one.
+	// b was promoted again, and can begin the next rollover.
 	stolen := w.identity(t, stranger)
 	w.stopAgent(t, stranger)
 	w.must(t, "b", "node", "rollover", "--now")
