@@ -55,8 +55,8 @@ func (w *world) secured(t *testing.T, id *identity.Identity, protocol string) ne
 	roots := x509.NewCertPool()
 	roots.AddCert(authority)
 	conn := tls.Client(w.toPort(t), &tls.Config{
-		Certificates: []tls.Certificate{*id.Certificate()}, RootCAs: roots, ServerName: identity.ServerName("a"),
-		NextProtos: []string{protocol}, MinVersion: tls.VersionTLS13,
+		Certificates: []tls.Certificate{*id.Certificate()}, RootCAs: roots,
+		ServerName: identity.ServerName("a"), NextProtos: []string{protocol}, MinVersion: tls.VersionTLS13,
 	})
 	if err := conn.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,8 @@ func TestRollover(t *testing.T) {
 	if err := json.Unmarshal([]byte(w.must(t, "a", "node", "rollover", "--json")), reply); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(reply.NotPromoted, []string{"b"}) || !slices.Equal(reply.NotReached, []string{stranger}) {
+	if !slices.Equal(reply.NotPromoted, []string{"b"}) ||
+		!slices.Equal(reply.NotReached, []string{stranger}) {
 		t.Errorf("begun: %v", reply)
 	}
 	w.refused(t, "b", "under way", "node", "rollover")

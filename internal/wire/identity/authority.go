@@ -101,8 +101,7 @@ func (a *Authority) load() (state authorityState, err error) {
 		return state, fmt.Errorf("read the state of the certificate authority: %s: %w", path, err)
 	}
 	if state.LastNumber < 1 {
-		return state, fmt.Errorf("read the state of the certificate authority: %s says that no number has been given",
-			path)
+		return state, fmt.Errorf("read the state of the certificate authority: %s has no last number", path)
 	}
 	return state, nil
 }

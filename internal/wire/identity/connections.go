@@ -6,8 +6,8 @@ import (
 )
 
 // connections are the open connections to peers, by the peer's number. Each ends when its peer is removed, or
-// when its peer's authority is no longer trusted. Identity.revoked.mu guards them, so that no connection opens
-// between the check of its peer and the peer's removal.
+// when its peer's authority is no longer trusted. Identity.revoked.mu guards them, so that no connection
+// opens between the check of its peer and the peer's removal.
 type connections map[int]map[*connection]bool
 
 // connection is an open connection, and the certificates that its peer showed.

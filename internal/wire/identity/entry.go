@@ -30,7 +30,8 @@ func (n Node) Signed() bool { return n.Signature != "" }
 // certificate decodes the certificate whose key signed the entry.
 func (n Node) certificate() (*x509.Certificate, error) {
 	if len(n.Certificate) > base64.StdEncoding.EncodedLen(maxEntryCertBytes) {
-		return nil, fmt.Errorf("the certificate has %d bytes; the limit is %d", len(n.Certificate), maxEntryCertBytes)
+		return nil, fmt.Errorf("the certificate has %d bytes; the limit is %d", len(n.Certificate),
+			maxEntryCertBytes)
 	}
 	der, err := base64.StdEncoding.DecodeString(n.Certificate)
 	if err != nil {
@@ -68,9 +69,9 @@ func (i *Identity) Entry() (Node, error) {
 	return node, nil
 }
 
-// VerifyNode checks that an entry is from its node: this cluster's authority issued the entry's certificate for
-// that name and number, and the certificate's key signed the entry. The certificate may have expired since, as
-// that of a node that is switched off.
+// VerifyNode checks that an entry is from its node: this cluster's authority issued the entry's certificate
+// for that name and number, and the certificate's key signed the entry. The certificate may have expired
+// since, as that of a node that is switched off.
 func (i *Identity) VerifyNode(n Node) error {
 	if err := i.CheckPeer(Peer{Name: n.Name, Number: n.Number}); err != nil {
 		return err
@@ -106,8 +107,8 @@ func (i *Identity) verifyEntry(n Node) error {
 		return fmt.Errorf("entry of node %s: %w", n.Name, err)
 	}
 	if got, err := PeerOf(certificate); err != nil || got != peer {
-		return fmt.Errorf("entry of node %s (%d) has the certificate of node %s (%d)", n.Name, n.Number, got.Name,
-			got.Number)
+		return fmt.Errorf("entry of node %s (%d) has the certificate of node %s (%d)", n.Name, n.Number,
+			got.Name, got.Number)
 	}
 	signature, err := base64.StdEncoding.DecodeString(n.Signature)
 	key, ok := certificate.PublicKey.(*ecdsa.PublicKey)

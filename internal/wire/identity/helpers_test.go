@@ -57,7 +57,8 @@ func serve(t testing.TB, server *Server, id *Identity, certificate *tls.Certific
 	t.Cleanup(func() { listener.Close() })
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate},
-		NextProtos: []string{JoinProtocol, RenewProtocol}, ClientCAs: roots(id), ClientAuth: tls.VerifyClientCertIfGiven,
+		NextProtos: []string{JoinProtocol, RenewProtocol},
+		ClientCAs:  roots(id), ClientAuth: tls.VerifyClientCertIfGiven,
 	}
 	errs := make(chan error, 64)
 	go func() {

@@ -261,8 +261,8 @@ func (i *Identity) Authority() (*Authority, error) {
 		return nil, err
 	}
 	if !authority.certificate.Equal(i.trust.Load().newest()) {
-		return nil, fmt.Errorf("%w: this node's key is an old one; run `godwit node promote %s` on a node with the "+
-			"new key", ErrNotAuthority, i.Node.Name)
+		return nil, fmt.Errorf("%w: this node has an old key; run `godwit node promote %s` on a node with "+
+			"the new key", ErrNotAuthority, i.Node.Name)
 	}
 	authority.refused = i.checkRemoved
 	return authority, nil

@@ -140,8 +140,8 @@ func TestRenewOverTheNetwork(t *testing.T) {
 func dialRenew(t *testing.T, c *cluster, id *Identity) *tls.Conn {
 	t.Helper()
 	conn, err := tls.Dial("tcp", c.address, &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: roots(id), ServerName: ServerName("a"), NextProtos: []string{RenewProtocol},
-		Certificates: []tls.Certificate{*id.Certificate()},
+		MinVersion: tls.VersionTLS13, RootCAs: roots(id), ServerName: ServerName("a"),
+		NextProtos: []string{RenewProtocol}, Certificates: []tls.Certificate{*id.Certificate()},
 	})
 	if err != nil {
 		t.Fatal(err)

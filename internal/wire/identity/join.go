@@ -129,8 +129,8 @@ func askToJoin(ctx context.Context, o JoinOptions, token Token, request []byte) 
 	return authority, reply, err
 }
 
-// verifyServer finds the token's CA among the certificates that a server shows, and checks that this CA signed
-// the server's own certificate, and that the certificate is valid now.
+// verifyServer finds the token's CA among the certificates that a server shows, and checks that this CA
+// signed the server's own certificate, and that the certificate is valid now.
 func verifyServer(state tls.ConnectionState, want Fingerprint, now time.Time) (*x509.Certificate, error) {
 	if state.NegotiatedProtocol != JoinProtocol {
 		return nil, errors.New("the server does not speak godwit's join protocol")
@@ -142,13 +142,13 @@ func verifyServer(state tls.ConnectionState, want Fingerprint, now time.Time) (*
 		}
 	}
 	if authority == nil {
-		return nil, fmt.Errorf("%w: check the address; if the cluster's key was replaced since, make another "+
-			"token; otherwise somebody may be intercepting the connection", ErrWrongCluster)
+		return nil, fmt.Errorf("%w: check the address; if the cluster's key was replaced since, make "+
+			"another token; otherwise somebody may be intercepting the connection", ErrWrongCluster)
 	}
 	leaf := state.PeerCertificates[0]
 	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
-		return nil, fmt.Errorf("%w: the server's certificate is valid from %s to %s, this node's clock says %s", ErrClockSkew,
-			leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339),
+		return nil, fmt.Errorf("%w: the server's certificate is valid from %s to %s, the clock here says %s",
+			ErrClockSkew, leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339),
 			now.UTC().Format(time.RFC3339))
 	}
 	roots := x509.NewCertPool()
@@ -162,7 +162,7 @@ func verifyServer(state tls.ConnectionState, want Fingerprint, now time.Time) (*
 
 // exchange sends a request and waits for the answer.
 func exchange(ctx context.Context, conn net.Conn, request any, reply *certificateReply) error {
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) // ends the waits
 	defer stop()
 	if err := writeMessage(conn, request); err != nil {
 		return fmt.Errorf("send the request: %w", err)
@@ -202,8 +202,8 @@ func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer,
 	return nil, errors.New("the certificate in the answer is for another key")
 }
 
-// writeTrust records which authorities a new node trusts: its token's, and during a rollover also the previous
-// one, for nodes that have not renewed their certificates yet.
+// writeTrust records which authorities a new node trusts: its token's, and during a rollover also the
+// previous one, for nodes that have not renewed their certificates yet.
 func (r *certificateReply) writeTrust(dir string, authority *x509.Certificate) error {
 	if len(r.Base) == 0 {
 		return nil

@@ -27,11 +27,11 @@ const (
 var ErrRevoked = errors.New("node was removed from this cluster")
 
 // ErrRevocationsUnread says that this node does not know which nodes were removed, and so trusts none.
-var ErrRevocationsUnread = errors.New("this node cannot read the list of removed nodes, so it trusts no other node")
+var ErrRevocationsUnread = errors.New("cannot read the list of removed nodes, so this node trusts no other")
 
 // Revocation removes a node from the cluster for good. The authority signs it, so every node can pass it on.
-// No number is given twice, so the list of revocations only grows and has at most MaxNumber entries. Two lists
-// merge to their union: an old list never brings a node back.
+// No number is given twice, so the list of revocations only grows and has at most MaxNumber entries. Two
+// lists merge to their union: an old list never brings a node back.
 type Revocation struct {
 	Number int    `json:"number"`
 	Name   string `json:"name"`
@@ -52,7 +52,8 @@ func (r Revocation) validate() error {
 		return err
 	}
 	if r.Number < 1 || r.Number > MaxNumber {
-		return fmt.Errorf("revocation of node %s has the number %d; numbers are 1 to %d", r.Name, r.Number, MaxNumber)
+		return fmt.Errorf("revocation of node %s has the number %d; numbers are 1 to %d", r.Name, r.Number,
+			MaxNumber)
 	}
 	if r.Version < 1 || r.Version > maxRevocationVersion {
 		return fmt.Errorf("revocation of node %s has the version %d; versions are 1 to %d", r.Name, r.Version,
@@ -210,8 +211,8 @@ func versionOf(list []Revocation) (version uint64) {
 	return version
 }
 
-// betterSigned reports whether one replaces the signature of a known removal: the newest authority signed one,
-// and not the known removal. Of two signatures by the newest authority, all nodes keep the same.
+// betterSigned reports whether one replaces the signature of a known removal: the newest authority signed
+// one, and not the known removal. Of two signatures by the newest authority, all nodes keep the same.
 func (i *Identity) betterSigned(one Revocation) bool {
 	newest := []*x509.Certificate{i.trust.Load().newest()}
 	i.revoked.mu.Lock()
@@ -227,7 +228,8 @@ func (i *Identity) betterSigned(one Revocation) bool {
 
 // Revoke applies revocations heard from another node and returns those that are new: it closes connections of
 // the removed nodes and writes the list to disk. It skips a revocation that no trusted authority signed, and
-// returns an error for it. A list that could not be written still applies, and KeepRevocations writes it later.
+// returns an error for it. A list that could not be written still applies, and KeepRevocations writes it
+// later.
 func (i *Identity) Revoke(list []Revocation) (fresh []Revocation, err error) {
 	var failed []error
 	var signed []Revocation

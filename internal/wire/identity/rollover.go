@@ -23,8 +23,8 @@ var (
 // rolloverPlan says when the node that began a rollover ends it, unless all nodes have renewed their
 // certificates before.
 type rolloverPlan struct {
-	// Successor is the fingerprint of the new authority. The plan of a rollover that another one superseded is
-	// still on disk, and must not end the other one.
+	// Successor is the fingerprint of the new authority. The plan of a rollover that another one superseded
+	// is still on disk, and must not end the other one.
 	Successor []byte    `json:"successor"`
 	Ends      time.Time `json:"ends"`
 	Cut       bool      `json:"cut,omitempty"`
@@ -34,7 +34,8 @@ type rolloverPlan struct {
 type RolloverStatus struct {
 	UnderWay bool
 	Version  uint64 // of the newest authority: the number of rollovers so far
-	// Authority and Previous are fingerprints. Previous is empty unless this node still trusts that authority.
+	// Authority and Previous are fingerprints. Previous is empty unless this node still trusts that
+	// authority.
 	Authority, Previous string
 	// Ends and Cut are known on the node that began the rollover, and zero elsewhere.
 	Ends time.Time
@@ -82,8 +83,8 @@ func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 	}
 	t := i.trust.Load()
 	if t.next != nil && !force {
-		return fmt.Errorf("%w: `godwit node rollover --status` shows its progress; if the node with the new key "+
-			"is lost, --force begins another rollover", ErrRolloverUnderWay)
+		return fmt.Errorf("%w: `godwit node rollover --status` shows its progress; if the node with the new "+
+			"key is lost, --force begins another rollover", ErrRolloverUnderWay)
 	}
 	authority, err := openAuthority(i.authorityDir())
 	if err != nil {
@@ -92,7 +93,7 @@ func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 	switch {
 	case authority.certificate.Equal(t.base):
 	case authority.certificate.Equal(t.next):
-		return fmt.Errorf("%w, and this node has the new key: --finish ends the rollover", ErrRolloverUnderWay)
+		return fmt.Errorf("%w, and this node has its key: --finish ends it", ErrRolloverUnderWay)
 	default:
 		return fmt.Errorf("%w: this node's key is an old one; run the command on a node with the new key",
 			ErrNotAuthority)
@@ -137,8 +138,8 @@ func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 	return i.resign()
 }
 
-// FinishRollover ends the trust in the old authority: nodes that have not renewed their certificates must join
-// again.
+// FinishRollover ends the trust in the old authority: nodes that have not renewed their certificates must
+// join again.
 func (i *Identity) FinishRollover(cut bool) error {
 	i.changing.Lock()
 	defer i.changing.Unlock()

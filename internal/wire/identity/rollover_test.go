@@ -298,8 +298,9 @@ func TestALostRolloverIsReplaced(t *testing.T) {
 	}
 }
 
-// TestASupersededRolloverDoesNotEnd: a node whose rollover was superseded ends its own before it hears so. Nodes
-// that follow the other one stay with it, and nodes that know only the one that lost still hear of the other.
+// TestASupersededRolloverDoesNotEnd: a node whose rollover was superseded ends its own before it hears so.
+// Nodes that follow the other one stay with it, and nodes that know only the one that lost still hear of the
+// other.
 func TestASupersededRolloverDoesNotEnd(t *testing.T) {
 	c := newCluster(t)
 	a, b, d, e := c.first, c.mustJoin(t, "b"), c.mustJoin(t, "d"), c.mustJoin(t, "e")
@@ -331,8 +332,8 @@ func TestASupersededRolloverDoesNotEnd(t *testing.T) {
 	wantTrust(t, "both ended", d, a, false)
 }
 
-// TestAPlanIsForOneRollover: the time of a rollover that was superseded does not end the other one, although its
-// node has the key of the other one, too.
+// TestAPlanIsForOneRollover: the time of a rollover that was superseded does not end the other one, although
+// its node has the key of the other one, too.
 func TestAPlanIsForOneRollover(t *testing.T) {
 	c := newCluster(t)
 	a, b := c.first, c.mustJoin(t, "b")
@@ -350,8 +351,8 @@ func TestAPlanIsForOneRollover(t *testing.T) {
 	}
 }
 
-// TestNoRolloverAfterTheLastVersion: whoever has the key can use the last version. The next rollover fails, and
-// does not cost this node its key.
+// TestNoRolloverAfterTheLastVersion: whoever has the key can use the last version. The next rollover fails,
+// and does not cost this node its key.
 func TestNoRolloverAfterTheLastVersion(t *testing.T) {
 	a := initNode(t, "a")
 	old := authorityOf(t, a)

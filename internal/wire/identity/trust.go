@@ -29,12 +29,12 @@ const (
 // A rollover replaces the authority of the cluster in two steps. First the authority (base) certifies the key
 // of its successor (next). From then on certificates of both are valid, and every node renews its own under
 // the successor. A node that has not heard of the successor accepts it too, because each peer shows the
-// successor's certificate beside its own. Then the successor declares that it has taken over (Retirement), and
-// becomes the base of all nodes that hear so.
+// successor's certificate beside its own. Then the successor declares that it has taken over (Retirement),
+// and becomes the base of all nodes that hear so.
 type trust struct {
 	base, next *x509.Certificate // next is nil while no rollover is under way
-	// retirement made base the authority. It is nil for a cluster's first authority, and on a node that joined
-	// after the rollover.
+	// retirement made base the authority. It is nil for a cluster's first authority, and on a node that
+	// joined after the rollover.
 	retirement *Retirement
 	// past are earlier bases: they may have signed removals that this node has stored.
 	past []*x509.Certificate
@@ -48,15 +48,16 @@ type trustRecord struct {
 	Past       [][]byte    `json:"past,omitempty"`
 }
 
-// Succession is the news of a rollover that nodes pass on. An authority signed each part, so any node may pass
-// it on.
+// Succession is the news of a rollover that nodes pass on. An authority signed each part, so any node may
+// pass it on.
 type Succession struct {
 	// Next is the successor's certificate (DER), signed by the authority.
 	Next       []byte      `json:"next,omitempty"`
 	Retirement *Retirement `json:"retirement,omitempty"`
 }
 
-// Retirement declares that an authority has taken over, and ends the trust in the authority that certified it.
+// Retirement declares that an authority has taken over, and ends the trust in the authority that certified
+// it.
 type Retirement struct {
 	Certificate []byte `json:"certificate"` // of the authority that has taken over (DER)
 	Cut         bool   `json:"cut"`         // connections under the old authority end, too
@@ -122,7 +123,8 @@ func authorityVersion(certificate *x509.Certificate) (uint64, error) {
 	}
 	version, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || version < 1 || version > maxTrustVersion {
-		return 0, fmt.Errorf("authority has the version %.40q; versions are 1 to %d", text, uint64(maxTrustVersion))
+		return 0, fmt.Errorf("authority has the version %.40q; versions are 1 to %d", text,
+			uint64(maxTrustVersion))
 	}
 	return version, nil
 }
@@ -176,8 +178,8 @@ func checkRetirement(base *x509.Certificate, r *Retirement) (*x509.Certificate, 
 	return certificate, nil
 }
 
-// follow returns this trust after the news of a rollover. It ignores news that do not continue this trust, and
-// news of a successor that lost to the one that this node follows, even if that successor has taken over
+// follow returns this trust after the news of a rollover. It ignores news that do not continue this trust,
+// and news of a successor that lost to the one that this node follows, even if that successor has taken over
 // elsewhere.
 func (t *trust) follow(heard Succession) (after *trust, changed bool) {
 	after = t
@@ -237,8 +239,8 @@ func (r trustRecord) trust() (*trust, error) {
 
 func trustPath(dir string) string { return filepath.Join(dir, "trust.json") }
 
-// loadTrust reads which authorities this node trusts; first is the one in node.pem. It resumes a rollover that
-// this node began and a crash interrupted: the key in ca.pem is then newer than the trust.
+// loadTrust reads which authorities this node trusts; first is the one in node.pem. It resumes a rollover
+// that this node began and a crash interrupted: the key in ca.pem is then newer than the trust.
 func (i *Identity) loadTrust(first *x509.Certificate) error {
 	t := &trust{base: first}
 	data, err := readFile(trustPath(i.dir), maxTrustBytes)
@@ -290,7 +292,8 @@ func (i *Identity) Follow(heard Succession) (retired bool, err error) {
 func ParseSuccession(data []byte) (Succession, error) {
 	var heard Succession
 	if len(data) > maxSuccessionBytes {
-		return heard, fmt.Errorf("the news of a rollover have %d bytes; the limit is %d", len(data), maxSuccessionBytes)
+		return heard, fmt.Errorf("the news of a rollover have %d bytes; the limit is %d", len(data),
+			maxSuccessionBytes)
 	}
 	if err := json.Unmarshal(data, &heard); err != nil {
 		return heard, fmt.Errorf("decode the news of a rollover: %w", err)
@@ -298,8 +301,8 @@ func ParseSuccession(data []byte) (Succession, error) {
 	return heard, nil
 }
 
-// Succession is the news of a rollover that this node passes on. digest is the same on all nodes that trust the
-// same authorities, and empty if there was no rollover.
+// Succession is the news of a rollover that this node passes on. digest is the same on all nodes that trust
+// the same authorities, and empty if there was no rollover.
 func (i *Identity) Succession() (s Succession, digest []byte) {
 	t := i.trust.Load()
 	if version, _ := authorityVersion(t.newest()); version > 0 {
