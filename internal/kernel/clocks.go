@@ -216,17 +216,13 @@ func (c *Cgroup) reading(held map[int]*tracee) ([]thread, error) {
 
 // readingIn finds those of one process. Its mappings are looked at only if a thread was computing when it was frozen.
 func readingIn(pid int) ([]thread, error) {
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	threads, err := threadsOf(pid)
 	if err != nil {
 		return nil, err
 	}
 	var code PageRange
 	var found []thread
-	for _, e := range entries {
-		tid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	for _, tid := range threads {
 		at, computing := instructionOf(pid, tid)
 		if !computing {
 			continue

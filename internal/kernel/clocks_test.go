@@ -117,7 +117,7 @@ func (r *readers) freezesToMove(t *testing.T) {
 	pids, err := r.Procs()
 	must(t, err)
 	for _, pid := range pids {
-		if tracer, err := threadStatus(pid, "TracerPid:"); err != nil || tracer != "0" {
+		if tracer, err := threadStatus(pid, "TracerPid"); err != nil || tracer != "0" {
 			t.Fatalf("process %d is traced by %s, %v", pid, tracer, err)
 		}
 	}

@@ -118,20 +118,6 @@ func codeRank(m Mapping) int {
 
 // hasShadowStack tells whether the processor checks returns (Documentation/arch/x86/shstk.rst).
 func hasShadowStack(pid int) (bool, error) {
-	features, err := threadStatus(pid, "x86_Thread_features:")
+	features, err := threadStatus(pid, "x86_Thread_features")
 	return strings.Contains(features, "shstk"), err
-}
-
-// threadStatus returns what a line of /proc/TID/status says; nothing if there is no such line.
-func threadStatus(tid int, line string) (string, error) {
-	status, err := readProc(tid, "status")
-	if err != nil {
-		return "", err
-	}
-	for one := range strings.Lines(status) {
-		if value, ok := strings.CutPrefix(one, line); ok {
-			return strings.TrimSpace(value), nil
-		}
-	}
-	return "", nil
 }

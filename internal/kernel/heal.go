@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 )
 
@@ -67,17 +66,11 @@ func (t *tracee) leftovers() []uint64 {
 		return nil
 	}
 	var found []uint64
-	dir := fmt.Sprintf("/proc/%d/", t.pid)
-	entries, _ := os.ReadDir(dir + "fd") // what cannot be read stays
-	for _, e := range entries {
-		fd, err := strconv.ParseUint(e.Name(), 10, 31)
-		target, _ := os.Readlink(dir + "fd/" + e.Name())
-		if err != nil || target != "anon_inode:[userfaultfd]" {
-			continue
-		}
-		info, _ := os.ReadFile(dir + "fdinfo/" + e.Name())
+	fds, _ := descriptorsOf(t.pid, "anon_inode:[userfaultfd]") // what cannot be read stays
+	for _, fd := range fds {
+		info, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", t.pid, fd))
 		if strings.Contains(string(info), "API:\taa:0:") { // fs/userfaultfd.c, userfaultfd_show_fdinfo
-			found = append(found, fd)
+			found = append(found, uint64(fd))
 		}
 	}
 	return found

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,7 +11,7 @@ import (
 // holding is a process all of whose threads are stopped. Its first thread can be made to do system calls.
 type holding struct {
 	pid    int
-	held   map[int]*tracee // by thread; nil: one that could not be let go of
+	held   map[int]*tracee // by thread; after release those that it could not let go of
 	before func()          // see tracee
 }
 
@@ -51,14 +49,13 @@ func (h *holding) stop() error {
 
 // stopOthers stops the threads that are not stopped yet, and tells whether there were any.
 func (h *holding) stopOthers() (more bool, err error) {
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", h.pid))
+	threads, err := threadsOf(h.pid)
 	if err != nil {
 		return false, err
 	}
 	var found []*tracee
-	for _, e := range entries {
-		tid, err := strconv.Atoi(e.Name())
-		if err != nil || h.held[tid] != nil {
+	for _, tid := range threads {
+		if h.held[tid] != nil {
 			continue
 		}
 		t := &tracee{pid: h.pid, tid: tid, before: h.before}

@@ -174,13 +174,12 @@ func liveThread(pid int) (int, error) {
 	if p.State != 'Z' {
 		return pid, nil
 	}
-	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	threads, err := threadsOf(pid)
 	if err != nil {
 		return 0, err
 	}
-	for _, name := range names {
-		var tid int
-		if _, err := fmt.Sscan(name.Name(), &tid); err == nil && tid != pid {
+	for _, tid := range threads {
+		if tid != pid {
 			return tid, nil
 		}
 	}
@@ -239,7 +238,7 @@ func (t *tracee) seize() error {
 		// Seccomp filters can be suspended with CAP_SYS_ADMIN and CONFIG_CHECKPOINT_RESTORE only, and
 		// not by a process that has one itself. Without that the filter decides about userfaultfd, and
 		// may decide to kill.
-		mode, e := threadStatus(t.tid, "Seccomp:")
+		mode, e := threadStatus(t.tid, "Seccomp")
 		if e != nil {
 			return e
 		}

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -78,19 +77,9 @@ func parseProcess(pid int, stat, status string) (Process, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return Process{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
-	lines := bufio.NewScanner(strings.NewReader(status))
-	for lines.Scan() {
-		key, value, _ := strings.Cut(lines.Text(), ":")
-		numbers := strings.Fields(value)
-		if len(numbers) == 0 {
-			continue
-		}
-		switch key {
-		case "TracerPid":
-			p.Tracer, _ = strconv.Atoi(numbers[0])
-		case "NSpid":
-			p.NamespaceID, _ = strconv.Atoi(numbers[len(numbers)-1])
-		}
+	p.Tracer = statusNumber(status, "TracerPid")
+	if ids := strings.Fields(statusValue(status, "NSpid")); len(ids) > 0 {
+		p.NamespaceID, _ = strconv.Atoi(ids[len(ids)-1])
 	}
 	return p, nil
 }
@@ -98,15 +87,8 @@ func parseProcess(pid int, stat, status string) (Process, error) {
 // Tracers are the processes that trace threads of a process: the first thread may have ended, so all are
 // looked at.
 func Tracers(pid int) (all []int) {
-	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return nil // it is gone
-	}
-	for _, name := range names {
-		tid, err := strconv.Atoi(name.Name())
-		if err != nil {
-			continue
-		}
+	threads, _ := threadsOf(pid) // none: it is gone
+	for _, tid := range threads {
 		status, _ := readProc(tid, "status") // a thread that has ended has no tracer
 		thread := statusNumber(status, "TracerPid")
 		if thread == 0 {
@@ -120,6 +102,21 @@ func Tracers(pid int) (all []int) {
 	return all
 }
 
+// threadsOf lists the threads of a process, zombies included. Error: fs.ErrNotExist when it is gone.
+func threadsOf(pid int) ([]int, error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, whenGone(err)
+	}
+	threads := make([]int, 0, len(entries))
+	for _, entry := range entries {
+		if tid, err := strconv.Atoi(entry.Name()); err == nil {
+			threads = append(threads, tid)
+		}
+	}
+	return threads, nil
+}
+
 // statusNumber is a number in /proc/PID/status (proc_pid_status(5)); 0 if there is none.
 func statusNumber(status, key string) int {
 	number, _ := strconv.Atoi(statusValue(status, key))
@@ -130,6 +127,12 @@ func statusNumber(status, key string) int {
 func statusBits(status, key string) uint64 {
 	bits, _ := strconv.ParseUint(statusValue(status, key), 16, 64)
 	return bits
+}
+
+// threadStatus is the value of a line of /proc/TID/status; "" if there is no such line.
+func threadStatus(tid int, key string) (string, error) {
+	status, err := readProc(tid, "status")
+	return statusValue(status, key), err
 }
 
 func statusValue(status, key string) string {
