@@ -53,6 +53,25 @@ func (c *Cgroup) Paused() (bool, error) {
 	return c.freezeOfOthers.stopped()
 }
 
+// KeepFrozen waits until a group is frozen that is to stay so. If somebody has thawed it, it is frozen again.
+// Unlike Freeze it never thaws: a failure leaves the order to freeze in place.
+func (c *Cgroup) KeepFrozen(ctx context.Context) error {
+	if _, err := c.freeze.stop(ctx, c.freezeOfOthers); err != nil {
+		return fmt.Errorf("keep cgroup %s frozen: %w", c.freeze.dir, err)
+	}
+	return nil
+}
+
+// ToldToFreeze tells whether the last order was to freeze. Unlike Frozen it does not change while a tracer
+// stops or lets go of frozen processes.
+func (c *Cgroup) ToldToFreeze() (bool, error) {
+	told, err := c.freeze.ordered()
+	if err != nil {
+		return false, fmt.Errorf("read the order of cgroup %s: %w", c.freeze.dir, err)
+	}
+	return told, nil
+}
+
 // Thaw lets the processes go on. It is no error if they were not frozen or the group is gone.
 func (c *Cgroup) Thaw() error {
 	err := c.freeze.order(false)
@@ -112,6 +131,16 @@ func (f freezer) order(freeze bool) error {
 		}
 	}
 	return writeFile(filepath.Join(f.dir, file), value)
+}
+
+// ordered tells whether the last order was to freeze, obeyed or not.
+func (f freezer) ordered() (bool, error) {
+	file, thawed := "cgroup.freeze", "0"
+	if !f.unified {
+		file, thawed = "freezer.state", "THAWED"
+	}
+	data, err := os.ReadFile(filepath.Join(f.dir, file))
+	return err == nil && strings.TrimSpace(string(data)) != thawed, err
 }
 
 func (f freezer) stopped() (bool, error) {
@@ -238,21 +267,15 @@ func waitsForChild(thread string) bool {
 	return err == nil && slices.Contains(forkSyscalls[:], number)
 }
 
-// Kill ends all processes of the group, frozen or not, and returns when all are gone or are zombies that their parent
-// has not collected. Frozen processes run no instruction of their own any more: SIGKILL is pending before the thaw. The group
-// is not left frozen: of a container without processes in a frozen group runc says that it is paused, and does not delete it
+// Kill ends all processes of the group, frozen or not, held by a Seizure or not, and returns when all are
+// gone or are zombies that their parent has not collected. None of them runs an instruction of its own any
+// more: SIGKILL is pending before they are released and thawed. The group is not left frozen: of a
+// container without processes in a frozen group runc says that it is paused, and does not delete it
 // (libcontainer, refreshState).
 func (c *Cgroup) Kill(ctx context.Context) error {
-	held, err := c.Procs()
-	if err == nil {
-		err = ReleaseSeized(ctx, held)
-	}
-	if err != nil {
-		return fmt.Errorf("kill cgroup %s: %w", c.freeze.dir, err)
-	}
 	pause := newBackoff()
 	for {
-		left, err := c.killOnce()
+		left, err := c.killOnce(ctx)
 		if err != nil {
 			return fmt.Errorf("kill cgroup %s: %w", c.freeze.dir, err)
 		}
@@ -267,7 +290,7 @@ func (c *Cgroup) Kill(ctx context.Context) error {
 }
 
 // killOnce kills what is in the group now and returns how many processes there were that had not ended.
-func (c *Cgroup) killOnce() (int, error) {
+func (c *Cgroup) killOnce(ctx context.Context) (int, error) {
 	pids, err := c.Procs()
 	if err != nil {
 		return 0, err
@@ -276,24 +299,38 @@ func (c *Cgroup) killOnce() (int, error) {
 	if left == 0 {
 		return 0, c.leave()
 	}
-	if c.freeze.unified {
-		err := writeFile(filepath.Join(c.freeze.dir, "cgroup.kill"), "1") // Linux 5.14
-		if err == nil {
-			return left, errors.Join(killLeaderless(pids), c.letGo())
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return left, err
-		}
+	if err := c.signal(pids); err != nil {
+		return 0, err
 	}
-	for _, pid := range pids {
-		if err := killProcess(pid); err != nil {
-			return 0, err
-		}
+	// A Seizure has them stop once more on their way out (PTRACE_EVENT_EXIT), also those that are frozen in
+	// version 2.
+	if err := ReleaseSeized(ctx, pids); err != nil {
+		return 0, err
 	}
 	if c.freeze.unified {
 		return left, c.letGo()
 	}
 	return left, c.Thaw()
+}
+
+// signal sends SIGKILL to the processes of the group. Those that a Seizure holds need not be frozen for
+// that: they run nothing between the signal and their end.
+func (c *Cgroup) signal(pids []int) error {
+	if c.freeze.unified {
+		err := writeFile(filepath.Join(c.freeze.dir, "cgroup.kill"), "1") // Linux 5.14
+		if err == nil {
+			return killLeaderless(pids)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for _, pid := range pids {
+		if err := killProcess(pid); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // killLeaderless kills processes whose first thread has ended. cgroup.kill sends its signal to that thread
@@ -334,8 +371,8 @@ func hasEnded(pid int) bool {
 	if err != nil || p.State != 'Z' && p.State != 'X' {
 		return err != nil
 	}
-	names, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // none: it is gone
-	return len(names) <= 1
+	threads, _ := threadsOf(pid) // none: it is gone
+	return len(threads) <= 1
 }
 
 // leave has a group without processes not be frozen: somebody else may have killed them, as they can be in version 2 while they are frozen.

@@ -126,17 +126,13 @@ func SeizureMain(in io.Reader, out io.Writer) int {
 
 // seizeThreads traces all threads of a process, and has them stop. One that has ended has none.
 func seizeThreads(pid int) (seized int, err error) {
-	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if errors.Is(whenGone(err), fs.ErrNotExist) {
+	all, err := threadsOf(pid)
+	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	for _, name := range names {
-		tid, e := strconv.Atoi(name.Name())
-		if e != nil {
-			continue
-		}
+	for _, tid := range all {
 		t := tracee{pid: pid, tid: tid}
-		e = t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACEEXIT)
+		e := t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACEEXIT)
 		if e == nil {
 			e = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0)
 			seized++
@@ -163,7 +159,7 @@ func isSeizure(pid int) bool {
 }
 
 // ReleaseSeized releases processes from whatever Seizure holds them, also one that another agent has started, and returns when none is
-// held any more: those that were killed meanwhile end. It must be called before they are thawed or killed.
+// held any more: those that were killed meanwhile end. Any other runs on unless its group is frozen.
 func ReleaseSeized(ctx context.Context, pids []int) error {
 	var seen []int
 	for _, pid := range pids {

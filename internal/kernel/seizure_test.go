@@ -3,6 +3,7 @@ package kernel
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,9 +49,9 @@ var _ = func() bool {
 }()
 
 // countInThreads is a process with many threads, which all count in one place in its memory. It says
-// where that is.
+// where that is. The memory is also that of descriptor 3, where the count is left when the process has ended.
 func countInThreads() {
-	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	page, err := unix.Mmap(3, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		panic(err)
 	}
@@ -71,6 +72,8 @@ func countInThreads() {
 	running.Wait()
 	fmt.Printf("%d\n", uintptr(unsafe.Pointer(&page[0])))
 	if os.Getenv(envThreads) == leaderEnds {
+		// It waits until it is in its group: a thread that has ended is not moved.
+		_, _ = os.Stdin.Read(make([]byte, 1))
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // of this thread alone
 	}
 	select {}
@@ -82,6 +85,7 @@ type threaded struct {
 	pid     int
 	address int64
 	memory  *os.File
+	shared  *os.File // the same memory, which outlives it
 }
 
 func newThreaded(t *testing.T, mount string) *threaded {
@@ -99,7 +103,11 @@ func newThreadedOf(t *testing.T, mount, which string) *threaded {
 	must(t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), envThreads+"="+which)
+	p.shared = sharedPage(t)
+	cmd.ExtraFiles = []*os.File{p.shared}
 	out, err := cmd.StdoutPipe()
+	must(t, err)
+	in, err := cmd.StdinPipe()
 	must(t, err)
 	must(t, cmd.Start())
 	t.Cleanup(func() {
@@ -115,6 +123,7 @@ func newThreadedOf(t *testing.T, mount, which string) *threaded {
 	})
 	p.pid = cmd.Process.Pid
 	must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, p.pid), 0))
+	must(t, in.Close())
 	_, err = fmt.Fscan(out, &p.address)
 	must(t, err)
 	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
@@ -124,6 +133,26 @@ func newThreadedOf(t *testing.T, mount, which string) *threaded {
 	must(t, err)
 	t.Cleanup(func() { _ = p.memory.Close() })
 	return p
+}
+
+// sharedPage is a page of memory that processes can share.
+func sharedPage(t *testing.T) *os.File {
+	t.Helper()
+	fd, err := unix.MemfdCreate("page", unix.MFD_CLOEXEC)
+	must(t, err)
+	page := os.NewFile(uintptr(fd), "page")
+	t.Cleanup(func() { _ = page.Close() })
+	must(t, page.Truncate(int64(os.Getpagesize())))
+	return page
+}
+
+// counted is how far it has counted, also when it has ended.
+func (p *threaded) counted(t *testing.T) uint64 {
+	t.Helper()
+	var count [8]byte
+	_, err := p.shared.ReadAt(count[:], 0)
+	must(t, err)
+	return binary.NativeEndian.Uint64(count[:])
 }
 
 // read is what is in its memory: it counts in the first eight bytes.
@@ -243,6 +272,63 @@ func TestSeizedWithoutLeader(t *testing.T) {
 			if _, err := p.read(); err == nil {
 				t.Error("it has memory after its group was killed")
 			}
+		})
+	}
+}
+
+// TestKillHeld: a group whose processes are held, and that somebody has thawed, is killed without any of
+// its threads going on.
+func TestKillHeld(t *testing.T) {
+	for version, mount := range freezers(t) {
+		for _, which := range []string{"all", leaderEnds} {
+			t.Run(version+", threads: "+which, func(t *testing.T) {
+				p := newThreadedOf(t, mount, which)
+				if which == leaderEnds {
+					p.awaitState(t, "Z")
+				}
+				p.held(t)
+				must(t, p.group.Thaw())
+				before := p.counted(t)
+				must(t, p.group.Kill(t.Context()))
+				if after := p.counted(t); after != before {
+					t.Errorf("it counted from %d to %d when it was killed", before, after)
+				}
+				if _, err := p.read(); err == nil {
+					t.Error("it has memory after its group was killed")
+				}
+			})
+		}
+	}
+}
+
+// TestKeepFrozen: what was told to freeze is known for it while tracers stop it, and a group that somebody
+// has thawed is frozen again; if that fails it is not thawed.
+func TestKeepFrozen(t *testing.T) {
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			p := newThreaded(t, mount)
+			told := func(want bool) {
+				t.Helper()
+				if is, err := p.group.ToldToFreeze(); err != nil || is != want {
+					t.Errorf("told to freeze: %v, %v; want %v", is, err, want)
+				}
+			}
+			told(false)
+			p.held(t)
+			told(true)
+			must(t, p.group.Thaw())
+			told(false)
+			must(t, unix.Kill(p.pid, unix.SIGKILL))
+			p.awaitState(t, "t")
+			must(t, p.group.KeepFrozen(t.Context()))
+			told(true)
+			must(t, p.group.Thaw())
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := p.group.KeepFrozen(over); err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			told(true)
 		})
 	}
 }
