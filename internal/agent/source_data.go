@@ -257,15 +257,21 @@ func (s *source) section(kind, name string, content []byte) error {
 // begin starts a section; what is written to it counts as progress. Close must be called: it lets the next one begin.
 func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.begin(kind, name) }
 
-// sendState sends what is left of the state, the files, and the final marker. The permission for the marker is asked
-// for first, so that the journal is written while the bytes leave.
+// sendState sends what is left of the state, the files, and the final marker. The permission for the marker
+// is asked for first, so that the journal is written while the bytes leave. Before that nobody else may be
+// able to run the copy here: with the permission the target may have the only one.
 func (s *source) sendState(ctx context.Context) error {
 	defer s.guard(ctx)()
 	permission := make(chan error, 1)
-	go func() { permission <- s.move.mayEmitFinal(ctx) }()
+	go func() {
+		err := s.awaitHeld()
+		if err == nil {
+			err = s.move.mayEmitFinal(ctx)
+		}
+		permission <- err
+	}()
 	manifest, err := s.sendContent(ctx)
 	if err = errors.Join(err, <-permission); err == nil {
-		s.awaitHeld()
 		err = s.sendFinal(manifest)
 	}
 	if err != nil {

@@ -2,8 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
@@ -31,40 +32,41 @@ func (s *source) startKeeper() {
 
 // protection is that of a frozen copy as it begins.
 type protection struct {
-	holds chan struct{} // closed when nobody else can run the copy any more, or when that failed
-	over  chan struct{} // closed when all is done
+	over chan struct{} // closed when all is done
+	err  error         // then
 }
 
 // keepCopy begins to protect the frozen copy, beside what sends the state: it begins as soon as CRIU has let
-// go of the processes. It fails nothing.
+// go of the processes. That it cannot be protected fails nothing; that it was thawed does: see awaitHeld.
 func (s *source) keepCopy() {
-	if s.keeper == nil {
-		return
+	hold := holdWithNewKeeper
+	if keeper := s.keeper; keeper != nil {
+		hold = func(pids []int) error {
+			_, err := keeper.Hold(pids)
+			return err
+		}
 	}
-	k, keeper := &protection{make(chan struct{}), make(chan struct{})}, s.keeper
+	k := &protection{over: make(chan struct{})}
 	s.keeping = k
-	holding := sync.OnceFunc(func() { close(k.holds) })
 	go func() {
 		defer close(k.over)
-		defer holding()
-		err := guard.Do(func() error {
-			return s.protect(s.agent.ctx, func(pids []int) error {
-				defer holding()
-				_, err := keeper.Hold(pids)
-				return err
-			})
-		})
-		if err != nil && s.agent.ctx.Err() == nil {
-			s.notKept(err)
+		k.err = guard.Do(func() error { return s.protect(s.agent.ctx, hold) })
+		if k.err != nil && s.agent.ctx.Err() == nil {
+			s.notKept(k.err)
 		}
 	}()
 }
 
-// awaitHeld returns when the frozen copy is held, if it will be.
-func (s *source) awaitHeld() {
-	if s.keeping != nil {
-		<-s.keeping.holds
+// awaitHeld returns when the frozen copy is held, if it can be. It fails if another program has thawed the
+// copy: the target must not have it then.
+func (s *source) awaitHeld() error {
+	s.awaitKept()
+	if s.keeping == nil || !errors.Is(s.keeping.err, engine.ErrThawed) {
+		return nil
 	}
+	return fmt.Errorf("%w of %s: it goes on here, and its state is not used at %s. "+
+		"Let nothing thaw or resume a container while it moves, and migrate it again",
+		engine.ErrThawed, s.definition.Name, s.target.Name)
 }
 
 // awaitKept returns when nothing of keepCopy is under way any more.

@@ -158,10 +158,17 @@ func (d *Departure) LeaveShared(inodes []uint64) (bool, error) {
 
 // Dump writes the execution state to a directory in memory. The container stays frozen.
 func (d *Departure) Dump(ctx context.Context, directory string) error {
-	if err := d.dump.Run(ctx, directory); err != nil {
+	frozen, err := d.group.ToldToFreeze()
+	if err == nil && !frozen { // CRIU would freeze it again, and what was sent of it is not what it has
+		err = engine.ErrThawed
+	}
+	if err == nil {
+		err = d.dump.Run(ctx, directory)
+	}
+	if err != nil {
 		return fmt.Errorf("dump container %s: %w", d.leaving.Name, err)
 	}
-	err := criu.WriteDescriptors(directory, d.leaving.Stdio)
+	err = criu.WriteDescriptors(directory, d.leaving.Stdio)
 	if err == nil {
 		err = d.dump.Release(func() error {
 			_, err := d.group.Freeze(ctx)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -23,31 +24,43 @@ type sparedProcess struct {
 	Adjustment int `json:"oom_score_adj"`
 }
 
-// Protect passes the frozen processes of a group that nobody holds yet to hold, and makes them the last that
-// OOM killers take. It saves their previous settings in the record at path, for Unprotect. A group that
-// somebody has thawed while its processes were held is frozen again; to any other that is not frozen it does
-// nothing. An engine calls it while nobody can thaw or destroy the container.
+// Protect passes the frozen processes of a group that nobody holds yet to hold, and makes them the last
+// that OOM killers take. It saves their previous settings in the record at path, for Unprotect. A group
+// that somebody has thawed while its processes were held is frozen again. Any other that was thawed has
+// run, and Protect fails with engine.ErrThawed. An engine calls it while it cannot thaw or destroy the
+// container itself.
 func Protect(ctx context.Context, group *kernel.Cgroup, path string, hold func(pids []int) error) error {
-	frozen, err := group.Frozen()
-	if err != nil {
-		return err
-	}
 	pids, err := group.Procs()
-	if err != nil {
+	if err != nil || len(pids) == 0 {
 		return err
 	}
-	if !frozen {
-		if !slices.ContainsFunc(pids, kernel.Seized) {
-			return nil
-		}
-		if _, err := group.Freeze(ctx); err != nil {
-			return err
-		}
-	}
-	if free := slices.DeleteFunc(slices.Clone(pids), kernel.Seized); len(free) > 0 {
-		err = hold(free)
+	err = holdAll(ctx, group, pids, hold)
+	if errors.Is(err, engine.ErrThawed) {
+		return err
 	}
 	return errors.Join(err, spare(group, path, pids))
+}
+
+// holdAll has those processes held that are not yet. Whether somebody has thawed them is looked at before and
+// after: in between it can happen, afterwards it does not matter any more.
+func holdAll(ctx context.Context, group *kernel.Cgroup, pids []int, hold func(pids []int) error) error {
+	free := slices.DeleteFunc(slices.Clone(pids), kernel.Seized)
+	frozen, err := group.ToldToFreeze()
+	if err != nil {
+		return err
+	}
+	if !frozen && len(free) == len(pids) {
+		return engine.ErrThawed
+	}
+	if err := group.KeepFrozen(ctx); err != nil || len(free) == 0 {
+		return err
+	}
+	err = hold(free)
+	still, failed := group.ToldToFreeze()
+	if failed == nil && !(frozen && still) {
+		failed = engine.ErrThawed
+	}
+	return errors.Join(err, failed)
 }
 
 // spare saves the settings of the processes before it changes them: an agent may be killed between the two.

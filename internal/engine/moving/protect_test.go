@@ -10,9 +10,30 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == kernel.SeizureCommand {
+		os.Exit(kernel.SeizureMain(os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+// holdFor has processes held by a keeper.
+func holdFor(t *testing.T) func(pids []int) error {
+	t.Helper()
+	return func(pids []int) error {
+		keeper, err := kernel.StartSeizure()
+		if err != nil {
+			return err
+		}
+		_, err = keeper.Hold(pids)
+		return errors.Join(err, keeper.Close())
+	}
+}
 
 // groupOf makes a group with one process in it, in the first hierarchy that can freeze.
 func groupOf(t *testing.T) (*kernel.Cgroup, int) {
@@ -59,7 +80,8 @@ func TestProtect(t *testing.T) {
 	}
 	held := 0
 	hold := func(pids []int) error { held += len(pids); return nil }
-	if err := Protect(t.Context(), group, path, hold); err != nil || held != 0 || records.Exists(path) {
+	err := Protect(t.Context(), group, path, hold)
+	if !errors.Is(err, engine.ErrThawed) || held != 0 || records.Exists(path) {
 		t.Fatalf("%d processes that run are held, %v", held, err)
 	}
 	if _, err := group.Freeze(t.Context()); err != nil {
@@ -80,5 +102,57 @@ func TestProtect(t *testing.T) {
 	}
 	if now, err := kernel.ReadOOM(pid); err != nil || now != before || records.Exists(path) {
 		t.Errorf("afterwards its adjustment is %d, %v", now, err)
+	}
+}
+
+// TestProtectThawed: processes that somebody thaws just before they are held may have run, also if they are
+// held then; those that are thawed later have not, and are frozen again.
+func TestProtectThawed(t *testing.T) {
+	group, pid := groupOf(t)
+	path := filepath.Join(t.TempDir(), "spared.json")
+	if _, err := group.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hold := holdFor(t)
+	late := func(pids []int) error { return errors.Join(group.Thaw(), hold(pids)) }
+	if err := Protect(t.Context(), group, path, late); !errors.Is(err, engine.ErrThawed) {
+		t.Errorf("thawed before they were held: %v", err)
+	}
+	if !kernel.Seized(pid) {
+		t.Error("it is not held")
+	}
+	none := func([]int) error { return errors.New("held again") }
+	if err := Protect(t.Context(), group, path, none); err != nil {
+		t.Errorf("thawed while they are held: %v", err)
+	}
+	if frozen, err := group.Frozen(); err != nil || !frozen {
+		t.Errorf("it is not frozen again: %v", err)
+	}
+}
+
+// TestReleaseFreezesFirst: what somebody has thawed while it was held does not run when it is released:
+// CRIU's changes in it are undone after that.
+func TestReleaseFreezesFirst(t *testing.T) {
+	group, pid := groupOf(t)
+	if _, err := group.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(holdFor(t)([]int{pid}), group.Thaw()); err != nil {
+		t.Fatal(err)
+	}
+	if err := release(t.Context(), group, []int{pid}); err != nil {
+		t.Fatal(err)
+	}
+	if kernel.Seized(pid) {
+		t.Error("it is still held")
+	}
+	if frozen, err := group.ToldToFreeze(); err != nil || !frozen {
+		t.Errorf("it was released while it was not frozen: %v", err)
+	}
+	if err := Thaw(t.Context(), group); err != nil {
+		t.Fatal(err)
+	}
+	if frozen, err := group.ToldToFreeze(); err != nil || frozen {
+		t.Errorf("it is frozen after it was thawed: %v", err)
 	}
 }

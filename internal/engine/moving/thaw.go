@@ -16,7 +16,7 @@ func Thaw(ctx context.Context, group *kernel.Cgroup) error {
 	if err != nil {
 		return err
 	}
-	if err := kernel.ReleaseSeized(ctx, pids); err != nil {
+	if err := release(ctx, group, pids); err != nil {
 		return err
 	}
 	if err := waitUntraced(ctx, pids); err != nil {
@@ -28,6 +28,22 @@ func Thaw(ctx context.Context, group *kernel.Cgroup) error {
 	// Names that stay are clutter in the container's files; no reason to keep it frozen.
 	_, _ = criu.RemoveLinkRemaps(pids)
 	return group.Thaw()
+}
+
+// release releases processes that a kernel.Seizure holds. They stay frozen, also if somebody has thawed them
+// while they were held: their sockets are still in repair. Those that were killed end.
+func release(ctx context.Context, group *kernel.Cgroup, pids []int) error {
+	paused, err := group.Paused()
+	if err != nil {
+		return err
+	}
+	goesOn := func(pid int) bool { return kernel.Seized(pid) && !kernel.Killed(pid) }
+	if !paused && slices.ContainsFunc(pids, goesOn) {
+		if err := group.KeepFrozen(ctx); err != nil {
+			return err
+		}
+	}
+	return kernel.ReleaseSeized(ctx, pids)
 }
 
 // waitUntraced waits for a CRIU whose agent was killed: it notices that and puts back what it changed in the
