@@ -174,12 +174,6 @@ func endKeepers(t *testing.T, node string) {
 	in(t, node, "sh", "-c", "kill -KILL $(pgrep -f '^godwit [m]emory-keeper')")
 }
 
-// counting are the processes of containers that count on a node.
-func counting(t *testing.T, node string) []string {
-	t.Helper()
-	return strings.Fields(in(t, node, "sh", "-c", "pgrep -f '"+counters+"' || true"))
-}
-
 // noSecond wants no process that counts on a node but those that were there before.
 func noSecond(t *testing.T, node string, before []string) {
 	t.Helper()

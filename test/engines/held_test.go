@@ -6,28 +6,43 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/agent"
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// thaws are scripts by which people have an engine let a container go on that they take for a paused one. The
-// last one does what an engine does that has the freezer which Godwit uses.
-func thaws(s subject, container string, pids []string) []string {
-	byHand := `d=$(findmnt -nt cgroup2 -o TARGET | head -n 1)
-d=$d$(sed -n 's/^0:://p' /proc/` + pids[0] + `/cgroup)
-echo 0 >$d/cgroup.freeze`
-	pause, resume := "", ""
+// thaws is a script by which people have an engine let a container go on that they take for a paused one.
+func thaws(s subject, container string) string {
 	switch is := s.name(); is {
 	case dockerEngine, podmanEngine:
-		pause, resume = is+" pause "+container, is+" unpause "+container
+		return is + " pause " + container + "; " + is + " unpause " + container
 	case containerdEngine:
-		pause, resume = "ctr task pause "+container, "ctr task resume "+container
+		return "ctr task pause " + container + "; ctr task resume " + container
 	case lxcEngine:
-		pause, resume = "lxc-freeze -n "+container, "lxc-unfreeze -n "+container
-	default:
-		runc := "runc --root /run/godwit/runc "
-		pause, resume = runc+"pause $(ls /run/godwit/runc)", runc+"resume $(ls /run/godwit/runc)"
+		return "lxc-freeze -n " + container + "; lxc-unfreeze -n " + container
 	}
-	return []string{pause + "; " + resume, byHand}
+	const runc = "runc --root /run/godwit/runc "
+	return runc + "pause $(ls /run/godwit/runc); " + runc + "resume $(ls /run/godwit/runc)"
+}
+
+// thawByHand does what an engine does that has the freezer which Godwit uses, until the kernel says that the
+// group is not frozen: an agent in doubt freezes it again, as often as it looks.
+func thawByHand(t *testing.T, node, pid string) {
+	t.Helper()
+	script := `groups=/proc/` + pid + `/cgroup
+		d=$(findmnt -nt cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' $groups)
+		if ! [ -e $d/cgroup.freeze ]; then
+			d=$(findmnt -nt cgroup -O freezer -o TARGET | head -n 1)$(sed -n 's/^[0-9]*:freezer://p' $groups)
+		fi
+		for try in 1 2 3 4 5 6 7 8 9; do
+			if [ -e $d/cgroup.freeze ]; then
+				echo 0 >$d/cgroup.freeze && grep -qx 'frozen 0' $d/cgroup.events && exit
+			else
+				echo THAWED >$d/freezer.state && grep -qx THAWED $d/freezer.state && exit
+			fi
+		done
+		echo "$d is not thawed" >&2
+		exit 1`
+	in(t, node, "sh", "-c", script)
 }
 
 // kills is a script by which people end a container that they take for a running one.
@@ -77,18 +92,13 @@ func heldInDoubt(t *testing.T, s subject, killed, runs bool) {
 	c.counted(t, "a", container, 1)
 	frozen := counting(t, "a")
 	held, goOn := inDoubt(t, s, container)
-	tally := c.s.logs(container)
-	if s.name() == lxcEngine { // its own reads it in the container, where nothing runs
-		tally = []string{"cat", "/var/lib/lxc/" + container + "/rootfs" + lxcLog}
-	}
-	at := in(t, "a", tally...)
-	for _, script := range thaws(s, container, frozen) {
-		t.Logf("%s: %v", script, tried(t, "a", "sh", "-c", script))
-	}
+	at := in(t, "a", c.tally(container)...)
+	t.Logf("%s: %v", thaws(s, container), tried(t, "a", "sh", "-c", thaws(s, container)))
+	thawByHand(t, "a", frozen[0])
 	eventually(t, "it is frozen again", func() bool {
 		return c.seen(t, "a", container).State == engine.Frozen
 	})
-	if now := in(t, "a", tally...); now != at {
+	if now := in(t, "a", c.tally(container)...); now != at {
 		t.Errorf("it ran: %s", strings.TrimPrefix(now, at))
 	}
 	ended := make(chan error, 1)
@@ -129,4 +139,92 @@ func heldInDoubt(t *testing.T, s subject, killed, runs bool) {
 		c.counted(t, "a", container, c.counted(t, "a", container, 1))
 	}
 	c.oneCopy(t, container, false, false)
+}
+
+// TestThawedBeforeDump: a copy that somebody thaws before it is dumped is none that the target may have. The
+// container goes on where it is, and moves when it is asked to again.
+func TestThawedBeforeDump(t *testing.T) {
+	for _, s := range heldEngines() {
+		t.Run(titleOf(s), func(t *testing.T) { thawedBeforeDump(t, s) })
+	}
+}
+
+func thawedBeforeDump(t *testing.T, s subject) {
+	const container = "thawed"
+	c := conformance{s: s}
+	c.begins(t, container, nil, count)
+	c.counted(t, "a", container, 1)
+	was := counting(t, "a")
+	stop := fault(t, "a", agent.Fault{Side: "source", Step: "freeze", When: "after"}, agent.FaultPause)
+	moved := moving(t, s, container, "pre-copy", stop)
+	thawByHand(t, "a", was[0])
+	stop.goOn(t)
+	err := <-moved
+	if err == nil || !strings.Contains(err.Error(), "thawed the frozen copy") {
+		t.Errorf("the move: %v", err)
+	}
+	c.counted(t, "a", container, c.counted(t, "a", container, 1))
+	if now := counting(t, "a"); !slices.Equal(now, was) {
+		t.Errorf("processes %v count; they were %v", now, was)
+	}
+	if copies(t, "b") != 0 {
+		t.Error("it runs at b as well")
+	}
+	c.oneCopy(t, container, false, false)
+}
+
+// TestThawedWhileDraining: whoever thaws the copy at the source while pages of it are to follow has no
+// second one run, and it is destroyed with the rest.
+func TestThawedWhileDraining(t *testing.T) {
+	for _, s := range heldEngines() {
+		t.Run(titleOf(s), func(t *testing.T) { thawedWhileDraining(t, s) })
+	}
+}
+
+func thawedWhileDraining(t *testing.T, s subject) {
+	const container = "thawed"
+	c := conformance{s: s}
+	c.begins(t, container, nil, count)
+	c.counted(t, "a", container, 1)
+	was := counting(t, "a")
+	stop := fault(t, "a", agent.Fault{Side: "source", Step: "drain", When: "before"}, agent.FaultPause)
+	moved := moving(t, s, container, "post-copy", stop)
+	at := in(t, "a", c.tally(container)...)
+	thawByHand(t, "a", was[0])
+	c.counted(t, "b", container, c.counted(t, "b", container, 1))
+	if now := in(t, "a", c.tally(container)...); now != at {
+		t.Errorf("it ran: %s", strings.TrimPrefix(now, at))
+	}
+	stop.goOn(t)
+	if err := <-moved; err != nil {
+		t.Errorf("the move: %v", err)
+	}
+	c.counted(t, "b", container, c.counted(t, "b", container, 1))
+	c.oneCopy(t, container, true, false)
+}
+
+// moving has a container move from a to b, and returns when it has come to a fault.
+func moving(t *testing.T, s subject, container, mode string, stop point) <-chan error {
+	t.Helper()
+	moved := make(chan error, 1)
+	go func() {
+		args := []string{"godwit", "migrate", "--wait", "--mode", mode, godwitName(s, container), "b"}
+		_, err := world.lab.Exec(context.Background(), "a", args...)
+		moved <- err
+	}()
+	eventually(t, "it comes to where it is to wait", func() bool {
+		if len(moved) > 0 {
+			t.Fatalf("the move was over before: %v", <-moved)
+		}
+		return stop.isReached()
+	})
+	return moved
+}
+
+// tally is a command that shows at the source how far a container has counted that is frozen.
+func (c conformance) tally(container string) []string {
+	if c.s.name() == lxcEngine { // its own reads it in the container, where nothing runs
+		return []string{"cat", "/var/lib/lxc/" + container + "/rootfs" + lxcLog}
+	}
+	return c.s.logs(container)
 }

@@ -2,7 +2,8 @@ package engines
 
 import (
 	"context"
-	"strconv"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -190,15 +191,49 @@ func (c conformance) oneCopy(t *testing.T, container string, moved, ended bool) 
 }
 
 // counters is what processes of containers are that count.
-const counters = "^/bin/sh (-c i=0; [w]hile|/[s]cript)"
+var counters = regexp.MustCompile(`^/bin/sh (-c i=0; while|/script)`)
 
 // copies is how many containers count on a node.
 func copies(t *testing.T, node string) int {
 	t.Helper()
-	said := in(t, node, "sh", "-c", "pgrep -f -c '"+counters+"' || true")
-	number, err := strconv.Atoi(said)
-	if err != nil {
-		t.Fatal(err)
+	return len(counting(t, node))
+}
+
+// counting are the processes of containers that count on a node.
+func counting(t *testing.T, node string) []string {
+	t.Helper()
+	return countersIn(in(t, node, "ps", "-ww", "-e", "-o", "pid=,ppid=,args="))
+}
+
+// countersIn finds them in a list of processes with their parents and arguments. A child that one of them has
+// forked looks like it until it executes another program, and is no copy.
+func countersIn(list string) (pids []string) {
+	parents := map[string]string{}
+	for line := range strings.Lines(list) {
+		fields := strings.Fields(line)
+		if len(fields) > 2 && counters.MatchString(strings.Join(fields[2:], " ")) {
+			parents[fields[0]] = fields[1]
+		}
 	}
-	return number
+	for pid, parent := range parents {
+		if _, forked := parents[parent]; !forked {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// TestCountersIn: a shell that has just forked counts once, and two shells count twice.
+func TestCountersIn(t *testing.T) {
+	const list = `    1     0 /sbin/init
+  210     1 /bin/sh -c i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.05; done
+  340   210 /bin/sh -c i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.05; done
+  199     1 /bin/sh /script
+  341   199 sleep 0.05
+  342     1 sh -c ps -e
+`
+	if pids := countersIn(list); !slices.Equal(pids, []string{"199", "210"}) {
+		t.Errorf("processes %v count; want 199 and 210", pids)
+	}
 }
