@@ -171,8 +171,8 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 func (a *Agent) sameState(expected string) error {
 	if own := a.incarnation(); expected != "" && expected != own {
 		return status.Errorf(codes.DataLoss,
-			"the state of %s is not the one that took the container: it is %s, and that was %s",
-			a.self.Name, own, expected)
+			"%s no longer has the state with which it took the container: that was %s, and now it has %s",
+			a.self.Name, expected, own)
 	}
 	return nil
 }

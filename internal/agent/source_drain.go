@@ -290,7 +290,7 @@ func (s *source) lost(err error) error {
 func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	if !force && s.copyKilled(ctx) {
 		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: "+
-			"it would end as soon as it went on. Wait for %s, or decide that it runs there; "+
+			"it would exit as soon as it was thawed. Wait for %s, or decide that the container runs there; "+
 			"--force ends the copy here", errRefused, s.definition.Name, s.target.Name)
 	}
 	if s.move.record().State != migration.Committed {
@@ -299,13 +299,16 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	_ = s.protect(ctx, holdWithNewKeeper) // others may have thawed what is held
 	one, err := s.agent.engines.Of(s.definition).Inspect(ctx, s.definition.ID)
 	if copyIsGone(one, err) {
-		return fmt.Errorf("%w: the frozen copy of %s is not here any more: it runs at %s or nowhere", errRefused, s.definition.Name, s.target.Name)
+		return fmt.Errorf("%w: this node no longer has the frozen copy of %s: "+
+			"the container runs at %s or nowhere", errRefused, s.definition.Name, s.target.Name)
 	}
 	s.mu.Lock() // a step may be at it
 	d := s.drain
 	s.mu.Unlock()
 	if err == nil && d != nil && d.healthy(s.agent.config.peerTimeout()) {
-		return fmt.Errorf("%w: %s takes the memory of %s, as far as is known: if it is lost, that is known after some seconds", errRefused, s.target.Name, s.definition.Name)
+		return fmt.Errorf("%w: %s appears to be receiving the memory of %s. "+
+			"If it has failed, this node notices within seconds: try again then",
+			errRefused, s.target.Name, s.definition.Name)
 	}
 	return err
 }

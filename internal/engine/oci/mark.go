@@ -41,7 +41,7 @@ func (e *Engine) MarkMoved(ctx context.Context, id string) error {
 		err = marker.Mark(ctx, found, was.moved())
 	}
 	if err != nil {
-		return fmt.Errorf("have %s show that container %.12s has moved: %w", e.adapter.Title(), id, err)
+		return fmt.Errorf("mark container %.12s as moved in %s: %w", id, e.adapter.Title(), err)
 	}
 	return nil
 }
