@@ -83,13 +83,23 @@ func copyBuffers(to, from int) error {
 
 func rawSocketOption(fd, level, name int) ([]byte, error) {
 	value := make([]byte, 64)
+	size, err := SocketOption(fd, level, name, value)
+	if err != nil {
+		return nil, err
+	}
+	return value[:size], nil
+}
+
+// SocketOption asks a socket for an option, and returns how many bytes the answer has. Some options
+// are questions: they read what value begins with.
+func SocketOption(fd, level, name int, value []byte) (int, error) {
 	size := uint32(len(value))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),
-		uintptr(unsafe.Pointer(&value[0])), uintptr(unsafe.Pointer(&size)), 0)
+		uintptr(unsafe.Pointer(unsafe.SliceData(value))), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
-		return nil, errno
+		return 0, errno
 	}
-	return value[:min(int(size), len(value))], nil
+	return min(int(size), len(value)), nil
 }
 
 func setRawSocketOption(fd, level, name int, value []byte) error {

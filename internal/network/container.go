@@ -30,6 +30,12 @@ func gateway() (netip.Addr, net.HardwareAddr) {
 	return netip.AddrFrom4([4]byte{169, 254, 1, 1}), net.HardwareAddr{0x0e, 0x67, 0x67, 0x77, 0, 1}
 }
 
+// Gateway returns where the default route of a container with an address of the pool leads.
+func Gateway() netip.Addr {
+	address, _ := gateway()
+	return address
+}
+
 // containerDevice returns the name of the node's end of a container's veth pair: 15 bytes, the kernel's
 // limit.
 func containerDevice(id string) string {

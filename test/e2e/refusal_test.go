@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os/exec"
 	"strconv"
@@ -72,6 +73,56 @@ func TestRefusedOutsider(t *testing.T) {
 	helper.end()
 	c.refused("process 1 (state)", "descriptor 77", "unix socket", "outside of the container")
 	c.ok("close")
+	c.migrate()
+}
+
+// TestRefusedNetwork makes things in a container's network namespace that the target would lack, one after
+// the other. Each is refused by name, and when all are gone the container can be moved.
+func TestRefusedNetwork(t *testing.T) {
+	t.Parallel()
+	c := run(t, nil, "/bin/sh", "-c", "echo ready; while :; do sleep 0.05; done")
+	within := func(line string) {
+		t.Helper()
+		enter := fmt.Sprintf("nsenter --net=/proc/%d/ns/net %s", c.inspect().PID, line)
+		if out, err := world.lab.Exec(t.Context(), c.node, "sh", "-c", enter); err != nil {
+			t.Fatalf("%s: %v: %s", line, err, out)
+		}
+	}
+	for _, one := range []struct{ make, remove, words string }{
+		{
+			"nft add table inet killswitch",
+			"nft delete table inet killswitch",
+			"nftables table inet killswitch",
+		},
+		{"iptables-legacy -P OUTPUT DROP", "iptables-legacy -P OUTPUT ACCEPT", "iptables table filter"},
+		{"ip link add br0 type bridge", "ip link del br0", "device br0 (bridge)"},
+		{
+			"ip address add 10.77.0.1/32 dev lo",
+			"ip address del 10.77.0.1/32 dev lo",
+			"address 10.77.0.1/32 of device lo",
+		},
+		{
+			"ip route add 10.78.0.0/16 dev eth0",
+			"ip route del 10.78.0.0/16",
+			"route to 10.78.0.0/16 through eth0",
+		},
+		{"ip rule add fwmark 1 table 100", "ip rule del fwmark 1", "routing rule 32765 for mark 0x1"},
+		{
+			"ip route del default",
+			"ip route add default via 169.254.1.1 dev eth0 onlink",
+			"which was removed",
+		},
+		{
+			"sysctl -q -w 'net.ipv4.ping_group_range=0 10'",
+			"sysctl -q -w 'net.ipv4.ping_group_range=1 0'",
+			"net.ipv4.ping_group_range = 0 10",
+		},
+	} {
+		within(one.make)
+		c.refused(one.words, "--mode restart")
+		within(one.remove)
+	}
+	c.migrate()
 	c.migrate()
 }
 

@@ -455,3 +455,47 @@ func TestDockerNetworkDaemon(t *testing.T) {
 	})
 	counted(t, "b", name, 1)
 }
+
+// TestDockerNetAdmin: what a container with NET_ADMIN has made in its network namespace is refused by
+// name, and what Docker itself makes there is not.
+func TestDockerNetAdmin(t *testing.T) {
+	makeBridges(t)
+	name := docker(t, []string{"--network", networkName, "--cap-add", "NET_ADMIN"}, count)
+	plan := func() string {
+		t.Helper()
+		said, _ := world.lab.Exec(t.Context(), "a", "godwit", "migrate", "--dry-run", "docker:"+name, "b")
+		return said
+	}
+	if said := plan(); strings.Contains(said, "network namespace") {
+		t.Errorf("with nothing of its own: %s", said)
+	}
+	pid := inspected(t, "a", name, ".State.Pid")
+	for _, one := range []struct{ make, remove, words string }{
+		{
+			"docker exec NAME busybox ip address add 10.77.0.1/32 dev lo",
+			"docker exec NAME busybox ip address del 10.77.0.1/32 dev lo",
+			"address 10.77.0.1/32",
+		},
+		{
+			"docker exec NAME busybox ip route add 10.78.0.0/16 via 172.30.0.1",
+			"docker exec NAME busybox ip route del 10.78.0.0/16",
+			"route to 10.78.0.0/16",
+		},
+		{
+			"nsenter --net=NET iptables -A OUTPUT -d 10.79.0.0/16 -j DROP",
+			"nsenter --net=NET iptables -F OUTPUT",
+			"table",
+		},
+	} {
+		replace := strings.NewReplacer("NAME", name, "NET", "/proc/"+pid+"/ns/net")
+		in(t, "a", "sh", "-c", replace.Replace(one.make))
+		said := plan()
+		if !strings.Contains(said, one.words) || !strings.Contains(said, "network namespace") {
+			t.Errorf("%s: %s", one.make, said)
+		}
+		in(t, "a", "sh", "-c", replace.Replace(one.remove))
+	}
+	migrate(t, name, "a", "b", "pre-copy")
+	counted(t, "b", name, 1)
+	migrate(t, name, "b", "a", "cold") // nor what Docker and Godwit make for a container that comes
+}

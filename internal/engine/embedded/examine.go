@@ -57,7 +57,15 @@ func examineProcesses(ctx context.Context, place container, one engine.Container
 	if err != nil {
 		return nil, err
 	}
-	return moving.Examine(ctx, one.PID, criu.Subject{PIDs: pids, Stdio: x.Stdio, Mounts: externals.Mounts})
+	problems, err := moving.ExamineNetwork(ctx, moving.Surroundings{
+		PID: one.PID, PIDs: pids, Network: one.Definition.Network,
+	})
+	if err != nil {
+		return nil, err
+	}
+	subject := criu.Subject{PIDs: pids, Stdio: x.Stdio, Mounts: externals.Mounts}
+	found, err := moving.Examine(ctx, one.PID, subject)
+	return append(problems, found...), err
 }
 
 // examineMonitor finds out whether the container's output can be carried.

@@ -85,6 +85,13 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, err
 	}
 	problems = append(problems, filling...)
+	made, err := moving.ExamineNetwork(ctx, moving.Surroundings{
+		PID: one.PID, PIDs: pids, Network: one.Definition.Network, System: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	problems = append(problems, made...)
 	found, err := moving.Examine(ctx, one.PID, criu.Subject{PIDs: pids, Groups: true})
 	return append(problems, found...), err
 }

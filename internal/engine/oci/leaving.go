@@ -141,7 +141,13 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	problems = append(problems, around...)
+	made, err := moving.ExamineNetwork(ctx, moving.Surroundings{
+		PID: a.found.Container.PID, PIDs: pids, Network: a.found.Container.Definition.Network, Spec: a.spec,
+	})
+	if err != nil {
+		return nil, err
+	}
+	problems = slices.Concat(problems, around, made)
 	externals, err := a.externals(root.Target)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,173 @@
+package nsstate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Expected is what the engine makes in the namespace, here and at the target.
+type Expected struct {
+	// Device is the container's interface.
+	Device string
+	// Address is that of the interface; the zero value if the container has none.
+	Address netip.Addr
+	// Gateway is where the default route leads. The zero value: to an address of this node.
+	Gateway netip.Addr
+	// Settings are those of the definition, such as net.ipv4.ping_group_range.
+	Settings map[string]string
+	// AnySettings leaves settings alone.
+	AnySettings bool
+
+	gateways []netip.Addr // of this node
+}
+
+// Finding is one thing that a namespace at another node would lack.
+type Finding struct {
+	What   string // for example: nftables table inet killswitch
+	Why    string // it stands against a move
+	Remedy string
+}
+
+// maxOfKind is how many findings of one kind are named; the last one counts the others.
+const maxOfKind = 5
+
+// made is a finding of what the target would not have.
+func made(kind, what string) Finding {
+	return Finding{
+		What: what, Why: kind + " made in the container's network namespace do not move",
+		Remedy: "remove it before the move, and make it again at the target",
+	}
+}
+
+// removed is a finding of what the target would have again.
+func removed(what string) Finding {
+	return Finding{
+		What: what + ", which was removed", Why: "the engine makes it again at the target",
+		Remedy: "put it back before the move",
+	}
+}
+
+// maxTries is how often a list is read again that changes while it is read.
+const maxTries = 3
+
+// Filters finds rules of nftables and iptables in the network namespace at path.
+func Filters(path string) ([]Finding, error) {
+	ns, err := open(path)
+	if err != nil || ns == netns.None() {
+		return nil, err
+	}
+	defer ns.Close()
+	found, err := tables(ns)
+	if err != nil {
+		return nil, fmt.Errorf("list nftables of %s: %w", path, err)
+	}
+	err = inside(ns, func() error {
+		legacy, err := legacyTables()
+		found = append(found, legacy...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list iptables of %s: %w", path, err)
+	}
+	return bounded(found), nil
+}
+
+// Others finds everything else in the network namespace at path.
+func Others(ctx context.Context, path string, expected Expected) ([]Finding, error) {
+	ns, err := open(path)
+	if err != nil || ns == netns.None() {
+		return nil, err
+	}
+	defer ns.Close()
+	fresh, err := freshNamespace()
+	if err != nil {
+		return nil, fmt.Errorf("make a network namespace to compare with: %w", err)
+	}
+	found, err := fresh.linksAndRoutes(ns, expected)
+	if err != nil {
+		return nil, fmt.Errorf("list devices and routes of %s: %w", path, err)
+	}
+	if err := ctx.Err(); err != nil || expected.AnySettings {
+		return bounded(found), err
+	}
+	err = inside(ns, func() error {
+		found = append(found, fresh.settingsOf(expected.Settings)...)
+		return nil
+	})
+	return bounded(found), err
+}
+
+// open opens a namespace; none if its process has ended.
+func open(path string) (netns.NsHandle, error) {
+	ns, err := netns.GetFromPath(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return netns.None(), nil
+	}
+	if err != nil {
+		return netns.None(), fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	return ns, nil
+}
+
+// inside runs a function on a thread of a network namespace.
+func inside(ns netns.NsHandle, run func() error) error {
+	return onThread(func() error { return netns.Set(ns) }, run)
+}
+
+// onThread runs a function on a thread that has entered something, and that ends with it.
+func onThread(enter, run func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is not used again
+		err := enter()
+		if err == nil {
+			err = run()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// fresh is what every namespace on this node has.
+type fresh struct {
+	devices  map[string]bool   // by name
+	rules    map[string]bool   // of routing
+	settings map[string]string // below /proc/sys/net
+}
+
+// bounded names a few of each kind, and counts the others.
+func bounded(found []Finding) []Finding {
+	count := map[string]int{}
+	var kept []Finding
+	for _, f := range found {
+		if count[f.Why]++; count[f.Why] <= maxOfKind {
+			f.What = strings.Map(printable, f.What)
+			kept = append(kept, f)
+		}
+	}
+	for i := range slices.Backward(kept) {
+		if more := count[kept[i].Why] - maxOfKind; more > 0 {
+			kept[i].What += fmt.Sprintf(", and %d more", more)
+		}
+		delete(count, kept[i].Why)
+	}
+	return kept
+}
+
+// printable keeps names that the container chose from what a terminal obeys.
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return '?'
+}

@@ -1,0 +1,135 @@
+package nsstate
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	settingsDir = "/proc/sys/net"
+	maxSettings = 4096
+	maxSetting  = 4096 // bytes of a value
+	maxTold     = 60   // characters of a value in a message
+)
+
+// What is not compared: settings of one device or of those to come, which engines make as well;
+// counters; and what a namespace has from the node of the moment at which it was made.
+var (
+	perDevice = []string{"ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh", "mpls/conf"}
+	varying   = []string{
+		"netfilter/nf_conntrack_count", "ipv4/tcp_rmem", "ipv4/tcp_wmem", "ipv4/tcp_congestion_control",
+		"ipv4/tcp_fastopen_key",    // made when a listener first needs one
+		"ipv4/conf/all/forwarding", // follows ip_forward
+		"ipv6/conf/all/disable_ipv6",
+	}
+)
+
+// inherited are settings that a namespace has from the node, too: whether the container made them
+// can be told only if they are not the kernel's own, which are these, or zero.
+var (
+	inherited         = []string{"ipv4/ip_forward", "ipv4/conf/all/"}
+	inheritedDefaults = map[string]string{
+		"accept_redirects": "1", "secure_redirects": "1", "send_redirects": "1", "shared_media": "1",
+	}
+)
+
+// freshNamespace looks at a new one.
+func freshNamespace() (fresh, error) {
+	f := fresh{devices: map[string]bool{}, rules: map[string]bool{}}
+	enter := func() error { return unix.Unshare(unix.CLONE_NEWNET) }
+	err := onThread(enter, func() error {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, link := range links {
+			f.devices[link.Attrs().Name] = true
+		}
+		all, err := netlink.RuleList(netlink.FAMILY_ALL)
+		for _, rule := range all {
+			f.rules[ruleName(rule)] = true
+		}
+		f.settings = readSettings()
+		return err
+	})
+	return f, err
+}
+
+// readSettings reads those of the calling thread's namespace. What cannot be read has no value yet.
+func readSettings() map[string]string {
+	all := map[string]string{}
+	_ = fs.WalkDir(os.DirFS(settingsDir), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil || len(all) >= maxSettings:
+			return fs.SkipDir
+		case entry.IsDir() && slices.Contains(perDevice, filepath.Dir(name)) && filepath.Base(name) != "all":
+			return fs.SkipDir
+		case entry.IsDir() || slices.Contains(varying, name):
+			return nil
+		}
+		if value, ok := readSetting(name); ok {
+			all[name] = value
+		}
+		return nil
+	})
+	return all
+}
+
+func readSetting(name string) (string, bool) {
+	file, err := os.Open(filepath.Join(settingsDir, name))
+	if err != nil {
+		return "", false
+	}
+	defer file.Close()
+	data := make([]byte, maxSetting)
+	n, err := file.Read(data)
+	if err != nil && n == 0 {
+		return "", false
+	}
+	return strings.Join(strings.Fields(string(data[:n])), " "), true
+}
+
+// settingsOf finds those of the calling thread's namespace that are as neither in a new one nor in
+// the definition.
+func (f fresh) settingsOf(expected map[string]string) []Finding {
+	defined := map[string]string{}
+	for name, value := range expected {
+		if below, is := strings.CutPrefix(strings.ReplaceAll(name, ".", "/"), "net/"); is {
+			defined[below] = strings.Join(strings.Fields(value), " ")
+		}
+	}
+	var found []Finding
+	now := readSettings()
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		value, usual := now[name], f.settings[name]
+		if _, is := f.settings[name]; !is || value == usual || isInherited(name, value) {
+			continue
+		}
+		if own, is := defined[name]; is && value == own {
+			continue
+		}
+		found = append(found, Finding{
+			What:   fmt.Sprintf("net.%s = %.*s", strings.ReplaceAll(name, "/", "."), maxTold, value),
+			Why:    "settings of the kernel made in the container's network namespace do not move",
+			Remedy: fmt.Sprintf("set it to %.*s, and set it anew at the target", maxTold, usual),
+		})
+	}
+	return found
+}
+
+// isInherited tells whether a namespace may have had a value from the node since it was made.
+func isInherited(name, value string) bool {
+	if !slices.ContainsFunc(inherited, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+		return false
+	}
+	return value == cmp.Or(inheritedDefaults[filepath.Base(name)], "0")
+}
