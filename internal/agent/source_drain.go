@@ -172,7 +172,9 @@ func (s *source) makeServer(ctx context.Context, config drain.ServerConfig) erro
 		return err
 	}
 	pages := stayed{frozen, s.spill}
-	config.Lacks = func(maps []memory.TaskMap) { s.spill.begin(s.agent.ctx, maps, frozen) }
+	if !s.rebooted() { // else there is nothing left to write
+		config.Lacks = func(maps []memory.TaskMap) { s.spill.begin(s.agent.ctx, maps, frozen) }
+	}
 	config.Pages, config.Report, config.Silence = pages, s.drain.heard, s.agent.config.peerTimeout()
 	server, err := drain.NewServer(config)
 	if err != nil {
@@ -199,6 +201,9 @@ func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
 	return nil, err
 }
 
+// rebooted tells whether this node was, since the migration began: then the frozen processes are no more.
+func (s *source) rebooted() bool { return s.move.journal.boot != s.agent.boot }
+
 // copyIsGone tells of what an engine says of a frozen copy whether it is no more.
 func copyIsGone(one engine.Container, err error) bool {
 	return errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen
@@ -207,7 +212,7 @@ func copyIsGone(one engine.Container, err error) bool {
 // openFrozen opens the memory of the frozen processes. None is left of those of another boot, whatever its
 // engine runs now.
 func (s *source) openFrozen(ctx context.Context) (*memory.Frozen, error) {
-	if s.move.journal.boot != s.agent.boot {
+	if s.rebooted() {
 		return memory.OpenFrozen(nil)
 	}
 	pids, err := s.copyProcesses(ctx)
@@ -220,10 +225,8 @@ func (s *source) openFrozen(ctx context.Context) (*memory.Frozen, error) {
 // drainPages stays until the target has all pages that stayed here. If the connections break it fails, and is tried again
 // until an operator says that it need not.
 func (s *source) drainPages(ctx context.Context) error {
-	if s.drain == nil && s.memory != nil { // nothing stayed here
-		return nil
-	}
-	if s.move.record().Resolved {
+	nothingStayed := s.drain == nil && s.memory != nil
+	if nothingStayed || s.move.record().Resolved {
 		return s.endDrain()
 	}
 	defer s.marking(ctx, 0)()

@@ -69,13 +69,17 @@ func (s *source) exchangeSpillKey(ctx context.Context, key []byte) (
 	return kept, copy(kept[:], reply.Key) == len(kept), nil
 }
 
-// recover finds what an earlier agent has written. An error says that the target could not be asked.
+// recover finds what an earlier agent has written. An error says that the target could not be asked, or the
+// disk not be read: both may be better the next time.
 func (p *spill) recover(ctx context.Context) error {
 	key, known, err := p.exchange(ctx, nil)
 	if err != nil {
 		return err
 	}
 	file, err := drain.OpenSpill(p.path, key, p.migration) // it says whether there is one, also without a key
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, drain.ErrSealed) {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state = migration.SpillFailed // but what is here to be read is written again
@@ -96,11 +100,8 @@ func (p *spill) recover(ctx context.Context) error {
 // fail notes why there is no copy, or nobody else has its key.
 func (p *spill) fail(why string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state = migration.SpillFailed
-	if p.why == "" {
-		p.why = why
-	}
+	p.state, p.why = migration.SpillFailed, why
+	p.mu.Unlock() // who reads the report holds the lock of the note, and asks for the state
 	p.note("pages that follow are not safe on the disk of this node: " + why)
 }
 
@@ -282,16 +283,14 @@ func (p stayed) Close() error { return p.frozen.Close() }
 
 // openSpill has what follows be spilled, if that is wanted. The file that it makes says so to an agent that
 // is started again.
-func (s *source) openSpill() error {
+func (s *source) openSpill() {
 	if !s.settings.get().Spill {
-		return nil
+		return
 	}
 	s.spill = s.newSpill()
-	file, err := os.Create(drain.SpillBegun(s.spill.path))
-	if err != nil {
-		return err
+	if err := os.WriteFile(drain.SpillBegun(s.spill.path), nil, 0o600); err != nil {
+		s.spill.fail(err.Error())
 	}
-	return file.Close()
 }
 
 // recoverSpill finds what an earlier agent has spilled, or was about to.

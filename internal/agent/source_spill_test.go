@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -147,10 +146,61 @@ func TestSpillFails(t *testing.T) {
 		if p.now() != migration.SpillFailed || !strings.Contains(p.why, c.want) {
 			t.Errorf("%s: %s, %q", name, p.now(), p.why)
 		}
-		if _, err := os.Lstat(drain.SpillBegun(path)); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: what was begun: %v", name, err)
+		if left, err := os.Lstat(drain.SpillBegun(path)); err == nil && left.Size() > 0 {
+			t.Errorf("%s: %d bytes of what was begun are left", name, left.Size())
 		}
 	}
+}
+
+// TestSpillFailureNoted lets whoever holds the lock of the notes ask for the state: readers of a report do.
+func TestSpillFailureNoted(t *testing.T) {
+	p := newTestSpill(t, filepath.Join(t.TempDir(), spillName), &keyKeeper{})
+	noted := make(chan migration.SpillState, 1)
+	p.note = func(string) { noted <- p.now() }
+	go p.fail("the disk is full")
+	select {
+	case state := <-noted:
+		if state != migration.SpillFailed {
+			t.Errorf("it is %s", state)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the note waits for the lock of the state")
+	}
+}
+
+// slowPages are pages of which none comes before the reader is told to end.
+type slowPages struct {
+	numbered
+	asked chan struct{}
+	ended <-chan struct{}
+}
+
+func (s *slowPages) Read(task memory.Task, address uint64, buffer []byte) error {
+	close(s.asked)
+	<-s.ended
+	return s.numbered.Read(task, address, buffer)
+}
+
+// TestSpillStopped ends an agent that writes. The next one knows that a spill is wanted, and writes it.
+func TestSpillStopped(t *testing.T) {
+	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{}
+	ctx, stop := context.WithCancel(t.Context())
+	pages := &slowPages{asked: make(chan struct{}), ended: ctx.Done()}
+	first := newTestSpill(t, path, k)
+	first.begin(ctx, lateOf(100), pages)
+	<-pages.asked
+	stop()
+	<-first.written
+	if _, err := os.Lstat(drain.SpillBegun(path)); err != nil {
+		t.Fatalf("nothing says that a spill is wanted: %v", err)
+	}
+	second := newTestSpill(t, path, k)
+	if err := second.recover(t.Context()); err != nil || second.now() != migration.SpillFailed {
+		t.Fatalf("it is %s; %v", second.now(), err)
+	}
+	second.begin(t.Context(), lateOf(100), &numbered{})
+	<-second.written
+	readsFromDisk(t, second)
 }
 
 // TestSpillTargetAway waits for a target that may be back, and forgets nothing that it has not asked for.

@@ -86,7 +86,8 @@ func (s *source) openWays(ctx context.Context) error {
 		if !s.memory.pages.Leaving() {
 			return nil
 		}
-		return errors.Join(s.openDrain(ctx), s.openSpill())
+		s.openSpill()
+		return s.openDrain(ctx)
 	})
 	_, err := s.files.round(ctx)
 	return warmed(opened(err))

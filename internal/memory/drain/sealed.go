@@ -40,6 +40,15 @@ func NewSpillKey() (SpillKey, error) {
 // ErrSealed says that a file is not what was sealed with this key, or is not whole.
 var ErrSealed = errors.New("the file is damaged, not whole, or sealed with another key")
 
+// sealedError is ErrSealed for a file that is too short. A disk that could not be read may be read the next
+// time.
+func sealedError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: %w", ErrSealed, err)
+	}
+	return err
+}
+
 // sealing is the header of a sealed file, with the key that belongs to it.
 type sealing struct {
 	header []byte
@@ -164,7 +173,7 @@ func (r *opener) open(chunk int64, buffer []byte) ([]byte, error) {
 	length := min(r.size-chunk*chunkBytes, chunkBytes) + tagBytes
 	sealed := buffer[:length]
 	if _, err := r.in.ReadAt(sealed, int64(sealedHeader)+chunk*(chunkBytes+tagBytes)); err != nil {
-		return nil, fmt.Errorf("%w: chunk %d: %w", ErrSealed, chunk, err)
+		return nil, fmt.Errorf("chunk %d: %w", chunk, sealedError(err))
 	}
 	content, err := r.aead.Open(sealed[:0], r.nonce(chunk), sealed, r.header)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -22,7 +24,7 @@ import (
 const maxSpilledMap = 64 << 20
 
 // syncEvery bounds how much of a spill waits in memory for the disk, and so how long the end takes.
-const syncEvery = 64 << 20
+const syncEvery = 8 << 20
 
 // SpillBytes bounds what a spill of so many bytes of memory takes on the disk.
 func SpillBytes(content int64) int64 {
@@ -31,8 +33,9 @@ func SpillBytes(content int64) int64 {
 	return fixed + content + content/perByte
 }
 
-// Spill writes pages to a file that appears at path when all of it is on the disk. It is tied to what owner
-// names. The thread that writes gives way to others.
+// Spill writes pages to a file that appears at path when all of it is on the disk. The file is tied to what
+// owner names. The thread that writes gives way to others. If Spill fails, a file at path stays as it was,
+// and an empty one at SpillBegun says that a spill is still wanted.
 func Spill(ctx context.Context, path string, key SpillKey, owner string, maps []memory.TaskMap,
 	pages Reader) error {
 	l, err := newLayout(maps)
@@ -56,13 +59,26 @@ func Spill(ctx context.Context, path string, key SpillKey, owner string, maps []
 		kernel.GiveWay(kernel.Lowest)
 		ended <- guard.Do(func() error { return writeSpill(ctx, file, seal, l, list.Bytes(), pages) })
 	}()
-	if err := errors.Join(<-ended, file.Close()); err != nil {
-		return errors.Join(fmt.Errorf("write pages to %s: %w", path, err), RemoveSpill(path))
+	if err := <-ended; err != nil {
+		return errors.Join(fmt.Errorf("write pages to %s: %w", path, err), file.Truncate(0), file.Close())
+	}
+	if err := file.Close(); err != nil {
+		return err
 	}
 	if err := os.Rename(SpillBegun(path), path); err != nil {
 		return err
 	}
 	return kernel.SyncDir(filepath.Dir(path))
+}
+
+// takeRoom has the file system set aside all that the file will take, if it can: others that write to it
+// meanwhile, such as spills of other containers, do not make this one fail half-way.
+func takeRoom(file *os.File, bytes int64) error {
+	err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, bytes)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
+	return os.NewSyscallError("fallocate", err)
 }
 
 // SpillBegun is where a spill is that is not whole.
@@ -82,6 +98,10 @@ func RemoveSpill(path string) error {
 // writeSpill writes the whole content, to the disk.
 func writeSpill(ctx context.Context, file *os.File, seal *sealing, l *layout, list []byte,
 	pages Reader) error {
+	whole := sealedBytes(int64(l.pages)*int64(memory.PageSize()) + int64(len(list)))
+	if err := takeRoom(file, whole); err != nil {
+		return err
+	}
 	if _, err := file.Write(seal.header); err != nil {
 		return err
 	}
@@ -139,7 +159,7 @@ func OpenSpill(path string, key SpillKey, owner string) (*Spilled, error) {
 func (s *Spilled) open(file io.ReaderAt, length int64, key SpillKey, owner string) error {
 	header := make([]byte, sealedHeader)
 	if _, err := file.ReadAt(header, 0); err != nil {
-		return fmt.Errorf("%w: %w", ErrSealed, err)
+		return sealedError(err)
 	}
 	seal, err := readSealing(header, key, owner, memory.PageSize())
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/godwit/godwit/internal/memory"
@@ -176,8 +177,36 @@ func TestSpillFails(t *testing.T) {
 	if err := Spill(ctx, path, SpillKey{}, owner, flat(100), &frozen{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v", left, err)
+	left, err := os.Stat(SpillBegun(path))
+	must(t, err)
+	if left.Size() > 0 || left.Sys().(*syscall.Stat_t).Blocks > 0 || left.Mode() != 0o600 {
+		t.Errorf("%d bytes in %v are left", left.Size(), left.Mode())
+	}
+}
+
+// TestSpillFailsAgain keeps a whole file if another cannot be written in its place.
+func TestSpillFailsAgain(t *testing.T) {
+	path, key := spilled(t, flat(100))
+	broken := &frozen{}
+	broken.fail.Store(true)
+	if err := Spill(t.Context(), path, SpillKey{}, owner, flat(100), broken); err == nil {
+		t.Fatal("pages that cannot be read were written")
+	}
+	s, err := OpenSpill(path, key, owner)
+	must(t, err)
+	must(t, s.Close())
+}
+
+// brokenDisk fails to read.
+type brokenDisk struct{}
+
+func (brokenDisk) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }
+
+// TestSpillDiskFails tells a disk that cannot be read, and perhaps can later, from a file that is damaged.
+func TestSpillDiskFails(t *testing.T) {
+	err := (&Spilled{}).open(brokenDisk{}, 1<<20, SpillKey{}, owner)
+	if !errors.Is(err, syscall.EIO) || errors.Is(err, ErrSealed) {
+		t.Errorf("a disk that fails: %v", err)
 	}
 }
 
@@ -202,12 +231,15 @@ func TestServeFromSpill(t *testing.T) {
 	}
 }
 
-// FuzzSpill wants that no file is opened but the one that was written.
+// FuzzSpill wants that no file is opened but the one that was written. That file and its key are always the
+// same, so that what fuzzing has found can be tried again.
 func FuzzSpill(f *testing.F) {
-	maps := flat(3)
-	path, key := spilled(f, maps)
-	whole, err := os.ReadFile(path)
+	key := SpillKey{1}
+	whole, err := os.ReadFile("testdata/spill")
 	must(f, err)
+	if err := (&Spilled{}).open(bytes.NewReader(whole), int64(len(whole)), key, owner); err != nil {
+		f.Fatalf("the file with pages of 4096 bytes cannot be opened: %v", err)
+	}
 	f.Add(whole)
 	f.Add(whole[:sealedHeader])
 	f.Add(append(bytes.Clone(whole[:sealedHeader]), make([]byte, 40)...))
