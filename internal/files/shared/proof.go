@@ -55,6 +55,8 @@ type Answer struct {
 	Reply string // that it has written
 	// Locked tells that it could not lock what the first node has locked: locks of files hold on both nodes.
 	Locked bool
+	// Device and Inode are the token's numbers at the other node.
+	Device, Inode uint64
 }
 
 // Claim is a token in a directory, for another node to find.
@@ -135,6 +137,20 @@ func (c *Claim) Check(answer Answer) error {
 			return fmt.Errorf("%w: it sees what is written here, but what it writes does not come here", ErrNotShared)
 		}
 	}
+}
+
+// SameInode tells whether the files of the directory have the same device and inode numbers on both nodes:
+// the token has. Each node chooses the device number of a network file system by itself. FUSE servers may
+// number files as they are used, so what the token has by chance says nothing of others.
+func (c *Claim) SameInode(answer Answer) bool {
+	var system unix.Statfs_t
+	err := unix.Fstatfs(int(c.file.Fd()), &system)
+	if err != nil || int64(system.Type) == unix.FUSE_SUPER_MAGIC {
+		return false
+	}
+	var stat unix.Stat_t
+	err = unix.Fstat(int(c.file.Fd()), &stat)
+	return err == nil && stat.Dev == answer.Device && stat.Ino == answer.Inode
 }
 
 // seen reads the answer. The file is opened again, on which network file systems ask their server.
@@ -238,7 +254,7 @@ func respond(file *os.File) (Answer, error) {
 	if _, err := hex.DecodeString(token); err != nil || reply != string(bytes.Repeat([]byte("-"), secretHex)) {
 		return Answer{}, fmt.Errorf("%w: it has been answered already", ErrNotShared)
 	}
-	answer := Answer{Token: token, Reply: randomHex(secretBytes)}
+	answer := Answer{Token: token, Reply: randomHex(secretBytes), Device: stat.Dev, Inode: stat.Ino}
 	answer.Locked = errors.Is(unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 	if _, err := file.WriteAt([]byte(answer.Reply), int64(answerAt)); err != nil {
 		return Answer{}, err

@@ -43,6 +43,12 @@ func TestProof(t *testing.T) {
 			if answer.Locked != one.locked {
 				t.Errorf("locks hold on both: %v", answer.Locked)
 			}
+			if same := c.SameInode(answer); same != (name == "local") {
+				t.Errorf("inodes are the same on both: %v", same)
+			}
+			if other := (Answer{Token: answer.Token, Reply: answer.Reply}); c.SameInode(other) {
+				t.Error("inodes are the same on a node that does not tell them")
+			}
 			must(t, c.Remove())
 			// A server that hides what is removed while it is open removes it a moment later.
 			eventually(t, "nothing to be left", func() bool {
