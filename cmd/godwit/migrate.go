@@ -58,6 +58,14 @@ Volumes: --volumes sets one of these for all volumes, or for single ones by name
   skip    leaves the volume here. The container gets the volume that exists there, or an empty one.
 The content of a tmpfs moves with the container, unless skip leaves it behind.
 
+Open SQLite databases: a process knows an open database by the inode of its file, which changes with the
+move. If the process then opened the database once more, its connections would not see each other's locks,
+and could destroy it. So a container with an open database is refused, with the process and the file, unless
+the database is on storage where both nodes see the same inodes. Mode restart moves it. --new-inodes moves
+it in the other modes. Use that only if each process opens the database once, and it is in WAL mode or only
+read, or if the process closes all connections to it before it opens the next. With a rollback journal, a
+connection from before the move can read but not write.
+
 Until the container runs at the other node, any failure leaves it running here. It never runs twice, unless an
 operator decides wrongly (godwit migration resolve). If contact is lost at the very moment of the handover,
 the container stays frozen here until the other node can be asked ("in doubt").
@@ -103,6 +111,7 @@ const migrateExample = `  godwit migrate web b
   godwit migrate web b --mode pre-copy --keep-footprint 2h   # on return, unchanged memory is not sent again
   godwit migrate web b --mode restart --checkpoints 3        # start its processes anew
   godwit migrate web b --volumes data=shared,/cache=skip     # all other volumes move
+  godwit migrate web b --new-inodes                          # opens each SQLite database only once
   godwit migrate --detach web b                              # prints an ID for "godwit migration watch"`
 
 func newMigrateCommand() *cobra.Command {
@@ -172,7 +181,9 @@ func checkModeFlags(cmd *cobra.Command, mode string) error {
 		migration.PreCopy:  {"checkpoints"},
 		migration.PostCopy: {"on-no-convergence", "checkpoints"},
 		migration.Hybrid:   {"checkpoints"},
-		migration.Restart:  {"max-rounds", "on-no-convergence", "keep-footprint", "max-split", "spill"},
+		migration.Restart: {
+			"max-rounds", "on-no-convergence", "keep-footprint", "max-split", "spill", "new-inodes",
+		},
 	}
 	flags := useless[migration.Mode(mode)]
 	if mode != string(migration.Auto) {

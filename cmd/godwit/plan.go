@@ -22,6 +22,7 @@ type demandFlags struct {
 	noPostCopy bool
 	split      time.Duration
 	spill      bool
+	newInodes  bool
 }
 
 func newDemandFlags() *demandFlags { return &demandFlags{bytes: newSizeFlag()} }
@@ -34,6 +35,8 @@ func (d *demandFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&d.noPostCopy, "no-post-copy", false, "mode auto: never split the state over two nodes")
 	flags.BoolVar(&d.spill, "spill", false,
 		"post-copy, hybrid: also write memory that follows to this node's disk, encrypted, against a reboot")
+	flags.BoolVar(&d.newInodes, "new-inodes", false,
+		"move a container with open SQLite databases, although their files get new inodes")
 	positiveVar(cmd, &d.split, "max-split", 0,
 		"post-copy, hybrid: longest time for which both nodes may be needed "+
 			"(default: 10s in mode auto, unless this node's agent says otherwise; no bound in other modes)")
@@ -41,7 +44,7 @@ func (d *demandFlags) add(cmd *cobra.Command) {
 
 func (d *demandFlags) fill(request *api.MigrateRequest) {
 	request.DeadlineSeconds, request.MaxBytes, request.NoPostCopy = d.deadline.Seconds(), d.bytes.value, d.noPostCopy
-	request.MaxSplitSeconds, request.Spill = d.split.Seconds(), d.spill
+	request.MaxSplitSeconds, request.Spill, request.NewInodes = d.split.Seconds(), d.spill, d.newInodes
 }
 
 const planLong = `Plan measures a container and the link to another node, and predicts the cost of a

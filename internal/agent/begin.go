@@ -108,7 +108,7 @@ func settingsOf(request *api.MigrateRequest) migration.Settings {
 		OnNoConvergence: migration.NoConvergence(request.OnNoConvergence), KeepFootprint: seconds(request.KeepFootprintSeconds),
 		Checkpoints: int(request.Checkpoints),
 		MaxSplit:    seconds(request.MaxSplitSeconds), Spill: request.Spill,
-		Volumes: migration.JoinVolumeWays(request.Volumes),
+		NewInodes: request.NewInodes, Volumes: migration.JoinVolumeWays(request.Volumes),
 	}
 }
 

@@ -334,6 +334,11 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	}
 	spilled := spillBytes(spec.Mode, demands.Settings, offer.MemoryBytes)
 	if spec.Mode != migration.Restart {
+		remembered, err := a.examineInodes(ctx, definition, chosen, settings)
+		if err != nil {
+			return predict.Plan{}, err
+		}
+		found = append(found, remembered...)
 		found = append(found, a.examineOwnRoom(offer)...)
 		found = append(found, a.examineSpill(spilled)...)
 	}

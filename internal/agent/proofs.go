@@ -21,6 +21,7 @@ import (
 type proof struct {
 	shared bool
 	locked bool   // locks of files hold on both nodes
+	same   bool   // files have the same inodes on both nodes
 	oneWay bool   // it sees what is written here, but not the other way round
 	unsure bool   // it may see the same, and cannot answer
 	why    string // not
@@ -143,11 +144,11 @@ func (c *claims) check(i int, said *api.Proven) proof {
 		}
 		return proof{why: fmt.Sprintf("at the other node: %.400s", said.Error), unsure: true}
 	}
-	err := c.made[i].Check(shared.Answer{Token: said.Token, Reply: said.Reply})
-	if err != nil {
+	answer := shared.Answer{Token: said.Token, Reply: said.Reply, Device: said.Device, Inode: said.Inode}
+	if err := c.made[i].Check(answer); err != nil {
 		return proof{oneWay: true, why: err.Error()}
 	}
-	return proof{shared: true, locked: said.Locked}
+	return proof{shared: true, locked: said.Locked, same: c.made[i].SameInode(answer)}
 }
 
 // remove removes the tokens and, if none is left, the note.
@@ -219,6 +220,7 @@ func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*ap
 		switch {
 		case err == nil:
 			found.Token, found.Reply, found.Locked = answer.Token, answer.Reply, answer.Locked
+			found.Device, found.Inode = answer.Device, answer.Inode
 		case !errors.Is(err, shared.ErrNotShared):
 			found.Error = err.Error()
 		}

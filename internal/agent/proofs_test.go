@@ -126,7 +126,11 @@ func TestClaimsAreJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := &api.Proven{Token: found.Token, Reply: found.Reply}
-	if p := tokens.check(0, good); !p.shared || p.oneWay {
+	if p := tokens.check(0, good); !p.shared || p.oneWay || p.same {
+		t.Errorf("a proof without inodes, as of an older node: %+v", p)
+	}
+	good.Device, good.Inode = found.Device, found.Inode
+	if p := tokens.check(0, good); !p.shared || !p.same {
 		t.Errorf("a proof: %+v", p)
 	}
 	if p := tokens.check(1, good); p.shared || p.why == "" || !p.unsure {

@@ -169,6 +169,9 @@ func (s *source) examine(ctx context.Context) error {
 	if err := s.describe(ctx); err != nil {
 		return err
 	}
+	if err := s.examineInodes(ctx); err != nil {
+		return err
+	}
 	s.move.tracker.expect(s.offered.MemoryBytes + s.offered.TreesBytes)
 	needed := spillBytes(s.move.tracker.spec.Mode, s.settings.get(), s.offered.MemoryBytes)
 	return refuse(append(s.agent.examineOwnRoom(s.offered), s.agent.examineSpill(needed)...))

@@ -29,7 +29,10 @@ func (s *source) prepare(ctx context.Context) error {
 	if err := s.prepareDump(ctx); err != nil {
 		return err
 	}
-	return s.awaitReady(ctx)
+	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	return s.examineInodes(ctx)
 }
 
 // prepareDump does what is to be done here.

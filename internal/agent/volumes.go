@@ -22,6 +22,7 @@ type chosenVolumes struct {
 	volumes  []engine.Volume         // with those that stay marked
 	moved    []migration.VolumeMoved // in the same order
 	locked   []bool                  // locks in it hold on both nodes
+	same     []bool                  // its files have the same inodes on both nodes
 	problems []engine.Problem
 }
 
@@ -53,7 +54,10 @@ func (a *Agent) chooseVolumes(
 	ctx context.Context, mode migration.Mode, definition engine.Definition, node identity.Node, ways migration.VolumeWays,
 ) (chosenVolumes, error) {
 	n := len(definition.Volumes)
-	c := chosenVolumes{volumes: slices.Clone(definition.Volumes), moved: make([]migration.VolumeMoved, n), locked: make([]bool, n)}
+	c := chosenVolumes{
+		volumes: slices.Clone(definition.Volumes), moved: make([]migration.VolumeMoved, n),
+		locked: make([]bool, n), same: make([]bool, n),
+	}
 	var asked []engine.Volume
 	var at []int
 	for i, v := range c.volumes {
@@ -101,7 +105,7 @@ func (c *chosenVolumes) judge(i int, found proof, node identity.Node) {
 		if moved.Way == migration.VolumeMove {
 			moved.Why = "both nodes mount it: what one wrote there the other has read and answered"
 		}
-		moved.Way, c.locked[i] = migration.VolumeShared, found.locked
+		moved.Way, c.locked[i], c.same[i] = migration.VolumeShared, found.locked, found.same
 	case moved.Way == migration.VolumeShared:
 		c.problems = append(c.problems, engine.Problem{
 			What: v.String(), Why: fmt.Sprintf("it was to be shared with %s, but that could not be proven: %s", node.Name, found.why),

@@ -2903,6 +2903,7 @@ type MigrateRequest struct {
 	NoPostCopy                  bool                   `protobuf:"varint,52,opt,name=no_post_copy,json=noPostCopy,proto3" json:"no_post_copy,omitempty"`                                                        // mode auto: its state is never to be on two nodes
 	MaxSplitSeconds             float64                `protobuf:"fixed64,55,opt,name=max_split_seconds,json=maxSplitSeconds,proto3" json:"max_split_seconds,omitempty"`                                        // both nodes may be needed for so long after the handover; 0: the default of the node and the mode
 	Spill                       bool                   `protobuf:"varint,56,opt,name=spill,proto3" json:"spill,omitempty"`                                                                                      // pages that stay after the handover are written to the disk, too
+	NewInodes                   bool                   `protobuf:"varint,57,opt,name=new_inodes,json=newInodes,proto3" json:"new_inodes,omitempty"`                                                             // programs do not mind that files which they have open get other inodes
 	Forecast                    bool                   `protobuf:"varint,54,opt,name=forecast,proto3" json:"forecast,omitempty"`                                                                                // of a plan: also what each mode would cost
 	WatchSeconds                float64                `protobuf:"fixed64,53,opt,name=watch_seconds,json=watchSeconds,proto3" json:"watch_seconds,omitempty"`                                                   // of a plan: for how long to watch what it writes; 0: as for a migration
 	Volumes                     []string               `protobuf:"bytes,20,rep,name=volumes,proto3" json:"volumes,omitempty"`                                                                                   // what becomes of them: WAY, or VOLUME=WAY
@@ -3048,6 +3049,13 @@ func (x *MigrateRequest) GetMaxSplitSeconds() float64 {
 func (x *MigrateRequest) GetSpill() bool {
 	if x != nil {
 		return x.Spill
+	}
+	return false
+}
+
+func (x *MigrateRequest) GetNewInodes() bool {
+	if x != nil {
+		return x.NewInodes
 	}
 	return false
 }
@@ -4807,6 +4815,8 @@ type Proven struct {
 	Reply         string                 `protobuf:"bytes,2,opt,name=reply,proto3" json:"reply,omitempty"`    // that was written beside it
 	Locked        bool                   `protobuf:"varint,3,opt,name=locked,proto3" json:"locked,omitempty"` // what the caller has locked could not be locked here
 	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`    // why it could not be looked for, or answered
+	Device        uint64                 `protobuf:"varint,5,opt,name=device,proto3" json:"device,omitempty"` // of the token here, as stat(2) has it; older nodes leave it 0
+	Inode         uint64                 `protobuf:"varint,6,opt,name=inode,proto3" json:"inode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4867,6 +4877,20 @@ func (x *Proven) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *Proven) GetDevice() uint64 {
+	if x != nil {
+		return x.Device
+	}
+	return 0
+}
+
+func (x *Proven) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
 }
 
 // Envelope is what goes over a session, both ways: a message of the state machine with what belongs to it.
@@ -6723,7 +6747,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"TokenReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xbb\x05\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xda\x05\n" +
 	"\x0eMigrateRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -6743,7 +6767,9 @@ const file_godwit_proto_rawDesc = "" +
 	"\fno_post_copy\x184 \x01(\bR\n" +
 	"noPostCopy\x12*\n" +
 	"\x11max_split_seconds\x187 \x01(\x01R\x0fmaxSplitSeconds\x12\x14\n" +
-	"\x05spill\x188 \x01(\bR\x05spill\x12\x1a\n" +
+	"\x05spill\x188 \x01(\bR\x05spill\x12\x1d\n" +
+	"\n" +
+	"new_inodes\x189 \x01(\bR\tnewInodes\x12\x1a\n" +
 	"\bforecast\x186 \x01(\bR\bforecast\x12#\n" +
 	"\rwatch_seconds\x185 \x01(\x01R\fwatchSeconds\x12\x18\n" +
 	"\avolumes\x18\x14 \x03(\tR\avolumes\"(\n" +
@@ -6874,12 +6900,14 @@ const file_godwit_proto_rawDesc = "" +
 	"\x04file\x18\x02 \x01(\tR\x04file\"7\n" +
 	"\n" +
 	"ProveReply\x12)\n" +
-	"\x06proven\x18\x01 \x03(\v2\x11.godwit.v1.ProvenR\x06proven\"b\n" +
+	"\x06proven\x18\x01 \x03(\v2\x11.godwit.v1.ProvenR\x06proven\"\x90\x01\n" +
 	"\x06Proven\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x14\n" +
 	"\x05reply\x18\x02 \x01(\tR\x05reply\x12\x16\n" +
 	"\x06locked\x18\x03 \x01(\bR\x06locked\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\x9a\x01\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x16\n" +
+	"\x06device\x18\x05 \x01(\x04R\x06device\x12\x14\n" +
+	"\x05inode\x18\x06 \x01(\x04R\x05inode\"\x9a\x01\n" +
 	"\bEnvelope\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.godwit.v1.MessageR\amessage\x12&\n" +
 	"\x05offer\x18\x02 \x01(\v2\x10.godwit.v1.OfferR\x05offer\x128\n" +

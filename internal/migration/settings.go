@@ -40,6 +40,8 @@ type Settings struct {
 	// Spill has pages that stay here after the handover written to this node's disk, encrypted, so that a
 	// reboot does not lose them.
 	Spill bool
+	// NewInodes moves a container although it has files open whose inodes its programs remember.
+	NewInodes bool
 	// Volumes is what becomes of the container's volumes.
 	Volumes VolumeWays
 }
@@ -116,6 +118,9 @@ func (s Settings) For(mode Mode) (Settings, error) {
 	if s.Spill && (mode == Cold || mode == Restart) {
 		return s, fmt.Errorf("no page stays at the source after the handover in mode %s, so none is spilled",
 			mode)
+	}
+	if s.NewInodes && mode == Restart {
+		return s, fmt.Errorf("no file stays open in mode %s, so there are no new inodes to allow", mode)
 	}
 	return s.Complete()
 }

@@ -59,3 +59,15 @@ func TestSpillOfModes(t *testing.T) {
 		}
 	}
 }
+
+func TestNewInodesOfModes(t *testing.T) {
+	for _, mode := range []Mode{Auto, Cold, PreCopy, PostCopy, Hybrid} {
+		if got, err := (Settings{NewInodes: true}).For(mode); err != nil || !got.NewInodes {
+			t.Errorf("%s: %+v, %v", mode, got, err)
+		}
+	}
+	_, err := (Settings{NewInodes: true}).For(Restart)
+	if err == nil || !strings.Contains(err.Error(), "inodes") {
+		t.Errorf("restart: %v", err)
+	}
+}

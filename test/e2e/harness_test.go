@@ -294,10 +294,10 @@ func (c *container) migrate() {
 }
 
 // migrateBy moves the container to the other node and checks that nothing of it is left where it was.
-func (c *container) migrateBy(mode string) report {
+func (c *container) migrateBy(mode string, more ...string) report {
 	c.t.Helper()
 	from := c.node
-	flags := []string{"--mode", mode, "--json", "--wait"}
+	flags := append([]string{"--mode", mode, "--json", "--wait"}, more...)
 	if mode == hybrid { // that nothing fits, so that something follows
 		flags = append(flags, "--downtime-target", "1ms", "--max-rounds", "2")
 	}

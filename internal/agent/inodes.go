@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files/inodes"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const (
+	// inodePatience is how long a program may have a file open in passing: a short-lived process, or a
+	// connection for one request.
+	inodePatience = 500 * time.Millisecond
+	inodePause    = 20 * time.Millisecond
+)
+
+// examineInodes finds files that the container has open and whose inodes its programs remember. They would
+// have others at the target, except on storage on which both nodes see the same.
+func (a *Agent) examineInodes(
+	ctx context.Context, definition engine.Definition, chosen chosenVolumes, settings migration.Settings,
+) ([]engine.Problem, error) {
+	if settings.NewInodes {
+		return nil, nil
+	}
+	kept := chosen.keepInodes()
+	for deadline := time.Now().Add(inodePatience); ; {
+		pids, err := a.engines.Of(definition).Processes(ctx, definition.ID)
+		if err != nil {
+			return nil, err
+		}
+		found, err := inodes.Find(ctx, pids, kept)
+		if err != nil || len(found) == 0 {
+			return nil, err
+		}
+		if time.Now().After(deadline) {
+			return a.restartRemedy(ctx, definition, inodeProblems(found)), nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(inodePause):
+		}
+	}
+}
+
+// keepInodes lists where the volumes are in the container whose files keep their inodes.
+func (c chosenVolumes) keepInodes() []string {
+	var paths []string
+	for i, same := range c.same {
+		if same {
+			paths = append(paths, c.volumes[i].Path)
+		}
+	}
+	return paths
+}
+
+const (
+	inodeWhy = "the process knows the file by its inode, which changes with the move; connections that the " +
+		"process opens later would not see the locks of those from before, and could destroy the database"
+	inodeRemedy = "have the program close it; " +
+		"or keep it on storage on which both nodes see the same inodes; " +
+		"or use --new-inodes if the process opens it only once, in WAL mode or only to read, " +
+		"or closes all connections before the next"
+)
+
+func inodeProblems(found []inodes.Use) []engine.Problem {
+	problems := make([]engine.Problem, len(found))
+	for i, use := range found {
+		problems[i] = engine.Problem{What: use.String(), Why: inodeWhy, Remedy: inodeRemedy}
+	}
+	return problems
+}
+
+// examineInodes is asked when the volumes are chosen, and again when all is ready for the freeze: a database
+// may have been opened meanwhile.
+func (s *source) examineInodes(ctx context.Context) error {
+	s.mu.Lock()
+	chosen := s.volumes
+	s.mu.Unlock()
+	problems, err := s.agent.examineInodes(ctx, s.definition, chosen, s.settings.get())
+	if err != nil {
+		return err
+	}
+	return refuse(problems)
+}
