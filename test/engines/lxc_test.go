@@ -120,7 +120,9 @@ func TestLXCSystemd(t *testing.T) {
 		return said == "running\n"
 	})
 	visitor := visit(t, clientMachine, net.JoinHostPort(address, "80"))
-	const look = `systemctl show nginx --property=ActiveState,MainPID,NRestarts,ControlGroup
+	asks("a", "echo 321 >/proc/sys/net/core/somaxconn") // beside what systemd has set
+	const look = `cd /proc/sys/net; cat ipv4/ping_group_range ipv4/conf/all/rp_filter core/somaxconn
+		systemctl show nginx --property=ActiveState,MainPID,NRestarts,ControlGroup
 		cd /proc; for p in [0-9]*; do case $(cat $p/comm) in nginx|systemd*) echo $p $(cat $p/comm) $(cat $p/cgroup) ;; esac; done`
 	was, from, to := asks("a", look), "a", "b"
 	for _, mode := range modes() {

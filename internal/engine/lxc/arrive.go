@@ -81,6 +81,7 @@ type arrival struct {
 	definition engine.Definition
 	settings   []setting // with what is included
 	place      place
+	netns      string
 	coming     *moving.Coming
 	keeper     *exec.Cmd // the gate's process
 	lxc        *exec.Cmd // lxc-checkpoint
@@ -103,7 +104,9 @@ func (e *Engine) Arrive(ctx context.Context, d engine.Definition, netns string) 
 	if err != nil {
 		return nil, fmt.Errorf("prepare the arrival of LXC container %s: %w", d.Name, err)
 	}
-	a := &arrival{engine: e, definition: d, place: e.place(d.ID, d.Name), settled: make(chan struct{})}
+	a := &arrival{
+		engine: e, definition: d, place: e.place(d.ID, d.Name), netns: netns, settled: make(chan struct{}),
+	}
 	if err := a.prepare(ctx, netns); err != nil {
 		cleanup := context.WithoutCancel(ctx)
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of LXC container %s: %w", d.Name, err), a.Close(),
@@ -296,6 +299,9 @@ func (a *arrival) restore(ctx context.Context, beforeResume func() error) (time.
 		return time.Time{}, err
 	}
 	groups, err := a.makeGroups()
+	if err == nil {
+		err = applySettings(a.place.images(), a.netns)
+	}
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/network/nsstate"
 )
 
 // settingsOf are a container's configuration as it is written, and with what it includes.
@@ -164,7 +165,9 @@ type departure struct {
 	*moving.Departure
 	place  place
 	group  *kernel.Cgroup
-	frozen bool // Freeze has succeeded: from then on Thaw or Destroy decides
+	netns  string
+	usual  nsstate.Fresh // network namespace with which the container's is compared
+	frozen bool          // Freeze has succeeded: from then on Thaw or Destroy decides
 }
 
 // Depart prepares a running container's move. From now on it is started by nothing but Godwit, should it end, or the node go
@@ -199,6 +202,10 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err != nil {
 		return nil, err
 	}
+	usual, err := nsstate.NewFresh()
+	if err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{p.state, p.run} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make directory: %w", err)
@@ -210,15 +217,16 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err := p.guard(); err != nil {
 		return nil, errors.Join(err, p.unguard())
 	}
+	netns := fmt.Sprintf("/proc/%d/ns/net", one.PID)
 	inner, err := moving.Depart(ctx, e.config.Criu, moving.Leaving{
 		Name: one.Definition.Name, First: one.PID, Cgroup: group, Root: root, FindMounts: true,
-		Network: fmt.Sprintf("/proc/%d/ns/net", one.PID), WorkDir: p.criuWork(),
+		Network: netns, WorkDir: p.criuWork(),
 		Drain: func(context.Context) error { return nil }, // it has no log of ours
 	}, options)
 	if err != nil {
 		return nil, errors.Join(err, p.unguard())
 	}
-	return &departure{Departure: inner, place: p, group: group}, nil
+	return &departure{Departure: inner, place: p, group: group, netns: netns, usual: usual}, nil
 }
 
 // Freeze stops the container's processes.
@@ -228,7 +236,8 @@ func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 	return at, err
 }
 
-// Dump writes the execution state to a directory in memory, with the control groups that CRIU is not told of.
+// Dump writes the execution state to a directory in memory, with the control groups and the settings of the
+// network that CRIU is not told of.
 func (d *departure) Dump(ctx context.Context, directory string) error {
 	pids, err := d.group.Procs()
 	if err != nil {
@@ -243,6 +252,13 @@ func (d *departure) Dump(ctx context.Context, directory string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("control groups of LXC container %s: %w", d.place.name, err)
+	}
+	settings, err := d.usual.Changed(d.netns)
+	if err == nil {
+		err = writeSettings(directory, settings)
+	}
+	if err != nil {
+		return fmt.Errorf("settings of the network of LXC container %s: %w", d.place.name, err)
 	}
 	return d.Departure.Dump(ctx, directory)
 }

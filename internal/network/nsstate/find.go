@@ -63,7 +63,7 @@ const maxTries = 3
 // Filters finds rules of nftables and iptables in the network namespace at path.
 func Filters(path string) ([]Finding, error) {
 	ns, err := open(path)
-	if err != nil || ns == netns.None() {
+	if err != nil || !ns.IsOpen() {
 		return nil, err
 	}
 	defer ns.Close()
@@ -85,11 +85,11 @@ func Filters(path string) ([]Finding, error) {
 // Others finds everything else in the network namespace at path.
 func Others(ctx context.Context, path string, expected Expected) ([]Finding, error) {
 	ns, err := open(path)
-	if err != nil || ns == netns.None() {
+	if err != nil || !ns.IsOpen() {
 		return nil, err
 	}
 	defer ns.Close()
-	fresh, err := freshNamespace()
+	fresh, err := NewFresh()
 	if err != nil {
 		return nil, fmt.Errorf("make a network namespace to compare with: %w", err)
 	}
@@ -107,7 +107,7 @@ func Others(ctx context.Context, path string, expected Expected) ([]Finding, err
 	return bounded(found), err
 }
 
-// open opens a namespace; none if its process has ended.
+// open opens a namespace; one that is not open if its process has ended.
 func open(path string) (netns.NsHandle, error) {
 	ns, err := netns.GetFromPath(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
@@ -138,8 +138,8 @@ func onThread(enter, run func() error) error {
 	return <-done
 }
 
-// fresh is what every namespace on this node has.
-type fresh struct {
+// Fresh is what every namespace on this node has.
+type Fresh struct {
 	devices  map[string]bool   // by name
 	rules    map[string]bool   // of routing
 	settings map[string]string // below /proc/sys/net

@@ -82,7 +82,7 @@ func countIPsec(ns netns.NsHandle) (int, error) {
 }
 
 // linksAndRoutes finds what of these the engine has not made.
-func (f fresh) linksAndRoutes(ns netns.NsHandle, expected Expected) ([]Finding, error) {
+func (f Fresh) linksAndRoutes(ns netns.NsHandle, expected Expected) ([]Finding, error) {
 	n, err := read(ns)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (f fresh) linksAndRoutes(ns netns.NsHandle, expected Expected) ([]Finding, 
 }
 
 // devicesOf names the devices that are there in every case, by index, and finds the others.
-func (f fresh) devicesOf(n network, own string) (map[int]string, []Finding) {
+func (f Fresh) devicesOf(n network, own string) (map[int]string, []Finding) {
 	known := map[int]string{}
 	var found []Finding
 	for _, link := range n.links {

@@ -26,7 +26,9 @@ const (
 var (
 	perDevice = []string{"ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh", "mpls/conf"}
 	varying   = []string{
-		"netfilter/nf_conntrack_count", "ipv4/tcp_rmem", "ipv4/tcp_wmem", "ipv4/tcp_congestion_control",
+		"netfilter/nf_conntrack_count", "netfilter/nf_conntrack_max", "netfilter/nf_conntrack_expect_max",
+		"netfilter/nf_conntrack_buckets", // these three are the node's
+		"ipv4/tcp_rmem", "ipv4/tcp_wmem", "ipv4/tcp_congestion_control",
 		"ipv4/tcp_fastopen_key",    // made when a listener first needs one
 		"ipv4/conf/all/forwarding", // follows ip_forward
 		"ipv6/conf/all/disable_ipv6",
@@ -42,9 +44,9 @@ var (
 	}
 )
 
-// freshNamespace looks at a new one.
-func freshNamespace() (fresh, error) {
-	f := fresh{devices: map[string]bool{}, rules: map[string]bool{}}
+// NewFresh looks at a new namespace.
+func NewFresh() (Fresh, error) {
+	f := Fresh{devices: map[string]bool{}, rules: map[string]bool{}}
 	enter := func() error { return unix.Unshare(unix.CLONE_NEWNET) }
 	err := onThread(enter, func() error {
 		links, err := netlink.LinkList()
@@ -69,9 +71,7 @@ func readSettings() map[string]string {
 	all := map[string]string{}
 	_ = fs.WalkDir(os.DirFS(settingsDir), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
-		case err != nil || len(all) >= maxSettings:
-			return fs.SkipDir
-		case entry.IsDir() && slices.Contains(perDevice, filepath.Dir(name)) && filepath.Base(name) != "all":
+		case err != nil || len(all) >= maxSettings || entry.IsDir() && isDevices(name):
 			return fs.SkipDir
 		case entry.IsDir() || slices.Contains(varying, name):
 			return nil
@@ -82,6 +82,16 @@ func readSettings() map[string]string {
 		return nil
 	})
 	return all
+}
+
+// isDevices tells whether a directory has the settings of one device, or of those to come.
+func isDevices(directory string) bool {
+	return slices.Contains(perDevice, filepath.Dir(directory)) && filepath.Base(directory) != "all"
+}
+
+// isLeftOut tells whether a setting is not compared.
+func isLeftOut(name string) bool {
+	return slices.Contains(varying, name) || isDevices(filepath.Dir(name))
 }
 
 func readSetting(name string) (string, bool) {
@@ -100,7 +110,7 @@ func readSetting(name string) (string, bool) {
 
 // settingsOf finds those of the calling thread's namespace that are as neither in a new one nor in
 // the definition.
-func (f fresh) settingsOf(expected map[string]string) []Finding {
+func (f Fresh) settingsOf(expected map[string]string) []Finding {
 	defined := map[string]string{}
 	for name, value := range expected {
 		if below, is := strings.CutPrefix(strings.ReplaceAll(name, ".", "/"), "net/"); is {
@@ -108,12 +118,9 @@ func (f fresh) settingsOf(expected map[string]string) []Finding {
 		}
 	}
 	var found []Finding
-	now := readSettings()
+	now := f.changed()
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		value, usual := now[name], f.settings[name]
-		if _, is := f.settings[name]; !is || value == usual || isInherited(name, value) {
-			continue
-		}
 		if own, is := defined[name]; is && value == own {
 			continue
 		}
@@ -124,6 +131,16 @@ func (f fresh) settingsOf(expected map[string]string) []Finding {
 		})
 	}
 	return found
+}
+
+// changed are the settings of the calling thread's namespace that are not as in a new one.
+func (f Fresh) changed() map[string]string {
+	all := readSettings()
+	maps.DeleteFunc(all, func(name, value string) bool {
+		usual, is := f.settings[name]
+		return !is || value == usual || isInherited(name, value)
+	})
+	return all
 }
 
 // isInherited tells whether a namespace may have had a value from the node since it was made.
