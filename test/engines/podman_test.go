@@ -329,6 +329,7 @@ func TestPodmanRefused(t *testing.T) {
 	for what, flags := range map[string][]string{
 		"--pid host": {"--network", "none", "--pid", "host"}, "pod of container": {"--pod", "some"},
 		"--secret, type=env": {"--network", "none", "--secret", "refused,type=env,target=TOKEN"},
+		"--sysctl":           {"--network", "none", "--sysctl", "net.core.somaxconn=128"},
 	} {
 		t.Run(strings.Trim(strings.NewReplacer(" ", "-", "=", "-", ",", "").Replace(what), "-"), func(t *testing.T) {
 			name := inPodman.run(t, flags, count)

@@ -32,6 +32,8 @@ func (a *adapter) Obstacles(ctx context.Context, f oci.Found) []engine.Problem {
 	p.add(len(found.Dependencies) > 0, "other containers that it depends on", "they would have to move together", without)
 	p.add(found.Rootfs != "", "--rootfs", "only containers of images move", without)
 	p.add(secretVariables(found.Config), "--secret, type=env", "secrets are not moved", without)
+	sysctls := optionsOf(found.Config, "--sysctl")
+	p.add(len(sysctls) > 0, "--sysctl", "settings of the kernel are not moved", without)
 	p = append(p, secretObstacles(ctx, found.Config)...)
 	root, err := a.Root(f)
 	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman", "files of the writable layer lack their content", "mountopt without metacopy")
@@ -43,20 +45,28 @@ func (a *adapter) Obstacles(ctx context.Context, f oci.Found) []engine.Problem {
 // secretVariables tells whether a container has secrets as variables. Podman lists only its other secrets, and these with all that is in the
 // environment, where a container that comes would have them for anybody to see: the command by which it was made has them.
 func secretVariables(c ownConfig) bool {
+	return slices.ContainsFunc(optionsOf(c, "--secret"), func(value string) bool {
+		return slices.Contains(strings.Split(value, ","), "type=env")
+	})
+}
+
+// optionsOf are the values of an option in the command by which a container was made.
+func optionsOf(c ownConfig, name string) []string {
 	args := c.CreateCommand
 	if own := len(args) - len(c.Cmd); own > 0 && slices.Equal(args[own:], c.Cmd) {
 		args = args[:own]
 	}
+	var values []string
 	for i, arg := range args {
-		value, is := strings.CutPrefix(arg, "--secret=")
-		if arg == "--secret" && i+1 < len(args) {
+		value, is := strings.CutPrefix(arg, name+"=")
+		if arg == name && i+1 < len(args) {
 			value, is = args[i+1], true
 		}
-		if is && slices.Contains(strings.Split(value, ","), "type=env") {
-			return true
+		if is {
+			values = append(values, value)
 		}
 	}
-	return false
+	return values
 }
 
 // secretObstacles refuses a container that was made without a command, if there are secrets: whether it has one as a variable nobody says.
