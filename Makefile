@@ -109,7 +109,7 @@ endef
 
 test-version = GODWIT_LAB_ENGINES='$(ENGINES)/$(1)-$(2)' go test -count=1 -timeout 40m -run '$(3)' -v ./test/engines
 
-DOCKER_TESTS := ^TestDocker(Moves|Anonymous|Committed|Starts|RolledBack|Removed|Refused|LateNetworks|Image|PowerLost|Ends)
+DOCKER_TESTS := ^TestDocker(Moves|Anonymous|Committed|Starts|RolledBack|Removed|Refused|LateNetworks|Image|PowerLost|Ends|NetAdmin)
 
 .PHONY: test-docker-26
 test-docker-26: setup ## containers of Docker 26.1 (Debian 13), which is fetched, moved in all modes

@@ -26,7 +26,8 @@ func newSpace(t *testing.T) space {
 	pid := strings.Split(peer.path, "/")[2]
 	s.run("ip link set lo up", "ip link add eth0 type veth peer name outside netns "+pid)
 	peer.run("ip link set outside up")
-	s.run("ip address add 10.9.0.2/24 dev eth0", "ip link set eth0 up", "ip route add default via 10.9.0.1")
+	s.run("ip address add 10.9.0.2/24 dev eth0", "ip link set eth0 up", "ip route add default via 10.9.0.1",
+		"ip neighbour add 10.9.0.1 lladdr 02:00:00:00:00:01 nud permanent dev eth0")
 	return s
 }
 
@@ -91,6 +92,7 @@ func TestUsual(t *testing.T) {
 		t.Errorf("with a route to the gateway:\n%s", found)
 	}
 	s.run("ip route del 10.9.0.1/32 dev eth0")
+	s.run("ip neighbour del 10.9.0.1 dev eth0")
 	bridged := usual
 	bridged.Gateway = netip.Addr{}
 	if found := s.found(bridged); found != "route to default by 10.9.0.1 through eth0" {
@@ -167,6 +169,10 @@ func TestMade(t *testing.T) {
 		{
 			"ip -6 rule add from 2001:db8::/32 table 100",
 			"IPv6 routing rule 32765 from 2001:db8::/32, table 100",
+		},
+		{
+			"ip neighbour add 10.9.0.9 lladdr 02:00:00:00:00:09 nud permanent dev eth0",
+			"neighbour 10.9.0.9 of device eth0",
 		},
 		{
 			"tc qdisc add dev eth0 root tbf rate 1mbit burst 32k latency 10ms",

@@ -18,6 +18,7 @@ const (
 	addresses = "addresses"
 	routes    = "routes"
 	rules     = "routing rules"
+	neighbour = "permanent neighbours"
 	traffic   = "traffic control"
 	ipsec     = "IPsec policies and keys"
 )
@@ -28,6 +29,7 @@ type network struct {
 	addresses []netlink.Addr
 	routes    []netlink.Route
 	rules     []netlink.Rule
+	neighbour []netlink.Neigh
 	traffic   []netlink.Qdisc
 	ipsec     int // policies and states
 }
@@ -49,6 +51,7 @@ func read(ns netns.NsHandle) (network, error) {
 			return err
 		},
 		func() (err error) { n.rules, err = handle.RuleList(netlink.FAMILY_ALL); return err },
+		func() (err error) { n.neighbour, err = handle.NeighList(0, netlink.FAMILY_ALL); return err },
 		func() (err error) { n.traffic, err = handle.QdiscList(nil); return err },
 	} {
 		err := list()
@@ -100,6 +103,7 @@ func (f Fresh) linksAndRoutes(ns netns.NsHandle, expected Expected) ([]Finding, 
 			found = append(found, made(rules, ruleName(rule)))
 		}
 	}
+	found = append(found, neighboursOf(n, known, expected)...)
 	for _, one := range n.traffic {
 		name, is := known[one.Attrs().LinkIndex]
 		if is && one.Attrs().Handle != 0 { // the kernel's own have no handle
@@ -172,6 +176,19 @@ func routesOf(n network, known map[int]string, expected Expected) []Finding {
 	}
 	if expected.Gateway.IsValid() && !leaves {
 		found = append(found, removed(fmt.Sprintf("default route by %s", expected.Gateway)))
+	}
+	return found
+}
+
+// neighboursOf finds hardware addresses that somebody has written down. Godwit does so for the gateway.
+func neighboursOf(n network, known map[int]string, expected Expected) []Finding {
+	var found []Finding
+	for _, one := range n.neighbour {
+		name, is := known[one.LinkIndex]
+		ip, _ := netip.AddrFromSlice(one.IP)
+		if is && one.State&netlink.NUD_PERMANENT != 0 && ip.Unmap() != expected.Gateway {
+			found = append(found, made(neighbour, fmt.Sprintf("neighbour %s of device %s", one.IP, name)))
+		}
 	}
 	return found
 }
