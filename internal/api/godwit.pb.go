@@ -2551,8 +2551,8 @@ type RolloverReply struct {
 	Renewed         []string               `protobuf:"bytes,7,rep,name=renewed,proto3" json:"renewed,omitempty"`                                           // nodes with certificates of the newest authority
 	Waiting         []string               `protobuf:"bytes,8,rep,name=waiting,proto3" json:"waiting,omitempty"`                                           // nodes that have not renewed their certificates
 	// Only in the reply to Rollover:
-	NotPromoted   []string `protobuf:"bytes,9,rep,name=not_promoted,json=notPromoted,proto3" json:"not_promoted,omitempty"` // nodes that say that they had the old key: none gets the new key by itself
-	NotReached    []string `protobuf:"bytes,10,rep,name=not_reached,json=notReached,proto3" json:"not_reached,omitempty"`   // nodes that have not heard of the rollover
+	NotPromoted   []string `protobuf:"bytes,11,rep,name=not_promoted,json=notPromoted,proto3" json:"not_promoted,omitempty"` // nodes that say that they had the old key: none gets the new key by itself
+	NotReached    []string `protobuf:"bytes,12,rep,name=not_reached,json=notReached,proto3" json:"not_reached,omitempty"`    // nodes that have not heard of the rollover
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6719,7 +6719,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x16\n" +
 	"\x06finish\x18\x03 \x01(\bR\x06finish\x12\x14\n" +
 	"\x05force\x18\x04 \x01(\bR\x05force\"\x17\n" +
-	"\x15RolloverStatusRequest\"\xb6\x02\n" +
+	"\x15RolloverStatusRequest\"\xc2\x02\n" +
 	"\rRolloverReply\x12\x1b\n" +
 	"\tunder_way\x18\x01 \x01(\bR\bunderWay\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1c\n" +
@@ -6729,10 +6729,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\x03cut\x18\x06 \x01(\bR\x03cut\x12\x18\n" +
 	"\arenewed\x18\a \x03(\tR\arenewed\x12\x18\n" +
 	"\awaiting\x18\b \x03(\tR\awaiting\x12!\n" +
-	"\fnot_promoted\x18\t \x03(\tR\vnotPromoted\x12\x1f\n" +
-	"\vnot_reached\x18\n" +
-	" \x03(\tR\n" +
-	"notReached\"\x11\n" +
+	"\fnot_promoted\x18\v \x03(\tR\vnotPromoted\x12\x1f\n" +
+	"\vnot_reached\x18\f \x03(\tR\n" +
+	"notReachedJ\x04\b\t\x10\n" +
+	"J\x04\b\n" +
+	"\x10\v\"\x11\n" +
 	"\x0fDemoteNodeReply\"D\n" +
 	"\fAuditRequest\x124\n" +
 	"\x16since_unix_nanoseconds\x18\x01 \x01(\x03R\x14sinceUnixNanoseconds\"+\n" +
