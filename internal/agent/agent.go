@@ -127,8 +127,9 @@ type Agent struct {
 	releases     *releases
 	adoptions    *adoptions
 	adopted      adopted
-	auditLog     *audit.Log // of users
-	nodesLog     *audit.Log // of other nodes
+	auditLog     *audit.Log     // of users
+	nodesLog     *audit.Log     // of other nodes
+	entries      sync.WaitGroup // of nodesLog that sessions will write
 	supervisor   *supervisor
 	rights       groupRights
 }
@@ -479,6 +480,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	localServer.Stop()
 	peerServer.Stop()
 	all.Wait()
+	a.entries.Wait()
 	return err
 }
 

@@ -91,6 +91,41 @@ func TestAuditOfASession(t *testing.T) {
 	}
 }
 
+// offers is a session that begins with an offer.
+type offers struct {
+	grpc.BidiStreamingServer[api.Envelope, api.Envelope]
+	ctx   context.Context
+	offer *api.Offer
+}
+
+func (o offers) Context() context.Context { return o.ctx }
+
+func (o offers) Recv() (*api.Envelope, error) {
+	return &api.Envelope{Offer: o.offer, Message: &api.Message{}}, nil
+}
+
+// TestAuditBeforeTheEnd: the end of an agent waits for what sessions have to log.
+func TestAuditBeforeTheEnd(t *testing.T) {
+	a := newTestAgent(t)
+	a.nodesLog = audit.New(t.TempDir(), audit.Nodes)
+	ctx := grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{
+		Addr: &net.TCPAddr{}, AuthInfo: wire.AuthInfo{Peer: identity.Peer{Name: "a", Number: 1}},
+	})
+	refused := offers{ctx: ctx, offer: &api.Offer{Migration: testMigration}}
+	if err := (&peerService{agent: a}).Session(refused); err == nil {
+		t.Error("an offer without a protocol is accepted")
+	}
+	a.entries.Wait()
+	entries := 0
+	err := a.nodesLog.Read(time.Time{}, func(audit.Entry) error {
+		entries++
+		return nil
+	})
+	if err != nil || entries != 1 {
+		t.Errorf("%d entries are in the log: %v", entries, err)
+	}
+}
+
 // TestAuditOfNodes: who has called is what the certificate says; the log of users has nothing of it.
 func TestAuditOfNodes(t *testing.T) {
 	dir := t.TempDir()

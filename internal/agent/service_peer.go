@@ -70,8 +70,14 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 	if first.Offer.DryRun {
 		return wireError(s.agent.answerDryRun(stream, from, first.Offer))
 	}
+	s.agent.entries.Add(1) // the end of the agent waits for it
 	m, err := s.agent.accept(from, first.Offer)
-	defer func() { go s.agent.auditSession(stream.Context(), first.Offer, m, err) }()
+	defer func() {
+		go func() {
+			defer s.agent.entries.Done()
+			s.agent.auditSession(stream.Context(), first.Offer, m, err)
+		}()
+	}()
 	if err != nil {
 		return wireError(err)
 	}
