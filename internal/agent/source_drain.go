@@ -204,6 +204,15 @@ func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
 // rebooted tells whether this node was, since the migration began: then the frozen processes are no more.
 func (s *source) rebooted() bool { return s.move.journal.boot != s.agent.boot }
 
+// hasFrozen tells whether the frozen processes are here.
+func (s *source) hasFrozen(ctx context.Context) bool {
+	if s.rebooted() {
+		return false
+	}
+	pids, err := s.copyProcesses(ctx)
+	return err == nil && len(pids) > 0
+}
+
 // copyIsGone tells of what an engine says of a frozen copy whether it is no more.
 func copyIsGone(one engine.Container, err error) bool {
 	return errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen

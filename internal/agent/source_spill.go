@@ -69,15 +69,16 @@ func (s *source) exchangeSpillKey(ctx context.Context, key []byte) (
 	return kept, copy(kept[:], reply.Key) == len(kept), nil
 }
 
-// recover finds what an earlier agent has written. An error says that the target could not be asked, or the
-// disk not be read: both may be better the next time.
-func (p *spill) recover(ctx context.Context) error {
+// recover finds what an earlier agent has written. An error says that the target could not be asked, or that
+// the disk could not be read and nothing else has the pages: both may be better the next time.
+func (p *spill) recover(ctx context.Context, onlyCopy bool) error {
 	key, known, err := p.exchange(ctx, nil)
 	if err != nil {
 		return err
 	}
 	file, err := drain.OpenSpill(p.path, key, p.migration) // it says whether there is one, also without a key
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, drain.ErrSealed) {
+	mayBeBetter := err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, drain.ErrSealed)
+	if mayBeBetter && onlyCopy {
 		return err
 	}
 	p.mu.Lock()
@@ -143,8 +144,11 @@ func (p *spill) write(ctx context.Context, maps []memory.TaskMap, pages drain.Re
 		return err
 	}
 	file, err := drain.OpenSpill(p.path, key, p.migration)
-	if err != nil {
+	if errors.Is(err, drain.ErrSealed) {
 		return errors.Join(err, drain.RemoveSpill(p.path))
+	}
+	if err != nil {
+		return err // the file says to the next agent that a spill is wanted
 	}
 	p.mu.Lock()
 	p.key, p.file = key, file
@@ -299,7 +303,7 @@ func (s *source) recoverSpill(ctx context.Context) error {
 	for _, name := range []string{path, drain.SpillBegun(path)} {
 		if _, err := os.Lstat(name); err == nil && s.spill == nil {
 			found := s.newSpill()
-			if err := found.recover(ctx); err != nil {
+			if err := found.recover(ctx, !s.hasFrozen(ctx)); err != nil {
 				return err
 			}
 			s.spill = found

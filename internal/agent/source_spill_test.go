@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
@@ -97,7 +99,7 @@ func TestSpillOutlivesAgent(t *testing.T) {
 		t.Fatalf("it is %s: %s", first.now(), first.why)
 	}
 	second := newTestSpill(t, path, k)
-	if err := second.recover(t.Context()); err != nil || second.now() != migration.SpillComplete {
+	if err := second.recover(t.Context(), true); err != nil || second.now() != migration.SpillComplete {
 		t.Fatalf("it is %s: %s; %v", second.now(), second.why, err)
 	}
 	readsFromDisk(t, second)
@@ -111,7 +113,7 @@ func TestSpillKeyLost(t *testing.T) {
 	<-first.written
 	k.key = nil
 	second := newTestSpill(t, path, k)
-	if err := second.recover(t.Context()); err != nil || second.now() != migration.SpillFailed {
+	if err := second.recover(t.Context(), true); err != nil || second.now() != migration.SpillFailed {
 		t.Fatalf("without a key it is %s; %v", second.now(), err)
 	}
 	err := second.instead(errors.New("gone"), 1, 1<<20, make([]byte, memory.PageSize()))
@@ -195,7 +197,7 @@ func TestSpillStopped(t *testing.T) {
 		t.Fatalf("nothing says that a spill is wanted: %v", err)
 	}
 	second := newTestSpill(t, path, k)
-	if err := second.recover(t.Context()); err != nil || second.now() != migration.SpillFailed {
+	if err := second.recover(t.Context(), true); err != nil || second.now() != migration.SpillFailed {
 		t.Fatalf("it is %s; %v", second.now(), err)
 	}
 	second.begin(t.Context(), lateOf(100), &numbered{})
@@ -211,10 +213,10 @@ func TestSpillTargetAway(t *testing.T) {
 	<-first.written
 	k.away = 1
 	second := newTestSpill(t, path, k)
-	if err := second.recover(t.Context()); err == nil {
+	if err := second.recover(t.Context(), true); err == nil {
 		t.Fatal("a target that does not answer is believed to have no key")
 	}
-	if err := second.recover(t.Context()); err != nil {
+	if err := second.recover(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	readsFromDisk(t, second)
@@ -270,5 +272,61 @@ func TestSpillNeedsTarget(t *testing.T) {
 	}
 	if keepsNoSpillKey("b", 1, newer) != nil || keepsNoSpillKey("b", 0, older) != nil {
 		t.Error("a target is refused that can, or need not")
+	}
+}
+
+// TestSpillUnreadable: a disk that cannot be read does not stand in the way of processes that can be, and is
+// tried again if the processes are lost. The file stays.
+func TestSpillUnreadable(t *testing.T) {
+	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{key: make([]byte, len(drain.SpillKey{}))}
+	if err := os.Mkdir(path, 0o700); err != nil { // to read it fails, and not because of what is in it
+		t.Fatal(err)
+	}
+	p := newTestSpill(t, path, k)
+	if err := p.recover(t.Context(), false); err != nil || p.now() != migration.SpillFailed || p.whole() {
+		t.Errorf("beside the processes it is %s: %v", p.now(), err)
+	}
+	failed := p.instead(errors.New("gone"), 1, 1<<20, nil)
+	if failed == nil || !strings.Contains(failed.Error(), "directory") {
+		t.Errorf("the reason is not told: %v", failed)
+	}
+	if err := p.recover(t.Context(), true); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("as the only copy: %v", err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
+	}
+}
+
+// movingPages are pages during whose reading something happens.
+type movingPages struct {
+	numbered
+	once sync.Once
+	do   func()
+}
+
+func (m *movingPages) Read(task memory.Task, address uint64, buffer []byte) error {
+	m.once.Do(m.do)
+	return m.numbered.Read(task, address, buffer)
+}
+
+// TestSpillNotOpened: a whole file that cannot be opened for the moment stays.
+func TestSpillNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	path, content := filepath.Join(dir, spillName), filepath.Join(dir, "content")
+	if err := os.Symlink(content, drain.SpillBegun(path)); err != nil {
+		t.Fatal(err)
+	}
+	var swapped error
+	p := newTestSpill(t, path, &keyKeeper{})
+	p.begin(t.Context(), lateOf(10), &movingPages{do: func() {
+		swapped = errors.Join(os.Remove(content), os.Mkdir(content, 0o700)) // it opens, but cannot be read
+	}})
+	<-p.written
+	if swapped != nil || p.now() != migration.SpillFailed || !strings.Contains(p.why, "directory") {
+		t.Fatalf("it is %s: %s; %v", p.now(), p.why, swapped)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the file is gone: %v", err)
 	}
 }

@@ -74,7 +74,10 @@ func Spill(ctx context.Context, path string, key SpillKey, owner string, maps []
 // takeRoom has the file system set aside all that the file will take, if it can: others that write to it
 // meanwhile, such as spills of other containers, do not make this one fail half-way.
 func takeRoom(file *os.File, bytes int64) error {
-	err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, bytes)
+	err := error(unix.EINTR) // the Go runtime interrupts threads with signals
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, bytes)
+	}
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return nil
 	}
