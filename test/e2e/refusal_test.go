@@ -122,6 +122,8 @@ func TestRefusedNetwork(t *testing.T) {
 		c.refused(one.words, "--mode restart")
 		within(one.remove)
 	}
+	// As it is where the node's were otherwise when the container was made.
+	within("sysctl -q -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.all.log_martians=1")
 	c.migrate()
 	c.migrate()
 }

@@ -58,7 +58,7 @@ func examineProcesses(ctx context.Context, place container, one engine.Container
 		return nil, err
 	}
 	problems, err := moving.ExamineNetwork(ctx, moving.Surroundings{
-		PID: one.PID, PIDs: pids, Network: one.Definition.Network,
+		PID: one.PID, PIDs: pids, Network: one.Definition.Network, Spec: spec, Alone: true,
 	})
 	if err != nil {
 		return nil, err

@@ -87,7 +87,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	}
 	problems = append(problems, filling...)
 	made, err := moving.ExamineNetwork(ctx, moving.Surroundings{
-		PID: one.PID, PIDs: pids, Network: one.Definition.Network, System: true,
+		PID: one.PID, PIDs: pids, Network: one.Definition.Network, Alone: true, System: true,
 	})
 	if err != nil {
 		return nil, err

@@ -23,8 +23,9 @@ type Surroundings struct {
 	PID     int   // the first process
 	PIDs    []int // all of them
 	Network engine.Network
-	// Spec is what the runtime was told. Nil: nobody but the container makes anything in the namespace.
-	Spec *specs.Spec
+	Spec    *specs.Spec // what the runtime was told; nil if there is none
+	// Alone tells that nobody but the container makes anything in the namespace.
+	Alone bool
 	// System tells that the first process is that of a whole system, which sets settings as it starts.
 	System bool
 }
@@ -39,8 +40,8 @@ func ExamineNetwork(ctx context.Context, s Surroundings) ([]engine.Problem, erro
 	if own, err := isOwn(path); err != nil || own {
 		return nil, err
 	}
-	found, err := nsstate.Filters(path)
-	if err == nil && (s.Spec == nil || s.administers()) {
+	found, err := nsstate.Filters(ctx, path)
+	if err == nil && (s.Alone || s.administers()) {
 		var others []nsstate.Finding
 		others, err = nsstate.Others(ctx, path, s.expected())
 		found = append(found, others...)
@@ -67,7 +68,7 @@ func isOwn(path string) (bool, error) {
 
 // expected is what the engine makes in the namespace.
 func (s Surroundings) expected() nsstate.Expected {
-	e := nsstate.Expected{AnySettings: s.System}
+	e := nsstate.Expected{AnySettings: s.System, ReadOnly: !s.administers()}
 	if s.Network.Address.IsValid() {
 		e.Device, e.Address = interfaceName, s.Network.Address
 	}
@@ -86,8 +87,8 @@ const capNetAdmin = 12
 // administers tells whether the container may change its network, or a process of it may: exec
 // gives capabilities, too.
 func (s Surroundings) administers() bool {
-	if p := s.Spec.Process; p != nil && p.Capabilities != nil {
-		if slices.Contains(p.Capabilities.Bounding, "CAP_NET_ADMIN") {
+	if s.Spec != nil && s.Spec.Process != nil && s.Spec.Process.Capabilities != nil {
+		if slices.Contains(s.Spec.Process.Capabilities.Bounding, "CAP_NET_ADMIN") {
 			return true
 		}
 	}

@@ -2,6 +2,8 @@ package nsstate
 
 import (
 	"bytes"
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,14 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownTable is the name of Godwit's own table in a container's namespace.
-const ownTable = "godwit"
+// Godwit's own tables in a namespace drop everything while its container is on its way, but what CRIU
+// marks (internal/network, muzzle.go).
+const (
+	ownTable = "godwit"
+	criuMark = 0xc114
+)
+
+var ownChains = []string{"arriving", "leaving"}
 
 // Docker's resolver is at this address in the containers of its networks; rules in these chains
-// lead there (moby, daemon/libnetwork/resolver_unix.go). Docker makes them at the target, too.
+// lead there: those of iptables, or of a table of its own where Docker's firewall backend is nftables
+// (moby, daemon/libnetwork/resolver_unix.go). Docker makes them at the target, too.
 var (
-	resolver       = []byte{127, 0, 0, 11}
-	resolverChains = []string{"DOCKER_OUTPUT", "DOCKER_POSTROUTING"}
+	resolver          = []byte{127, 0, 0, 11}
+	resolverChains    = []string{"DOCKER_OUTPUT", "DOCKER_POSTROUTING"}
+	resolverTable     = "docker-dns"
+	nftResolverChains = []string{"dns-dnat", "dns-snat"}
 )
 
 // families are the names that nft has for them.
@@ -36,15 +47,19 @@ var (
 )
 
 // tables finds the tables of nftables, which are those of iptables-nft, too.
-func tables(ns netns.NsHandle) ([]Finding, error) {
+func tables(ctx context.Context, ns netns.NsHandle) ([]Finding, error) {
+	long, err := tooLong(ctx, ns, filterLists)
+	if withoutTables(err) {
+		return nil, nil
+	}
+	if err != nil || len(long) > 0 {
+		return long, err
+	}
 	conn, err := nftables.New(nftables.WithNetNSFd(int(ns)))
 	if err != nil {
 		return nil, err
 	}
 	all, err := conn.ListTables()
-	if withoutTables(err) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +69,8 @@ func tables(ns netns.NsHandle) ([]Finding, error) {
 	}
 	var found []Finding
 	for _, table := range all {
-		if own := families[table.Family]; table.Name == ownTable && (own == "inet" || own == "arp") {
-			continue
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
 		of := slices.DeleteFunc(slices.Clone(chains), func(c *nftables.Chain) bool {
 			return c.Table.Name != table.Name || c.Table.Family != table.Family
@@ -84,30 +99,77 @@ func withoutTables(err error) bool {
 	return false
 }
 
-// madeByEngine tells whether a table is one of iptables-nft in which nobody but Docker's resolver
-// has rules.
+// chainCheck tells whether a chain is as an engine makes it.
+type chainCheck func(chain *nftables.Chain, rules []*nftables.Rule) bool
+
+// checkOf is the check for the chains of a table; nil if no engine makes such a table.
+func checkOf(table *nftables.Table) chainCheck {
+	switch family := families[table.Family]; {
+	case table.Name == ownTable && family == "inet":
+		return func(chain *nftables.Chain, rules []*nftables.Rule) bool {
+			return isOwn(chain) && len(rules) == 1 && letsCRIU(rules[0].Exprs)
+		}
+	case table.Name == ownTable && family == "arp":
+		return func(chain *nftables.Chain, rules []*nftables.Rule) bool {
+			return isOwn(chain) && len(rules) == 0
+		}
+	case table.Name == resolverTable && family == "ip":
+		return func(chain *nftables.Chain, rules []*nftables.Rule) bool {
+			own := slices.Contains(nftResolverChains, chain.Name)
+			return own && accepts(chain) && allResolvers(rules, own)
+		}
+	case table.Name == "nat" && (family == "ip" || family == "ip6"):
+		return func(chain *nftables.Chain, rules []*nftables.Rule) bool {
+			own := slices.Contains(resolverChains, chain.Name)
+			known := own || slices.Contains(builtinChains, chain.Name)
+			return known && accepts(chain) && allResolvers(rules, own)
+		}
+	case slices.Contains(builtinTables, table.Name) && (family == "ip" || family == "ip6"):
+		return func(chain *nftables.Chain, rules []*nftables.Rule) bool {
+			return slices.Contains(builtinChains, chain.Name) && accepts(chain) && len(rules) == 0
+		}
+	}
+	return nil
+}
+
+// madeByEngine tells whether a table is Godwit's own, or one in which nobody but Docker's resolver has rules.
 func madeByEngine(conn *nftables.Conn, table *nftables.Table, chains []*nftables.Chain) (bool, error) {
-	family := families[table.Family]
-	if family != "ip" && family != "ip6" || !slices.Contains(builtinTables, table.Name) {
+	check := checkOf(table)
+	if check == nil {
 		return false, nil
 	}
 	for _, chain := range chains {
-		resolves := table.Name == "nat" && slices.Contains(resolverChains, chain.Name)
-		accepts := chain.Policy == nil || *chain.Policy == nftables.ChainPolicyAccept
-		if !resolves && (!slices.Contains(builtinChains, chain.Name) || !accepts) {
-			return false, nil
-		}
 		rules, err := conn.GetRules(table, chain)
-		if err != nil {
+		if err != nil || !check(chain, rules) {
 			return false, err
-		}
-		for _, rule := range rules {
-			if table.Name != "nat" || !isResolvers(rule.Exprs, resolves) {
-				return false, nil
-			}
 		}
 	}
 	return true, nil
+}
+
+func accepts(chain *nftables.Chain) bool {
+	return chain.Policy == nil || *chain.Policy == nftables.ChainPolicyAccept
+}
+
+func isOwn(chain *nftables.Chain) bool {
+	return slices.Contains(ownChains, chain.Name) && chain.Hooknum != nil && !accepts(chain)
+}
+
+// letsCRIU tells whether a rule accepts what CRIU marks, and nothing else.
+func letsCRIU(rule []expr.Any) bool {
+	if len(rule) != 3 {
+		return false
+	}
+	meta, _ := rule[0].(*expr.Meta)
+	mark, _ := rule[1].(*expr.Cmp)
+	does, _ := rule[2].(*expr.Verdict)
+	return meta != nil && meta.Key == expr.MetaKeyMARK && mark != nil && mark.Op == expr.CmpOpEq &&
+		bytes.Equal(mark.Data, binary.NativeEndian.AppendUint32(nil, criuMark)) &&
+		does != nil && does.Kind == expr.VerdictAccept
+}
+
+func allResolvers(rules []*nftables.Rule, own bool) bool {
+	return !slices.ContainsFunc(rules, func(r *nftables.Rule) bool { return !isResolvers(r.Exprs, own) })
 }
 
 // isResolvers tells whether a rule is one of Docker's resolver: for its address, and, in a chain of

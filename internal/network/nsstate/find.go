@@ -27,6 +27,9 @@ type Expected struct {
 	Settings map[string]string
 	// AnySettings leaves settings alone.
 	AnySettings bool
+	// ReadOnly tells that the container cannot write settings: those that a namespace has from the node
+	// are as the node's were when the namespace was made.
+	ReadOnly bool
 
 	gateways []netip.Addr // of this node
 }
@@ -38,7 +41,7 @@ type Finding struct {
 	Remedy string
 }
 
-// maxOfKind is how many findings of one kind are named; the last one counts the others.
+// maxOfKind is how many findings of one kind are named; the last one says whether there are more.
 const maxOfKind = 5
 
 // made is a finding of what the target would not have.
@@ -61,13 +64,13 @@ func removed(what string) Finding {
 const maxTries = 3
 
 // Filters finds rules of nftables and iptables in the network namespace at path.
-func Filters(path string) ([]Finding, error) {
+func Filters(ctx context.Context, path string) ([]Finding, error) {
 	ns, err := open(path)
 	if err != nil || !ns.IsOpen() {
 		return nil, err
 	}
 	defer ns.Close()
-	found, err := tables(ns)
+	found, err := tables(ctx, ns)
 	if err != nil {
 		return nil, fmt.Errorf("list nftables of %s: %w", path, err)
 	}
@@ -93,7 +96,7 @@ func Others(ctx context.Context, path string, expected Expected) ([]Finding, err
 	if err != nil {
 		return nil, fmt.Errorf("make a network namespace to compare with: %w", err)
 	}
-	found, err := fresh.linksAndRoutes(ns, expected)
+	found, err := fresh.linksAndRoutes(ctx, ns, expected)
 	if err != nil {
 		return nil, fmt.Errorf("list devices and routes of %s: %w", path, err)
 	}
@@ -101,7 +104,7 @@ func Others(ctx context.Context, path string, expected Expected) ([]Finding, err
 		return bounded(found), err
 	}
 	err = inside(ns, func() error {
-		found = append(found, fresh.settingsOf(expected.Settings)...)
+		found = append(found, fresh.settingsOf(expected)...)
 		return nil
 	})
 	return bounded(found), err
@@ -145,7 +148,8 @@ type Fresh struct {
 	settings map[string]string // below /proc/sys/net
 }
 
-// bounded names a few of each kind, and counts the others.
+// bounded names a few of each kind. It does not count the others: a finding that two looks name
+// differently is taken for one that has passed.
 func bounded(found []Finding) []Finding {
 	count := map[string]int{}
 	var kept []Finding
@@ -156,8 +160,8 @@ func bounded(found []Finding) []Finding {
 		}
 	}
 	for i := range slices.Backward(kept) {
-		if more := count[kept[i].Why] - maxOfKind; more > 0 {
-			kept[i].What += fmt.Sprintf(", and %d more", more)
+		if count[kept[i].Why] > maxOfKind {
+			kept[i].What += ", and more"
 		}
 		delete(count, kept[i].Why)
 	}

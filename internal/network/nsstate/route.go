@@ -1,6 +1,7 @@
 package nsstate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -29,13 +30,13 @@ type network struct {
 	addresses []netlink.Addr
 	routes    []netlink.Route
 	rules     []netlink.Rule
-	neighbour []netlink.Neigh
+	neighbour []netlink.Neigh // permanent ones
 	traffic   []netlink.Qdisc
-	ipsec     int // policies and states
+	ipsec     bool
 }
 
 // read lists all of that.
-func read(ns netns.NsHandle) (network, error) {
+func read(ctx context.Context, ns netns.NsHandle) (network, error) {
 	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return network{}, err
@@ -51,8 +52,9 @@ func read(ns netns.NsHandle) (network, error) {
 			return err
 		},
 		func() (err error) { n.rules, err = handle.RuleList(netlink.FAMILY_ALL); return err },
-		func() (err error) { n.neighbour, err = handle.NeighList(0, netlink.FAMILY_ALL); return err },
+		func() (err error) { n.neighbour, err = permanent(ctx, ns); return err },
 		func() (err error) { n.traffic, err = handle.QdiscList(nil); return err },
+		func() (err error) { n.ipsec, err = hasIPsec(ctx, ns); return err },
 	} {
 		err := list()
 		for tries := 0; errors.Is(err, netlink.ErrDumpInterrupted) && tries < maxTries; tries++ {
@@ -61,32 +63,21 @@ func read(ns netns.NsHandle) (network, error) {
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return n, err // otherwise a list that keeps changing was read in part
 		}
+		if ctx.Err() != nil {
+			return n, ctx.Err()
+		}
 	}
-	n.ipsec, err = countIPsec(ns)
-	return n, err
-}
-
-// countIPsec counts IPsec's policies and states; a kernel without IPsec has none.
-func countIPsec(ns netns.NsHandle) (int, error) {
-	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_XFRM)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer handle.Close()
-	policies, err := handle.XfrmPolicyList(netlink.FAMILY_ALL)
-	if err != nil {
-		return 0, err
-	}
-	states, err := handle.XfrmStateList(netlink.FAMILY_ALL)
-	return len(policies) + len(states), err
+	return n, nil
 }
 
 // linksAndRoutes finds what of these the engine has not made.
-func (f Fresh) linksAndRoutes(ns netns.NsHandle, expected Expected) ([]Finding, error) {
-	n, err := read(ns)
+func (f Fresh) linksAndRoutes(
+	ctx context.Context, ns netns.NsHandle, expected Expected,
+) ([]Finding, error) {
+	if long, err := tooLong(ctx, ns, networkLists); err != nil || len(long) > 0 {
+		return long, err
+	}
+	n, err := read(ctx, ns)
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +102,8 @@ func (f Fresh) linksAndRoutes(ns netns.NsHandle, expected Expected) ([]Finding, 
 			found = append(found, made(traffic, what))
 		}
 	}
-	if n.ipsec > 0 {
-		found = append(found, made(ipsec, fmt.Sprintf("%d IPsec policies and states", n.ipsec)))
+	if n.ipsec {
+		found = append(found, made(ipsec, "IPsec"))
 	}
 	return found, nil
 }
@@ -186,7 +177,7 @@ func neighboursOf(n network, known map[int]string, expected Expected) []Finding 
 	for _, one := range n.neighbour {
 		name, is := known[one.LinkIndex]
 		ip, _ := netip.AddrFromSlice(one.IP)
-		if is && one.State&netlink.NUD_PERMANENT != 0 && ip.Unmap() != expected.Gateway {
+		if is && ip.Unmap() != expected.Gateway {
 			found = append(found, made(neighbour, fmt.Sprintf("neighbour %s of device %s", one.IP, name)))
 		}
 	}

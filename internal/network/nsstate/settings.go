@@ -36,9 +36,11 @@ var (
 )
 
 // inherited are settings that a namespace has from the node, too: whether the container made them
-// can be told only if they are not the kernel's own, which are these, or zero.
+// can be told only if they are not the kernel's own, which are these, or zero. Those of IPv6 are the
+// node's only where net.core.devconf_inherit_init_net says so.
 var (
 	inherited         = []string{"ipv4/ip_forward", "ipv4/conf/all/"}
+	inheritedIPv6     = "ipv6/conf/all/"
 	inheritedDefaults = map[string]string{
 		"accept_redirects": "1", "secure_redirects": "1", "send_redirects": "1", "shared_media": "1",
 	}
@@ -110,9 +112,9 @@ func readSetting(name string) (string, bool) {
 
 // settingsOf finds those of the calling thread's namespace that are as neither in a new one nor in
 // the definition.
-func (f Fresh) settingsOf(expected map[string]string) []Finding {
+func (f Fresh) settingsOf(expected Expected) []Finding {
 	defined := map[string]string{}
-	for name, value := range expected {
+	for name, value := range expected.Settings {
 		if below, is := strings.CutPrefix(strings.ReplaceAll(name, ".", "/"), "net/"); is {
 			defined[below] = strings.Join(strings.Fields(value), " ")
 		}
@@ -121,7 +123,8 @@ func (f Fresh) settingsOf(expected map[string]string) []Finding {
 	now := f.changed()
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		value, usual := now[name], f.settings[name]
-		if own, is := defined[name]; is && value == own {
+		own, is := defined[name]
+		if is && value == own || !is && expected.ReadOnly && isNodes(name) {
 			continue
 		}
 		found = append(found, Finding{
@@ -145,8 +148,12 @@ func (f Fresh) changed() map[string]string {
 
 // isInherited tells whether a namespace may have had a value from the node since it was made.
 func isInherited(name, value string) bool {
-	if !slices.ContainsFunc(inherited, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
-		return false
-	}
-	return value == cmp.Or(inheritedDefaults[filepath.Base(name)], "0")
+	return isNodes(name) && !strings.HasPrefix(name, inheritedIPv6) &&
+		value == cmp.Or(inheritedDefaults[filepath.Base(name)], "0")
+}
+
+// isNodes tells whether a new namespace may have a setting from the node.
+func isNodes(name string) bool {
+	has := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	return slices.ContainsFunc(inherited, has) || has(inheritedIPv6)
 }
