@@ -30,6 +30,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/lxc"
 	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
@@ -130,6 +131,7 @@ type Agent struct {
 	auditLog     *audit.Log     // of users
 	nodesLog     *audit.Log     // of other nodes
 	entries      sync.WaitGroup // of nodesLog that sessions will write
+	openFiles    inodes.Finder
 	supervisor   *supervisor
 	rights       groupRights
 }

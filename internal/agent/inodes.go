@@ -30,7 +30,7 @@ func (a *Agent) examineInodes(
 		if err != nil {
 			return nil, err
 		}
-		found, err := inodes.Find(ctx, pids, kept)
+		found, err := a.openFiles.Find(ctx, definition.ID, pids, kept)
 		if err != nil || len(found) == 0 {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -267,4 +268,15 @@ func PidfdWait(ctx context.Context, pidfd *os.File) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// Printable keeps names that a container chose, of processes and files for example, from what a terminal
+// obeys.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
 }

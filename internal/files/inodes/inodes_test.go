@@ -1,12 +1,17 @@
 package inodes
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,7 +40,7 @@ func open(t *testing.T, path, content string, flags int) int {
 // find returns what is found in this process below a directory.
 func find(t *testing.T, directory string, kept ...string) []string {
 	t.Helper()
-	uses, err := Find(t.Context(), []int{os.Getpid()}, kept)
+	uses, err := new(Finder).Find(t.Context(), "web", []int{os.Getpid()}, kept)
 	must(t, err)
 	var found []string
 	for _, u := range uses {
@@ -109,7 +114,7 @@ func TestFindNothing(t *testing.T) {
 	defer unix.Close(memory)
 	_, err = unix.Write(memory, []byte(database))
 	must(t, err)
-	uses, err := Find(t.Context(), []int{os.Getpid(), 1 << 30}, nil)
+	uses, err := new(Finder).Find(t.Context(), "web", []int{os.Getpid(), 1 << 30}, nil)
 	if err != nil || len(uses) > 0 {
 		t.Errorf("found %v, %v", uses, err)
 	}
@@ -127,6 +132,79 @@ func TestKept(t *testing.T) {
 	if found := find(t, dir, "/dev/shm"); len(found) > 0 {
 		t.Errorf("found %q on a mount that keeps inodes", found)
 	}
+}
+
+// TestKeptUnread: a file that keeps its inode is not read. Its server may be gone.
+func TestKeptUnread(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "inodes-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	open(t, filepath.Join(dir, "db"), database, unix.O_RDWR)
+	f := &Finder{read: func(fd int, head []byte) (int, error) {
+		if path, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); strings.HasPrefix(path, dir) {
+			t.Error("it is read")
+		}
+		return unix.Pread(fd, head, 0)
+	}}
+	_, err = f.Find(t.Context(), "web", []int{os.Getpid()}, []string{"/dev/shm"})
+	must(t, err)
+}
+
+// TestSlow: many files on slow storage take longer than one file may.
+func TestSlow(t *testing.T) {
+	dir := t.TempDir()
+	const files = 20
+	for i := range files {
+		open(t, fmt.Sprintf("%s/db%d", dir, i), database, unix.O_RDWR)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := &Finder{read: func(fd int, head []byte) (int, error) {
+			time.Sleep(patience / 2)
+			return unix.Pread(fd, head, 0)
+		}}
+		uses, err := f.Find(t.Context(), "web", []int{os.Getpid()}, nil)
+		if err != nil || len(uses) != files {
+			t.Errorf("found %d: %v", len(uses), err)
+		}
+	})
+}
+
+// TestHung: a file that does not answer is named, and one search at most waits for it.
+func TestHung(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir+"/db\n", database, unix.O_RDWR)
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int32
+		answers := make(chan struct{})
+		f := &Finder{read: func(fd int, head []byte) (int, error) {
+			reads.Add(1)
+			<-answers
+			return unix.Pread(fd, head, 0)
+		}}
+		find := func(ctx context.Context) ([]Use, error) {
+			return f.Find(ctx, "web", []int{os.Getpid()}, nil)
+		}
+		short, cancel := context.WithTimeout(t.Context(), patience/2)
+		defer cancel()
+		if _, err := find(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("of no interest any more: %v", err)
+		}
+		for range 3 {
+			_, err := find(t.Context())
+			if err == nil || !strings.Contains(err.Error(), dir+"/db?)") ||
+				!strings.Contains(err.Error(), "--new-inodes") {
+				t.Errorf("a file that does not answer: %v", err)
+			}
+		}
+		if n := reads.Load(); n != 1 {
+			t.Errorf("%d searches wait", n)
+		}
+		close(answers)
+		synctest.Wait()
+		if uses, err := find(t.Context()); err != nil || len(uses) != 1 {
+			t.Errorf("when it answers: %v, %v", uses, err)
+		}
+	})
 }
 
 // TestUnseen: the program does not notice the look. It keeps its lease, its lock and its position.
@@ -179,5 +257,10 @@ func TestUse(t *testing.T) {
 	want := "process 12 (python3), descriptor 5: SQLite database /data/db"
 	if got := use.String(); got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+	use.Name, use.Path = "a\x1b[2J", "/data/\n\u0085\u202e"
+	want = "process 12 (a?[2J), descriptor 5: SQLite database /data/???"
+	if got := use.String(); got != want {
+		t.Errorf("with what terminals obey: %q, want %q", got, want)
 	}
 }

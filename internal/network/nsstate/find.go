@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
-	"strings"
-	"unicode"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Expected is what the engine makes in the namespace, here and at the target.
@@ -155,7 +155,7 @@ func bounded(found []Finding) []Finding {
 	var kept []Finding
 	for _, f := range found {
 		if count[f.Why]++; count[f.Why] <= maxOfKind {
-			f.What = strings.Map(printable, f.What)
+			f.What = kernel.Printable(f.What)
 			kept = append(kept, f)
 		}
 	}
@@ -166,12 +166,4 @@ func bounded(found []Finding) []Finding {
 		delete(count, kept[i].Why)
 	}
 	return kept
-}
-
-// printable keeps names that the container chose from what a terminal obeys.
-func printable(r rune) rune {
-	if unicode.IsPrint(r) {
-		return r
-	}
-	return '?'
 }
