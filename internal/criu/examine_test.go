@@ -30,6 +30,7 @@ var refusals = []struct{ do, says, log string }{
 	{"mqueue", "message queue /test", "Can't lookup mount"},
 	{"mqueue kept", "message queue /test", "mqueue isn't empty"},
 	{"socket-mptcp", "MPTCP", "Unsupported proto 262"},
+	{"mptcp-closed-watch", "MPTCP listener that cannot be replaced", "Unsupported proto 262"},
 	{"socket-route-group33", "multicast group 33", "more than 32 groups"},
 	{"socket-vsock", "AF_VSOCK", "Unknown socket collected (family 40)"},
 	{"socket-xdp", "AF_XDP", "Unknown socket collected (family 44)"},

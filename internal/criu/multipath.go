@@ -79,7 +79,9 @@ func isListening(fd int) bool {
 // checkMultipath finds MPTCP sockets that ReplaceMultipath cannot replace.
 func (x *examination) checkMultipath(t *task, fd int, d descriptor) finding {
 	f := finding{remedy: multipathRemedy}
-	switch shares, err := kernel.SharesPort(t.PID, fd); {
+	shares, err := kernel.SharesPort(t.PID, fd)
+	obstacle := kernel.CheckListener(t.PID, fd)
+	switch {
 	case !isListening(fd):
 		f.what, f.why = "MPTCP socket", "CRIU cannot dump MPTCP connections"
 	case err == nil && shares:
@@ -88,6 +90,8 @@ func (x *examination) checkMultipath(t *task, fd int, d descriptor) finding {
 	case x.holders(d.target) > 1:
 		f.what = "MPTCP listener of several processes"
 		f.why = "Godwit can replace a listener only if a single process has it open"
+	case obstacle != nil && !errors.Is(obstacle, fs.ErrNotExist): // else the process has ended
+		f.what, f.why = "MPTCP listener that cannot be replaced", obstacle.Error()
 	default:
 		return finding{}
 	}

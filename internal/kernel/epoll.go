@@ -2,7 +2,11 @@ package kernel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -27,7 +31,18 @@ func (w epollWatch) event() []byte {
 	return event
 }
 
-// epollWatches lists how the epoll instances of a process watch a socket by some of its descriptors.
+// checkWatches returns an error if a socket has watches that cannot be moved to another one.
+func checkWatches(pid int, inode uint64) error {
+	fds, err := socketDescriptors(pid, inode)
+	if err == nil {
+		_, err = epollWatches(pid, fds, inode)
+	}
+	return err
+}
+
+// epollWatches lists how the epoll instances of a process watch a socket, whose descriptors are all in fds.
+// A watch outlives its descriptor if that was a duplicate that was closed (epoll(7)). Then nobody can remove
+// the watch or make it anew for another socket, and epollWatches returns an error.
 func epollWatches(pid int, fds []int, inode uint64) ([]epollWatch, error) {
 	instances, err := descriptorsOf(pid, "anon_inode:[eventpoll]")
 	if err != nil {
@@ -36,15 +51,22 @@ func epollWatches(pid int, fds []int, inode uint64) ([]epollWatch, error) {
 	var all []epollWatch
 	for _, epoll := range instances {
 		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, epoll))
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) { // closed meanwhile
+			continue
+		} else if err != nil {
 			return nil, err
 		}
 		for line := range strings.Lines(string(info)) {
 			w, file, ok := parseEpollWatch(line)
-			if ok && file == inode && slices.Contains(fds, w.fd) {
-				w.epoll = epoll
-				all = append(all, w)
+			if !ok || file != inode {
+				continue
 			}
+			if !slices.Contains(fds, w.fd) {
+				return nil, fmt.Errorf("epoll instance %d watches it under descriptor %d, which is closed: "+
+					"remove a watch (EPOLL_CTL_DEL) before closing the descriptor", epoll, w.fd)
+			}
+			w.epoll = epoll
+			all = append(all, w)
 		}
 	}
 	return all, nil
@@ -52,24 +74,42 @@ func epollWatches(pid int, fds []int, inode uint64) ([]epollWatch, error) {
 
 // socketDescriptors lists the descriptors that a process has of a socket.
 func socketDescriptors(pid int, inode uint64) ([]int, error) {
-	return descriptorsOf(pid, fmt.Sprintf("socket:[%d]", inode))
+	return descriptorsOf(pid, socketLink(inode))
 }
 
-// descriptorsOf lists the descriptors of a process whose link in /proc has this text (proc_pid_fd(5)).
+// socketLink is the link in /proc of a descriptor of a socket (proc_pid_fd(5)).
+func socketLink(inode uint64) string { return fmt.Sprintf("socket:[%d]", inode) }
+
+// descriptorsOf lists the descriptors of a process whose link in /proc has this text.
 func descriptorsOf(pid int, target string) ([]int, error) {
-	dir := fmt.Sprintf("/proc/%d/fd/", pid)
-	entries, err := os.ReadDir(dir)
+	found, _, err := descriptorsUpTo(math.MaxInt-1, pid, target)
+	return found, err
+}
+
+var errManyDescriptors = errors.New("too many descriptors")
+
+// descriptorsUpTo is descriptorsOf for a process with at most that many descriptors, which it counts.
+func descriptorsUpTo(most, pid int, target string) (found []int, all int, err error) {
+	dir, err := os.Open(fmt.Sprintf("/proc/%d/fd/", pid))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var found []int
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
-		if is, e := os.Readlink(dir + e.Name()); err == nil && e == nil && is == target {
+	defer dir.Close()
+	names, err := dir.Readdirnames(most + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, err
+	}
+	if len(names) > most {
+		return nil, 0, errManyDescriptors
+	}
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		if is, e := os.Readlink(dir.Name() + name); err == nil && e == nil && is == target {
 			found = append(found, fd)
 		}
 	}
-	return found, nil
+	slices.Sort(found)
+	return found, len(names), nil
 }
 
 // parseEpollWatch reads a line such as "tfd: 5 events: 19 data: 74253d2500000009 pos:0 ino:61af sdev:7"

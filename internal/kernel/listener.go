@@ -26,6 +26,9 @@ const (
 	drainPatience = 5 * time.Second
 	drainPause    = 2 * time.Millisecond
 	maxBacklog    = 1 << 16
+	// maxOthers is how many descriptors of other processes are looked at, in some microseconds each, while
+	// the process is stopped.
+	maxOthers = 1 << 13
 )
 
 // ReplaceListener gives a process a TCP listener in place of the MPTCP listener at descriptor fd, with
@@ -35,10 +38,15 @@ const (
 // from any server without MPTCP (RFC 8684, section 3.7). Epoll instances of the process watch the new
 // listener as they did the old one, and a thread that waits in accept(2) waits at the new one.
 //
-// All threads of the process are stopped for well under a millisecond for the exchange itself. If the
-// caller dies at any point, the process goes on with either the old listener or the new one. Connections
-// that wait at the new one are reset then, as they are after an error. The old listener may keep
-// SO_REUSEPORT; a later call copes with that.
+// All threads of the process are stopped for well under a millisecond for the exchange itself, and for some
+// microseconds more for each descriptor that the processes have. If the caller dies at any point, the
+// process goes on with either the old listener or the new one. Connections that wait at the new one are
+// reset then, as they are after an error. The old listener may keep SO_REUSEPORT; a later call copes with
+// that, and leaves the option set.
+//
+// Limits: a listener that is on its way to another process (unix(7), SCM_RIGHTS), or that io_uring(7) has
+// registered, is not seen there and stays the old one. A socket filter (SO_ATTACH_FILTER) and the owner of
+// signals (F_SETOWN) are not copied.
 //
 // Errors: ErrUntraceable, ErrListenerBusy, fs.ErrNotExist when the process has ended, and errors of the
 // listener, which say what cannot be replaced. The process keeps the old listener then.
@@ -55,7 +63,10 @@ func replaceListener(ctx context.Context, r *replacement, fd int) (err error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, drainPatience, ErrListenerBusy)
 	defer cancel()
-	err = until(ctx, r.alone) // before the new listener takes connections that only an exchange can serve
+	// Before the new listener takes connections that only an exchange can serve.
+	if err = until(ctx, r.alone); err == nil {
+		err = checkWatches(r.pid, r.status.Ino)
+	}
 	if err == nil {
 		err = r.listen()
 	}
@@ -74,8 +85,9 @@ type replacement struct {
 	procs    func() ([]int, error)
 	pidfd    *os.File
 	watch    *TCPWatch
-	old, new int         // descriptors of this process, 0 if there is none
-	shares   bool        // the old one has SO_REUSEPORT of us
+	old, new int  // descriptors of this process, 0 if there is none
+	shares   bool // the old one has SO_REUSEPORT of us; its own value:
+	reuse    int
 	status   unix.Stat_t // of the old one
 	before   func()      // called before each step: tests end this process there
 }
@@ -95,10 +107,32 @@ func (r *replacement) open(fd int) (err error) {
 		r.old = 0
 		return err
 	}
+	if err := inNetworkOf(r.pid, r.old); err != nil {
+		return err
+	}
 	if r.watch, err = OpenTCPWatch(r.pid); err != nil {
 		return err
 	}
 	return unix.Fstat(r.old, &r.status)
+}
+
+// inNetworkOf returns an error unless a socket, open here as fd, is in a process's network namespace. The
+// process may have the socket from another one.
+func inNetworkOf(pid, fd int) error {
+	own, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return err
+	}
+	its, err := unix.IoctlRetInt(fd, unix.SIOCGSKNS)
+	if err != nil {
+		return fmt.Errorf("look for its network namespace: %w", err)
+	}
+	namespace := os.NewFile(uintptr(its), "network namespace")
+	defer namespace.Close()
+	if is, err := namespace.Stat(); err != nil || !os.SameFile(is, own) {
+		return errors.Join(errors.New("it is in another network namespace than the process"), err)
+	}
+	return nil
 }
 
 func (r *replacement) close() error {
@@ -150,6 +184,19 @@ func (r *replacement) listen() error {
 		return err
 	}
 	return r.bind()
+}
+
+// CheckListener returns an error if ReplaceListener would refuse a listener of a process, open here as fd,
+// because of its network namespace or of how epoll instances watch it.
+func CheckListener(pid, fd int) error {
+	if err := inNetworkOf(pid, fd); err != nil {
+		return err
+	}
+	var status unix.Stat_t
+	if err := unix.Fstat(fd, &status); err != nil {
+		return err
+	}
+	return checkWatches(pid, status.Ino)
 }
 
 // SharesPort tells whether a listener of a process, open here as fd, shares its address and port with others.
@@ -211,6 +258,10 @@ func (r *replacement) socket() error {
 func (r *replacement) bind() error {
 	fd := r.new
 	if err := copyListenerOptions(fd, r.old); err != nil {
+		return err
+	}
+	var err error
+	if r.reuse, err = unix.GetsockoptInt(r.old, unix.SOL_SOCKET, unix.SO_REUSEPORT); err != nil {
 		return err
 	}
 	r.shares = true
@@ -355,33 +406,40 @@ func (r *replacement) alone() (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	left := maxOthers
 	for _, pid := range pids {
 		if pid == r.pid {
 			continue
 		}
-		if fds, err := socketDescriptors(pid, r.status.Ino); err == nil && len(fds) > 0 { // else it has ended
+		fds, looked, err := descriptorsUpTo(left, pid, socketLink(r.status.Ino))
+		if errors.Is(err, errManyDescriptors) {
+			return false, fmt.Errorf("the other processes have more than %d descriptors: %w",
+				maxOthers, ErrListenerBusy)
+		}
+		if err == nil && len(fds) > 0 { // else it has ended
 			return false, nil
 		}
+		left -= looked
 	}
 	return true, nil
 }
 
-// finish makes the new listener one that shares its port with nobody, as the old one was. The old one ends
-// before the filter that keeps connections from it.
+// finish gives the new listener the SO_REUSEPORT of the old one. The old one ends before the filter that
+// keeps connections from it.
 func (r *replacement) finish() error {
 	r.step()
 	err := shut(&r.old)
 	r.step()
 	detach := unix.SetsockoptInt(r.new, unix.SOL_SOCKET, unix.SO_DETACH_REUSEPORT_BPF, 0)
 	r.step()
-	return errors.Join(err, detach, unix.SetsockoptInt(r.new, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0))
+	return errors.Join(err, detach, unix.SetsockoptInt(r.new, unix.SOL_SOCKET, unix.SO_REUSEPORT, r.reuse))
 }
 
-// abandon makes the old listener again one that shares its port with nobody.
+// abandon gives the old listener its own SO_REUSEPORT again.
 func (r *replacement) abandon() error {
 	err := shut(&r.new)
 	if r.shares {
-		err = errors.Join(err, unix.SetsockoptInt(r.old, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0))
+		err = errors.Join(err, unix.SetsockoptInt(r.old, unix.SOL_SOCKET, unix.SO_REUSEPORT, r.reuse))
 	}
 	return err
 }

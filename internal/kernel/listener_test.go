@@ -28,14 +28,22 @@ const (
 	blocking     = "blocking"       // accept(2)
 	twoEpolls    = "epoll-twice"    // Go's net package, whose epoll instance has a second descriptor
 	twoListeners = "listener-twice" // Go's net package, with another descriptor of the listener, highListener
+	closedWatch  = "closed-watch"   // Go's net package, with a watch of a duplicate that is closed
+	abroad       = "abroad"         // Go's net package, in another network namespace than its listener
 	deferring    = "deferring"      // Go's net package, with TCP_DEFER_ACCEPT: half open until data comes
 )
 
-const highListener = 900
+const (
+	highListener = 900
+	abroadSocket = 3
+)
 
 // serveForTest listens by MPTCP, tells its port, and echoes one line on each connection.
 func serveForTest(kind string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, ProtocolMPTCP)
+	fd, err := socketForTest()
+	if kind == abroad {
+		fd, err = abroadSocket, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -87,6 +95,10 @@ func serveForTest(kind string) error {
 	}
 }
 
+func socketForTest() (int, error) {
+	return unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, ProtocolMPTCP)
+}
+
 // unusual makes a server of Go's net package one of its kind.
 func unusual(kind string, listener int) error {
 	switch kind {
@@ -99,11 +111,27 @@ func unusual(kind string, listener int) error {
 		return err
 	case twoListeners:
 		return unix.Dup3(listener, highListener, unix.O_CLOEXEC)
+	case closedWatch:
+		return watchClosed(listener)
 	case deferring:
 		err := unix.SetsockoptInt(listener, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 60)
 		return errors.Join(err, unix.Listen(listener, 4096)) // a longer queue
 	}
 	return nil
+}
+
+// watchClosed adds the watch of a duplicate of a listener, and closes the duplicate. The watch stays.
+func watchClosed(listener int) error {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	duplicate, err := unix.Dup(listener)
+	if err != nil {
+		return err
+	}
+	err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, duplicate, &unix.EpollEvent{Events: unix.EPOLLIN})
+	return errors.Join(err, unix.Close(duplicate))
 }
 
 func acceptForTest(fd int) error {
@@ -129,6 +157,16 @@ func startServer(t *testing.T, kind string) (pid int, address string) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), envServer+"="+kind)
 	cmd.Stderr = os.Stderr
+	if kind == abroad {
+		fd, err := socketForTest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := os.NewFile(uintptr(fd), "listener")
+		defer file.Close()
+		cmd.ExtraFiles = []*os.File{file} // abroadSocket
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	}
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -242,6 +280,12 @@ func alone(pids ...int) func() ([]int, error) { return func() ([]int, error) { r
 // checkReplaced looks at the new listener's options.
 func checkReplaced(t *testing.T, pid, fd int) {
 	t.Helper()
+	checkReplacedWith(t, pid, fd, 0)
+}
+
+// checkReplacedWith is checkReplaced for a listener whose SO_REUSEPORT is known.
+func checkReplacedWith(t *testing.T, pid, fd, reuse int) {
+	t.Helper()
 	pidfd, err := PidfdOpen(pid)
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +298,7 @@ func checkReplaced(t *testing.T, pid, fd int) {
 	defer unix.Close(socket)
 	for option, want := range map[int]int{
 		unix.SO_PROTOCOL: unix.IPPROTO_TCP, unix.SO_ACCEPTCONN: 1, unix.SO_REUSEADDR: 1, unix.SO_KEEPALIVE: 1,
-		unix.SO_REUSEPORT: 0, unix.SO_RCVBUF: 100_000,
+		unix.SO_REUSEPORT: reuse, unix.SO_RCVBUF: 100_000,
 	} {
 		if got, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, option); err != nil || got != want {
 			t.Errorf("option %d: %d, %v, want %d", option, got, err, want)
@@ -320,7 +364,32 @@ func TestReplaceListenerShared(t *testing.T) {
 	if err := ReplaceListener(t.Context(), pid, fds[0], alone(pid)); err != nil {
 		t.Fatal(err)
 	}
-	checkReplaced(t, pid, fds[0])
+	checkReplacedWith(t, pid, fds[0], 1)
+}
+
+// TestReplaceListenerReuse keeps the option by which a server can listen again as it reloads: if the listener
+// is replaced, and if that fails.
+func TestReplaceListenerReuse(t *testing.T) {
+	pid, address := startServer(t, byGo)
+	fds, _ := listenerOf(t, pid)
+	setOption(t, pid, fds[0], unix.SO_REUSEPORT)
+	r := &replacement{pid: pid, procs: alone(pid)}
+	if err := errors.Join(r.open(fds[0]), r.listen(), r.abandon()); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := unix.GetsockoptInt(r.old, unix.SOL_SOCKET, unix.SO_REUSEPORT); err != nil || value != 1 {
+		t.Errorf("SO_REUSEPORT of the old listener: %d, %v", value, err)
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ReplaceListener(t.Context(), pid, fds[0], alone(pid)); err != nil {
+		t.Fatal(err)
+	}
+	checkReplacedWith(t, pid, fds[0], 1)
+	if err := echoOnce(net.Dialer{Timeout: time.Minute}, address); err != nil {
+		t.Error(err)
+	}
 }
 
 // setOption sets an option of a socket of a process.

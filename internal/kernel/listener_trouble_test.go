@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -53,6 +54,81 @@ func TestReplaceListenerFails(t *testing.T) {
 	}
 	serves(t, pid, address)
 	checkReplaced(t, pid, fds[0])
+}
+
+// TestReplaceListenerRefuses refuses listeners that cannot be replaced, before anything is changed.
+func TestReplaceListenerRefuses(t *testing.T) {
+	for kind, why := range map[string]string{
+		closedWatch: "which is closed",
+		abroad:      "another network namespace",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			pid, address := startServer(t, kind)
+			fds, inode := listenerOf(t, pid)
+			steps := 0
+			r := &replacement{pid: pid, procs: alone(pid), before: func() { steps++ }}
+			err := replaceListener(t.Context(), r, fds[0])
+			if err == nil || !strings.Contains(err.Error(), why) || steps != 0 {
+				t.Errorf("%v after %d steps; want %q after none", err, steps, why)
+			}
+			if _, is := listenerOf(t, pid); is != inode {
+				t.Errorf("the listener has inode %d, and had %d", is, inode)
+			}
+			if err := echoOnce(net.Dialer{Timeout: time.Minute}, address); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestReplaceListenerAmongMany gives up if other processes have too many descriptors to look at in a moment.
+func TestReplaceListenerAmongMany(t *testing.T) {
+	pid, address := startServer(t, byGo)
+	fds, inode := listenerOf(t, pid)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for range maxOthers {
+		fd, err := unix.FcntlInt(null.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+	}
+	err = ReplaceListener(t.Context(), pid, fds[0], alone(pid, os.Getpid()))
+	if !errors.Is(err, ErrListenerBusy) || !strings.Contains(err.Error(), "descriptors") {
+		t.Errorf("ReplaceListener: %v", err)
+	}
+	if _, is := listenerOf(t, pid); is != inode {
+		t.Errorf("the listener has inode %d, and had %d", is, inode)
+	}
+	serves(t, pid, address)
+}
+
+// TestPlaceDoesNotWait meets a full socket where the process had its end of the pair, as if another process
+// had put one there. The caller gets an error, and does not wait for that socket's reader.
+func TestPlaceDoesNotWait(t *testing.T) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[0])
+	defer unix.Close(ends[1])
+	for err = nil; err == nil; {
+		err = unix.Sendmsg(ends[0], []byte{0}, nil, nil, unix.MSG_DONTWAIT)
+	}
+	result := make(chan error, 1)
+	go func() { result <- sendListener(ends[0], ends[1]) }()
+	select {
+	case err := <-result:
+		if !errors.Is(err, unix.EAGAIN) {
+			t.Errorf("sendListener: %v, want EAGAIN", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("sendListener waits")
+	}
 }
 
 // serves checks that a server answers clients with and without MPTCP, and has one listener after that.

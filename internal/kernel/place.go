@@ -55,7 +55,7 @@ func (r *replacement) place(t *tracee, listener int, at places) (begun bool, err
 	}
 	s.calls[take].ready = func() error {
 		r.step()
-		return unix.Sendmsg(near, []byte{0}, unix.UnixRights(listener), nil, 0)
+		return sendListener(near, listener)
 	}
 	s.calls[take].done = func() error {
 		theirs, err := t.receivedDescriptor(control)
@@ -65,6 +65,13 @@ func (r *replacement) place(t *tracee, listener int, at places) (begun bool, err
 		return errors.Join(s.setArgument(take+1, theirs), s.setArgument(len(s.calls)-1, theirs))
 	}
 	return true, s.run()
+}
+
+// sendListener does not wait: whoever shares memory or descriptors with the process may have put another
+// socket in the place of this one, which is full.
+func sendListener(socket, listener int) error {
+	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+	return unix.Sendmsg(socket, []byte{0}, unix.UnixRights(listener), nil, flags)
 }
 
 // pair makes the process make a pair of sockets, and takes one of them.

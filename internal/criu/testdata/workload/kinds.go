@@ -72,6 +72,7 @@ func anonymous() map[string]maker {
 func sockets() map[string]maker {
 	return map[string]maker{
 		"socket-mptcp":         socket(unix.AF_INET, unix.SOCK_STREAM, 262),
+		"mptcp-closed-watch":   mptcpClosedWatch,
 		"socket-icmp":          socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP),
 		"socket-icmp6":         socket(unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6),
 		"socket-raw":           socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP),

@@ -45,6 +45,24 @@ func tcpListen(string) (func(), error) {
 	return holding(fd), unix.Listen(fd, 1)
 }
 
+// mptcpClosedWatch is a listener that an epoll instance watches by a duplicate that is closed.
+func mptcpClosedWatch(string) (func(), error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 262)
+	if err != nil {
+		return nil, err
+	}
+	instance, err := unix.EpollCreate1(0)
+	if err != nil {
+		return nil, err
+	}
+	duplicate, err := unix.Dup(fd)
+	if err != nil {
+		return nil, err
+	}
+	watch := unix.EpollCtl(instance, unix.EPOLL_CTL_ADD, duplicate, &unix.EpollEvent{Events: unix.EPOLLIN})
+	return holding(fd, instance), errors.Join(unix.Listen(fd, 1), watch, unix.Close(duplicate))
+}
+
 // tcpConnecting connects to an address that does not answer.
 func tcpConnecting(address string) (func(), error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
