@@ -54,9 +54,10 @@ func (c *Cgroup) Paused() (bool, error) {
 }
 
 // KeepFrozen waits until a group is frozen that is to stay so. If somebody has thawed it, it is frozen again.
-// Unlike Freeze it never thaws: a failure leaves the order to freeze in place.
+// Unlike Freeze it never thaws: a failure leaves the order to freeze in place. Processes that somebody else's
+// freezer has stopped run nothing either: when that one lets go of them, the order stops them.
 func (c *Cgroup) KeepFrozen(ctx context.Context) error {
-	if _, err := c.freeze.stop(ctx, c.freezeOfOthers); err != nil {
+	if _, err := c.freeze.stop(ctx, c.freezeOfOthers); err != nil && !errors.Is(err, errPaused) {
 		return fmt.Errorf("keep cgroup %s frozen: %w", c.freeze.dir, err)
 	}
 	return nil
@@ -338,7 +339,7 @@ func (c *Cgroup) signal(pids []int) error {
 func killLeaderless(pids []int) error {
 	for _, pid := range pids {
 		p, err := ReadProcess(pid)
-		if err != nil || p.State != 'Z' || hasEnded(pid) {
+		if err != nil || p.State != 'Z' || Ended(pid) {
 			continue
 		}
 		if err := killProcess(pid); err != nil {
@@ -358,15 +359,15 @@ func killProcess(pid int) error {
 // living counts processes that have not ended.
 func living(pids []int) (count int) {
 	for _, pid := range pids {
-		if !hasEnded(pid) {
+		if !Ended(pid) {
 			count++
 		}
 	}
 	return count
 }
 
-// hasEnded tells whether all threads of a process have: the first one may be a zombie while others run.
-func hasEnded(pid int) bool {
+// Ended tells whether all threads of a process have: the first one may be a zombie while others run.
+func Ended(pid int) bool {
 	p, err := ReadProcess(pid)
 	if err != nil || p.State != 'Z' && p.State != 'X' {
 		return err != nil

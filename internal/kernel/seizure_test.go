@@ -333,6 +333,33 @@ func TestKeepFrozen(t *testing.T) {
 	}
 }
 
+// TestKeepFrozenPaused: what another program has paused by the freezer of version 1 is kept frozen too: it
+// does not run when that program lets it go on.
+func TestKeepFrozenPaused(t *testing.T) {
+	mounts := freezers(t)
+	p := newThreaded(t, mounts["version 2"])
+	other := freezer{dir: fmt.Sprintf("%s/godwit-test-paused-%d", mounts["version 1"], os.Getpid())}
+	must(t, os.Mkdir(other.dir, 0o755))
+	t.Cleanup(func() {
+		_ = other.order(false)
+		_ = os.WriteFile(mounts["version 1"]+"/cgroup.procs", fmt.Append(nil, p.pid), 0) // it may have ended
+		if err := os.Remove(other.dir); err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, os.WriteFile(other.dir+"/cgroup.procs", fmt.Append(nil, p.pid), 0))
+	_, err := other.stop(t.Context(), freezer{})
+	must(t, err)
+	p.group.freezeOfOthers = other
+	must(t, p.group.KeepFrozen(t.Context()))
+	before := p.counted(t)
+	must(t, other.order(false))
+	must(t, p.group.KeepFrozen(t.Context()))
+	if after := p.counted(t); after != before {
+		t.Errorf("it counted from %d to %d", before, after)
+	}
+}
+
 // TestKilled: a process that was sent a SIGKILL is known for it before it ends, and no other is.
 func TestKilled(t *testing.T) {
 	for version, mount := range freezers(t) {
