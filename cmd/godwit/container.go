@@ -211,9 +211,10 @@ const psLong = `Ps lists the containers of this node, including those of Docker,
 The frozen copy of a container that has left is shown as "moved to NODE", or as "in doubt, NODE?" while it is
 not known where the container runs.
 
-If an operator has to step in, ps prints an alarm to stderr and exits with 4. There are two such cases:
-another node runs the same container, or a migration has left the container frozen and the nodes cannot find
-out where it runs.`
+If an operator has to step in, ps prints an alarm to stderr and exits with 4. There are three such
+cases: another node runs the same container; a migration has left the container frozen and the nodes cannot
+find out where it runs; or another program has thawed the frozen copy of a container that the target of its
+migration may run.`
 
 func newPsCommand() *cobra.Command {
 	var all, asJSON bool

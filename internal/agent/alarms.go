@@ -13,6 +13,7 @@ import (
 const (
 	alarmDouble = "double" // another node says that it runs the container, too
 	alarmDoubt  = "doubt"  // the target of its migration can never say whether it runs there
+	alarmThawed = "thawed" // its frozen copy here has run, and the target of its migration may run it, too
 	alarmLeft   = "left"   // it was left frozen by a migration whose journal is lost
 )
 
@@ -30,9 +31,14 @@ func (a *Agent) alarms() []*api.Alarm {
 
 // alarmed returns the alarm of a migration, or nil if it has none.
 func (m *move) alarmed() *api.Alarm {
-	record, spec := m.record(), m.tracker.spec
+	record, spec, ran := m.record(), m.tracker.spec, ""
+	if s, is := m.work().(*source); is && !m.ended() && s.ran.Load() {
+		ran = s.ranAlarm()
+	}
 	alarm := &api.Alarm{Container: spec.Container, Name: spec.Name, SinceUnixNanoseconds: m.since.UnixNano()}
 	switch {
+	case ran != "" && !record.Rebuilt: // else it may not have been frozen
+		alarm.Kind, alarm.Text = alarmThawed, ran
 	case record.State != migration.InDoubt:
 		return nil
 	case record.Alarm != "":

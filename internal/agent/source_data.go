@@ -264,7 +264,7 @@ func (s *source) sendState(ctx context.Context) error {
 	defer s.guard(ctx)()
 	permission := make(chan error, 1)
 	go func() {
-		err := s.awaitHeld()
+		err := s.awaitHeld(ctx)
 		if err == nil {
 			err = s.move.mayEmitFinal(ctx)
 		}

@@ -171,9 +171,9 @@ func (s *source) makeServer(ctx context.Context, config drain.ServerConfig) erro
 	if err != nil {
 		return err
 	}
-	pages := stayed{frozen, s.spill}
+	pages := stayed{frozenCopy{frozen, &s.ran}, s.spill}
 	if !s.rebooted() { // else there is nothing left to write
-		config.Lacks = func(maps []memory.TaskMap) { s.spill.begin(s.agent.ctx, maps, frozen) }
+		config.Lacks = func(maps []memory.TaskMap) { s.spill.begin(s.agent.ctx, maps, pages.frozen) }
 	}
 	config.Pages, config.Report, config.Silence = pages, s.drain.heard, s.agent.config.peerTimeout()
 	server, err := drain.NewServer(config)
@@ -275,12 +275,10 @@ func (s *source) reopenDrain(ctx context.Context) error {
 	if err := s.spill.tell(ctx); err != nil {
 		return err
 	}
+	s.protectAgain(ctx)
 	if !s.drain.made() {
 		if err := s.recoverSpill(ctx); err != nil {
 			return err
-		}
-		if err := s.protect(ctx, holdWithNewKeeper); err != nil && ctx.Err() == nil {
-			s.notKept(err)
 		}
 		if err := s.makeServer(ctx, drain.ServerConfig{}); err != nil {
 			return err
@@ -308,7 +306,7 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	if s.move.record().State != migration.Committed {
 		return nil // the machine says whether there is something to resolve
 	}
-	_ = s.protect(ctx, holdWithNewKeeper) // others may have thawed what is held
+	s.protectAgain(ctx)
 	one, err := s.agent.engines.Of(s.definition).Inspect(ctx, s.definition.ID)
 	if copyIsGone(one, err) {
 		return fmt.Errorf("%w: this node no longer has the frozen copy of %s: "+

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
@@ -30,14 +31,20 @@ func (s *source) startKeeper() {
 	s.keeper = keeper
 }
 
+// protectPatience bounds how long a copy may take to be frozen again, for example if one of its threads waits
+// for a device. Whatever else is to be done with the copy waits meanwhile.
+const protectPatience = 10 * time.Second
+
 // protection is that of a frozen copy as it begins.
 type protection struct {
-	over chan struct{} // closed when all is done
-	err  error         // then
+	cancel context.CancelFunc
+	over   chan struct{} // closed when all is done
+	err    error         // then
 }
 
 // keepCopy begins to protect the frozen copy, beside what sends the state: it begins as soon as CRIU has let
-// go of the processes. That it cannot be protected fails nothing; that it was thawed does: see awaitHeld.
+// go of the processes. That others can thaw or kill the copy fails nothing. That it is not frozen, or was not
+// all the time, does: see awaitHeld.
 func (s *source) keepCopy() {
 	hold := holdWithNewKeeper
 	if keeper := s.keeper; keeper != nil {
@@ -46,46 +53,79 @@ func (s *source) keepCopy() {
 			return err
 		}
 	}
-	k := &protection{over: make(chan struct{})}
+	ctx, cancel := context.WithCancel(s.agent.ctx) // of no step: it outlasts the one that begins it
+	k := &protection{cancel: cancel, over: make(chan struct{})}
 	s.keeping = k
 	go func() {
 		defer close(k.over)
-		k.err = guard.Do(func() error { return s.protect(s.agent.ctx, hold) })
-		if k.err != nil && s.agent.ctx.Err() == nil {
+		defer cancel()
+		k.err = guard.Do(func() error { return s.protect(ctx, hold) })
+		if errors.Is(k.err, engine.ErrExposed) {
 			s.notKept(k.err)
 		}
 	}()
 }
 
 // awaitHeld returns when the frozen copy is held, if it can be. It fails if another program has thawed the
-// copy: the target must not have it then.
-func (s *source) awaitHeld() error {
-	s.awaitKept()
-	if s.keeping == nil || !errors.Is(s.keeping.err, engine.ErrThawed) {
+// copy, or if that cannot be ruled out: the target must not have the copy then.
+func (s *source) awaitHeld(ctx context.Context) error {
+	k := s.keeping
+	if k == nil {
 		return nil
 	}
-	return fmt.Errorf("%w of %s: it goes on here, and its state is not used at %s. "+
-		"Let nothing thaw or resume a container while it moves, and migrate it again",
-		engine.ErrThawed, s.definition.Name, s.target.Name)
+	defer context.AfterFunc(ctx, k.cancel)()
+	<-k.over
+	switch {
+	case k.err == nil || errors.Is(k.err, engine.ErrExposed):
+		return nil
+	case errors.Is(k.err, engine.ErrThawed):
+		return fmt.Errorf("%w of %s: it goes on here, and its state is not used at %s. "+
+			"Let nothing thaw or resume a container while it moves, and migrate it again",
+			engine.ErrThawed, s.definition.Name, s.target.Name)
+	}
+	return fmt.Errorf("keep %s frozen until %s has its state: %w. It goes on here: migrate it again",
+		s.definition.Name, s.target.Name, k.err)
 }
 
-// awaitKept returns when nothing of keepCopy is under way any more.
-func (s *source) awaitKept() {
+// endKeeping returns when nothing of keepCopy is under way any more.
+func (s *source) endKeeping() {
 	if s.keeping != nil {
+		s.keeping.cancel()
 		<-s.keeping.over
 	}
 }
 
-// keepInDoubt protects the frozen copy of which nobody knows whether it will go on, whatever has become of
-// its protection: an agent may have been killed before it was complete, or a keeper, and others may have
-// thawed the group.
+// keepInDoubt protects the frozen copy of which nobody knows whether it will go on.
 func (s *source) keepInDoubt(ctx context.Context) {
 	if s.restarts() || s.move.record().State != migration.InDoubt {
 		return
 	}
-	if err := s.protect(ctx, holdWithNewKeeper); err != nil && s.unkept.CompareAndSwap(false, true) {
+	s.protectAgain(ctx)
+}
+
+// protectAgain protects the frozen copy that the target may have, whatever has become of its protection: an
+// agent may have been killed before it was complete, or a keeper, and others may have thawed the group. If
+// the copy has run, its memory is not what the target is to have any more.
+func (s *source) protectAgain(ctx context.Context) {
+	err := s.protect(ctx, holdWithNewKeeper)
+	switch {
+	case err == nil || ctx.Err() != nil && !errors.Is(err, engine.ErrThawed):
+	case errors.Is(err, engine.ErrThawed):
+		if s.ran.CompareAndSwap(false, true) && !s.move.record().Rebuilt {
+			s.agent.log.Error("two copies of a container may have run", "migration", s.id(),
+				"container", s.definition.Name, "alarm", s.ranAlarm(), "error", err)
+		}
+	case s.unkept.CompareAndSwap(false, true):
 		s.notKept(err)
 	}
+}
+
+// ranAlarm is what an operator should know of a copy that has run.
+func (s *source) ranAlarm() string {
+	return fmt.Sprintf("another program on %[1]s has thawed the frozen copy of %[2]s, which nothing held: "+
+		"it has run, and %[3]s may run the container, too. Godwit freezes the copy again. "+
+		"Look for what both may have written to other machines or shared storage",
+		s.agent.self.Name, s.definition.Name, s.target.Name)
 }
 
 func holdWithNewKeeper(pids []int) error {
@@ -104,6 +144,8 @@ func (s *source) protect(ctx context.Context, hold func(pids []int) error) error
 	if !can {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, protectPatience)
+	defer cancel()
 	return protector.Protect(ctx, s.definition.ID, hold)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -268,9 +269,27 @@ func (p *spill) close() error {
 	return file.Close()
 }
 
+// frozenCopy is the memory of the frozen processes, as it was when they were frozen.
+type frozenCopy struct {
+	*memory.Frozen
+
+	ran *atomic.Bool // they have since: it is not that any more
+}
+
+// Read implements drain.Reader.
+func (c frozenCopy) Read(task memory.Task, address uint64, buffer []byte) error {
+	if err := c.Frozen.Read(task, address, buffer); err != nil {
+		return err
+	}
+	if c.ran.Load() { // looked at afterwards: the page may have changed just before
+		return fmt.Errorf("%w, which has run: its memory has changed", engine.ErrThawed)
+	}
+	return nil
+}
+
 // stayed are the pages that stayed here: in the frozen processes, and perhaps on the disk.
 type stayed struct {
-	frozen *memory.Frozen
+	frozen frozenCopy
 	spill  *spill // nil: not on the disk
 }
 

@@ -99,7 +99,7 @@ func (s *source) openWays(ctx context.Context) error {
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
 func (s *source) unprepare(ctx context.Context) error {
 	var err error
-	s.awaitKept()
+	s.endKeeping()
 	s.endKeeper()
 	if s.departure != nil {
 		err = s.departure.Close()
@@ -191,7 +191,7 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 // thaw lets the container go on here. It is heard again first: what it sends at once is not lost.
 func (s *source) thaw(ctx context.Context) error {
 	err := s.endDrain()
-	s.awaitKept()
+	s.endKeeping()
 	if s.silenced != nil {
 		_ = s.silenced() // the dump has told what was wrong
 	}

@@ -326,16 +326,22 @@ type LateStarter interface {
 // Networked is an Arrival whose engine has made its network namespace, which is at this path. One that is started late has it then.
 type Networked interface{ Netns() (string, error) }
 
-// ErrThawed is wrapped by the error of Protect when another program has thawed processes that nobody held:
-// the copy has run since it was frozen, or runs.
-var ErrThawed = errors.New("another program on this node has thawed the frozen copy")
+// Errors of Protect, which are wrapped.
+var (
+	// ErrThawed: another program has thawed processes that nobody held, so the copy has run since it was
+	// frozen. It is frozen again, unless another error says that it cannot be.
+	ErrThawed = errors.New("another program on this node has thawed the frozen copy")
+	// ErrExposed: the copy is frozen, and has not run, but other programs can thaw or kill it.
+	ErrExposed = errors.New("other programs on this node can thaw or kill the frozen copy")
+)
 
 // Protector is an Engine of whose frozen copies others, as an operator who tidies up or an OOM killer, can be kept.
 type Protector interface {
 	// Protect has the frozen processes of a container that leaves be the last that OOM killers take, and
-	// gives those that nobody holds yet to hold, which may trace them. If somebody has thawed what is held
-	// it is frozen again. Error: ErrThawed. It does nothing to a container that does not leave any more.
-	// Thaw and Destroy undo both.
+	// gives those that nobody holds yet to hold, which may trace them. What somebody has thawed is frozen
+	// again. A copy that has run is remembered, and each call says so. Errors: ErrThawed, ErrExposed; after
+	// any other nobody knows whether the copy is frozen. It does nothing to a container that does not leave
+	// any more. Thaw and Destroy undo all of it.
 	Protect(ctx context.Context, id string, hold func(pids []int) error) error
 }
 

@@ -171,8 +171,10 @@ func startsAgain(t *testing.T, s subject, container string) {
 // endKeepers ends what holds frozen copies: those that were killed end then.
 func endKeepers(t *testing.T, node string) {
 	t.Helper()
-	in(t, node, "sh", "-c", "kill -KILL $(pgrep -f '^godwit [m]emory-keeper')")
+	in(t, node, "sh", "-c", endsKeepers)
 }
+
+const endsKeepers = "kill -KILL $(pgrep -f '^godwit [m]emory-keeper')"
 
 // noSecond wants no process that counts on a node but those that were there before.
 func noSecond(t *testing.T, node string, before []string) {

@@ -28,7 +28,11 @@ func thaws(s subject, container string) string {
 // group is not frozen: an agent in doubt freezes it again, as often as it looks.
 func thawByHand(t *testing.T, node, pid string) {
 	t.Helper()
-	script := `groups=/proc/` + pid + `/cgroup
+	in(t, node, "sh", "-c", thawsByHand(pid))
+}
+
+func thawsByHand(pid string) string {
+	return `groups=/proc/` + pid + `/cgroup
 		d=$(findmnt -nt cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' $groups)
 		if ! [ -e $d/cgroup.freeze ]; then
 			d=$(findmnt -nt cgroup -O freezer -o TARGET | head -n 1)$(sed -n 's/^[0-9]*:freezer://p' $groups)
@@ -42,7 +46,6 @@ func thawByHand(t *testing.T, node, pid string) {
 		done
 		echo "$d is not thawed" >&2
 		exit 1`
-	in(t, node, "sh", "-c", script)
 }
 
 // kills is a script by which people end a container that they take for a running one.
@@ -139,6 +142,45 @@ func heldInDoubt(t *testing.T, s subject, killed, runs bool) {
 		c.counted(t, "a", container, c.counted(t, "a", container, 1))
 	}
 	c.oneCopy(t, container, false, false)
+}
+
+// TestThawedInDoubt: a copy that nobody holds runs when somebody thaws it. While nobody knows where the
+// container runs, it is frozen and held again, and an alarm tells of it.
+func TestThawedInDoubt(t *testing.T) {
+	for _, s := range heldEngines() {
+		t.Run(titleOf(s), func(t *testing.T) { thawedInDoubt(t, s) })
+	}
+}
+
+func thawedInDoubt(t *testing.T, s subject) {
+	const container = "thawed"
+	c := conformance{s: s}
+	c.begins(t, container, nil, count)
+	c.counted(t, "a", container, 1)
+	was := counting(t, "a")
+	held, goOn := inDoubt(t, s, container)
+	eventually(t, "there is an alarm", func() bool { // an agent may have it held again between the two
+		listed := in(t, "a", "sh", "-c", "godwit ps 2>&1 || [ $? = 4 ]")
+		if strings.Contains(listed, "has thawed the frozen copy") {
+			return true
+		}
+		in(t, "a", "sh", "-c", endsKeepers+" 2>/dev/null; "+thawsByHand(was[0]))
+		return false
+	})
+	eventually(t, "it is frozen and held again", func() bool {
+		return c.seen(t, "a", container).State == engine.Frozen &&
+			!strings.Contains(in(t, "a", "grep", "^TracerPid:", "/proc/"+was[0]+"/status"), "\t0\n")
+	})
+	at := in(t, "a", c.tally(container)...)
+	held.goOn(t)
+	c.counted(t, "b", container, c.counted(t, "b", container, 1))
+	if now := in(t, "a", c.tally(container)...); now != at {
+		t.Errorf("it ran: %s", strings.TrimPrefix(now, at))
+	}
+	if err := goOn(false); err != nil {
+		t.Errorf("the migration says %v", err)
+	}
+	c.oneCopy(t, container, true, false)
 }
 
 // TestThawedBeforeDump: a copy that somebody thaws before it is dumped is none that the target may have. The

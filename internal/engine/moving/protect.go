@@ -12,8 +12,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// spared records the OOM settings that frozen processes had before Protect.
+// spared records the OOM settings that frozen processes had before Protect, and whether they have run since
+// they were frozen.
 type spared struct {
+	Thawed    bool            `json:"thawed,omitempty"`
 	Processes []sparedProcess `json:"processes"`
 	Group     string          `json:"group,omitempty"` // whose attribute was set for systemd-oomd; "" if none was
 }
@@ -24,51 +26,70 @@ type sparedProcess struct {
 	Adjustment int `json:"oom_score_adj"`
 }
 
-// Protect passes the frozen processes of a group that nobody holds yet to hold, and makes them the last
-// that OOM killers take. It saves their previous settings in the record at path, for Unprotect. A group
-// that somebody has thawed while its processes were held is frozen again. Any other that was thawed has
-// run, and Protect fails with engine.ErrThawed. An engine calls it while it cannot thaw or destroy the
+// Protect keeps a group frozen, passes its processes that nobody holds yet to hold, and makes them the last
+// that OOM killers take. It saves their previous settings in the record at path, for Unprotect. A group that
+// somebody has thawed is frozen again. If not all of its processes were held, it has run: Protect then fails
+// with engine.ErrThawed, now and until Unprotect. An engine calls Protect while it cannot thaw or destroy the
 // container itself.
 func Protect(ctx context.Context, group *kernel.Cgroup, path string, hold func(pids []int) error) error {
 	pids, err := group.Procs()
 	if err != nil || len(pids) == 0 {
 		return err
 	}
-	err = holdAll(ctx, group, pids, hold)
-	if errors.Is(err, engine.ErrThawed) {
+	var was spared
+	if err := records.Load(path, &was); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return errors.Join(err, spare(group, path, pids))
+	exposed, err := was.holdAll(ctx, group, path, pids, hold)
+	if err == nil {
+		exposed = errors.Join(exposed, was.spare(group, path, pids))
+	}
+	switch {
+	case was.Thawed:
+		return errors.Join(engine.ErrThawed, err, exposed)
+	case err == nil && exposed != nil:
+		return fmt.Errorf("%w: %w", engine.ErrExposed, exposed)
+	}
+	return err
 }
 
 // holdAll has those processes held that are not yet. Whether somebody has thawed them is looked at before and
 // after: in between it can happen, afterwards it does not matter any more.
-func holdAll(ctx context.Context, group *kernel.Cgroup, pids []int, hold func(pids []int) error) error {
-	free := slices.DeleteFunc(slices.Clone(pids), kernel.Seized)
-	frozen, err := group.ToldToFreeze()
-	if err != nil {
+func (s *spared) holdAll(
+	ctx context.Context, group *kernel.Cgroup, path string, pids []int, hold func(pids []int) error,
+) (unheld, err error) {
+	free := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool {
+		return kernel.Seized(pid) || kernel.Ended(pid)
+	})
+	if len(free) == 0 {
+		return nil, group.KeepFrozen(ctx)
+	}
+	if err := errors.Join(s.look(group, path), group.KeepFrozen(ctx)); err != nil {
+		return nil, err
+	}
+	unheld, err = hold(free), s.look(group, path)
+	if s.Thawed {
+		err = errors.Join(err, group.KeepFrozen(ctx))
+	}
+	return unheld, err
+}
+
+// look notes that processes have run which are not to, before anybody freezes them again: an agent may be
+// killed between the two.
+func (s *spared) look(group *kernel.Cgroup, path string) error {
+	told, err := group.ToldToFreeze()
+	if err != nil || told || s.Thawed {
 		return err
 	}
-	if !frozen && len(free) == len(pids) {
-		return engine.ErrThawed
-	}
-	if err := group.KeepFrozen(ctx); err != nil || len(free) == 0 {
-		return err
-	}
-	err = hold(free)
-	still, failed := group.ToldToFreeze()
-	if failed == nil && !(frozen && still) {
-		failed = engine.ErrThawed
-	}
-	return errors.Join(err, failed)
+	s.Thawed = true
+	return records.Save(path, s)
 }
 
 // spare saves the settings of the processes before it changes them: an agent may be killed between the two.
-func spare(group *kernel.Cgroup, path string, pids []int) error {
-	if records.Exists(path) { // they are, or an agent was killed over it: what is noted is what they were
+func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
+	if len(s.Processes) > 0 { // they are, or an agent was killed over it: what is noted is what they were
 		return nil
 	}
-	var was spared
 	for _, pid := range pids {
 		one, err := sparing(pid)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -77,16 +98,16 @@ func spare(group *kernel.Cgroup, path string, pids []int) error {
 		if err != nil {
 			return err
 		}
-		was.Processes = append(was.Processes, one)
+		s.Processes = append(s.Processes, one)
 	}
 	avoided, err := group.AvoidOOMD()
 	if err != nil {
 		return err
 	}
 	if avoided {
-		was.Group = group.FreezerDir()
+		s.Group = group.FreezerDir()
 	}
-	if err := records.Save(path, was); err != nil {
+	if err := records.Save(path, s); err != nil {
 		return err
 	}
 	for _, pid := range pids {

@@ -80,10 +80,6 @@ func TestProtect(t *testing.T) {
 	}
 	held := 0
 	hold := func(pids []int) error { held += len(pids); return nil }
-	err := Protect(t.Context(), group, path, hold)
-	if !errors.Is(err, engine.ErrThawed) || held != 0 || records.Exists(path) {
-		t.Fatalf("%d processes that run are held, %v", held, err)
-	}
 	if _, err := group.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -105,28 +101,81 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// TestProtectThawed: processes that somebody thaws just before they are held may have run, also if they are
-// held then; those that are thawed later have not, and are frozen again.
+// TestProtectThawed: processes that somebody thaws while nobody holds them have run. They are frozen again
+// and held, and each call says that they have run, until Unprotect. Those that are thawed while they are held
+// have not run.
 func TestProtectThawed(t *testing.T) {
-	group, pid := groupOf(t)
+	hold := holdFor(t)
+	fails := func([]int) error { return errors.New("no keeper") }
+	for name, c := range map[string]struct {
+		before bool // thawed before Protect
+		hold   func(group *kernel.Cgroup) func(pids []int) error
+		held   bool
+	}{
+		"before":                  {true, func(*kernel.Cgroup) func([]int) error { return hold }, true},
+		"before, and no keeper":   {true, func(*kernel.Cgroup) func([]int) error { return fails }, false},
+		"just before it was held": {false, thawing(hold), true},
+		"while no keeper starts":  {false, thawing(fails), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			group, pid := groupOf(t)
+			path := filepath.Join(t.TempDir(), "spared.json")
+			if _, err := group.Freeze(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if c.before {
+				if err := group.Thaw(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := Protect(t.Context(), group, path, c.hold(group)); !errors.Is(err, engine.ErrThawed) {
+				t.Errorf("it does not say that they have run: %v", err)
+			}
+			if frozen, err := group.Frozen(); err != nil || !frozen || kernel.Seized(pid) != c.held {
+				t.Errorf("frozen again: %v, %v; held: %v", frozen, err, kernel.Seized(pid))
+			}
+			if err := Protect(t.Context(), group, path, hold); !errors.Is(err, engine.ErrThawed) {
+				t.Errorf("it is forgotten that they have run: %v", err)
+			}
+			if err := Unprotect(path); err != nil {
+				t.Fatal(err)
+			}
+			none := func([]int) error { return errors.New("held again") }
+			if err := errors.Join(group.Thaw(), Protect(t.Context(), group, path, none)); err != nil {
+				t.Errorf("thawed while they are held: %v", err)
+			}
+			if frozen, err := group.Frozen(); err != nil || !frozen {
+				t.Errorf("it is not frozen again: %v", err)
+			}
+		})
+	}
+}
+
+// thawing has somebody thaw the processes just before they are held.
+func thawing(hold func([]int) error) func(*kernel.Cgroup) func([]int) error {
+	return func(group *kernel.Cgroup) func([]int) error {
+		return func(pids []int) error { return errors.Join(group.Thaw(), hold(pids)) }
+	}
+}
+
+// TestProtectFails tells apart a copy that is frozen, but not held, from one that nobody knows to be frozen.
+func TestProtectFails(t *testing.T) {
+	group, _ := groupOf(t)
 	path := filepath.Join(t.TempDir(), "spared.json")
 	if _, err := group.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	hold := holdFor(t)
-	late := func(pids []int) error { return errors.Join(group.Thaw(), hold(pids)) }
-	if err := Protect(t.Context(), group, path, late); !errors.Is(err, engine.ErrThawed) {
-		t.Errorf("thawed before they were held: %v", err)
+	fails := func([]int) error { return errors.New("no keeper") }
+	err := Protect(t.Context(), group, path, fails)
+	if !errors.Is(err, engine.ErrExposed) || errors.Is(err, engine.ErrThawed) {
+		t.Errorf("frozen, and not held: %v", err)
 	}
-	if !kernel.Seized(pid) {
-		t.Error("it is not held")
+	if err := os.WriteFile(path, []byte("?"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	none := func([]int) error { return errors.New("held again") }
-	if err := Protect(t.Context(), group, path, none); err != nil {
-		t.Errorf("thawed while they are held: %v", err)
-	}
-	if frozen, err := group.Frozen(); err != nil || !frozen {
-		t.Errorf("it is not frozen again: %v", err)
+	err = Protect(t.Context(), group, path, fails)
+	if err == nil || errors.Is(err, engine.ErrExposed) {
+		t.Errorf("nobody knows whether it has run: %v", err)
 	}
 }
 

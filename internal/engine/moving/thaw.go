@@ -33,12 +33,8 @@ func Thaw(ctx context.Context, group *kernel.Cgroup) error {
 // release releases processes that a kernel.Seizure holds. They stay frozen, also if somebody has thawed them
 // while they were held: their sockets are still in repair. Those that were killed end.
 func release(ctx context.Context, group *kernel.Cgroup, pids []int) error {
-	paused, err := group.Paused()
-	if err != nil {
-		return err
-	}
 	goesOn := func(pid int) bool { return kernel.Seized(pid) && !kernel.Killed(pid) }
-	if !paused && slices.ContainsFunc(pids, goesOn) {
+	if slices.ContainsFunc(pids, goesOn) {
 		if err := group.KeepFrozen(ctx); err != nil {
 			return err
 		}

@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// protecting is an engine that protects frozen copies, or fails to.
+type protecting struct {
+	engine.Engine
+
+	protect func(ctx context.Context) error
+}
+
+func (protecting) Name() string { return "protecting" }
+
+func (p protecting) Protect(ctx context.Context, _ string, _ func([]int) error) error {
+	return p.protect(ctx)
+}
+
+// keptBy is a source whose container is of such an engine.
+func keptBy(t *testing.T, protect func(ctx context.Context) error) *source {
+	t.Helper()
+	a := newTestAgent(t)
+	a.engines = engine.NewSet((*embedded.Engine)(nil), protecting{protect: protect})
+	return &source{agent: a, definition: engine.Definition{ID: "one", Name: "web", EngineName: "protecting"}}
+}
+
+// TestAwaitHeld: the target gets what it needs to run a container only if the copy here is known to have been
+// frozen all the time. That nobody can hold the copy does not matter for that.
+func TestAwaitHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		protect func(ctx context.Context) error
+		fails   string // with this; "": it does not
+	}{
+		"held": {func(context.Context) error { return nil }, ""},
+		"thawed": {
+			func(context.Context) error { return fmt.Errorf("x: %w", engine.ErrThawed) },
+			"thawed the frozen copy",
+		},
+		"exposed": {
+			func(context.Context) error { return fmt.Errorf("x: %w: no keeper", engine.ErrExposed) }, "",
+		},
+		"unknown": {func(context.Context) error { return errors.New("no such group") }, "no such group"},
+		"a panic": {func(context.Context) error { panic("nil") }, "keep web frozen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := keptBy(t, c.protect)
+			s.keepCopy()
+			err := s.awaitHeld(t.Context())
+			if (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+				t.Errorf("%v; want %q", err, c.fails)
+			}
+		})
+	}
+}
+
+// TestAwaitHeldEnds: a copy that does not freeze keeps neither the step nor its undo waiting.
+func TestAwaitHeldEnds(t *testing.T) {
+	waits := func(ctx context.Context) error {
+		if _, bounded := ctx.Deadline(); !bounded {
+			return errors.New("nothing bounds it")
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	s := keptBy(t, waits)
+	s.keepCopy()
+	step, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.awaitHeld(step); !errors.Is(err, context.Canceled) {
+		t.Errorf("the step was canceled: %v", err)
+	}
+	s.keepCopy()
+	s.endKeeping()
+	if err := s.awaitHeld(t.Context()); !errors.Is(err, context.Canceled) {
+		t.Errorf("it was undone: %v", err)
+	}
+}
+
+// TestFrozenCopyThatRan: no page is taken from processes that have run since they were frozen.
+func TestFrozenCopyThatRan(t *testing.T) {
+	frozen, err := memory.OpenFrozen([]int{os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer frozen.Close()
+	areas, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, address := memory.Task(os.Getpid()), uint64(0)
+	if _, err := fmt.Sscanf(string(areas), "%x-", &address); err != nil { // the program itself
+		t.Fatal(err)
+	}
+	late := []memory.TaskMap{{Task: task, Areas: []memory.Area{{Start: address, Pages: 1}}}}
+	for _, has := range []bool{false, true} {
+		var ran atomic.Bool
+		ran.Store(has)
+		pages := stayed{frozen: frozenCopy{frozen, &ran}}
+		err := pages.Read(task, address, make([]byte, memory.PageSize()))
+		if errors.Is(err, engine.ErrThawed) != has || !has && err != nil {
+			t.Errorf("they have run: %t; read: %v", has, err)
+		}
+		spilled := newTestSpill(t, filepath.Join(t.TempDir(), spillName), &keyKeeper{})
+		spilled.begin(t.Context(), late, pages.frozen)
+		<-spilled.written
+		if failed := spilled.now() == migration.SpillFailed; failed != has {
+			t.Errorf("they have run: %t; on the disk it is %s: %s", has, spilled.now(), spilled.why)
+		}
+	}
+}
