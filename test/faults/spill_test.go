@@ -28,6 +28,7 @@ func TestSpill(t *testing.T) {
 	t.Run("the other agent, then the source", func(t *testing.T) { newSpillWorld(t).agentThereThenReboot(t) })
 	t.Run("the key is lost", func(t *testing.T) { newSpillWorld(t).spillKeyLost(t) })
 	t.Run("the processes are killed", func(t *testing.T) { newSpillWorld(t).frozenKilled(t) })
+	t.Run("the processes have run", func(t *testing.T) { newSpillWorld(t).frozenThawed(t) })
 }
 
 // newSpillWorld makes a world whose container has been on both nodes.
@@ -171,6 +172,28 @@ func (w *world) spillKeyLost(t *testing.T) {
 // frozenKilled kills the frozen processes, and the keeper that would hold them, while the agent goes on.
 func (w *world) frozenKilled(t *testing.T) {
 	id := w.spilled(t)
+	w.killKeepers(t)
+	w.inNode(t, "a", "kill", "-KILL", strconv.Itoa(w.find(t, "a", container).PID))
+	w.arrivesFromDisk(t, id)
+}
+
+// frozenThawed thaws the frozen processes that nothing holds any more. Nobody takes their memory for what it
+// was.
+func (w *world) frozenThawed(t *testing.T) {
+	id := w.spilled(t)
+	pid := strconv.Itoa(w.find(t, "a", container).PID)
+	w.killAgent(t, "a")
+	w.killKeepers(t)
+	w.inNode(t, "a", "sh", "-c", `groups=/proc/`+pid+`/cgroup
+		d=$(findmnt -nt cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' $groups)
+		v1=$(findmnt -nt cgroup -O freezer -o TARGET | head -n 1)$(sed -n 's/^[0-9]*:freezer://p' $groups)
+		if [ -e $d/cgroup.freeze ]; then echo 0 >$d/cgroup.freeze; else echo THAWED >$v1/freezer.state; fi`)
+	w.reviveAgents(t)
+	w.arrivesFromDisk(t, id)
+}
+
+func (w *world) killKeepers(t *testing.T) {
+	t.Helper()
 	keepers := w.processesOf(t, "a", "memory-keeper")
 	if len(keepers) == 0 {
 		t.Fatal("nothing keeps the memory")
@@ -180,7 +203,11 @@ func (w *world) frozenKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.inNode(t, "a", "kill", "-KILL", strconv.Itoa(w.find(t, "a", container).PID))
+}
+
+// arrivesFromDisk wants of a drain that it had to take pages from the disk, and nothing is missing.
+func (w *world) arrivesFromDisk(t *testing.T, id string) {
+	t.Helper()
 	w.arrivesWhole(t, id)
 	if r, _ := w.report(t, "a", id); r.Drain.Spill != migration.SpillServing {
 		t.Errorf("the pages came from elsewhere: %+v", r.Drain)
