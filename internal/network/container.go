@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"regexp"
@@ -108,7 +109,8 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 	}
 	_, stands := n.containers[id]
 	if !stands {
-		if err := errors.Join(muzzle(path, false), narrow(handle, address)); err != nil {
+		err := errors.Join(muzzle(path, false), narrow(handle, address), configureKernel(inside))
+		if err != nil {
 			return err
 		}
 	}
@@ -200,6 +202,23 @@ func configureInside(handle *netlink.Handle, inside netns.NsHandle, address Addr
 		return fmt.Errorf("configure the container's interface: %w", err)
 	}
 	return nil
+}
+
+// Settings are those of the kernel that Attach makes in a container's network namespace, where the kernel
+// has them. CRIU cannot dump MPTCP sockets. Without MPTCP, servers in Go that ask for it listen with TCP.
+func Settings() map[string]string { return map[string]string{"net.mptcp.enabled": "0"} }
+
+// configureKernel makes them.
+func configureKernel(inside netns.NsHandle) error {
+	return within(inside, func() (err error) {
+		for name, value := range Settings() {
+			below := strings.TrimPrefix(strings.ReplaceAll(name, ".", "/"), "net/")
+			if e := sysctl(below, value); !errors.Is(e, fs.ErrNotExist) {
+				err = errors.Join(err, e)
+			}
+		}
+		return err
+	})
 }
 
 // Detach removes a container's namespace, devices and local route. It is idempotent. A route by which this

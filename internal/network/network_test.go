@@ -1,10 +1,13 @@
 package network
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // echo serves UDP in a namespace: it answers each datagram with the sender's address as the server saw it.
@@ -68,6 +71,25 @@ func (s *site) sees(where string, to netip.AddrPort, source string) {
 	s.t.Helper()
 	if got := s.ask(where, to, 3*time.Second); got != source {
 		s.t.Errorf("%s asked %s: answer %q, want to be seen as %q", where, to, got, source)
+	}
+}
+
+// TestContainerWithoutMultipath has a server that asks for MPTCP in a container and gets TCP. The node's own
+// programs have MPTCP.
+func TestContainerWithoutMultipath(t *testing.T) {
+	s := newSite(t)
+	s.container("a", "one")
+	for where, want := range map[string]error{"a": nil, "a/one": unix.ENOPROTOOPT} {
+		s.in(where, func() error {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
+			if !errors.Is(err, want) {
+				t.Errorf("%s: MPTCP socket: %v, want %v", where, err, want)
+			}
+			if err == nil {
+				return unix.Close(fd)
+			}
+			return nil
+		})
 	}
 }
 

@@ -166,10 +166,31 @@ func (h *helper) end() {
 	}
 }
 
-// TestMultipathListener moves a server in Go, which listens with MPTCP unless it is told not to.
+// TestMultipathListener moves a server in Go, which listens with MPTCP where it can: here, as an
+// administrator has switched MPTCP on in the container's network.
 func TestMultipathListener(t *testing.T) {
 	t.Parallel()
-	c := run(t, nil, "/bin/listen")
+	const wait = "echo ready; while [ ! -e /tmp/begin ]; do sleep 0.05; done; exec /bin/listen"
+	c := run(t, nil, "/bin/sh", "-c", wait)
+	within := func(line string) string {
+		t.Helper()
+		enter := fmt.Sprintf("nsenter --net=/proc/%d/ns/net %s", c.inspect().PID, line)
+		out, err := world.lab.Exec(t.Context(), c.node, "sh", "-c", enter)
+		if err != nil {
+			t.Fatalf("%s: %v: %s", line, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	const enabled = "cat /proc/sys/net/mptcp/enabled"
+	if is := within(enabled); is != "0" {
+		t.Errorf("net.mptcp.enabled is %s in a new container", is)
+	}
+	within("sysctl -q -w net.mptcp.enabled=1")
+	c.exec("/bin/sh", "-c", "mkdir -p /tmp; : > /tmp/begin")
+	c.eventually("the server listens", func() bool { return strings.Count(c.logs().stdout, "ready") == 2 })
+	if listeners := within("ss -HlnM"); !strings.Contains(listeners, ":7000") {
+		t.Fatalf("MPTCP listeners: %q", listeners)
+	}
 	address := c.address()
 	for range 2 {
 		c.migrate()
@@ -178,6 +199,9 @@ func TestMultipathListener(t *testing.T) {
 			t.Fatalf("on %s: %v", c.node, err)
 		}
 		_ = conn.Close()
+		if is := within(enabled); is != "0" {
+			t.Errorf("net.mptcp.enabled is %s on %s", is, c.node)
+		}
 	}
 }
 

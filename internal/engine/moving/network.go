@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -68,15 +69,15 @@ func isOwn(path string) (bool, error) {
 
 // expected is what the engine makes in the namespace.
 func (s Surroundings) expected() nsstate.Expected {
-	e := nsstate.Expected{AnySettings: s.System, ReadOnly: !s.administers()}
+	e := nsstate.Expected{AnySettings: s.System, ReadOnly: !s.administers(), Settings: map[string]string{}}
 	if s.Network.Address.IsValid() {
 		e.Device, e.Address = interfaceName, s.Network.Address
 	}
 	if s.Network.Pooled() {
-		e.Gateway = network.Gateway()
+		e.Gateway, e.Settings = network.Gateway(), network.Settings()
 	}
 	if s.Spec != nil {
-		e.Settings = s.Spec.Linux.Sysctl
+		maps.Copy(e.Settings, s.Spec.Linux.Sysctl)
 	}
 	return e
 }
