@@ -18,7 +18,7 @@ if ((EUID != 0)); then
 fi
 # The suite takes less than 25 minutes on two quiet cores; a busy machine may take longer. A package that hangs is to say
 # where, before the whole is stopped.
-limit=35m package_limit=30m length=(-short)
+limit=45m package_limit=40m length=(-short)
 if [[ ${1:-} == --long ]]; then
   limit=2h package_limit=90m length=()
   shift

@@ -194,6 +194,11 @@ func (l *Lab) KillAgent(ctx context.Context, node string) error {
 	return l.signalAgent(ctx, node, unix.SIGKILL)
 }
 
+// DumpAgent has the agent of a node write the stacks of its goroutines to its log, and end.
+func (l *Lab) DumpAgent(ctx context.Context, node string) error {
+	return l.signalAgent(ctx, node, unix.SIGQUIT)
+}
+
 // StopAgent asks the agent of a node to end and returns when it is gone.
 func (l *Lab) StopAgent(ctx context.Context, node string) error {
 	return l.signalAgent(ctx, node, unix.SIGTERM)

@@ -136,15 +136,21 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 	return program, labtest.GoBuild(context.Background(), program, labtest.Program)
 })
 
+// showLogs shows what the agents have said last, and what they are doing: a migration may hang.
 func (w *world) showLogs(t *testing.T) {
 	for _, node := range nodes {
+		if err := w.lab.DumpAgent(context.Background(), node); err != nil {
+			t.Log(err) // the node may have been lost
+		}
 		log, err := os.ReadFile(w.lab.AgentLog(node))
 		if err != nil {
 			t.Log(err)
 			continue
 		}
-		lines := strings.Split(string(log), "\n")
+		said, stacks, _ := strings.Cut(string(log), "SIGQUIT: quit")
+		lines := strings.Split(said, "\n")
 		t.Logf("agent of %s:\n%s", node, strings.Join(lines[max(0, len(lines)-60):], "\n"))
+		t.Logf("stacks at %s:\n%s", node, stacks)
 	}
 }
 
