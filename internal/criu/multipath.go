@@ -2,9 +2,7 @@ package criu
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +27,7 @@ func ReplaceMultipath(ctx context.Context, procs func() ([]int, error)) error {
 	}
 	for _, pid := range pids {
 		err := replaceMultipath(ctx, pid, procs)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a process that has ended has no listeners
+		if err != nil && !isGone(err) { // a process that has ended has no listeners
 			return fmt.Errorf("%w; %s", err, multipathRemedy)
 		}
 	}
@@ -90,7 +88,7 @@ func (x *examination) checkMultipath(t *task, fd int, d descriptor) finding {
 	case x.holders(d.target) > 1:
 		f.what = "MPTCP listener of several processes"
 		f.why = "Godwit can replace a listener only if a single process has it open"
-	case obstacle != nil && !errors.Is(obstacle, fs.ErrNotExist): // else the process has ended
+	case obstacle != nil && !isGone(obstacle): // else the process has ended
 		f.what, f.why = "MPTCP listener that cannot be replaced", obstacle.Error()
 	default:
 		return finding{}

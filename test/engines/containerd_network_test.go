@@ -92,8 +92,9 @@ func TestContainerdNetwork(t *testing.T) {
 		if i == 1 {
 			fault(t, to, agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultFail)
 			whileTalking(t, busy, func() {
-				if err := tried(t, from, "godwit", "migrate", "--mode", mode, "containerd:"+name, to); err == nil {
-					t.Error("it moved")
+				err := tried(t, from, "godwit", "migrate", "--mode", mode, "containerd:"+name, to)
+				if err == nil || !strings.Contains(err.Error(), "on purpose") {
+					t.Errorf("%v, want the failure that the fault makes", err)
 				}
 			})
 			noCNI(t, to) // which comes before what is looked at next

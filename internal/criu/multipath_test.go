@@ -1,0 +1,18 @@
+package criu
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// TestReplaceMultipathEnded lists a process that has ended, as one of a short exec has by the time that it is looked at.
+func TestReplaceMultipathEnded(t *testing.T) {
+	cmd := exec.Command("true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	ended := func() ([]int, error) { return []int{cmd.Process.Pid}, nil }
+	if err := ReplaceMultipath(t.Context(), ended); err != nil {
+		t.Error(err)
+	}
+}
