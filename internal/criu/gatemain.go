@@ -395,7 +395,7 @@ func (g *gateProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 		return err
 	}
 	g.allowed = true // before it is tried: a record that could not be made durable may be there all the same
-	if err := writeRecord(g.record); err != nil {
+	if err := makeRecord(g.record); err != nil {
 		return fmt.Errorf("record that the container may run: %w", err)
 	}
 	return nil

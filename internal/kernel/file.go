@@ -20,15 +20,13 @@ func WriteFileAtomic(path string, data []byte, perm fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// CreateDurable makes a file that was not there, and returns when it is on disk that it is there. What is in it may be missing after a crash:
-// that would take another write to the disk. If it cannot be written it is not there.
-func CreateDurable(path string, data []byte, perm fs.FileMode) error {
+// CreateDurable makes an empty file that was not there, and returns when its directory entry is on disk.
+func CreateDurable(path string, perm fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := f.Close(); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
 	return SyncDir(filepath.Dir(path))
