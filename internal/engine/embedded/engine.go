@@ -273,13 +273,13 @@ func (e *Engine) lateExit(files container, one *engine.Container) error {
 	return nil
 }
 
-// frozen tells whether a container's cgroup is frozen.
+// frozen tells whether a container's cgroup was told to freeze, and not to thaw since.
 func frozen(files container) bool {
 	group, err := kernel.OpenCgroup(files.cgroup())
 	if err != nil {
 		return false
 	}
-	is, err := group.Frozen()
+	is, err := group.ToldToFreeze()
 	return err == nil && is
 }
 

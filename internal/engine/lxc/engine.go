@@ -297,7 +297,7 @@ func (e *Engine) addProcesses(ctx context.Context, one *engine.Container, watche
 	}
 	one.State, one.PID = engine.Running, first.PID
 	if group, err := containerGroup(first.PID); err == nil && records.Exists(p.departure()) {
-		if frozen, err := group.Frozen(); err == nil && frozen {
+		if frozen, err := group.ToldToFreeze(); err == nil && frozen {
 			one.State = engine.Frozen
 		}
 	}

@@ -354,7 +354,7 @@ type departure struct {
 func (d *departure) Close() error {
 	defer d.engine.LetGo()
 	err := d.Departure.Close()
-	frozen, frozenErr := d.group.Frozen()
+	frozen, frozenErr := d.group.ToldToFreeze()
 	if goesOn(frozen, frozenErr, d.first.Alive()) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -376,6 +376,6 @@ func (e *Engine) frozen(id string, pid int) bool {
 	if err != nil {
 		return false
 	}
-	is, err := group.Frozen()
+	is, err := group.ToldToFreeze()
 	return err == nil && is
 }
