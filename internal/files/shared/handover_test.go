@@ -94,7 +94,6 @@ func TestHandOver(t *testing.T) {
 }
 
 func TestHandOverLocal(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	pid := startWriter(t, filepath.Join(dir, "locked"))
 	must(t, Release(t.Context(), dir, []int{pid}))
