@@ -57,9 +57,23 @@ func noCNI(t *testing.T, node string) {
 // cniAddress is the address and the hardware address of a container's interface.
 func cniAddress(t *testing.T, node, id string) (address, mac string) {
 	t.Helper()
-	said := in(t, node, "ctr", "task", "exec", "--exec-id", "address", id, "/bin/busybox", "ip", "-o", "address", "show", "eth0")
-	address, _, _ = strings.Cut(strings.Fields(said)[3], "/")
-	return address, in(t, node, "ctr", "task", "exec", "--exec-id", "mac", id, "/bin/cat", "/sys/class/net/eth0/address")
+	fields := strings.Fields(ctrExec(t, node, id, "/bin/busybox", "ip", "-o", "address", "show", "eth0"))
+	if len(fields) < 4 {
+		t.Fatalf("eth0 of %s: %q", id, fields)
+	}
+	address, _, _ = strings.Cut(fields[3], "/")
+	return address, ctrExec(t, node, id, "/bin/cat", "/sys/class/net/eth0/address")
+}
+
+// ctrExec runs a command that prints something. ctr sometimes ends before it has read the output of a short
+// command, so an empty output is asked for again.
+func ctrExec(t *testing.T, node, id string, command ...string) (said string) {
+	t.Helper()
+	eventually(t, "output of "+command[0], func() bool {
+		said = in(t, node, append([]string{"ctr", "task", "exec", "--exec-id", "asked", id}, command...)...)
+		return said != ""
+	})
+	return said
 }
 
 // TestContainerdNetwork: a container on a bridge of CNI's keeps its addresses and all its connections, whoever opened them, there and back,
