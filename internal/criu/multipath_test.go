@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestReplaceMultipathEnded lists a process that has ended, as one of a short exec has by the time that it is looked at.
+// TestReplaceMultipathEnded lists a process that has ended, as that of a short exec may have.
 func TestReplaceMultipathEnded(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Run(); err != nil {

@@ -19,7 +19,7 @@ import (
 
 const lockSuffix = ".lock"
 
-// makeRecord makes the record. It is empty, so that it finds room on a full disk; what counts is that it is there.
+// makeRecord makes the record. An empty file finds room on a full disk; what counts is that it exists.
 func makeRecord(path string) error { return kernel.CreateDurable(path, 0o600) }
 
 // lockRecord takes the lock for the rest of the process's life. It fails if there is a record already: a restore is
