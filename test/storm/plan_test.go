@@ -100,7 +100,7 @@ func rough() climate {
 
 func changing() climate {
 	c := rough()
-	c.fair, c.faults, c.least, c.most, c.moves = 5, 16, 6, 12, 20
+	c.fair, c.faults, c.least, c.most, c.moves = 4, 16, 6, 12, 20
 	return c
 }
 
