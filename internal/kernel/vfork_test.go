@@ -1,0 +1,108 @@
+package kernel
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startSpawner starts testdata/spawner in a group of its own.
+func startSpawner(t *testing.T, mount, argument string) (*Cgroup, io.Reader) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "spawner")
+	const source = "testdata/spawner/spawner.c"
+	build := exec.Command("gcc", "-O1", "-static", "-pthread", "-o", program, source)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	dir := filepath.Join(mount, fmt.Sprintf("godwit-spawner-%d", os.Getpid()))
+	must(t, os.Mkdir(dir, 0o755))
+	group, err := CgroupAt(dir)
+	must(t, err)
+	cmd := exec.Command(program, argument)
+	said, err := cmd.StdoutPipe()
+	must(t, err)
+	begin, err := cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err := errors.Join(group.Kill(ctx), group.Thaw())
+		_ = cmd.Wait() // it was killed
+		if err := errors.Join(err, group.Remove()); err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0))
+	must(t, begin.Close())
+	return group, said
+}
+
+// TestFreezeToMoveSpawner freezes a program that starts others all the time: never while it waits in vfork.
+func TestFreezeToMoveSpawner(t *testing.T) {
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			group, out := startSpawner(t, mount, "4")
+			said := bufio.NewReader(out)
+			lines := func(n int) {
+				t.Helper()
+				for range n {
+					_, err := said.ReadString('\n')
+					must(t, err)
+				}
+			}
+			lines(1)
+			for caught := 0; caught == 0; { // until it is certain that the way of looking finds some
+				_, err := group.Freeze(t.Context())
+				must(t, err)
+				found, err := group.vforks()
+				must(t, err)
+				caught = len(found)
+				must(t, group.Thaw())
+			}
+			for range 20 {
+				_, err := group.FreezeToMove(t.Context())
+				must(t, err)
+				found, err := group.vforks()
+				must(t, err)
+				if len(found) > 0 {
+					t.Errorf("frozen while %+v", found)
+				}
+				must(t, group.Thaw())
+			}
+			lines(2)
+		})
+	}
+}
+
+// TestFreezeToMoveStuck has a child that never comes to execve: the error names it, and the group runs on.
+func TestFreezeToMoveStuck(t *testing.T) {
+	for version, mount := range freezers(t) {
+		t.Run(version, func(t *testing.T) {
+			group, _ := startSpawner(t, mount, "stuck")
+			for found := []vfork(nil); len(found) == 0; {
+				var err error
+				found, err = group.vforks()
+				must(t, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			_, err := group.FreezeToMove(ctx)
+			if err == nil || !strings.Contains(err.Error(), "has not called execve") {
+				t.Errorf("%v, want that a child has not called execve", err)
+			}
+			if frozen, err := group.ToldToFreeze(); err != nil || frozen {
+				t.Errorf("it is to stay frozen: %v, %v", frozen, err)
+			}
+		})
+	}
+}
