@@ -328,12 +328,13 @@ func (t *target) closeBase() error {
 func (t *target) restore(ctx context.Context) (time.Time, error) {
 	defer t.watchDrain()()
 	t.agent.forgetShared(ctx, t.definition)
-	at, err := t.arrival.Restore(ctx, func() error {
-		if err := t.move.mayResume(ctx); err != nil {
-			return err
-		}
-		return t.agent.network.Route(t.definition.Network.Address, network.Local(t.definition.ID))
-	})
+	permission := engine.Permission{
+		Ask: func() error { return t.move.mayResume(ctx) },
+		Open: func() error {
+			return t.agent.network.Route(t.definition.Network.Address, network.Local(t.definition.ID))
+		},
+	}
+	at, err := t.arrival.Restore(ctx, permission)
 	if err == nil {
 		go t.agent.giveRoom(t.definition)
 	}

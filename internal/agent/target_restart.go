@@ -93,12 +93,13 @@ func (t *target) startAnew(ctx context.Context) (time.Time, error) {
 	if err := t.holdNew(); err != nil {
 		return time.Time{}, err
 	}
-	at, err := t.arrival.Restore(ctx, func() error {
+	ask := func() error {
 		if err := t.move.fault(ctx, faultHealthy, "before"); err != nil {
 			return err
 		}
 		return t.move.mayResume(ctx)
-	})
+	}
+	at, err := t.arrival.Restore(ctx, engine.Permission{Ask: ask}) // nobody is routed to it yet
 	if err != nil {
 		t.giveBackShared(ctx)
 		return time.Time{}, err

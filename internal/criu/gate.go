@@ -21,6 +21,8 @@ import (
 //	agent: go          the images are here, restore
 //	gate: restored     all processes and sockets exist, none runs
 //	agent: resume      they may run (anything else, or the end of the connection: they never will)
+//	gate: recorded     that they run is on record
+//	agent: open        their network is open, let them run (anything else: they never will)
 //	gate: resumed      they run
 //	gate: failed       they do not run (or, with uncertain, nobody knows)
 
@@ -48,6 +50,8 @@ const (
 	kindRestored = "restored"
 	kindResume   = "resume"
 	kindResumed  = "resumed"
+	kindRecorded = "recorded"
+	kindOpen     = "open"
 	kindFailed   = "failed"
 )
 
@@ -128,6 +132,9 @@ type GateOptions struct {
 	LazyPages bool
 	// Inherit are files, open for reading and writing, by the keys of SharedFiles. CRIU opens them anew.
 	Inherit map[string]*os.File
+	// Open is called when the record is made, right before the first process runs; nil: nothing is. The
+	// sockets acknowledge what reaches them, so nothing may before. An error: the processes never will run.
+	Open func() error
 }
 
 // Resumed tells of a container that runs again.
@@ -224,19 +231,31 @@ func (g *Gate) Go(ctx context.Context, options GateOptions, beforeResume func() 
 	if err == nil && m.Kind != kindRestored {
 		err = unexpected(m)
 	}
-	if err == nil {
-		err = beforeResume()
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
 	if err != nil {
+		return Resumed{}, g.giveUp(fmt.Errorf("restore: %w", err))
+	}
+	if err := firstOf(beforeResume(), ctx.Err()); err != nil {
 		return Resumed{}, g.giveUp(fmt.Errorf("restore: %w", err))
 	}
 	if err := g.conn.send(gateMessage{Kind: kindResume}); err != nil {
 		return Resumed{}, g.giveUp(fmt.Errorf("restore: allow the processes to run: %w: %w", ErrUncertain, err))
 	}
-	m, err = g.receive(context.WithoutCancel(ctx)) // there is no way back: the answer comes or the gate ends
+	return g.awaitResumed(context.WithoutCancel(ctx), options.Open) // the answer comes or the gate ends
+}
+
+// awaitResumed opens the network when there is a record, and waits until the processes run.
+func (g *Gate) awaitResumed(ctx context.Context, open func() error) (Resumed, error) {
+	m, err := g.receive(ctx)
+	if err == nil && m.Kind == kindRecorded {
+		if open != nil {
+			err = open()
+		}
+		if err != nil { // the gate takes the record back
+			return Resumed{}, g.giveUp(fmt.Errorf("restore: %w: %w", ErrUncertain, err))
+		}
+		_ = g.conn.send(gateMessage{Kind: kindOpen}) // if the gate has ended, receive says so
+		m, err = g.receive(ctx)
+	}
 	switch {
 	case err != nil:
 		return Resumed{}, fmt.Errorf("restore: %w: %w", ErrUncertain, err)

@@ -146,6 +146,47 @@ func TestRefused(t *testing.T) {
 	r.neverRan()
 }
 
+// TestOpened opens the network when there is a record, and not if there can be none.
+func TestOpened(t *testing.T) {
+	yes := func() error { return nil }
+	t.Run("with a record", func(t *testing.T) {
+		c, _, r := dumped(t)
+		recorded := false
+		options := GateOptions{Open: func() error { recorded = exists(r.record); return nil }}
+		_, err := r.gate.Go(deadline(t), options, yes)
+		must(t, err)
+		must(t, <-r.done)
+		c.attach()
+		if !recorded {
+			t.Error("it was opened before there was a record, or not at all")
+		}
+	})
+	t.Run("in vain", func(t *testing.T) {
+		_, _, r := dumped(t)
+		no := errors.New("the route cannot be made")
+		options := GateOptions{Open: func() error { return no }}
+		_, err := r.gate.Go(deadline(t), options, yes)
+		if !errors.Is(err, no) || !errors.Is(err, ErrUncertain) {
+			t.Errorf("Go: %v, want %v, and that the record tells", err, no)
+		}
+		r.neverRan()
+	})
+	t.Run("without a record", func(t *testing.T) {
+		_, _, r := dumped(t)
+		options := GateOptions{Open: func() error { t.Error("it is opened"); return nil }}
+		taken := func() error { return os.WriteFile(r.record, nil, 0o600) }
+		if _, err := r.gate.Go(deadline(t), options, taken); err == nil {
+			t.Error("it runs")
+		}
+		r.neverRan()
+	})
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // TestAgentDies closes the agent's side before and during the restore.
 func TestAgentDies(t *testing.T) {
 	t.Run("before the images are there", func(t *testing.T) {

@@ -386,11 +386,11 @@ func (g *gateProcess) askRunc(m *rpc.CriuResp, rights []byte) error {
 }
 
 // askBoth asks the agent whether the container may run and meanwhile lets runc write its state. When both agree the
-// record is made; then, and only then, is CRIU let on.
+// record is made; then, and only then, the agent opens the network, and CRIU is let on.
 func (g *gateProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 	runc := make(chan error, 1)
 	go func() { runc <- g.askRunc(m, rights) }()
-	err := g.askAgent()
+	err := g.askAgent(kindRestored, kindResume)
 	if err = firstOf(err, <-runc); err != nil {
 		return err
 	}
@@ -398,19 +398,20 @@ func (g *gateProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 	if err := makeRecord(g.record); err != nil {
 		return fmt.Errorf("record that the container may run: %w", err)
 	}
-	return nil
+	return g.askAgent(kindRecorded, kindOpen)
 }
 
-func (g *gateProcess) askAgent() error {
-	if err := g.agent.send(gateMessage{Kind: kindRestored}); err != nil {
+// askAgent tells the agent what has been reached, and waits for the answer that lets the gate go on.
+func (g *gateProcess) askAgent(reached, answer string) error {
+	if err := g.agent.send(gateMessage{Kind: reached}); err != nil {
 		return fmt.Errorf("ask the agent whether to resume: %w", err)
 	}
-	answer, err := g.agent.receive()
+	said, err := g.agent.receive()
 	if err != nil {
 		return fmt.Errorf("the agent is gone or has given up before the container was resumed: %w", err)
 	}
-	if answer.Kind != kindResume {
-		return fmt.Errorf("the agent says %q, want %q", answer.Kind, kindResume)
+	if said.Kind != answer {
+		return fmt.Errorf("the agent says %q, want %q", said.Kind, answer)
 	}
 	return nil
 }

@@ -290,6 +290,15 @@ type Departure interface {
 	Close() error
 }
 
+// Permission is what a restore needs before the first process runs.
+type Permission struct {
+	Ask func() error // whether it may run; an error: no
+	// Open opens the container's network. Nothing may reach its sockets before it is certain that it runs:
+	// they acknowledge what they receive, and then nobody sends it to the source again. A container that
+	// starts anew has none.
+	Open func() error
+}
+
 // Arrival is a container that waits for its state.
 type Arrival interface {
 	// ImagesDir is the directory, in memory, into which the execution state must be written.
@@ -301,9 +310,10 @@ type Arrival interface {
 	// FillFrom returns; it is called at most once, and takes nothing from pages yet.
 	FillFrom(ctx context.Context, pages *memory.Store) error
 	// Restore makes the processes from what is now in ImagesDir and in the trees. When all their sockets exist and
-	// before the first of them runs it calls beforeResume; if that fails nothing will ever run. That the container
-	// runs is then recorded durably, and it runs. Restore returns the instant of the resume.
-	Restore(ctx context.Context, beforeResume func() error) (time.Time, error)
+	// before the first of them runs it asks for permission. That the container runs is then recorded durably,
+	// its network is opened, and it runs; if any of these fails nothing ever will. Restore returns the
+	// instant of the resume.
+	Restore(ctx context.Context, permission Permission) (time.Time, error)
 	// Close ends what Arrive started if the container has not been resumed; Discard removes what is left.
 	Close() error
 }

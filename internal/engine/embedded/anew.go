@@ -62,9 +62,9 @@ func (n *newcomer) TreePath(kind files.TreeKind, name string) (string, error) {
 }
 
 // Restore starts the container and waits until it is healthy. When it returns with an error nothing of it runs any more.
-func (n *newcomer) Restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
+func (n *newcomer) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	defer n.engine.lock(n.definition.ID)()
-	at, err := n.start(ctx, beforeResume)
+	at, err := n.start(ctx, permission)
 	if err != nil {
 		n.endForSure(context.WithoutCancel(ctx))
 		return time.Time{}, fmt.Errorf("start container %s: %w", n.definition.Name, err)
@@ -73,7 +73,7 @@ func (n *newcomer) Restore(ctx context.Context, beforeResume func() error) (time
 	return at, nil
 }
 
-func (n *newcomer) start(ctx context.Context, beforeResume func() error) (time.Time, error) {
+func (n *newcomer) start(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	if err := checkPrivate(n.files); err != nil {
 		return time.Time{}, err
 	}
@@ -83,7 +83,7 @@ func (n *newcomer) start(ctx context.Context, beforeResume func() error) (time.T
 	if _, err := n.engine.newTrial(n.files, n.definition, n.ports).await(ctx); err != nil {
 		return time.Time{}, err
 	}
-	if err := beforeResume(); err != nil {
+	if err := permission.Ask(); err != nil {
 		return time.Time{}, err
 	}
 	if err := kernel.WriteFileAtomic(n.files.resumed(), nil, 0o600); err != nil {

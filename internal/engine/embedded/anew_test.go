@@ -216,13 +216,13 @@ func TestArriveAnew(t *testing.T) {
 			}
 			arrival := bring(t, a, b, d, c.ports)
 			asked := false
-			at, err := arrival.Restore(t.Context(), func() error {
+			at, err := arrival.Restore(t.Context(), engine.Permission{Ask: func() error {
 				asked = true
 				if one := b.state(d.ID); one.State != engine.Arriving {
 					t.Errorf("on trial: %+v", one)
 				}
 				return nil
-			})
+			}})
 			if err != nil || !asked || at.IsZero() {
 				t.Fatal(asked, at, err)
 			}
@@ -276,7 +276,7 @@ func TestArriveAnewEndsWhatFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			arrival := bring(t, a, b, d, c.ports)
-			_, err := arrival.Restore(t.Context(), func() error { return c.answer })
+			_, err := arrival.Restore(t.Context(), engine.Permission{Ask: func() error { return c.answer }})
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.words) {
 				t.Errorf("error %v, want %q", err, c.words)
 			}
@@ -307,7 +307,7 @@ func TestArrivedEndsTrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrival := bring(t, a, b, d, []engine.Port{{Protocol: "tcp", Number: 8080}})
-	_, err := arrival.Restore(t.Context(), func() error {
+	_, err := arrival.Restore(t.Context(), engine.Permission{Ask: func() error {
 		outcome, err := b.reopen().Arrived(t.Context(), d.ID)
 		if err != nil || outcome != engine.NeverRan {
 			t.Errorf("outcome %s, %v", outcome, err)
@@ -316,7 +316,7 @@ func TestArrivedEndsTrial(t *testing.T) {
 			t.Errorf("processes %v are left", pids)
 		}
 		return errors.New("gone")
-	})
+	}})
 	if err == nil {
 		t.Error("it stays")
 	}

@@ -277,7 +277,7 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 }
 
 // Restore makes the processes from the state that is here now.
-func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
+func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	unlock := a.engine.lock(a.definition.ID)
 	fail := func(err error) (time.Time, error) {
 		unlock()
@@ -290,7 +290,7 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	if err := a.engine.mountRoot(a.definition); err != nil {
 		return fail(err)
 	}
-	resumed, err := a.coming.GoOn(ctx, a.files.rootfs(), beforeResume)
+	resumed, err := a.coming.GoOn(ctx, a.files.rootfs(), permission)
 	if err != nil {
 		return fail(err)
 	}

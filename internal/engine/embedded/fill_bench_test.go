@@ -79,7 +79,7 @@ func (s samples) move(b *testing.B, source, target *testNode, id string) {
 	copyTrees(b, source, arrival, id)
 	readMemory(b, source, id, store)
 	begin = time.Now()
-	resumed, err := arrival.Restore(ctx, func() error { return nil })
+	resumed, err := arrival.Restore(ctx, engine.Permission{Ask: func() error { return nil }})
 	check(err)
 	s.add("restore-ms", resumed.Sub(begin).Seconds()*1e3)
 	report := filled(b, target, id)

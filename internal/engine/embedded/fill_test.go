@@ -200,7 +200,7 @@ func moveThen(t testing.TB, source, target *testNode, id string, then func()) {
 	copyTrees(t, source, arrival, id)
 	readMemory(t, source, id, store)
 	restoring := time.Now()
-	resumed, err := arrival.Restore(ctx, func() error { return nil })
+	resumed, err := arrival.Restore(ctx, engine.Permission{Ask: func() error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +372,7 @@ func TestFillRefuses(t *testing.T) {
 				t.Error("FillFrom twice succeeds")
 			}
 			fakeState(t, arrival, what, store)
-			_, err = arrival.Restore(t.Context(), func() error { return nil })
+			_, err = arrival.Restore(t.Context(), engine.Permission{Ask: func() error { return nil }})
 			if err == nil || !strings.Contains(err.Error(), refusal) {
 				t.Errorf("Restore: %v", err)
 			}
@@ -503,7 +503,7 @@ func preCopy(t *testing.T, source, target *testNode, id string) {
 	compareWithSource(t, source, id, store)
 	compareShared(t, source, id, store, maps)
 	t.Logf("%+v", store.Stats())
-	_, err = arrival.Restore(ctx, func() error { return nil })
+	_, err = arrival.Restore(ctx, engine.Permission{Ask: func() error { return nil }})
 	check(err)
 	check(source.Destroy(ctx, id, nil))
 }

@@ -166,7 +166,8 @@ func (p *phases) move(b *testing.B, source, target *testNode, id string, hide bo
 	p.did("trees")
 	check(store.Keep(m))
 	p.did("keep")
-	resumed, err := arrival.Restore(ctx, func() error { p.did("restored"); return nil })
+	ask := func() error { p.did("restored"); return nil }
+	resumed, err := arrival.Restore(ctx, engine.Permission{Ask: ask})
 	check(err)
 	p.note("resume", resumed.Sub(p.last))
 	p.note("FREEZE", resumed.Sub(begin))

@@ -134,7 +134,7 @@ func moveLate(t testing.TB, source, target *testNode, id string) (*frozenPages, 
 		}
 		answered <- err
 	}()
-	_, err = arrival.Restore(ctx, func() error { return nil })
+	_, err = arrival.Restore(ctx, engine.Permission{Ask: func() error { return nil }})
 	check(t, err)
 	late := <-connected
 	if late == nil {

@@ -59,7 +59,7 @@ func move(t *testing.T, source, target *testNode, id string) {
 	copyFiles(t, images, arrival.ImagesDir())
 	copyTrees(t, source, arrival, id)
 	restoring := time.Now()
-	resumed, err := arrival.Restore(ctx, func() error { return nil })
+	resumed, err := arrival.Restore(ctx, engine.Permission{Ask: func() error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,8 @@ func TestArriveBeforeLayers(t *testing.T) {
 		}
 	}
 	never := func() error { t.Error("it was about to be resumed"); return nil }
-	if _, err := arrival.Restore(t.Context(), never); err == nil || !strings.Contains(err.Error(), absent) {
+	_, err = arrival.Restore(t.Context(), engine.Permission{Ask: never})
+	if err == nil || !strings.Contains(err.Error(), absent) {
 		t.Errorf("restored without a layer: %v", err)
 	}
 	if err := n.Discard(t.Context(), d.ID); err != nil {

@@ -212,7 +212,7 @@ func TestSharedAborted(t *testing.T) {
 	for task := memory.FirstObject; task < memory.FirstObject+10; task++ {
 		must(store.Forget(task))
 	}
-	_, err = arrival.Restore(t.Context(), func() error { return nil })
+	_, err = arrival.Restore(t.Context(), engine.Permission{Ask: func() error { return nil }})
 	if !errors.Is(err, memory.ErrPagesMissing) || !strings.Contains(err.Error(), "shared memory") {
 		t.Errorf("Restore without its shared memory: %v", err)
 	}

@@ -196,6 +196,9 @@ func copyImages(t *testing.T, from, to string) {
 	}
 }
 
+// granted lets a container run.
+var granted = engine.Permission{Ask: func() error { return nil }}
+
 // move moves a container, all the way.
 func move(t *testing.T, from, to Node, id string) {
 	t.Helper()
@@ -208,7 +211,7 @@ func moveStaying(t *testing.T, from, to Node, id string, stay ...string) {
 	m := prepareStaying(t, from, to, id, stay...)
 	m.freeze(t)
 	before := time.Now()
-	at, err := m.arrival.Restore(t.Context(), func() error { return nil })
+	at, err := m.arrival.Restore(t.Context(), granted)
 	must(t, err)
 	if at.Before(before) || at.After(time.Now()) {
 		t.Errorf("Restore says that it resumed at %v", at)

@@ -178,7 +178,8 @@ func testRefused(t *testing.T, f Fixture) {
 	m := prepare(t, a, b, d.ID)
 	m.freeze(t)
 	refusal := errors.New("the route could not be set")
-	if _, err := m.arrival.Restore(t.Context(), func() error { return refusal }); !errors.Is(err, refusal) {
+	_, err := m.arrival.Restore(t.Context(), engine.Permission{Ask: func() error { return refusal }})
+	if !errors.Is(err, refusal) {
 		t.Errorf("Restore whose beforeResume fails: %v", err)
 	}
 	outcome, err := b.Arrived(t.Context(), d.ID)
@@ -211,7 +212,7 @@ func testArrived(t *testing.T, f Fixture) {
 	if got := arrived(again); got != engine.NeverRan {
 		t.Errorf("after the agent of the target crashed: %s", got)
 	}
-	if _, err := m.arrival.Restore(t.Context(), func() error { return nil }); err == nil {
+	if _, err := m.arrival.Restore(t.Context(), granted); err == nil {
 		t.Error("it can be restored although it was said that it never will")
 	}
 	must(t, again.Discard(t.Context(), d.ID))

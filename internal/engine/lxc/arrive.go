@@ -273,9 +273,9 @@ func (a *arrival) waiting() error {
 }
 
 // Restore makes the processes from the state that is here now.
-func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
+func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	unlock := a.engine.lock(a.definition.ID)
-	at, err := a.restore(ctx, beforeResume)
+	at, err := a.restore(ctx, permission)
 	if err != nil {
 		unlock()
 		return time.Time{}, fmt.Errorf("restore LXC container %s: %w", a.definition.Name, err)
@@ -294,7 +294,7 @@ func (a *arrival) end(ctx context.Context, patience time.Duration, unlock func()
 	_ = a.engine.settle(ctx, a.place) // Arrived does it again
 }
 
-func (a *arrival) restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
+func (a *arrival) restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	if err := a.waiting(); err != nil {
 		return time.Time{}, err
 	}
@@ -305,7 +305,7 @@ func (a *arrival) restore(ctx context.Context, beforeResume func() error) (time.
 	if err != nil {
 		return time.Time{}, err
 	}
-	resumed, err := a.coming.GoOn(ctx, "", func() error {
+	ask := func() error {
 		group, err := a.payload()
 		if err == nil {
 			err = limit(a.settings, group)
@@ -319,11 +319,12 @@ func (a *arrival) restore(ctx context.Context, beforeResume func() error) (time.
 		if err != nil {
 			return err
 		}
-		if err := beforeResume(); err != nil {
+		if err := permission.Ask(); err != nil {
 			return err
 		}
 		return a.waiting()
-	})
+	}
+	resumed, err := a.coming.GoOn(ctx, "", engine.Permission{Ask: ask, Open: permission.Open})
 	return resumed.At, err
 }
 

@@ -198,7 +198,7 @@ func TestLXCGone(t *testing.T) {
 	close(ended)
 	for what, settled := range map[string]chan struct{}{"lxc-checkpoint": ended, "monitor": make(chan struct{})} {
 		a := &arrival{engine: e, definition: definition(busybox), place: e.place(someID, "one"), settled: settled}
-		if _, err := a.Restore(t.Context(), func() error { return nil }); err == nil {
+		if _, err := a.Restore(t.Context(), engine.Permission{Ask: func() error { return nil }}); err == nil {
 			t.Errorf("%s has ended: no error", what)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pager"
 )
@@ -56,10 +57,10 @@ func (c *Coming) Close() error {
 }
 
 // GoOn lets CRIU restore upon this root file system, a mount point. When all sockets exist and before the first process
-// runs it calls beforeResume; if that fails nothing will ever run (criu.Gate.Go). The pages are handed over
+// runs it asks for permission; if that fails nothing will ever run (criu.Gate.Go). The pages are handed over
 // meanwhile: CRIU needs them only in its last part, and the processes are not allowed to run before. Of two
 // errors, the one that caused the other is returned.
-func (c *Coming) GoOn(ctx context.Context, root string, beforeResume func() error) (criu.Resumed, error) {
+func (c *Coming) GoOn(ctx context.Context, root string, permission engine.Permission) (criu.Resumed, error) {
 	defer c.closeShared()
 	inherit, err := c.takeShared()
 	if err != nil {
@@ -75,7 +76,9 @@ func (c *Coming) GoOn(ctx context.Context, root string, beforeResume func() erro
 			giveUp()
 		}
 	}()
-	options := criu.GateOptions{Root: root, LazyPages: c.pages != nil, Inherit: inherit}
+	options := criu.GateOptions{
+		Root: root, LazyPages: c.pages != nil, Inherit: inherit, Open: permission.Open,
+	}
 	resumed, err := c.gate.Go(ctx, options, func() error {
 		<-handed
 		if refused != nil {
@@ -87,7 +90,7 @@ func (c *Coming) GoOn(ctx context.Context, root string, beforeResume func() erro
 		if c.pager != nil {
 			_ = c.pager.Restored() // it goes on without it
 		}
-		return beforeResume()
+		return permission.Ask()
 	})
 	if err != nil {
 		giveUp()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/records"
@@ -15,7 +16,7 @@ import (
 )
 
 // Restore makes the processes from the state that is here now.
-func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.Time, error) {
+func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	e := a.engine
 	unlock := e.lock(a.definition.ID)
 	fail := func(err error) (time.Time, error) {
@@ -33,12 +34,13 @@ func (a *arrival) Restore(ctx context.Context, beforeResume func() error) (time.
 	}
 	until, giveUp := a.patiently(ctx)
 	defer giveUp()
-	resumed, err := a.coming.GoOn(until, a.root.Target, func() error {
-		if err := beforeResume(); err != nil {
+	ask := func() error {
+		if err := permission.Ask(); err != nil {
 			return err
 		}
 		return a.waits()
-	})
+	}
+	resumed, err := a.coming.GoOn(until, a.root.Target, engine.Permission{Ask: ask, Open: permission.Open})
 	if err != nil {
 		return fail(errors.Join(err, a.inTime()))
 	}
