@@ -24,7 +24,7 @@ func listed(t *testing.T, s subject, container string) (all, mark string) {
 // TestMarkedWhileDraining: as long as pages are to follow the engine at the source shows that its copy is
 // not the container any more, and no more when the container goes on there.
 func TestMarkedWhileDraining(t *testing.T) {
-	for _, s := range heldEngines() {
+	for _, s := range doubted() {
 		if s.name() == lxcEngine { // it cannot show it
 			continue
 		}
