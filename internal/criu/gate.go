@@ -21,16 +21,19 @@ import (
 //	agent: go          the images are here, restore
 //	gate: restored     all processes and sockets exist, none runs
 //	agent: resume      they may run (anything else, or the end of the connection: they never will)
-//	gate: recorded     that they run is on record
+//	gate: recorded     that they run is on record (if the agent's go has asked for this)
 //	agent: open        their network is open, let them run (anything else: they never will)
 //	gate: resumed      they run
 //	gate: failed       they do not run (or, with uncertain, nobody knows)
+//
+// The program on the disk may have been replaced since the agent started: then the gate is another release.
 
 // gateMessage is one line between gate and agent.
 type gateMessage struct {
 	Kind      string     `json:"kind"`
 	Root      string     `json:"root,omitempty"`      // go: another root file system
 	Lazy      bool       `json:"lazy,omitempty"`      // go: memory is filled later
+	Opens     bool       `json:"opens,omitempty"`     // go: say when there is a record, and wait for open
 	Files     []gateFile `json:"files,omitempty"`     // go: what comes from outside
 	PID       int        `json:"pid,omitempty"`       // resumed
 	At        int64      `json:"at,omitempty"`        // resumed: nanoseconds since 1970
@@ -220,7 +223,9 @@ func (g *Gate) Go(ctx context.Context, options GateOptions, beforeResume func() 
 	if g.conn == nil {
 		return Resumed{}, errors.New("restore: the gate is not ready")
 	}
-	start := gateMessage{Kind: kindGo, Root: options.Root, Lazy: options.LazyPages}
+	start := gateMessage{
+		Kind: kindGo, Root: options.Root, Lazy: options.LazyPages, Opens: options.Open != nil,
+	}
 	for key, file := range options.Inherit {
 		start.Files = append(start.Files, gateFile{Key: key, FD: int(file.Fd())})
 	}
@@ -246,13 +251,13 @@ func (g *Gate) Go(ctx context.Context, options GateOptions, beforeResume func() 
 // awaitResumed opens the network when there is a record, and waits until the processes run.
 func (g *Gate) awaitResumed(ctx context.Context, open func() error) (Resumed, error) {
 	m, err := g.receive(ctx)
-	if err == nil && m.Kind == kindRecorded {
-		if open != nil {
-			err = open()
-		}
-		if err != nil { // the gate takes the record back
+	recorded := err == nil && m.Kind == kindRecorded
+	if opens := recorded || err == nil && m.Kind == kindResumed; opens && open != nil {
+		if err := open(); err != nil { // the gate takes the record back, if it can
 			return Resumed{}, g.giveUp(fmt.Errorf("restore: %w: %w", ErrUncertain, err))
 		}
+	}
+	if recorded {
 		_ = g.conn.send(gateMessage{Kind: kindOpen}) // if the gate has ended, receive says so
 		m, err = g.receive(ctx)
 	}

@@ -3,6 +3,7 @@ package criu
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -309,4 +310,26 @@ func TestRanEndsTheGate(t *testing.T) {
 		t.Error("Ran says that it ran")
 	}
 	r.neverRan()
+}
+
+// TestOlderGate has a gate that does not say when it has made its record: the network is opened all the same.
+func TestOlderGate(t *testing.T) {
+	here, there := net.Pipe()
+	g, err := ListenGate(filepath.Join(t.TempDir(), "gate.sock"))
+	must(t, err)
+	t.Cleanup(func() { _ = g.Close() })
+	g.conn = newGateConn(here)
+	older := newGateConn(there)
+	go func() {
+		for _, kind := range []string{kindRestored, kindResumed} {
+			_, _ = older.receive() // go, resume
+			_ = older.send(gateMessage{Kind: kind, PID: 7})
+		}
+	}()
+	opened := 0
+	options := GateOptions{Open: func() error { opened++; return nil }}
+	resumed, err := g.Go(deadline(t), options, func() error { return nil })
+	if err != nil || resumed.PID != 7 || opened != 1 {
+		t.Errorf("resumed %+v, %v, opened %d times", resumed, err, opened)
+	}
 }

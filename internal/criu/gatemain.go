@@ -97,6 +97,7 @@ type gateProcess struct {
 	workDir string
 	pid     int                         // of the restored first process
 	locks   map[int][]kernel.RecordLock // of all processes: see retakeLocks
+	opens   bool                        // the agent opens the network when there is a record
 	allowed bool                        // the record was made, or may have been
 	freed   bool                        // CRIU was told so
 	refused bool                        // CRIU answered that it failed: it has killed what it made before any of it ran
@@ -275,6 +276,7 @@ func (g *gateProcess) waitForGo(request *rpc.CriuReq) error {
 	if m.Root != "" {
 		request.Opts.Root = proto.String(m.Root)
 	}
+	g.opens = m.Opens
 	if m.Lazy {
 		request.Opts.LazyPages = proto.Bool(true)
 	}
@@ -397,6 +399,9 @@ func (g *gateProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 	g.allowed = true // before it is tried: a record that could not be made durable may be there all the same
 	if err := makeRecord(g.record); err != nil {
 		return fmt.Errorf("record that the container may run: %w", err)
+	}
+	if !g.opens {
+		return nil
 	}
 	return g.askAgent(kindRecorded, kindOpen)
 }
