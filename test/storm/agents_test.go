@@ -159,6 +159,8 @@ type nodeKeeper struct {
 	mu    sync.Mutex // held by whoever ends the agent, or starts one
 	delay func() time.Duration
 	err   error // of the last start
+
+	daemon sync.Mutex // held by whoever ends the node's containerd
 }
 
 // keep starts the agent again whenever it has ended, until ctx ends.

@@ -27,7 +27,17 @@ const (
 	secondAgent   what = "second agent"
 	engineCommand what = "engine command on a copy that has left"
 	losesJournal  what = "agent killed, its journal lost"
+	thawsCopy     what = "frozen copy thawed"
+	killsKeeper   what = "keeper of a frozen copy killed"
+	killsOverlay  what = "encrypting process killed"
+	killsDaemon   what = "containerd killed"
 )
+
+// hitsFrozen tells whether a fault is about the copy at the source that is frozen, or was left there. It
+// happens to a migration that waits for it: that may be another than the one of the plan.
+func (w what) hitsFrozen() bool {
+	return w == engineCommand || w == losesJournal || w == thawsCopy || w == killsKeeper
+}
 
 // byStep is what the agent does itself when it comes to a step.
 var byStep = map[what]agent.FaultKind{
@@ -66,6 +76,7 @@ type trip struct {
 type move struct {
 	way    int // how many nodes further
 	mode   migration.Mode
+	spill  bool    // the pages that follow are written to the source's disk, too
 	faults []fault // of those of the round
 }
 
@@ -81,8 +92,6 @@ type round struct {
 type climate struct {
 	kinds  []what // of faults; the frequent ones more than once
 	faults int    // in a round, at most
-	again  bool   // some happen once more while the nodes recover
-	undos  bool   // steps fail whose undo fails, too
 	fair   int    // how many of 12 rounds have no faults
 	least  int    // containers that move at the same time
 	most   int
@@ -92,22 +101,24 @@ type climate struct {
 // The climates of a storm that is asked for: a short one is rough all the time. A long one has fair days
 // between, with many migrations.
 func rough() climate {
-	return climate{faults: 3, again: true, undos: true, fair: 3, least: 1, most: 3, moves: 1, kinds: []what{
+	return climate{faults: 3, fair: 3, least: 1, most: 3, moves: 1, kinds: []what{
 		stepKills, stepKills, stepFails, stepFails, stepPanics, killsAgent, killsAgent, killsBoth, stopsAgent,
-		linkDown, linkDown, cancels, resolves, secondAgent, engineCommand, losesJournal,
+		linkDown, linkDown, cancels, resolves, secondAgent, engineCommand, engineCommand, losesJournal,
+		thawsCopy, thawsCopy, killsKeeper, killsOverlay,
 	}}
 }
 
-func changing() climate {
+// rougher is that of a storm with all engines.
+func rougher() climate {
 	c := rough()
-	c.fair, c.faults, c.least, c.most, c.moves = 4, 16, 6, 12, 20
+	c.kinds = append(c.kinds, killsDaemon)
 	return c
 }
 
-// mild is the climate of the short form: one fault in a round.
-func mild() climate {
-	kinds := []what{stepKills, stepFails, stepPanics, killsAgent, linkDown, cancels, secondAgent}
-	return climate{faults: 1, fair: 3, least: 1, most: 3, moves: 1, kinds: kinds}
+func changing() climate {
+	c := rougher()
+	c.fair, c.faults, c.least, c.most, c.moves = 4, 16, 6, 12, 20
+	return c
 }
 
 // For so long migrations begin in a round without faults, and in one with faults.
@@ -126,7 +137,7 @@ func planRound(seed uint64, number, nodes int, in climate, modes [][]migration.M
 		t := trip{container: c}
 		for range in.moves {
 			mode := modes[c][from.IntN(len(modes[c]))]
-			t.moves = append(t.moves, move{way: 1 + from.IntN(nodes-1), mode: mode})
+			t.moves = append(t.moves, move{way: 1 + from.IntN(nodes-1), mode: mode, spill: from.IntN(4) == 0})
 		}
 		r.trips = append(r.trips, t)
 	}
@@ -154,22 +165,16 @@ func planFault(from *rand.Rand, in climate, trips []trip) []fault {
 	if from.IntN(2) == 0 {
 		f.side = migration.Target
 	}
-	if in.again && from.IntN(3) == 0 {
+	if from.IntN(3) == 0 {
 		f.again = time.Duration(100+from.IntN(3000)) * time.Millisecond
 	}
 	mode := trips[f.trip].moves[f.move].mode
 	steps := migration.Steps(mode)
 	switch step := steps[from.IntN(len(steps))]; {
-	case f.what == engineCommand: // only then nobody needs the copy any more
-		f.point = agent.Fault{Side: "source", Step: string(migration.StepDestroy), When: "before"}
-		f.again = 0
-	case f.what == losesJournal: // while the copy is frozen: it is what the agent finds
-		f.point = agent.Fault{Side: "source", Step: string(migration.StepDestroy), When: "before"}
-		if mode != migration.Restart && from.IntN(2) == 0 {
-			f.point = agent.Fault{Side: "source", Step: string(migration.StepDump), When: "after"}
-		}
-		f.again = 0
-	case byStep[f.what] != "" && step.Undo != "" && in.undos && from.IntN(4) == 0:
+	case f.what.hitsFrozen():
+		points := frozenPoints(f.what, mode)
+		f.point, f.again = points[from.IntN(len(points))], 0
+	case byStep[f.what] != "" && step.Undo != "" && from.IntN(4) == 0:
 		undo, cause := f, f
 		undo.point = agent.Fault{Side: string(step.At), Step: string(step.Undo), When: "before"}
 		cause.what, cause.point = stepFails, agent.Fault{Side: "source", Step: failing(mode), When: "after"}
@@ -178,6 +183,25 @@ func planFault(from *rand.Rand, in climate, trips []trip) []fault {
 		f.point = agent.Fault{Side: string(step.At), Step: string(step.Name), When: []string{"before", "after"}[from.IntN(2)]}
 	}
 	return []fault{f}
+}
+
+// frozenPoints are where a fault may hit the copy that is left at the source.
+func frozenPoints(kind what, mode migration.Mode) []agent.Fault {
+	at := func(step migration.StepName, when string) agent.Fault {
+		return agent.Fault{Side: string(migration.Source), Step: string(step), When: when}
+	}
+	points := []agent.Fault{at(migration.StepDestroy, "before")}
+	switch {
+	case mode == migration.Restart: // nothing is frozen
+	case kind == losesJournal: // the frozen copy is what the agent finds
+		points = append(points, at(migration.StepDump, "after"))
+	case kind == thawsCopy || kind == killsKeeper: // the target may run it, or not
+		points = append(points, at(migration.StepSend, "after"), at(migration.StepForward, "before"))
+	}
+	if mode == migration.PostCopy || mode == migration.Hybrid { // its pages are needed
+		points = append(points, at(migration.StepDrain, "before"))
+	}
+	return points
 }
 
 // lasting is for how long a link is broken: mostly for less than an agent takes to notice, sometimes longer.
@@ -222,7 +246,7 @@ func TestPlan(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range rough().kinds {
+	for _, kind := range rougher().kinds {
 		if !seen[kind] {
 			t.Errorf("nothing of kind %q in 200 rounds", kind)
 		}

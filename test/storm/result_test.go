@@ -30,8 +30,8 @@ type asked struct {
 // The short form, which is part of all tests.
 const (
 	shortSeed       = 16
-	shortMigrations = 12
-	shortLimit      = 20 * time.Second
+	shortMigrations = 1000
+	shortLimit      = time.Minute
 )
 
 // actMigrations is how many migrations an act of a long storm has.
@@ -41,11 +41,11 @@ const actMigrations = 1000
 func ask(t *testing.T) asked {
 	t.Helper()
 	a := asked{
-		seed: shortSeed, migrations: shortMigrations, limit: shortLimit, act: actMigrations, climate: mild(),
+		seed: shortSeed, migrations: shortMigrations, limit: shortLimit, act: actMigrations, climate: rough(),
 		json: os.Getenv("STORM_JSON"),
 	}
 	if isLong() {
-		a.long, a.seed, a.climate = true, uint64(rand.Uint32()), rough()
+		a.long, a.seed, a.climate = true, uint64(rand.Uint32()), rougher()
 		if os.Getenv("STORM_MIGRATIONS") != "" {
 			a.climate = changing()
 		}

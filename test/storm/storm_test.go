@@ -45,7 +45,29 @@ type running struct {
 	subject  *subject
 	from, to string
 	mode     migration.Mode
+	spill    bool
 	id       string // empty: it was refused
+
+	touched  bool // somebody has thawed or killed the frozen copy
+	released bool // its keeper was killed
+}
+
+// bears tells whether a migration promises to bear one more fault, and notes that it gets it: a copy whose
+// keeper was killed may run when somebody thaws it, and lose memory when somebody kills it.
+func (r *running) bears(kind what) bool {
+	switch kind {
+	case killsKeeper:
+		if r.touched {
+			return false
+		}
+		r.released = true
+	case thawsCopy, engineCommand:
+		if r.released {
+			return false
+		}
+		r.touched = true
+	}
+	return true
 }
 
 // node is the one at a side.
@@ -177,7 +199,7 @@ func (s *storm) travel(ctx, raging context.Context, trip trip, last time.Time, f
 			return
 		}
 		next := (at + m.way) % len(world.nodes)
-		one := &running{subject: subject, from: world.nodes[at], to: world.nodes[next], mode: m.mode}
+		one := &running{subject: subject, from: world.nodes[at], to: world.nodes[next], mode: m.mode, spill: m.spill}
 		for _, f := range m.faults {
 			if f.point.Step != "" {
 				s.complain(subject, s.set(one, f))
@@ -221,6 +243,7 @@ func (s *storm) begin(ctx context.Context, one *running) {
 	if one.mode == migration.Hybrid { // that nothing fits, so that something follows
 		request.DowntimeTargetSeconds, request.MaxRounds = 0.001, 2
 	}
+	request.Spill = one.spill && (one.mode == migration.Hybrid || one.mode == migration.PostCopy)
 	of, err := agentOf(one.from)
 	if err == nil {
 		var reply *api.MigrateReply

@@ -27,7 +27,7 @@ func (s *storm) happen(ctx context.Context, f fault, one *running) {
 	}
 	defer s.goOn(f, one)
 	about := s.about(ctx, f, one)
-	if about == nil {
+	if about == nil || !s.bears(about, f.what) {
 		return
 	}
 	s.count(f.what)
@@ -54,11 +54,17 @@ func (s *storm) about(ctx context.Context, f fault, one *running) *running {
 		if all, err := reports(ctx, one.from); err != nil || one.id == "" || !open(all[one.id]) {
 			return nil
 		}
-	case engineCommand, losesJournal:
+	}
+	if f.what.hitsFrozen() {
 		return s.waiting(ctx, f, one.from)
-	case stepKills, stepFails, stepPanics, killsAgent, killsBoth, stopsAgent, linkDown, secondAgent:
 	}
 	return one
+}
+
+func (s *storm) bears(one *running, kind what) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return one.bears(kind)
 }
 
 // waiting is the migration that waits for a fault at a step of its source, or nil.
@@ -142,6 +148,14 @@ func (s *storm) do(ctx context.Context, f fault, one *running) error {
 		return s.keepers[one.from].signal(ctx, func(ctx context.Context, node string) error {
 			return forget(ctx, node, one.id)
 		})
+	case thawsCopy:
+		return s.script(ctx, one, thawsFrozen)
+	case killsKeeper:
+		return s.script(ctx, one, killsTracer)
+	case killsOverlay:
+		return s.run(ctx, one, at, "pkill", "-KILL", "-f", "^godwit wireguard-device")
+	case killsDaemon:
+		return s.restartDaemon(ctx, at)
 	case stepKills, stepFails, stepPanics: // the agent does it
 	}
 	return nil
@@ -231,8 +245,49 @@ func (s *storm) command(ctx context.Context, f fault, one *running) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	all := one.subject.engine.meddling(one.subject.name)
-	args := all[f.pick%len(all)]
-	_, err := world.lab.Exec(ctx, one.from, args...)
-	s.note(one.subject, "%s: %v", strings.Join(args, " "), err)
+	return s.run(ctx, one, one.from, all[f.pick%len(all)]...)
+}
+
+// run runs a command on a node. What it says is noted, and right whatever it is.
+func (s *storm) run(ctx context.Context, one *running, node string, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	out, err := world.lab.Exec(ctx, node, args...)
+	s.note(one.subject, "on %s, %.80s: %s %v", node, strings.Join(args, " "), strings.TrimSpace(out), err)
 	return nil
+}
+
+// script runs a script on the source's node for each process of the container there: its number is $pid.
+func (s *storm) script(ctx context.Context, one *running, each string) error {
+	return s.run(ctx, one, one.from, "sh", "-c", `for pid in $(grep -zlsx "$1" /proc/[0-9]*/environ | cut -d/ -f3); do `+each+`
+		done`, "sh", variable+"="+one.subject.mark())
+}
+
+// thawsFrozen thaws the cgroup of a process as people and engines do, without asking Godwit.
+const thawsFrozen = `groups=/proc/$pid/cgroup
+	for mount in $(findmnt -nt cgroup2 -o TARGET | head -n 1); do
+		group=$mount$(sed -n 's/^0:://p' $groups)
+		! [ -e $group/cgroup.freeze ] || { echo 0 >$group/cgroup.freeze; grep frozen $group/cgroup.events; }
+	done
+	for mount in $(findmnt -nt cgroup -O freezer -o TARGET | head -n 1); do
+		group=$mount$(sed -n 's/^[0-9]*:freezer://p' $groups)
+		! [ -e $group/freezer.state ] || { echo THAWED >$group/freezer.state; cat $group/freezer.state; }
+	done`
+
+// killsTracer kills what holds a process.
+const killsTracer = `tracer=$(sed -n 's/^TracerPid:[[:space:]]*//p' /proc/$pid/status)
+	! [ "$tracer" -gt 0 ] || { kill -KILL $tracer; echo killed $tracer; }`
+
+// restartDaemon kills the containerd of a node and starts it again.
+func (s *storm) restartDaemon(ctx context.Context, node string) error {
+	k := s.keepers[node]
+	k.daemon.Lock()
+	defer k.daemon.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	const kills = "pkill -KILL -f '[c]ontainerd --config /dev/null'; rm -f /run/containerd/containerd.sock"
+	if _, err := world.lab.Exec(ctx, node, "sh", "-c", kills); err != nil {
+		return err
+	}
+	return world.lab.StartContainerd(ctx, node)
 }
