@@ -13,14 +13,19 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/lab"
+	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
 const image = "localhost/upgrade:latest"
 
+// client is a machine beside the nodes.
+const client = "client"
+
 // world is what all tests share.
 var world struct {
 	lab      *lab.Lab
+	redis    string             // the archive of its image
 	programs map[version]string // the binaries, on the machine
 }
 
@@ -51,6 +56,9 @@ func build(ctx context.Context, directory string) error {
 		return fmt.Errorf("build the previous release: %w", err)
 	}
 	world.programs = map[version]string{present: now, previous: strings.TrimSpace(string(out))}
+	if world.redis, err = labimage.Build(ctx, "redis", filepath.Join(lab.StateDirectory, "images")); err != nil {
+		return err
+	}
 	count := filepath.Join(directory, "count")
 	if err := labtest.GoBuild(ctx, count, "./count"); err != nil {
 		return err
@@ -60,10 +68,20 @@ func build(ctx context.Context, directory string) error {
 
 func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 	world.lab = up
+	if err := up.Client(client, "a", lab.Link{}); err != nil {
+		return err
+	}
+	archive := filepath.Join(directory, "image.tar")
 	for _, node := range labtest.Nodes() {
-		archive := filepath.Join(directory, "image.tar")
-		if _, err := up.Exec(ctx, node, "godwit", "image", "load", archive); err != nil {
-			return fmt.Errorf("load the image: %w", err)
+		if err := up.StartDocker(ctx, node); err != nil {
+			return err
+		}
+		for _, load := range [][]string{
+			{"godwit", "image", "load", archive}, {"godwit", "image", "load", world.redis}, {"docker", "load", "--input", archive},
+		} {
+			if _, err := up.Exec(ctx, node, load...); err != nil {
+				return fmt.Errorf("load an image: %w", err)
+			}
 		}
 	}
 	return nil
