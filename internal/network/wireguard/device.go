@@ -160,17 +160,16 @@ func IsMissing(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)
 }
 
-// Remove removes the device, and waits for the end of its process if it has one. Doing nothing is success.
+// Remove removes the device, and waits until its process has ended, if it has one. Doing nothing is success.
+// The process of a device that somebody else has removed may still be ending: it removes its socket last,
+// which must not be that of the next process.
 func (d *Device) Remove() error {
-	link, err := d.config.Links.LinkByName(d.config.Name)
-	if isNotFound(err) {
-		return nil
-	}
 	await := watchEnd(d.config.Socket)
+	link, err := d.config.Links.LinkByName(d.config.Name)
 	if err == nil {
 		err = d.config.Links.LinkDel(link)
 	}
-	if err != nil && !errors.Is(err, unix.ENODEV) {
+	if err != nil && !isNotFound(err) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove device %s: %w", d.config.Name, err)
 	}
 	return await()
