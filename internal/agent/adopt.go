@@ -104,7 +104,7 @@ func (a *Agent) adopt(ctx context.Context, one engine.Container) error {
 		return nil // it has just ended, which is seen the next time
 	}
 	a.adopted.first[one.Definition.ID] = one.PID
-	go a.awaitEnd(one, pidfd)
+	go a.guarded(func() { a.awaitEnd(one, pidfd) })()
 	return nil
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/files/inodes"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
@@ -247,7 +248,7 @@ func (a *Agent) open() error {
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 	a.peers.back = func(node string) {
 		a.moves.peerBack(node)
-		go a.repeatReleases(node)
+		go a.guarded(func() { a.repeatReleases(node) })()
 	}
 	a.setPeers()
 	a.unlease(a.ctx)
@@ -399,15 +400,18 @@ func (a *Agent) serve(ctx context.Context) error {
 		address = ":" + port
 	}
 	remote, err := wire.Listen(ctx, address, wire.ListenOptions{
-		Identity: a.id, Server: server, Known: a.peers.knownHost, Log: func(err error) { a.log.Info("connection refused", "error", err) },
+		Identity: a.id, Server: server, Known: a.peers.knownHost, Log: func(err error) {
+			a.log.Info("connection refused", "error", err)
+			a.logPanic(err)
+		},
 	})
 	if err != nil {
 		return err
 	}
 	defer remote.Close()
 	a.tuneSockets()
-	go a.warmCRIU(ctx)
-	go a.removeProofs(a.leftProofs())
+	go a.guarded(func() { a.warmCRIU(ctx) })()
+	go a.guarded(func() { a.removeProofs(a.leftProofs()) })()
 	return a.serveAll(ctx, local, remote)
 }
 
@@ -449,9 +453,8 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)
 	api.RegisterPeerServer(peerServer, &peerService{agent: a})
 
-	failed := make(chan error, 2)
-	go func() { failed <- localServer.Serve(local) }()
-	go func() { failed <- peerServer.Serve(remote.Control()) }()
+	localFailed := guard.Go(func() error { return localServer.Serve(local) })
+	peerFailed := guard.Go(func() error { return peerServer.Serve(remote.Control()) })
 	var all sync.WaitGroup
 	all.Go(func() { a.peers.run(a.ctx) })
 	all.Go(func() { a.peers.keepHosts(a.ctx) })
@@ -473,7 +476,8 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 		a.supervisor.tell("STOPPING=1")
 		a.moves.wind(a.ctx)
 		stopHeard(peerServer)
-	case err = <-failed:
+	case err = <-localFailed:
+	case err = <-peerFailed:
 	}
 	a.ahead.close()
 	a.stages.close()

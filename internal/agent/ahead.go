@@ -135,7 +135,7 @@ func (s *aheads) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.all {
-		go f.run()
+		f.launch()
 	}
 }
 
@@ -171,7 +171,7 @@ func (s *aheads) take(p ahead.Policy) (*follower, error) {
 	}
 	f := newFollower(s, p)
 	s.all[p.Container] = f
-	go f.run()
+	f.launch()
 	return f, nil
 }
 

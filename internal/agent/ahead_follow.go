@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/ahead"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -72,6 +73,13 @@ func (f *follower) publish(d ahead.Decision) {
 }
 
 // run goes on until the policy has come to its end, or the agent.
+func (f *follower) launch() {
+	guard.Go(func() error {
+		f.run()
+		return nil
+	})
+}
+
 func (f *follower) run() {
 	defer close(f.done)
 	tick := time.NewTicker(aheadTick)
@@ -92,11 +100,19 @@ func (f *follower) stepped() (over bool) {
 	if f.ended || f.ctx.Err() != nil {
 		return true
 	}
-	why := f.step(f.ctx, time.Now())
-	if why != "" {
-		f.finish(f.ctx, why)
+	err := guard.Do(func() error {
+		why := f.step(f.ctx, time.Now())
+		if why != "" {
+			f.finish(f.ctx, why)
+		}
+		over = why != ""
+		return nil
+	})
+	if err != nil { // the next tick tries again
+		f.owner.log("copies made ahead: a step failed", "container", f.container, "error", err,
+			"stack", guard.Stack(err))
 	}
-	return why != ""
+	return over
 }
 
 // step does what is due; its text says why the policy has come to its end.
@@ -271,7 +287,12 @@ func (f *follower) finish(ctx context.Context, why string) {
 			if f.live != nil && f.live.target() == c.Node {
 				continue
 			}
-			all.Go(func() { _, _ = f.owner.world.keep(ctx, f.container, c.Node, 0) })
+			all.Go(func() {
+				_ = guard.Do(func() error {
+					_, err := f.owner.world.keep(ctx, f.container, c.Node, 0)
+					return err
+				})
+			})
 		}
 		all.Wait()
 		if f.live != nil {

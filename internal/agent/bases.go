@@ -140,7 +140,7 @@ func (a *Agent) serveBase(ctx context.Context, data *stream.Session, from, id st
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { _ = data.Close() }) // nobody waits for a peer that says nothing
-	go watchLink(ctx, data, a.config.stagePatience(), func(error) { cancel() })
+	go a.guarded(func() { watchLink(ctx, data, a.config.stagePatience(), func(error) { cancel() }) })()
 	err := b.serve(ctx)
 	b.footprint.release()
 	a.park(b)

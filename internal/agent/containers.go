@@ -132,7 +132,7 @@ func (a *Agent) remove(ctx context.Context, reference string, force bool) error 
 // it for its time.
 func (a *Agent) tellRemoved(container string) {
 	for _, node := range a.peers.others() {
-		go func() {
+		go a.guarded(func() {
 			client, err := a.peers.client(node)
 			if err != nil {
 				return
@@ -143,7 +143,7 @@ func (a *Agent) tellRemoved(container string) {
 			if err != nil {
 				a.log.Debug("removal not told", "node", node.Name, "error", err)
 			}
-		}()
+		})()
 	}
 }
 

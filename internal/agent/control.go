@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -45,6 +44,7 @@ func (c *control) attach(stream envelopeStream, receive func(*api.Envelope), att
 
 func (c *control) run(session *session, stream envelopeStream, receive func(*api.Envelope)) error {
 	err := session.run(stream, receive)
+	c.agent.logPanic(err)
 	c.drop(session)
 	return err
 }
@@ -87,12 +87,7 @@ func (c *control) send(message migration.Message, extend func(*api.Envelope)) {
 	if message.Kind.NeedsSession() {
 		return // Its answer could not come back: the loss of the session is what the machine hears of.
 	}
-	go func() {
-		c.agent.logPanic(guard.Do(func() error {
-			c.call(message.Kind, envelope.Message)
-			return nil
-		}))
-	}()
+	go c.agent.guarded(func() { c.call(message.Kind, envelope.Message) })()
 }
 
 // call sends a message without a session. It may get lost: the machines repeat what matters. So there is no use in
@@ -147,7 +142,7 @@ func (c *control) askFor(ctx context.Context, limit time.Duration, call func(con
 		if err != nil {
 			return err
 		}
-		go session.onLoss(ctx, cancel)
+		go c.agent.guarded(func() { session.onLoss(ctx, cancel) })()
 		return call(ctx, api.NewPeerClient(client))
 	}
 	client, err := wire.DialControl(c.agent.id, c.peer.Address, c.peer.Name)
@@ -177,7 +172,8 @@ func (c *sourceControl) open(first *api.Envelope) {
 	session := newSession(c.agent.config.peerTimeout())
 	session.send(first)
 	c.set(session)
-	go func() {
+	go c.move.guarded(func() {
+		defer c.drop(session)
 		err := c.dial(session)
 		c.drop(session)
 		if reason, refused := refusal(session, err); refused {
@@ -185,7 +181,7 @@ func (c *sourceControl) open(first *api.Envelope) {
 			return
 		}
 		c.move.tell(migration.PeerLost{Error: plain(err)})
-	}()
+	})()
 }
 
 // refusal tells whether the peer refused the offer. Then it knows nothing of the migration and never will: an offer is

@@ -73,12 +73,8 @@ func (d *draining) serve(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ctx, d.stop = context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	d.ended = ended
 	urgent, push := d.urgent, d.push
-	go func() {
-		ended <- guard.Do(func() error { return d.server.Serve(ctx, urgent, push) })
-	}()
+	d.ended = guard.Go(func() error { return d.server.Serve(ctx, urgent, push) })
 }
 
 // serving tells whether somebody serves the connections, or has and was not waited for.

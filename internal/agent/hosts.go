@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 const (
@@ -43,9 +45,13 @@ func (h *hosts) refresh(ctx context.Context, names []string) {
 			defer func() { <-places }()
 			ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 			defer cancel()
-			if found, err := h.lookup(ctx, name); err == nil {
-				h.learn(name, found)
-			}
+			_ = guard.Do(func() error {
+				found, err := h.lookup(ctx, name)
+				if err == nil {
+					h.learn(name, found)
+				}
+				return err
+			})
 		})
 	}
 	all.Wait()

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -256,7 +257,8 @@ func (k *keptCopies) remove(name string) {
 		}
 	}
 	k.removing.Go(func() {
-		if err := files.RemoveTree(filepath.Join(k.dir, doomed)); err != nil {
+		err := guard.Do(func() error { return files.RemoveTree(filepath.Join(k.dir, doomed)) })
+		if err != nil {
 			k.log.Warn("files of a broken migration not removed; the next agent tries again", "error", err)
 		}
 	})

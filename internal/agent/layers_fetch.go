@@ -105,12 +105,12 @@ const writePatience = 2 * time.Second
 // writes one after the other. It all has to be there before the source's copy goes, so nothing is written that would not be.
 func (a *Agent) letWrite(ctx context.Context, sync func() error) {
 	written := make(chan struct{})
-	go func() {
+	go a.guarded(func() {
 		defer close(written)
 		if err := sync(); err != nil {
 			a.log.Debug("layers are not written yet", "error", err)
 		}
-	}()
+	})()
 	timer := time.NewTimer(writePatience)
 	defer timer.Stop()
 	select {
@@ -124,8 +124,7 @@ func (a *Agent) letWrite(ctx context.Context, sync func() error) {
 func (a *Agent) follow(ctx context.Context, running *fetch.Fetch, report func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- guard.Do(func() error { return running.Run(ctx) }) }()
+	ended := guard.Go(func() error { return running.Run(ctx) })
 	ticker := time.NewTicker(fetchedEvery)
 	defer ticker.Stop()
 	for {
@@ -293,7 +292,7 @@ func (a *Agent) otherHolders(ctx context.Context, source string, missing []*api.
 		if node.Name == source || !a.peers.reaches(node.Name) {
 			continue
 		}
-		all.Go(func() {
+		all.Go(a.guarded(func() {
 			here, err := a.askLayers(ctx, node, request)
 			if err != nil || len(here) == 0 {
 				return // It is asked for nothing then.
@@ -304,7 +303,7 @@ func (a *Agent) otherHolders(ctx context.Context, source string, missing []*api.
 			mu.Lock()
 			defer mu.Unlock()
 			holders = append(holders, holder)
-		})
+		}))
 	}
 	all.Wait()
 	return holders

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -50,13 +51,14 @@ func (s *stages) beginLayers(definition engine.Definition, node identity.Node, r
 		return nil, fmt.Errorf("%w: the layers of %d containers are just being staged", engine.ErrBusy, len(s.layers))
 	}
 	s.layers[l] = true
-	go l.run()
+	go l.agent.guarded(l.run)()
 	return l, nil
 }
 
 func (l *layerStage) run() {
 	defer close(l.done)
-	err := l.work(l.ctx)
+	err := guard.Do(func() error { return l.work(l.ctx) })
+	l.agent.logPanic(err)
 	if cause := context.Cause(l.ctx); err != nil && cause != nil {
 		err = cause
 	}

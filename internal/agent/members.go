@@ -291,7 +291,7 @@ func (a *Agent) greetAll(ctx context.Context) (answered, silent []string) {
 	others := a.peers.others()
 	var all sync.WaitGroup
 	for _, node := range others {
-		all.Go(func() { _ = a.peers.hello(ctx, node) }) // reaches tells what came of it
+		all.Go(a.guarded(func() { _ = a.peers.hello(ctx, node) })) // reaches tells what came of it
 	}
 	all.Wait()
 	for _, node := range others {

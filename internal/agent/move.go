@@ -148,7 +148,7 @@ func (m *move) begin(actions []migration.Action) {
 	m.mu.Lock()
 	m.execute(actions)
 	m.mu.Unlock()
-	go m.tick()
+	go m.guarded(m.tick)()
 }
 
 // tick repeats what must be repeated until the migration has ended on this node.
@@ -201,12 +201,12 @@ func (m *move) executeOne(action migration.Action) {
 	case migration.AskOutcome:
 		if !m.asking && time.Since(m.unknown) > unknownEvery { // a tick asks again
 			m.asking = true
-			go m.ask(action.Abort)
+			go m.guarded(func() { m.ask(action.Abort) })()
 		}
 	case migration.Answer:
 		m.answer = &action.Message
 	case migration.CheckArrived:
-		go m.check()
+		go m.guarded(m.check)()
 	case migration.Finish:
 		m.finish(action)
 	}
@@ -244,7 +244,7 @@ func (m *move) start(name migration.StepName, body func(context.Context, migrati
 	m.running[name] = step
 	life := m.life
 	m.tracker.begin(name)
-	go func() {
+	go m.guarded(func() {
 		event := m.contained(ctx, name, body)
 		cancel(nil)
 		close(step.ended)
@@ -252,7 +252,7 @@ func (m *move) start(name migration.StepName, body func(context.Context, migrati
 			return // The agent is being stopped: the journal says where to go on.
 		}
 		m.endStep(life, event)
-	}()
+	})()
 }
 
 // contained makes a panic of a step or undo its failure.
@@ -385,7 +385,7 @@ func (m *move) mayEmitFinal(ctx context.Context) error {
 // migration's ready.
 func (m *move) mayResume(ctx context.Context) error {
 	at := time.Now()
-	go m.tell(migration.Ready{At: at})
+	go m.guarded(func() { m.tell(migration.Ready{At: at}) })()
 	return permission(ctx, m.proceed)
 }
 
@@ -436,7 +436,7 @@ func (m *move) ended() bool {
 
 // limit ends the migration if it takes too long.
 func (m *move) limit(after time.Duration) {
-	go func() {
+	go m.guarded(func() {
 		timer := time.NewTimer(after)
 		defer timer.Stop()
 		select {
@@ -445,7 +445,7 @@ func (m *move) limit(after time.Duration) {
 		case <-m.done:
 		case <-m.agent.ctx.Done():
 		}
-	}()
+	})()
 }
 
 func (m *move) progress(at time.Time) migration.Progress { return m.tracker.progress(m.record(), at) }

@@ -380,7 +380,7 @@ func (m *moves) ban(id, from string) error {
 	}
 	banned.remember()
 	m.byID[id] = banned
-	go m.prune()
+	go m.agent.guarded(m.prune)()
 	return nil
 }
 
@@ -442,7 +442,7 @@ func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 	a.learn(report, m.tracker.spec.Side, m.tracker.spec.Container)
 	a.log.Info("migration ended", "migration", m.tracker.spec.ID, "container", m.tracker.spec.Name,
 		"result", result.Result, "error", result.Error)
-	go a.moves.prune()
+	go a.guarded(a.moves.prune)()
 	if err := a.spare.keep(); err != nil {
 		a.log.Warn("no room for the next migration", "error", err)
 	}

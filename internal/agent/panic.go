@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/migration"
 )
 
 // recovering are the options of a server whose calls cannot end the agent: what a caller sends may lead to a panic that
@@ -30,10 +31,37 @@ func recovering(log *slog.Logger) []grpc.ServerOption {
 }
 
 // logPanic writes the stack of a panic that a migration has failed by.
-func (a *Agent) logPanic(err error) {
+func (a *Agent) logPanic(err error) { logPanic(a.log, err) }
+
+func logPanic(log *slog.Logger, err error) {
 	if stack := guard.Stack(err); stack != "" {
-		a.log.Error("panic; this is a bug of godwit", "error", err, "stack", stack)
+		log.Error("panic; this is a bug of godwit", "error", err, "stack", stack)
 	}
+}
+
+// guarded is do for a goroutine of its own, which nobody waits for: a panic is logged.
+func (a *Agent) guarded(do func()) func() {
+	return func() {
+		a.logPanic(guard.Do(func() error {
+			do()
+			return nil
+		}))
+	}
+}
+
+// guarded is do for a goroutine of its own. A panic breaks the migration off, as the loss of the peer does:
+// what the migration has done so far decides how it ends.
+func (m *move) guarded(do func()) func() {
+	return m.agent.guarded(func() {
+		err := guard.Do(func() error {
+			do()
+			return nil
+		})
+		if err != nil {
+			m.agent.logPanic(err)
+			m.tell(migration.PeerLost{Error: err.Error()})
+		}
+	})
 }
 
 // recovered is deferred: it makes an error of a panic.

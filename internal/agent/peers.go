@@ -17,6 +17,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/compat"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network/wireguard"
 	"github.com/godwit/godwit/internal/wire"
@@ -251,7 +252,9 @@ func (p *peers) run(ctx context.Context) {
 		p.keepRevoked()
 		var all sync.WaitGroup
 		for _, node := range p.others() {
-			all.Go(func() { _ = p.hello(ctx, node) }) // hello keeps what went wrong for `godwit nodes`.
+			all.Go(func() { // hello keeps what went wrong for `godwit nodes`.
+				logPanic(p.log, guard.Do(func() error { return p.hello(ctx, node) }))
+			})
 		}
 		all.Wait()
 		select {

@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files/shared"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -38,18 +39,14 @@ func (a *Agent) prove(ctx context.Context, node identity.Node, volumes []engine.
 	}
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
-	type result struct {
-		proofs []proof
-		err    error
-	}
-	done := make(chan result, 1)
-	go func() {
-		proofs, err := a.proveAll(ctx, node, volumes)
-		done <- result{proofs, err}
-	}()
+	var proofs []proof
+	done := guard.Go(func() (err error) {
+		proofs, err = a.proveAll(ctx, node, volumes)
+		return err
+	})
 	select {
-	case r := <-done:
-		return r.proofs, r.err
+	case err := <-done:
+		return proofs, err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("find out which volumes %s shares: the file system of one of them does not answer, here or there: %w",
 			node.Name, context.Cause(ctx))

@@ -61,7 +61,7 @@ func (a *Agent) reconcileOne(container engine.Container) {
 		if err := reattach(); err != nil {
 			a.log.Error("container is not connected; start the agent again to repeat it", "container", name, "error", err)
 		}
-		go a.giveRoom(container.Definition) // an agent that was killed may have restored it just before
+		go a.guarded(func() { a.giveRoom(container.Definition) })() // an agent that was killed may have restored it just before
 	case engine.Created, engine.Frozen, engine.Arriving, engine.Exited:
 	}
 }

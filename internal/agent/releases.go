@@ -88,10 +88,10 @@ func (a *Agent) giveBack(definition engine.Definition) error {
 	if err := a.releases.change(todo.Container, &todo); err != nil {
 		return err
 	}
-	go func() {
+	go a.guarded(func() {
 		a.containersChanged() // before the home node forgets the address, greetings must stop naming the container
 		a.releaseOne(todo)
-	}()
+	})()
 	return nil
 }
 

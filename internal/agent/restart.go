@@ -19,7 +19,7 @@ func (m *move) restartFromJournal(cause error) {
 	for _, step := range steps {
 		step.cancel(fmt.Errorf("journal cannot be written: %w", cause))
 	}
-	go func() {
+	go m.agent.guarded(func() {
 		for _, step := range steps {
 			<-step.ended
 		}
@@ -32,7 +32,7 @@ func (m *move) restartFromJournal(cause error) {
 				m.agent.log.Error("journal cannot be used; it is tried again", "migration", m.tracker.spec.ID, "error", err)
 			}
 		}
-	}()
+	})()
 }
 
 // rest waits for a tick; false: the agent ends.

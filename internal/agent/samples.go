@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/predict"
 )
 
@@ -97,7 +98,7 @@ func (s *samples) watch(definition engine.Definition) (*watching, <-chan struct{
 	ctx, cancel := context.WithCancel(s.agent.ctx)
 	w := &watching{cancel: cancel, done: make(chan struct{}), until: until, news: make(chan struct{})}
 	s.live[definition.ID] = w
-	go s.run(ctx, w, definition)
+	go s.agent.guarded(func() { s.run(ctx, w, definition) })()
 	return w, w.news
 }
 
@@ -109,7 +110,8 @@ func (s *samples) run(ctx context.Context, w *watching, definition engine.Defini
 		defer s.mu.Unlock()
 		return time.Now().Before(w.until)
 	}}
-	err := g.run(ctx)
+	err := guard.Do(func() error { return g.run(ctx) })
+	s.agent.logPanic(err)
 	if err != nil && ctx.Err() == nil {
 		s.agent.log.Info("container not measured", "container", definition.Name, "error", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/predict"
 )
 
@@ -169,18 +170,18 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 // execStdin makes a reader of the messages of a stream. It ends with the stream.
 func execStdin(stream grpc.BidiStreamingServer[api.ExecInput, api.ExecOutput]) io.ReadCloser {
 	reader, writer := io.Pipe()
-	go func() {
+	guard.Go(func() error {
+		defer writer.Close()
 		for {
 			input, err := stream.Recv()
 			if err != nil || input.EndOfStdin {
-				writer.Close()
-				return
+				return nil
 			}
 			if _, err := writer.Write(input.Stdin); err != nil {
-				return
+				return err
 			}
 		}
-	}()
+	})
 	return reader
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -29,14 +30,14 @@ func (s *localService) Token(_ context.Context, request *api.TokenRequest) (*api
 func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*api.NodesReply, error) {
 	var all sync.WaitGroup
 	for _, node := range s.agent.peers.others() {
-		all.Go(func() {
+		all.Go(s.agent.guarded(func() {
 			if err := s.agent.peers.hello(ctx, node); err != nil || !request.Measure {
 				return // What went wrong is in the answer.
 			}
 			if err := s.agent.measure(ctx, node, measureBudget()); err != nil {
 				s.agent.log.Info("bandwidth not measured", "node", node.Name, "error", err)
 			}
-		})
+		}))
 	}
 	all.Wait()
 	nodes := s.agent.peers.describe()
@@ -82,7 +83,10 @@ func (a *Agent) measure(ctx context.Context, node identity.Node, budget stream.B
 		return err
 	}
 	defer data.Close()
-	go data.Next() //nolint:errcheck // The reports of the peer arrive while it reads; it ends with the session.
+	guard.Go(func() error { // The reports of the peer arrive while it reads; it ends with the session.
+		_, err := data.Next()
+		return err
+	})
 	link, err := data.Warm(ctx, budget)
 	if err != nil {
 		return err

@@ -73,10 +73,10 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 	s.agent.entries.Add(1) // the end of the agent waits for it
 	m, err := s.agent.accept(from, first.Offer)
 	defer func() {
-		go func() {
+		go s.agent.guarded(func() {
 			defer s.agent.entries.Done()
 			s.agent.auditSession(stream.Context(), first.Offer, m, err)
-		}()
+		})()
 	}()
 	if err != nil {
 		return wireError(err)
@@ -92,20 +92,16 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 
 // firstOf receives the first message of a session. A peer that opens one and says nothing is not waited for.
 func firstOf(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope], patience time.Duration) (*api.Envelope, error) {
-	type received struct {
-		envelope *api.Envelope
-		err      error
-	}
-	first := make(chan received, 1)
-	go func() { // It ends with the stream, and that with the caller.
-		envelope, err := stream.Recv()
-		first <- received{envelope, err}
-	}()
+	var envelope *api.Envelope
+	first := guard.Go(func() (err error) { // It ends with the stream, and that with the caller.
+		envelope, err = stream.Recv()
+		return err
+	})
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case got := <-first:
-		return got.envelope, got.err
+	case err := <-first:
+		return envelope, err
 	case <-timer.C:
 		return nil, status.Errorf(codes.DeadlineExceeded, "a session begins with an offer, and none came for %s", patience)
 	}
@@ -310,13 +306,13 @@ func (a *Agent) serveData(ctx context.Context, listener *wire.Listener) {
 			conn.Close()
 			continue
 		}
-		go func() {
+		go a.guarded(func() {
 			defer room.leave(conn.Peer().Name)
 			if err := guard.Do(func() error { return a.serveConn(ctx, conn) }); err != nil {
 				a.log.Info("data connection ended", "from", conn.Peer().Name, "error", err)
 				a.logPanic(err)
 			}
-		}()
+		})()
 	}
 }
 

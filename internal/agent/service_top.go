@@ -27,10 +27,10 @@ func (s *localService) Top(ctx context.Context, request *api.TopRequest) (*api.T
 	measured := make([]predict.Measured, len(containers))
 	var all sync.WaitGroup
 	for i, container := range containers {
-		all.Go(func() {
+		all.Go(s.agent.guarded(func() {
 			s.agent.samples.watch(container.Definition) // who looks again and again is told what is new
 			measured[i] = s.agent.measured(ctx, container, window, topAge)
-		})
+		}))
 	}
 	all.Wait()
 	documents, err := marshalEach(measured)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -64,19 +65,19 @@ const lingerAtMost = 5 * time.Second
 
 // run passes envelopes on until either end breaks the session, or close is called here.
 func (s *session) run(stream envelopeStream, receive func(*api.Envelope)) error {
-	written, received, silent := make(chan error, 1), make(chan error, 1), make(chan struct{})
+	silent := make(chan struct{})
 	watchdog := time.AfterFunc(s.silence, func() { close(silent) })
 	defer watchdog.Stop()
-	go func() { written <- s.write(stream) }()
-	go func() {
-		received <- readAll(stream, func(envelope *api.Envelope) {
+	written := guard.Go(func() error { return s.write(stream) })
+	received := guard.Go(func() error {
+		return readAll(stream, func(envelope *api.Envelope) {
 			if watchdog.Stop() {
 				watchdog.Reset(s.silence)
 			}
 			s.heard.Store(true)
 			receive(envelope)
 		})
-	}()
+	})
 	defer s.close()
 	select {
 	case <-silent:

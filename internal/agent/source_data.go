@@ -44,8 +44,7 @@ func (s *source) stage(ctx context.Context) error {
 		return err
 	}
 	if beside {
-		s.warming = make(chan error, 1)
-		go func() { s.warming <- s.measure(s.agent.ctx, s.expectedState()) }()
+		s.warming = guard.Go(func() error { return s.measure(s.agent.ctx, s.expectedState()) })
 	}
 	return nil
 }
@@ -79,11 +78,11 @@ func (s *source) openData(ctx context.Context) error {
 	s.mu.Lock()
 	s.data, s.out = data, &sections{data: data, sent: s.move.tracker.transferred}
 	s.mu.Unlock()
-	go s.listen(data)
-	go func() {
+	go s.move.guarded(func() { s.listen(data) })()
+	go s.agent.guarded(func() {
 		<-s.move.done
 		_ = data.Close() // Nothing is under way on it any more.
-	}()
+	})()
 	return nil
 }
 
@@ -262,14 +261,12 @@ func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out
 // able to run the copy here: with the permission the target may have the only one.
 func (s *source) sendState(ctx context.Context) error {
 	defer s.guard(ctx)()
-	permission := make(chan error, 1)
-	go func() {
-		err := s.awaitHeld(ctx)
-		if err == nil {
-			err = s.move.mayEmitFinal(ctx)
+	permission := guard.Go(func() error {
+		if err := s.awaitHeld(ctx); err != nil {
+			return err
 		}
-		permission <- err
-	}()
+		return s.move.mayEmitFinal(ctx)
+	})
 	manifest, err := s.sendContent(ctx)
 	if err = errors.Join(err, <-permission); err == nil {
 		err = s.sendFinal(manifest)

@@ -16,6 +16,7 @@ const earlyLasts = 5 * time.Second
 // earlyConns are connections to the target that are made while its mode is chosen, the container is examined and the target is asked
 // whether it takes it: on a long way that is two round trips less for each connection.
 type earlyConns struct {
+	agent *Agent
 	conns chan *wire.Conn // closed when no more come
 	more  func()          // makes another one
 	all   sync.WaitGroup
@@ -25,13 +26,13 @@ type earlyConns struct {
 // connectEarly begins to make the first one.
 func (a *Agent) connectEarly(node identity.Node) *earlyConns {
 	wanted, end := context.WithCancel(a.ctx)
-	e := &earlyConns{conns: make(chan *wire.Conn), end: end}
+	e := &earlyConns{agent: a, conns: make(chan *wire.Conn), end: end}
 	e.more = func() {
-		e.all.Go(func() {
+		e.all.Go(a.guarded(func() {
 			if conn, err := wire.Dial(wanted, a.id, node.Address, node.Name); err == nil { // or the next attempt says why, to somebody who wants to know
 				e.offer(wanted, conn)
 			}
-		})
+		}))
 	}
 	e.more()
 	return e
@@ -42,10 +43,10 @@ func (e *earlyConns) completeFor(mode migration.Mode) {
 	if mode.MemoryAhead() { // files have one of their own
 		e.more()
 	}
-	go func() {
+	go e.agent.guarded(func() {
 		e.all.Wait()
 		close(e.conns)
-	}()
+	})()
 }
 
 // offer keeps one for whoever wants it first.

@@ -17,10 +17,10 @@ import (
 // An operator who says that the container runs at the target may say so because that node cannot be asked.
 func (s *source) destroy(ctx context.Context) error {
 	kept := make(chan struct{})
-	go func() { // while the target's disk is busy
+	go s.agent.guarded(func() { // while the target's disk is busy
 		defer close(kept)
 		s.keepFootprint(ctx)
-	}()
+	})()
 	stop := s.marking(ctx, markAfter)
 	err := s.awaitCopy(ctx)
 	stop()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -52,7 +53,7 @@ func (s *source) makeFiles(ctx context.Context) error {
 	s.mu.Lock()
 	s.files = &fileSource{trees: source, tracker: s.move.tracker}
 	s.mu.Unlock()
-	go s.endFiles()
+	go s.agent.guarded(s.endFiles)()
 	return nil
 }
 
@@ -81,8 +82,9 @@ func (s *source) openFiles(ctx context.Context) error {
 	f.data, f.out = data, &sections{data: data, sent: s.move.tracker.transferred}
 	f.applied, f.resumed = make(chan uint64, 1), make(chan error, 1)
 	s.mu.Unlock()
-	f.listeners.Go(func() {
-		err := f.listen(s.agent.ctx, keptLimits(s.offered))
+	f.listeners.Go(s.move.guarded(func() {
+		err := guard.Do(func() error { return f.listen(s.agent.ctx, keptLimits(s.offered)) })
+		s.agent.logPanic(err)
 		close(f.applied)
 		s.mu.Lock()
 		closed := f.closed
@@ -90,7 +92,7 @@ func (s *source) openFiles(ctx context.Context) error {
 		if !closed {
 			s.move.tell(migration.PeerLost{Error: "files: " + err.Error()})
 		}
-	})
+	}))
 	if err := data.SetCodec(s.data.Codec()); err != nil {
 		return err
 	}

@@ -56,14 +56,14 @@ func (s *source) keepCopy() {
 	ctx, cancel := context.WithCancel(s.agent.ctx) // of no step: it outlasts the one that begins it
 	k := &protection{cancel: cancel, over: make(chan struct{})}
 	s.keeping = k
-	go func() {
+	go s.agent.guarded(func() {
 		defer close(k.over)
 		defer cancel()
 		k.err = guard.Do(func() error { return s.protect(ctx, hold) })
 		if errors.Is(k.err, engine.ErrExposed) {
 			s.notKept(k.err)
 		}
-	}()
+	})()
 }
 
 // awaitHeld returns when the frozen copy is held, if it can be. It fails if another program has thawed the

@@ -42,13 +42,13 @@ func (s *source) beginLayers() {
 	s.layers = coming
 	s.mu.Unlock()
 	s.move.tracker.expectMore(s.lackedBytes())
-	go func() {
+	go s.agent.guarded(func() {
 		defer close(coming.done)
 		err := guard.Do(func() error { return s.bringLayers(ctx, coming.transfer) })
 		if err != nil {
 			coming.err = fmt.Errorf("bring the image: %w", err)
 		}
-	}()
+	})()
 }
 
 // lackedBytes is what the target lacks of the image, as it is sent.
@@ -131,11 +131,11 @@ func (s *source) besideLayers(ctx context.Context, do func(context.Context) erro
 	}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	go func() {
+	go s.move.guarded(func() {
 		if waitFor(ctx, s.layers.done) == nil && s.layers.err != nil {
 			giveUp(s.layers.err)
 		}
-	}()
+	})()
 	defer context.AfterFunc(ctx, func() { // whoever waits for the target, or for the link, waits no longer
 		s.closePages(context.Cause(ctx))
 		s.closeFiles()

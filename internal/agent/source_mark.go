@@ -17,14 +17,14 @@ const markAfter = time.Second
 func (s *source) marking(ctx context.Context, after time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
-	go func() {
+	go s.agent.guarded(func() {
 		defer close(over)
 		select {
 		case <-time.After(after):
 			s.markMoved(ctx)
 		case <-ctx.Done():
 		}
-	}()
+	})()
 	return func() {
 		cancel()
 		<-over

@@ -383,8 +383,7 @@ func (m *memorySource) faultIn(ctx context.Context) func() error {
 // the error of both. If the other has failed the one is given up: it may take long, and a frozen container waits for it.
 func beside(ctx context.Context, one func(context.Context) error) (wait func(other error) error) {
 	ctx, giveUp := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- guard.Do(func() error { return one(ctx) }) }()
+	done := guard.Go(func() error { return one(ctx) })
 	return func(other error) error {
 		defer giveUp()
 		if other == nil {

@@ -102,10 +102,10 @@ func (s *source) openPages(ctx context.Context) error {
 	s.mu.Lock()
 	s.pages = pages
 	s.mu.Unlock()
-	go func() {
+	go s.agent.guarded(func() {
 		<-s.move.done
 		s.closePages(errors.New("the migration has ended"))
-	}()
+	})()
 	if err := pages.begin(s.out); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ const lanesPace = 500 * time.Millisecond
 
 // watchLanes opens more connections as long as one cannot hold what the link does, until ctx ends.
 func (s *source) watchLanes(ctx context.Context, pages *pageSender) {
-	go func() {
+	go s.move.guarded(func() {
 		ticker := time.NewTicker(lanesPace)
 		defer ticker.Stop()
 		before, known := s.data.Transport()
@@ -147,7 +147,7 @@ func (s *source) watchLanes(ctx context.Context, pages *pageSender) {
 			}
 			before = now
 		}
-	}()
+	})()
 }
 
 // openLane opens one more connection for pages.
@@ -163,10 +163,10 @@ func (s *source) openLane(ctx context.Context, pages *pageSender) error {
 	if err := errors.Join(data.SetCodec(s.data.Codec()), pages.AddLane(pageLane{&sections{data: data}})); err != nil {
 		return errors.Join(err, data.Close())
 	}
-	go func() { // it answers, and notices the end
+	go s.move.guarded(func() { // it answers, and notices the end
 		_, err := data.Next()
 		pages.Fail(fmt.Errorf("one of the data connections to %s: %w", s.target.Name, err))
-	}()
+	})()
 	s.move.tracker.decided(fmt.Sprintf("%d data connections: fewer cannot hold what the link does", lanes))
 	return nil
 }

@@ -120,14 +120,16 @@ func (p *spill) begin(ctx context.Context, maps []memory.TaskMap, pages drain.Re
 	ctx, p.stop = context.WithCancel(ctx)
 	p.written = make(chan struct{})
 	p.state = migration.SpillWriting
-	go func() {
-		defer close(p.written)
+	written := p.written
+	guard.Go(func() error {
+		defer close(written)
 		err := guard.Do(func() error { return p.write(ctx, maps, pages) })
 		if err == nil || ctx.Err() != nil {
-			return
+			return nil
 		}
 		p.fail(err.Error())
-	}()
+		return err
+	})
 }
 
 // write writes all, and has the target keep the key.

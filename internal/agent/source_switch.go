@@ -182,8 +182,7 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 			return time.Time{}, err
 		}
 	}
-	done := make(chan error, 1)
-	go func() { done <- s.agent.network.Silence(s.definition.Network.Address) }()
+	done := guard.Go(func() error { return s.agent.network.Silence(s.definition.Network.Address) })
 	s.silenced = sync.OnceValue(func() error { return <-done })
 	return time.Time{}, nil
 }
@@ -209,10 +208,7 @@ func (s *source) dump(ctx context.Context) error {
 	s.sender = newStateSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
 	s.sender.known, s.sender.refer = s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) }
 	complete := make(chan struct{})
-	followed := make(chan error, 1)
-	go func() {
-		followed <- guard.Do(func() error { return s.sender.follow(ctx, complete) })
-	}()
+	followed := guard.Go(func() error { return s.sender.follow(ctx, complete) })
 	last := func(context.Context) error { return nil }
 	if s.memory != nil {
 		last = s.memory.last

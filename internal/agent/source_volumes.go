@@ -152,10 +152,8 @@ func (s *source) handOverShared(ctx context.Context) error {
 
 // patiently waits for what may never end, because it is the kernel that waits for a file server, as long as somebody wants it.
 func patiently(ctx context.Context, do func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- guard.Do(do) }()
 	select {
-	case err := <-done:
+	case err := <-guard.Go(do):
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -159,7 +160,8 @@ func (g *stage) sent(bytes int64) {
 
 // run is the life of the stage.
 func (g *stage) run() {
-	err := g.work(g.ctx)
+	err := guard.Do(func() error { return g.work(g.ctx) })
+	g.agent.logPanic(err)
 	if cause := context.Cause(g.ctx); cause != nil {
 		err = cause
 	}

@@ -112,8 +112,10 @@ func (g *stage) connect(ctx context.Context) error {
 		sender.Fail(context.Cause(g.ctx))
 		_ = data.Abort(plain(context.Cause(g.ctx)))
 	})
-	go g.listen(data)
-	go watchLink(g.ctx, data, g.agent.config.stagePatience(), func(err error) { g.cancel(g.lost(err)) })
+	go g.agent.guarded(func() { g.listen(data) })()
+	go g.agent.guarded(func() {
+		watchLink(g.ctx, data, g.agent.config.stagePatience(), func(err error) { g.cancel(g.lost(err)) })
+	})()
 	return nil
 }
 

@@ -77,7 +77,7 @@ func (s *stages) start(ctx context.Context, container, node string, settings mig
 		return g, nil
 	}
 	s.agent.samples.stop(definition.ID) // whoever begins to measure it now sees this stage
-	go g.run()
+	go g.agent.guarded(g.run)()
 	return g, nil
 }
 

@@ -336,7 +336,7 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 	}
 	at, err := t.arrival.Restore(ctx, permission)
 	if err == nil {
-		go t.agent.giveRoom(t.definition)
+		go t.agent.guarded(func() { t.agent.giveRoom(t.definition) })()
 	}
 	return at, err
 }

@@ -18,10 +18,10 @@ func (t *target) attach(data *stream.Session) (first bool) {
 	t.once.Do(func() {
 		first = true
 		t.data = data
-		go func() {
+		go t.agent.guarded(func() {
 			t.stageErr = guard.Do(t.stage)
 			close(t.staged)
-		}()
+		})()
 	})
 	return first
 }

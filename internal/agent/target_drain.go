@@ -225,7 +225,7 @@ func (t *target) watchDrain() (stop func()) {
 		return func() {}
 	}
 	over, patience := make(chan struct{}), t.agent.config.peerTimeout()
-	go func() {
+	go t.move.guarded(func() {
 		ticker := time.NewTicker(patience / signsOfLife)
 		defer ticker.Stop()
 		for last := time.Now(); ; {
@@ -242,7 +242,7 @@ func (t *target) watchDrain() (stop func()) {
 				return
 			}
 		}
-	}()
+	})()
 	return sync.OnceFunc(func() { close(over) })
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // Making a file takes the kernel longer than anything else that a round of many small files is about, so several goroutines
@@ -128,7 +130,10 @@ func (n *nursery) start(workers int) {
 	for range workers {
 		n.running.Go(func() {
 			for b := range n.work {
-				n.make(b)
+				n.fail(guard.Do(func() error {
+					n.make(b)
+					return nil
+				}))
 				clear(b.files)
 				b.files, b.data = b.files[:0], b.data[:0]
 				n.free <- b

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/godwit/godwit/internal/files/chunk"
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // compare says how the mirror's content becomes what the file's is. It looks first whether the pieces that the mirror
@@ -134,9 +135,9 @@ func (l *largeFile) compareAll(old []span) ([]bool, error) {
 		readers = append(readers, r)
 	}
 	for i, r := range readers[1:] {
-		running.Go(func() { failed[i+1] = work(r) })
+		running.Go(func() { failed[i+1] = guard.Do(func() error { return work(r) }) })
 	}
-	failed[0] = work(l.reader)
+	failed[0] = guard.Do(func() error { return work(l.reader) })
 	running.Wait()
 	for _, r := range readers[1:] {
 		l.reader.read += r.read

@@ -3,6 +3,8 @@ package files
 import (
 	"context"
 	"sync"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // slot is a job on its way.
@@ -13,8 +15,8 @@ type slot[J any] struct {
 
 // pipeline makes jobs, does them in parallel, and hands them on in the order in which they were made. Feed makes them
 // in a goroutine of its own and puts them; work does one, given the number of the worker; drain gets them, in the
-// caller's goroutine. At most depth jobs are under way. The first error ends all; drop is called for jobs that then
-// do not reach drain.
+// caller's goroutine. At most depth jobs are under way. The first error, or panic, ends all; drop is called for jobs
+// that then do not reach drain.
 type pipeline[J any] struct {
 	workers, depth int
 	feed           func(put func(J) error) error
@@ -31,7 +33,10 @@ func (p *pipeline[J]) run(ctx context.Context) error {
 	running.Go(func() {
 		defer close(undone)
 		defer close(ordered)
-		if err := p.feed(func(job J) error { return p.put(ctx, job, ordered, undone) }); err != nil {
+		err := guard.Do(func() error {
+			return p.feed(func(job J) error { return p.put(ctx, job, ordered, undone) })
+		})
+		if err != nil {
 			cancel(err)
 		}
 	})
@@ -39,7 +44,7 @@ func (p *pipeline[J]) run(ctx context.Context) error {
 		running.Go(func() {
 			for s := range undone {
 				if ctx.Err() == nil {
-					if err := p.work(i, s.job); err != nil {
+					if err := guard.Do(func() error { return p.work(i, s.job) }); err != nil {
 						cancel(err)
 					}
 				}
@@ -53,7 +58,7 @@ func (p *pipeline[J]) run(ctx context.Context) error {
 			p.drop(s.job)
 			continue
 		}
-		if err := p.drain(s.job); err != nil {
+		if err := guard.Do(func() error { return p.drain(s.job) }); err != nil {
 			cancel(err)
 		}
 	}

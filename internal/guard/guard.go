@@ -34,6 +34,14 @@ func Do(do func() error) (err error) {
 	return do()
 }
 
+// Go runs do in a goroutine of its own. The channel has room for what Do returns, so nobody has to
+// read it.
+func Go(do func() error) chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- Do(do) }()
+	return ended
+}
+
 // Stack returns the stack of the panic in err's chain; empty if there is none.
 func Stack(err error) string {
 	var p *Panic

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -27,14 +28,16 @@ func (o *object) sendDiffering(ctx context.Context, r *reader, data []kernel.Dat
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for worker := range errs {
-		workers.Go(func() {
+		work := func() (err error) {
 			buffer := make([]byte, sharedChunk)
-			for i := next.Add(1) - 1; i < int64(len(pieces)) && errs[worker] == nil; i = next.Add(1) - 1 {
-				if errs[worker] = ctx.Err(); errs[worker] == nil {
-					differ[i], errs[worker] = o.differing(pieces[i], buffer)
+			for i := next.Add(1) - 1; i < int64(len(pieces)) && err == nil; i = next.Add(1) - 1 {
+				if err = ctx.Err(); err == nil {
+					differ[i], err = o.differing(pieces[i], buffer)
 				}
 			}
-		})
+			return err
+		}
+		workers.Go(func() { errs[worker] = guard.Do(work) })
 	}
 	workers.Wait()
 	if err := errors.Join(errs...); err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -117,7 +118,17 @@ func (l *Listener) serve() {
 			conn.Close()
 			continue
 		}
-		l.running.Go(func() { l.handle(conn.(*net.TCPConn)) })
+		l.running.Go(func() {
+			err := guard.Do(func() error {
+				l.handle(conn.(*net.TCPConn))
+				return nil
+			})
+			if err != nil {
+				l.gate.leave(conn)
+				conn.Close()
+				l.options.Log(fmt.Errorf("connection from %s: %w", conn.RemoteAddr(), err))
+			}
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/files/parts"
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // Layer is a layer that is wanted.
@@ -193,7 +194,7 @@ func (f *Fetch) bring(ctx context.Context, claimed map[string]func()) error {
 	var mu sync.Mutex
 	for holder, share := range shares {
 		all.Go(func() {
-			if err := f.takeShare(ctx, holder, share); err != nil {
+			if err := guard.Do(func() error { return f.takeShare(ctx, holder, share) }); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				f.broken = errors.Join(f.broken, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/files/parts"
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // Parts is a layer somewhere else, of which some parts are wanted. Its methods are called in this order, once.
@@ -143,23 +144,18 @@ func (p *partly) bring(ctx context.Context) error {
 
 // plan finds out which parts are here. Both nodes look at the same time.
 func (p *partly) plan(ctx context.Context) (parts.Plan, error) {
-	type list struct {
-		parts []parts.Part
-		err   error
-	}
-	listed := make(chan list, 1)
-	go func() {
+	var wanted []parts.Part
+	listed := guard.Go(func() error {
 		var encoded io.Reader
 		err := p.watch.wait(func() (err error) {
 			encoded, err = p.there.List()
 			return err
 		})
-		var all []parts.Part
 		if err == nil {
-			all, err = parts.Read(p.reader(encoded), p.most)
+			wanted, err = parts.Read(p.reader(encoded), p.most)
 		}
-		listed <- list{all, err}
-	}()
+		return err
+	})
 	here := make([][]parts.Part, len(p.similar))
 	for i, diffID := range p.similar {
 		err := p.fetch.config.Store.Parts(ctx, diffID, func(more []parts.Part) error {
@@ -170,11 +166,10 @@ func (p *partly) plan(ctx context.Context) (parts.Plan, error) {
 			here[i] = nil // It is of no use.
 		}
 	}
-	wanted := <-listed
-	if wanted.err != nil {
-		return parts.Plan{}, wanted.err
+	if err := <-listed; err != nil {
+		return parts.Plan{}, err
 	}
-	return parts.Match(wanted.parts, here), nil
+	return parts.Match(wanted, here), nil
 }
 
 // open opens the archives here of which something is used.

@@ -1,6 +1,10 @@
 package image
 
-import "io"
+import (
+	"io"
+
+	"github.com/godwit/godwit/internal/guard"
+)
 
 // aheadPieces bounds what is read ahead, in pieces of unpackBuffer.
 const aheadPieces = 8
@@ -45,7 +49,11 @@ func (a *ahead) fill(in io.Reader) {
 		if buffer == nil {
 			buffer = make([]byte, unpackBuffer)
 		}
-		n, err := fillBuffer(in, buffer)
+		var n int
+		err := guard.Do(func() (err error) {
+			n, err = fillBuffer(in, buffer)
+			return err
+		})
 		select {
 		case a.full <- piece{buffer[:n], err}:
 		case <-a.stop:

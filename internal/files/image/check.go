@@ -8,6 +8,8 @@ import (
 	"io"
 	"path"
 	"strings"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // layerCheck reads a layer's archive beside the unpacking and refuses what no honest layer has. The unpacking is safe
@@ -22,7 +24,7 @@ func startCheck() *layerCheck {
 	in, out := io.Pipe()
 	c := &layerCheck{PipeWriter: out, done: make(chan error, 1)}
 	go func() {
-		err := c.run(bufio.NewReaderSize(in, unpackBuffer))
+		err := guard.Do(func() error { return c.run(bufio.NewReaderSize(in, unpackBuffer)) })
 		_ = in.CloseWithError(err) // ends the unpacking, which writes here what it reads
 		c.done <- err
 	}()

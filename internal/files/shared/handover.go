@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -108,7 +109,7 @@ func writeBackAll(ctx context.Context, links []string) error {
 		all.Go(func() {
 			defer func() { <-room }()
 			if failed[i] = ctx.Err(); failed[i] == nil {
-				failed[i] = writeBack(link)
+				failed[i] = guard.Do(func() error { return writeBack(link) })
 			}
 		})
 	}

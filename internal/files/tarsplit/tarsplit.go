@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/files/regular"
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // Sizes are those of archives whose size somebody has asked for. The name of what was kept of one is never another one's: it comes from
@@ -104,7 +105,7 @@ func Open(kept, directory string) (io.ReadCloser, error) {
 	go func() {
 		defer tree.Close()
 		defer done()
-		in.CloseWithError(asm.WriteOutputTarStream(files{tree}, entries, in))
+		in.CloseWithError(guard.Do(func() error { return asm.WriteOutputTarStream(files{tree}, entries, in) }))
 	}()
 	return out, nil
 }

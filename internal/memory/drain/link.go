@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -54,7 +55,7 @@ func together(ctx context.Context, urgent, push Session, parts ...func(context.C
 	var running sync.WaitGroup
 	for _, part := range parts {
 		running.Go(func() {
-			err := part(inner)
+			err := guard.Do(func() error { return part(inner) })
 			var peer *stream.PeerError
 			if errors.As(err, &peer) {
 				said <- err

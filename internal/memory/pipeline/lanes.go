@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // MaxLanes is the most lanes that a sender has.
@@ -80,7 +82,7 @@ func (o *outbox) carry(lane Lane) {
 	for {
 		select {
 		case f := <-o.queue:
-			if err := lane.Send(f.bytes); err != nil {
+			if err := guard.Do(func() error { return lane.Send(f.bytes) }); err != nil {
 				o.fail(err)
 				return
 			}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -148,6 +149,24 @@ func TestLanePushesBack(t *testing.T) {
 			}
 			lane.leave <- nil // for those that still wait
 		})
+	}
+}
+
+// panicking is a lane whose connection has a mistake.
+type panicking struct{}
+
+func (panicking) Send([]byte) error { panic("on purpose") }
+func (panicking) Push() error       { return nil }
+
+// TestPanicOfALaneEndsTheSender and not the program.
+func TestPanicOfALaneEndsTheSender(t *testing.T) {
+	s, err := NewSender(SenderConfig{})
+	must(t, err)
+	defer s.Close()
+	must(t, s.AddLane(panicking{}))
+	var panicked *guard.Panic
+	if _, err := s.Barrier(t.Context()); !errors.As(err, &panicked) {
+		t.Errorf("Barrier: %v, want the panic", err)
 	}
 }
 

@@ -3,6 +3,8 @@ package stream
 import (
 	"sync"
 	"time"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 const (
@@ -190,11 +192,11 @@ func (w *writer) tryCodec(raw []byte) {
 		return
 	}
 	sample := append([]byte(nil), raw[:min(len(raw), trialBytes)]...)
-	go func() {
+	guard.Go(func() error { // without it the codec stays as it is
 		defer w.session.meter.tried()
 		// The tables of the slow ones take time and memory to make.
 		if !incompressible(sample) && w.session.compressor.prepare(codec) != nil {
-			return
+			return nil
 		}
 		start := time.Now()
 		wire, worth := w.session.compressor.compress(codec, nil, sample)
@@ -203,5 +205,6 @@ func (w *writer) tryCodec(raw []byte) {
 			size = len(sample)
 		}
 		w.session.meter.packed(codec, len(sample), size, time.Since(start))
-	}()
+		return nil
+	})
 }

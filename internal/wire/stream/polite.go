@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 const (
@@ -61,7 +63,10 @@ func (s *Session) bePolite(expectedBitsPerSecond float64) error {
 		return fmt.Errorf("make a stream polite: %w", err)
 	}
 	s.pacing = p
-	go p.follow(law, s.done)
+	guard.Go(func() error { // without it the rate stays as it is
+		p.follow(law, s.done)
+		return nil
+	})
 	return nil
 }
 

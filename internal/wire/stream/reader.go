@@ -64,7 +64,7 @@ func newReader(s *Session, stall time.Duration) *reader {
 func (r *reader) receive(unanswered bool) {
 	var err error
 	if unanswered {
-		err = r.answer()
+		err = guard.Do(r.answer)
 	}
 	if err == nil {
 		err = guard.Do(r.receiveAll)

@@ -1,0 +1,39 @@
+package files
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/godwit/godwit/internal/guard"
+)
+
+// TestPanicEndsAPipeline: a panic in any of its parts is its error, and nothing of it waits for ever.
+func TestPanicEndsAPipeline(t *testing.T) {
+	const jobs = 100
+	nothing := func(int) error { return nil }
+	feed := func(put func(int) error) error {
+		for job := range jobs {
+			if err := put(job); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	bad := func(int) error { panic("on purpose") }
+	work := func(do func(int) error) func(int, int) error {
+		return func(_, job int) error { return do(job) }
+	}
+	for name, p := range map[string]pipeline[int]{
+		"feed":  {feed: func(func(int) error) error { panic("on purpose") }, work: work(nothing), drain: nothing},
+		"work":  {feed: feed, work: work(bad), drain: nothing},
+		"drain": {feed: feed, work: work(nothing), drain: bad},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.workers, p.depth, p.drop = 2, 4, func(int) {}
+			var panicked *guard.Panic
+			if err := p.run(t.Context()); !errors.As(err, &panicked) {
+				t.Errorf("error %v, want the panic", err)
+			}
+		})
+	}
+}
