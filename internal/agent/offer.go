@@ -164,7 +164,7 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 		return nil, err
 	}
 	problems = append(problems, address...)
-	room, err := a.examineRoom(definition, offer)
+	room, err := a.examineRoom(from, definition, offer)
 	return slices.Concat(problems, a.examineArriving(definition), room), err
 }
 

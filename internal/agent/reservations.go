@@ -13,11 +13,19 @@ import (
 type reservations struct {
 	mu    sync.Mutex
 	taken map[string]engine.Definition // by what reserves them: a migration, or a container that is being made
-	bytes map[string]int64             // of memory that is still to be filled, by migration
+	bytes map[string]promise           // of memory that is still to be filled, by migration
+	// free is the memory that was free when each node's first container that is still on its way was let in.
+	free map[string]int64
+}
+
+// promise is memory for a container that comes from a node.
+type promise struct {
+	node  string
+	bytes int64
 }
 
 func newReservations() *reservations {
-	return &reservations{taken: map[string]engine.Definition{}, bytes: map[string]int64{}}
+	return &reservations{taken: map[string]engine.Definition{}, bytes: map[string]promise{}, free: map[string]int64{}}
 }
 
 func (r *reservations) take(by string, definition engine.Definition) error {
@@ -44,14 +52,43 @@ func (r *reservations) release(by string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.taken, by)
+	had := r.bytes[by].node
 	delete(r.bytes, by)
+	r.settle(had)
 }
 
-// fill notes how much memory a migration will need here.
-func (r *reservations) fill(by string, bytes int64) {
+// fill notes how much memory the container of a node will need here, and how much is free now.
+func (r *reservations) fill(by, node string, bytes, free int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bytes[by] = bytes
+	if _, has := r.free[node]; !has {
+		r.free[node] = free
+	}
+	r.bytes[by] = promise{node, bytes}
+	r.settle(node)
+}
+
+// settle forgets what was free when nothing is promised to a node any more. The caller has locked mu.
+func (r *reservations) settle(node string) {
+	for _, have := range r.bytes {
+		if have.node == node && have.bytes > 0 {
+			return
+		}
+	}
+	delete(r.free, node)
+}
+
+// promisedTo is the memory that other containers of a node will need here, and what was free before the first
+// of them.
+func (r *reservations) promisedTo(node string, except ...string) (bytes, free int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for by, have := range r.bytes {
+		if have.node == node && !slices.Contains(except, by) {
+			bytes += have.bytes
+		}
+	}
+	return bytes, r.free[node]
 }
 
 // promised is the memory that other migrations will need here, some of which may be in use already.
@@ -60,7 +97,7 @@ func (r *reservations) promised(except ...string) (bytes int64) {
 	defer r.mu.Unlock()
 	for by, have := range r.bytes {
 		if !slices.Contains(except, by) {
-			bytes += have
+			bytes += have.bytes
 		}
 	}
 	return bytes

@@ -85,14 +85,15 @@ func memoryCopies(offer *api.Offer) int64 {
 }
 
 // examineRoom compares what comes with the memory and the disk that are free.
-func (a *Agent) examineRoom(definition engine.Definition, offer *api.Offer) ([]migration.Problem, error) {
+func (a *Agent) examineRoom(from string, definition engine.Definition, offer *api.Offer) ([]migration.Problem, error) {
 	coming, err := comingOf(definition, offer)
 	if err != nil {
 		return nil, err
 	}
 	var problems []migration.Problem
 	staged, reserved := a.bases.of(definition.ID)
-	needed, promised := memoryCopies(offer)*offer.MemoryBytes+coming.memory-staged, a.reservations.promised(append(reserved, offer.Migration)...)
+	own := slices.Concat(reserved, []string{offer.Migration})
+	needed, promised := memoryCopies(offer)*offer.MemoryBytes+coming.memory-staged, a.reservations.promised(own...)
 	free, err := kernel.MemoryAvailable()
 	if short := needed - (free - promised); err == nil && short > 0 && short <= a.footprints.bytes() {
 		if !offer.DryRun {
@@ -108,6 +109,7 @@ func (a *Agent) examineRoom(definition engine.Definition, offer *api.Offer) ([]m
 			Remedy: "free memory there, or choose another node",
 		})
 	}
+	problems = append(problems, a.examineShare(from, needed, own)...)
 	image, err := a.imageNeed(definition, offer)
 	if err != nil {
 		return nil, err
@@ -115,6 +117,40 @@ func (a *Agent) examineRoom(definition engine.Definition, offer *api.Offer) ([]m
 	coming.rest += image
 	disks, err := a.examineDisks(definition, coming, offer.DryRun)
 	return slices.Concat(problems, disks, a.examineTmpfs(definition, coming)), err
+}
+
+// nodeShare is which part of the free memory containers that come from one node at the same time may reserve.
+const nodeShare = 2
+
+// examineShare keeps one node from reserving all memory, so that containers of others can come, too. A single
+// container may take all that is free, unless the policy has a limit: it could not come otherwise.
+func (a *Agent) examineShare(from string, needed int64, own []string) []migration.Problem {
+	reserved, free := a.reservations.promisedTo(from, own...)
+	limit, which := free/nodeShare, "half of what was free before the first of them"
+	if set := a.config.Policy.MaxMemoryPerNodeBytes; set > 0 {
+		limit, which = set, "max_memory_per_node_bytes in its policy"
+	} else if reserved == 0 {
+		return nil
+	}
+	if reserved+needed <= limit {
+		return nil
+	}
+	return []migration.Problem{{
+		What: "memory of " + a.self.Name,
+		Why: fmt.Sprintf("containers that come from %s at the same time may reserve %d MiB, %s; they have reserved %d MiB, "+
+			"and this one needs %d MiB", from, limit>>20, which, reserved>>20, needed>>20),
+		Remedy: "wait until the others have arrived, or ask the administrator of " + a.self.Name +
+			" to change max_memory_per_node_bytes in its policy file",
+	}}
+}
+
+// freeForContainers is the memory that containers can have: footprints yield to them.
+func (a *Agent) freeForContainers() int64 {
+	free, err := kernel.MemoryAvailable()
+	if err != nil {
+		return 0 // examineRoom tells
+	}
+	return free + a.footprints.bytes()
 }
 
 // imageNeed is what the image takes on the disk when it is brought. An engine that keeps images itself gets it from the spool.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/godwit/godwit/internal/api"
@@ -26,7 +27,7 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 	offer := &api.Offer{Migration: testMigration, MemoryBytes: 1 << 20}
 	room := func() []migration.Problem {
 		t.Helper()
-		found, err := a.examineRoom(engine.Definition{}, offer)
+		found, err := a.examineRoom("a", engine.Definition{}, offer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,16 +36,55 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 	if found := room(); len(found) > 0 {
 		t.Fatalf("no room for 1 MiB: %+v", found)
 	}
-	a.reservations.fill(testMigration, 1<<60)
+	a.reservations.fill(testMigration, "a", 1<<60, 1<<61)
 	if found := room(); len(found) > 0 {
 		t.Errorf("its own promise stands against it: %+v", found)
 	}
-	a.reservations.fill("another", 1<<60)
+	a.reservations.fill("another", "c", 1<<60, 1<<61)
 	if found := room(); len(found) != 1 {
 		t.Errorf("found %+v, want that there is no room", found)
 	}
 	a.reservations.release("another")
 	if found := room(); len(found) > 0 {
 		t.Errorf("a promise that was taken back stands against it: %+v", found)
+	}
+}
+
+// TestOneNodeCannotReserveAllMemory: containers that come from one node at the same time leave half of the
+// memory to those of others. A single one may take what is free.
+func TestOneNodeCannotReserveAllMemory(t *testing.T) {
+	const gib = 1 << 30
+	a := newTestAgent(t)
+	share := func(node string, needed int64) []migration.Problem {
+		return a.examineShare(node, needed, []string{testMigration})
+	}
+	if found := share("a", 8*gib); len(found) > 0 {
+		t.Errorf("a single container: %+v", found)
+	}
+	a.reservations.fill("first", "a", 4*gib, 10*gib)
+	if found := share("a", gib); len(found) > 0 {
+		t.Errorf("half of the memory: %+v", found)
+	}
+	found := share("a", gib+1)
+	if len(found) != 1 || !strings.Contains(found[0].Why, "may reserve 5120 MiB") ||
+		!strings.Contains(found[0].Remedy, "max_memory_per_node_bytes") {
+		t.Errorf("more than half of the memory: %+v", found)
+	}
+	if found := share("c", 8*gib); len(found) > 0 {
+		t.Errorf("another node: %+v", found)
+	}
+	a.reservations.fill(testMigration, "a", gib, 6*gib) // the first one has filled its memory
+	if found := share("a", gib); len(found) > 0 {
+		t.Errorf("memory that is in use counts twice: %+v", found)
+	}
+	a.config.Policy.MaxMemoryPerNodeBytes = 2 * gib
+	if found := share("c", 2*gib+1); len(found) != 1 {
+		t.Errorf("more than the policy allows: %+v", found)
+	}
+	a.config.Policy.MaxMemoryPerNodeBytes = 0
+	a.reservations.release("first")
+	a.reservations.fill(testMigration, "a", 0, 6*gib)
+	if reserved, free := a.reservations.promisedTo("a"); reserved != 0 || free != 0 {
+		t.Errorf("when all have arrived %d bytes are reserved, of %d", reserved, free)
 	}
 }

@@ -151,7 +151,8 @@ func (t *target) reserve(ctx context.Context) error {
 	if err := t.agent.reservations.take(t.move.tracker.spec.ID, t.definition); err != nil {
 		return err
 	}
-	t.agent.reservations.fill(t.move.tracker.spec.ID, memoryCopies(t.offer)*t.offer.MemoryBytes)
+	t.agent.reservations.fill(t.move.tracker.spec.ID, t.move.tracker.spec.Source,
+		memoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
 	if err := t.holdImages(); err != nil {
 		return err
 	}

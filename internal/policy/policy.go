@@ -35,6 +35,9 @@ type Policy struct {
 	// MaxMemoryBytes and MaxFilesBytes bound an arriving container; 0: no bound.
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
 	MaxFilesBytes  int64 `json:"max_files_bytes,omitempty"`
+	// MaxMemoryPerNodeBytes bounds the memory that containers which come from one node at the same time may
+	// reserve here. 0: a single container may take all that is free, several of them half of it.
+	MaxMemoryPerNodeBytes int64 `json:"max_memory_per_node_bytes,omitempty"`
 }
 
 // Container describes a container to a policy.
@@ -72,7 +75,7 @@ func Parse(content []byte, modes []string) (Policy, error) {
 }
 
 func (p Policy) check(modes []string) error {
-	if p.MaxMemoryBytes < 0 || p.MaxFilesBytes < 0 {
+	if p.MaxMemoryBytes < 0 || p.MaxFilesBytes < 0 || p.MaxMemoryPerNodeBytes < 0 {
 		return errors.New("a size must not be negative")
 	}
 	for key, list := range p.lists() {
@@ -180,6 +183,9 @@ func (p Policy) Describe() []string {
 	}
 	if p.MaxFilesBytes > 0 {
 		lines = append(lines, fmt.Sprintf("max_files_bytes: %d", p.MaxFilesBytes))
+	}
+	if p.MaxMemoryPerNodeBytes > 0 {
+		lines = append(lines, fmt.Sprintf("max_memory_per_node_bytes: %d", p.MaxMemoryPerNodeBytes))
 	}
 	slices.Sort(lines)
 	return lines
