@@ -76,6 +76,7 @@ func newAgentCommand() *cobra.Command {
 			}
 			config.PostCopy = use
 			config.FootprintLimit = limit.value
+			config.PolicyFile = policyFile
 			if config.Policy, err = agent.ReadPolicy(policyFile); err != nil {
 				return &codedError{exitUsage, err}
 			}

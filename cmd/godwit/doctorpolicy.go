@@ -4,22 +4,61 @@ import (
 	"context"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/doctor"
 )
 
-// policyCheck shows what the policy at the default place restricts. Without one there is no line.
-func policyCheck(context.Context) (doctor.Requirement, bool) {
-	r := doctor.Requirement{
-		Name: "policy", Level: doctor.Required, Status: doctor.Found, Lost: "the agent does not start",
+// policyCheck shows what the policy of this node restricts: the one that the agent obeys, or, if no agent answers,
+// the one in the default file. If nothing is restricted there is no line.
+func policyCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement, bool) {
+	return func(ctx context.Context) (doctor.Requirement, bool) {
+		ctx, cancel := context.WithTimeout(ctx, alarmPatience)
+		defer cancel()
+		var obeyed *api.PolicyReply
+		err := withAgent(cmd, func(agent api.AgentClient) (err error) {
+			obeyed, err = agent.Policy(ctx, &api.PolicyRequest{})
+			return err
+		})
+		if err != nil { // doctor is for machines without an agent, too, and for agents of older releases
+			return writtenPolicy("")
+		}
+		return obeyedPolicy(obeyed)
 	}
-	p, err := agent.ReadPolicy("")
+}
+
+func obeyedPolicy(obeyed *api.PolicyReply) (doctor.Requirement, bool) {
+	r := policyLine(obeyed.File, obeyed.Restricts)
+	if obeyed.Changed != "" {
+		r.Level, r.Status = doctor.Recommended, doctor.Missing
+		r.Detail = "the agent obeys " + r.Detail + ". That is not what the file says now: " + obeyed.Changed
+		r.Lost = "the agent does not obey the file"
+		r.Advice.General = "correct the file if it has an error, and restart the agent"
+	}
+	return r, len(obeyed.Restricts) > 0 || obeyed.Changed != ""
+}
+
+// writtenPolicy shows what a file says; an empty path means the default one.
+func writtenPolicy(path string) (doctor.Requirement, bool) {
+	p, err := agent.ReadPolicy(path)
+	lines := p.Describe()
+	r := policyLine(agent.PolicyFile, lines)
+	r.Detail += " (no agent has said which policy it obeys; this is what the default file says)"
 	if err != nil {
 		r.Status, r.Detail = doctor.Missing, err.Error()
 		r.Advice.General = "correct the file, or remove it"
-		return r, true
 	}
-	lines := p.Describe()
-	r.Detail = strings.Join(lines, "; ")
-	return r, len(lines) > 0
+	return r, len(lines) > 0 || err != nil
+}
+
+func policyLine(file string, restricts []string) doctor.Requirement {
+	detail := file + ": " + strings.Join(restricts, "; ")
+	if len(restricts) == 0 {
+		detail = file + ", which restricts nothing"
+	}
+	return doctor.Requirement{
+		Name: "policy", Level: doctor.Required, Status: doctor.Found, Lost: "the agent does not start", Detail: detail,
+	}
 }

@@ -50,7 +50,9 @@ type Config struct {
 	Group    string // group that may use the socket; "" for root only
 	Rights   RightGroups
 	Policy   policy.Policy
-	Version  string
+	// PolicyFile is the file from which Policy was read; "" for the default one, which need not exist.
+	PolicyFile string
+	Version    string
 	// PeerTimeout is how long another node may be silent before it counts as lost; 0 for DefaultPeerTimeout.
 	PeerTimeout time.Duration
 	// FootprintLimit is how much memory all that is kept of containers that have left may take, in bytes; 0 for a quarter of

@@ -26,7 +26,7 @@ func audited() map[string]bool {
 		"InspectVolume": false, "Nodes": false, "Plan": false, "Watch": false, "Migrations": false, "Stages": false,
 		"LoadImage": true, "PullImage": true, "RemoveImage": true, "Run": true, "Stop": true, "Remove": true, "Logs": true,
 		"Exec": true, "RemoveVolume": true, "Token": true, "RemoveNode": true, "PromoteNode": true, "DemoteNode": true,
-		"Rollover": true, "RolloverStatus": false, "Audit": true, "Migrate": true, "Set": true,
+		"Rollover": true, "RolloverStatus": false, "Policy": false, "Audit": true, "Migrate": true, "Set": true,
 		"Switch": true, "Cancel": true, "Resolve": true, "Thaw": true,
 		"Stage": true, "StageAhead": true, "Unstage": true,
 	}

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,12 +25,8 @@ const PolicyFile = "/etc/godwit/policy.json"
 // ReadPolicy reads the policy of a node. An empty path means the default file, which need not exist; a file
 // given by its path must exist.
 func ReadPolicy(path string) (policy.Policy, error) {
-	named := path != ""
-	if !named {
-		path = PolicyFile
-	}
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && !named {
+	content, err := os.ReadFile(cmp.Or(path, PolicyFile))
+	if errors.Is(err, fs.ErrNotExist) && path == "" {
 		return policy.Policy{}, nil
 	}
 	if err != nil {
@@ -36,9 +34,24 @@ func ReadPolicy(path string) (policy.Policy, error) {
 	}
 	p, err := policy.Parse(content, modeNames())
 	if err != nil {
-		return policy.Policy{}, fmt.Errorf("this node's policy file %s: %w; see docs/security.md", path, err)
+		return policy.Policy{}, fmt.Errorf("this node's policy file %s: %w; see docs/security.md", cmp.Or(path, PolicyFile), err)
 	}
 	return p, nil
+}
+
+// Policy tells which policy this agent obeys. A file that was changed is read by the next agent only, so the
+// difference is told, and why the next agent would not start.
+func (s *localService) Policy(context.Context, *api.PolicyRequest) (*api.PolicyReply, error) {
+	given := s.agent.config.PolicyFile
+	reply := &api.PolicyReply{File: cmp.Or(given, PolicyFile), Restricts: s.agent.config.Policy.Describe()}
+	now, err := ReadPolicy(given)
+	switch {
+	case err != nil:
+		reply.Changed = err.Error()
+	case !slices.Equal(now.Describe(), reply.Restricts):
+		reply.Changed = "the file has changed since the agent has started"
+	}
+	return reply, nil
 }
 
 // modeNames returns the modes that a policy can name: all but auto.

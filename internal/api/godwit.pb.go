@@ -114,6 +114,102 @@ func (x *VersionReply) GetNode() string {
 	return ""
 }
 
+type PolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRequest) Reset() {
+	*x = PolicyRequest{}
+	mi := &file_godwit_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRequest) ProtoMessage() {}
+
+func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
+func (*PolicyRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{2}
+}
+
+type PolicyReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`           // from which the agent has read it; it may not exist
+	Restricts     []string               `protobuf:"bytes,2,rep,name=restricts,proto3" json:"restricts,omitempty"` // in words; empty: nothing
+	Changed       string                 `protobuf:"bytes,3,opt,name=changed,proto3" json:"changed,omitempty"`     // how the file differs now, which the agent does not obey; empty: not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyReply) Reset() {
+	*x = PolicyReply{}
+	mi := &file_godwit_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyReply) ProtoMessage() {}
+
+func (x *PolicyReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyReply.ProtoReflect.Descriptor instead.
+func (*PolicyReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PolicyReply) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *PolicyReply) GetRestricts() []string {
+	if x != nil {
+		return x.Restricts
+	}
+	return nil
+}
+
+func (x *PolicyReply) GetChanged() string {
+	if x != nil {
+		return x.Changed
+	}
+	return ""
+}
+
 type Chunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
@@ -123,7 +219,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_godwit_proto_msgTypes[2]
+	mi := &file_godwit_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -135,7 +231,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[2]
+	mi := &file_godwit_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -148,7 +244,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{2}
+	return file_godwit_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -168,7 +264,7 @@ type ImageProgress struct {
 
 func (x *ImageProgress) Reset() {
 	*x = ImageProgress{}
-	mi := &file_godwit_proto_msgTypes[3]
+	mi := &file_godwit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +276,7 @@ func (x *ImageProgress) String() string {
 func (*ImageProgress) ProtoMessage() {}
 
 func (x *ImageProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[3]
+	mi := &file_godwit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +289,7 @@ func (x *ImageProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageProgress.ProtoReflect.Descriptor instead.
 func (*ImageProgress) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{3}
+	return file_godwit_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ImageProgress) GetText() string {
@@ -224,7 +320,7 @@ type Image struct {
 
 func (x *Image) Reset() {
 	*x = Image{}
-	mi := &file_godwit_proto_msgTypes[4]
+	mi := &file_godwit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -236,7 +332,7 @@ func (x *Image) String() string {
 func (*Image) ProtoMessage() {}
 
 func (x *Image) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[4]
+	mi := &file_godwit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -249,7 +345,7 @@ func (x *Image) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Image.ProtoReflect.Descriptor instead.
 func (*Image) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{4}
+	return file_godwit_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Image) GetId() string {
@@ -304,7 +400,7 @@ type PullImageRequest struct {
 
 func (x *PullImageRequest) Reset() {
 	*x = PullImageRequest{}
-	mi := &file_godwit_proto_msgTypes[5]
+	mi := &file_godwit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +412,7 @@ func (x *PullImageRequest) String() string {
 func (*PullImageRequest) ProtoMessage() {}
 
 func (x *PullImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[5]
+	mi := &file_godwit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +425,7 @@ func (x *PullImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullImageRequest.ProtoReflect.Descriptor instead.
 func (*PullImageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{5}
+	return file_godwit_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PullImageRequest) GetReference() string {
@@ -354,7 +450,7 @@ type ListImagesRequest struct {
 
 func (x *ListImagesRequest) Reset() {
 	*x = ListImagesRequest{}
-	mi := &file_godwit_proto_msgTypes[6]
+	mi := &file_godwit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +462,7 @@ func (x *ListImagesRequest) String() string {
 func (*ListImagesRequest) ProtoMessage() {}
 
 func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[6]
+	mi := &file_godwit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +475,7 @@ func (x *ListImagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesRequest.ProtoReflect.Descriptor instead.
 func (*ListImagesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{6}
+	return file_godwit_proto_rawDescGZIP(), []int{8}
 }
 
 type ListImagesReply struct {
@@ -391,7 +487,7 @@ type ListImagesReply struct {
 
 func (x *ListImagesReply) Reset() {
 	*x = ListImagesReply{}
-	mi := &file_godwit_proto_msgTypes[7]
+	mi := &file_godwit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -403,7 +499,7 @@ func (x *ListImagesReply) String() string {
 func (*ListImagesReply) ProtoMessage() {}
 
 func (x *ListImagesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[7]
+	mi := &file_godwit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -416,7 +512,7 @@ func (x *ListImagesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListImagesReply.ProtoReflect.Descriptor instead.
 func (*ListImagesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{7}
+	return file_godwit_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListImagesReply) GetImages() []*Image {
@@ -435,7 +531,7 @@ type RemoveImageRequest struct {
 
 func (x *RemoveImageRequest) Reset() {
 	*x = RemoveImageRequest{}
-	mi := &file_godwit_proto_msgTypes[8]
+	mi := &file_godwit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +543,7 @@ func (x *RemoveImageRequest) String() string {
 func (*RemoveImageRequest) ProtoMessage() {}
 
 func (x *RemoveImageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[8]
+	mi := &file_godwit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +556,7 @@ func (x *RemoveImageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveImageRequest.ProtoReflect.Descriptor instead.
 func (*RemoveImageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{8}
+	return file_godwit_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemoveImageRequest) GetReference() string {
@@ -478,7 +574,7 @@ type RemoveImageReply struct {
 
 func (x *RemoveImageReply) Reset() {
 	*x = RemoveImageReply{}
-	mi := &file_godwit_proto_msgTypes[9]
+	mi := &file_godwit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +586,7 @@ func (x *RemoveImageReply) String() string {
 func (*RemoveImageReply) ProtoMessage() {}
 
 func (x *RemoveImageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[9]
+	mi := &file_godwit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +599,7 @@ func (x *RemoveImageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveImageReply.ProtoReflect.Descriptor instead.
 func (*RemoveImageReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{9}
+	return file_godwit_proto_rawDescGZIP(), []int{11}
 }
 
 type Volume struct {
@@ -521,7 +617,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_godwit_proto_msgTypes[10]
+	mi := &file_godwit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +629,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[10]
+	mi := &file_godwit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +642,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{10}
+	return file_godwit_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Volume) GetName() string {
@@ -630,7 +726,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_godwit_proto_msgTypes[11]
+	mi := &file_godwit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +738,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[11]
+	mi := &file_godwit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +751,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{11}
+	return file_godwit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RunRequest) GetImage() string {
@@ -830,7 +926,7 @@ type RunReply struct {
 
 func (x *RunReply) Reset() {
 	*x = RunReply{}
-	mi := &file_godwit_proto_msgTypes[12]
+	mi := &file_godwit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +938,7 @@ func (x *RunReply) String() string {
 func (*RunReply) ProtoMessage() {}
 
 func (x *RunReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[12]
+	mi := &file_godwit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +951,7 @@ func (x *RunReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunReply.ProtoReflect.Descriptor instead.
 func (*RunReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{12}
+	return file_godwit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RunReply) GetId() string {
@@ -888,7 +984,7 @@ type ContainerRequest struct {
 
 func (x *ContainerRequest) Reset() {
 	*x = ContainerRequest{}
-	mi := &file_godwit_proto_msgTypes[13]
+	mi := &file_godwit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +996,7 @@ func (x *ContainerRequest) String() string {
 func (*ContainerRequest) ProtoMessage() {}
 
 func (x *ContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[13]
+	mi := &file_godwit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +1009,7 @@ func (x *ContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerRequest.ProtoReflect.Descriptor instead.
 func (*ContainerRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{13}
+	return file_godwit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ContainerRequest) GetReference() string {
@@ -932,7 +1028,7 @@ type WaitReply struct {
 
 func (x *WaitReply) Reset() {
 	*x = WaitReply{}
-	mi := &file_godwit_proto_msgTypes[14]
+	mi := &file_godwit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1040,7 @@ func (x *WaitReply) String() string {
 func (*WaitReply) ProtoMessage() {}
 
 func (x *WaitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[14]
+	mi := &file_godwit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1053,7 @@ func (x *WaitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitReply.ProtoReflect.Descriptor instead.
 func (*WaitReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{14}
+	return file_godwit_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WaitReply) GetExitCode() int32 {
@@ -976,7 +1072,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_godwit_proto_msgTypes[15]
+	mi := &file_godwit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1084,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[15]
+	mi := &file_godwit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1097,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{15}
+	return file_godwit_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListRequest) GetAll() bool {
@@ -1021,7 +1117,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_godwit_proto_msgTypes[16]
+	mi := &file_godwit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1129,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[16]
+	mi := &file_godwit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1142,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{16}
+	return file_godwit_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListReply) GetContainersJson() [][]byte {
@@ -1077,7 +1173,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_godwit_proto_msgTypes[17]
+	mi := &file_godwit_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1185,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[17]
+	mi := &file_godwit_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1198,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{17}
+	return file_godwit_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Alarm) GetKind() string {
@@ -1149,7 +1245,7 @@ type InspectReply struct {
 
 func (x *InspectReply) Reset() {
 	*x = InspectReply{}
-	mi := &file_godwit_proto_msgTypes[18]
+	mi := &file_godwit_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1257,7 @@ func (x *InspectReply) String() string {
 func (*InspectReply) ProtoMessage() {}
 
 func (x *InspectReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[18]
+	mi := &file_godwit_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1270,7 @@ func (x *InspectReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectReply.ProtoReflect.Descriptor instead.
 func (*InspectReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{18}
+	return file_godwit_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *InspectReply) GetContainerJson() []byte {
@@ -1194,7 +1290,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_godwit_proto_msgTypes[19]
+	mi := &file_godwit_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1206,7 +1302,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[19]
+	mi := &file_godwit_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1219,7 +1315,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{19}
+	return file_godwit_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TopRequest) GetContainer() string {
@@ -1245,7 +1341,7 @@ type TopReply struct {
 
 func (x *TopReply) Reset() {
 	*x = TopReply{}
-	mi := &file_godwit_proto_msgTypes[20]
+	mi := &file_godwit_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1353,7 @@ func (x *TopReply) String() string {
 func (*TopReply) ProtoMessage() {}
 
 func (x *TopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[20]
+	mi := &file_godwit_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1366,7 @@ func (x *TopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopReply.ProtoReflect.Descriptor instead.
 func (*TopReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{20}
+	return file_godwit_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TopReply) GetMeasuredJson() [][]byte {
@@ -1291,7 +1387,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_godwit_proto_msgTypes[21]
+	mi := &file_godwit_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1399,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[21]
+	mi := &file_godwit_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1412,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{21}
+	return file_godwit_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StopRequest) GetReference() string {
@@ -1348,7 +1444,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_godwit_proto_msgTypes[22]
+	mi := &file_godwit_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1456,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[22]
+	mi := &file_godwit_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1469,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{22}
+	return file_godwit_proto_rawDescGZIP(), []int{24}
 }
 
 type RemoveRequest struct {
@@ -1386,7 +1482,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_godwit_proto_msgTypes[23]
+	mi := &file_godwit_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1494,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[23]
+	mi := &file_godwit_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1507,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{23}
+	return file_godwit_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RemoveRequest) GetReference() string {
@@ -1436,7 +1532,7 @@ type RemoveReply struct {
 
 func (x *RemoveReply) Reset() {
 	*x = RemoveReply{}
-	mi := &file_godwit_proto_msgTypes[24]
+	mi := &file_godwit_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1544,7 @@ func (x *RemoveReply) String() string {
 func (*RemoveReply) ProtoMessage() {}
 
 func (x *RemoveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[24]
+	mi := &file_godwit_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1557,7 @@ func (x *RemoveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveReply.ProtoReflect.Descriptor instead.
 func (*RemoveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{24}
+	return file_godwit_proto_rawDescGZIP(), []int{26}
 }
 
 type LogsRequest struct {
@@ -1475,7 +1571,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_godwit_proto_msgTypes[25]
+	mi := &file_godwit_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1583,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[25]
+	mi := &file_godwit_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1596,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{25}
+	return file_godwit_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogsRequest) GetReference() string {
@@ -1535,7 +1631,7 @@ type LogEntry struct {
 
 func (x *LogEntry) Reset() {
 	*x = LogEntry{}
-	mi := &file_godwit_proto_msgTypes[26]
+	mi := &file_godwit_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1643,7 @@ func (x *LogEntry) String() string {
 func (*LogEntry) ProtoMessage() {}
 
 func (x *LogEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[26]
+	mi := &file_godwit_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1656,7 @@ func (x *LogEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEntry.ProtoReflect.Descriptor instead.
 func (*LogEntry) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{26}
+	return file_godwit_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogEntry) GetUnixNanoseconds() int64 {
@@ -1598,7 +1694,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_godwit_proto_msgTypes[27]
+	mi := &file_godwit_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1706,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[27]
+	mi := &file_godwit_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1719,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{27}
+	return file_godwit_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecStart) GetReference() string {
@@ -1679,7 +1775,7 @@ type ExecInput struct {
 
 func (x *ExecInput) Reset() {
 	*x = ExecInput{}
-	mi := &file_godwit_proto_msgTypes[28]
+	mi := &file_godwit_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1787,7 @@ func (x *ExecInput) String() string {
 func (*ExecInput) ProtoMessage() {}
 
 func (x *ExecInput) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[28]
+	mi := &file_godwit_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1800,7 @@ func (x *ExecInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecInput.ProtoReflect.Descriptor instead.
 func (*ExecInput) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{28}
+	return file_godwit_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExecInput) GetStart() *ExecStart {
@@ -1740,7 +1836,7 @@ type ExecOutput struct {
 
 func (x *ExecOutput) Reset() {
 	*x = ExecOutput{}
-	mi := &file_godwit_proto_msgTypes[29]
+	mi := &file_godwit_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1848,7 @@ func (x *ExecOutput) String() string {
 func (*ExecOutput) ProtoMessage() {}
 
 func (x *ExecOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[29]
+	mi := &file_godwit_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1861,7 @@ func (x *ExecOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOutput.ProtoReflect.Descriptor instead.
 func (*ExecOutput) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{29}
+	return file_godwit_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecOutput) GetStdout() []byte {
@@ -1804,7 +1900,7 @@ type VolumesRequest struct {
 
 func (x *VolumesRequest) Reset() {
 	*x = VolumesRequest{}
-	mi := &file_godwit_proto_msgTypes[30]
+	mi := &file_godwit_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +1912,7 @@ func (x *VolumesRequest) String() string {
 func (*VolumesRequest) ProtoMessage() {}
 
 func (x *VolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[30]
+	mi := &file_godwit_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +1925,7 @@ func (x *VolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesRequest.ProtoReflect.Descriptor instead.
 func (*VolumesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{30}
+	return file_godwit_proto_rawDescGZIP(), []int{32}
 }
 
 type VolumesReply struct {
@@ -1841,7 +1937,7 @@ type VolumesReply struct {
 
 func (x *VolumesReply) Reset() {
 	*x = VolumesReply{}
-	mi := &file_godwit_proto_msgTypes[31]
+	mi := &file_godwit_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1949,7 @@ func (x *VolumesReply) String() string {
 func (*VolumesReply) ProtoMessage() {}
 
 func (x *VolumesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[31]
+	mi := &file_godwit_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1962,7 @@ func (x *VolumesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesReply.ProtoReflect.Descriptor instead.
 func (*VolumesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{31}
+	return file_godwit_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *VolumesReply) GetVolumesJson() [][]byte {
@@ -1885,7 +1981,7 @@ type VolumeRequest struct {
 
 func (x *VolumeRequest) Reset() {
 	*x = VolumeRequest{}
-	mi := &file_godwit_proto_msgTypes[32]
+	mi := &file_godwit_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1993,7 @@ func (x *VolumeRequest) String() string {
 func (*VolumeRequest) ProtoMessage() {}
 
 func (x *VolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[32]
+	mi := &file_godwit_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2006,7 @@ func (x *VolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeRequest.ProtoReflect.Descriptor instead.
 func (*VolumeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{32}
+	return file_godwit_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *VolumeRequest) GetName() string {
@@ -1929,7 +2025,7 @@ type InspectVolumeReply struct {
 
 func (x *InspectVolumeReply) Reset() {
 	*x = InspectVolumeReply{}
-	mi := &file_godwit_proto_msgTypes[33]
+	mi := &file_godwit_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2037,7 @@ func (x *InspectVolumeReply) String() string {
 func (*InspectVolumeReply) ProtoMessage() {}
 
 func (x *InspectVolumeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[33]
+	mi := &file_godwit_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2050,7 @@ func (x *InspectVolumeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectVolumeReply.ProtoReflect.Descriptor instead.
 func (*InspectVolumeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{33}
+	return file_godwit_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *InspectVolumeReply) GetVolumeJson() []byte {
@@ -1972,7 +2068,7 @@ type RemoveVolumeReply struct {
 
 func (x *RemoveVolumeReply) Reset() {
 	*x = RemoveVolumeReply{}
-	mi := &file_godwit_proto_msgTypes[34]
+	mi := &file_godwit_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2080,7 @@ func (x *RemoveVolumeReply) String() string {
 func (*RemoveVolumeReply) ProtoMessage() {}
 
 func (x *RemoveVolumeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[34]
+	mi := &file_godwit_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2093,7 @@ func (x *RemoveVolumeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeReply.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{34}
+	return file_godwit_proto_rawDescGZIP(), []int{36}
 }
 
 type NodesRequest struct {
@@ -2009,7 +2105,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_godwit_proto_msgTypes[35]
+	mi := &file_godwit_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2117,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[35]
+	mi := &file_godwit_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2130,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{35}
+	return file_godwit_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NodesRequest) GetMeasure() bool {
@@ -2067,7 +2163,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_godwit_proto_msgTypes[36]
+	mi := &file_godwit_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2175,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[36]
+	mi := &file_godwit_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2188,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{36}
+	return file_godwit_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Node) GetName() string {
@@ -2209,7 +2305,7 @@ type NodesReply struct {
 
 func (x *NodesReply) Reset() {
 	*x = NodesReply{}
-	mi := &file_godwit_proto_msgTypes[37]
+	mi := &file_godwit_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2317,7 @@ func (x *NodesReply) String() string {
 func (*NodesReply) ProtoMessage() {}
 
 func (x *NodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[37]
+	mi := &file_godwit_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2330,7 @@ func (x *NodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesReply.ProtoReflect.Descriptor instead.
 func (*NodesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{37}
+	return file_godwit_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NodesReply) GetNodes() []*Node {
@@ -2253,7 +2349,7 @@ type NodeRequest struct {
 
 func (x *NodeRequest) Reset() {
 	*x = NodeRequest{}
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2361,7 @@ func (x *NodeRequest) String() string {
 func (*NodeRequest) ProtoMessage() {}
 
 func (x *NodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2374,7 @@ func (x *NodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRequest.ProtoReflect.Descriptor instead.
 func (*NodeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{38}
+	return file_godwit_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NodeRequest) GetName() string {
@@ -2298,7 +2394,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2406,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2419,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{39}
+	return file_godwit_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RemoveNodeRequest) GetName() string {
@@ -2351,7 +2447,7 @@ type RemoveNodeReply struct {
 
 func (x *RemoveNodeReply) Reset() {
 	*x = RemoveNodeReply{}
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +2459,7 @@ func (x *RemoveNodeReply) String() string {
 func (*RemoveNodeReply) ProtoMessage() {}
 
 func (x *RemoveNodeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +2472,7 @@ func (x *RemoveNodeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeReply.ProtoReflect.Descriptor instead.
 func (*RemoveNodeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{40}
+	return file_godwit_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RemoveNodeReply) GetVersion() uint64 {
@@ -2408,7 +2504,7 @@ type PromoteNodeReply struct {
 
 func (x *PromoteNodeReply) Reset() {
 	*x = PromoteNodeReply{}
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2516,7 @@ func (x *PromoteNodeReply) String() string {
 func (*PromoteNodeReply) ProtoMessage() {}
 
 func (x *PromoteNodeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2529,7 @@ func (x *PromoteNodeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteNodeReply.ProtoReflect.Descriptor instead.
 func (*PromoteNodeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{41}
+	return file_godwit_proto_rawDescGZIP(), []int{43}
 }
 
 type RolloverRequest struct {
@@ -2448,7 +2544,7 @@ type RolloverRequest struct {
 
 func (x *RolloverRequest) Reset() {
 	*x = RolloverRequest{}
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2556,7 @@ func (x *RolloverRequest) String() string {
 func (*RolloverRequest) ProtoMessage() {}
 
 func (x *RolloverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2569,7 @@ func (x *RolloverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloverRequest.ProtoReflect.Descriptor instead.
 func (*RolloverRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{42}
+	return file_godwit_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RolloverRequest) GetWithinSeconds() float64 {
@@ -2512,7 +2608,7 @@ type RolloverStatusRequest struct {
 
 func (x *RolloverStatusRequest) Reset() {
 	*x = RolloverStatusRequest{}
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2620,7 @@ func (x *RolloverStatusRequest) String() string {
 func (*RolloverStatusRequest) ProtoMessage() {}
 
 func (x *RolloverStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2633,7 @@ func (x *RolloverStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloverStatusRequest.ProtoReflect.Descriptor instead.
 func (*RolloverStatusRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{43}
+	return file_godwit_proto_rawDescGZIP(), []int{45}
 }
 
 type RolloverReply struct {
@@ -2559,7 +2655,7 @@ type RolloverReply struct {
 
 func (x *RolloverReply) Reset() {
 	*x = RolloverReply{}
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2667,7 @@ func (x *RolloverReply) String() string {
 func (*RolloverReply) ProtoMessage() {}
 
 func (x *RolloverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2680,7 @@ func (x *RolloverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloverReply.ProtoReflect.Descriptor instead.
 func (*RolloverReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{44}
+	return file_godwit_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RolloverReply) GetUnderWay() bool {
@@ -2665,7 +2761,7 @@ type DemoteNodeReply struct {
 
 func (x *DemoteNodeReply) Reset() {
 	*x = DemoteNodeReply{}
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2773,7 @@ func (x *DemoteNodeReply) String() string {
 func (*DemoteNodeReply) ProtoMessage() {}
 
 func (x *DemoteNodeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2786,7 @@ func (x *DemoteNodeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DemoteNodeReply.ProtoReflect.Descriptor instead.
 func (*DemoteNodeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{45}
+	return file_godwit_proto_rawDescGZIP(), []int{47}
 }
 
 type AuditRequest struct {
@@ -2702,7 +2798,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +2810,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +2823,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{46}
+	return file_godwit_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AuditRequest) GetSinceUnixNanoseconds() int64 {
@@ -2746,7 +2842,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2854,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2867,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{47}
+	return file_godwit_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AuditReply) GetEntryJson() []byte {
@@ -2791,7 +2887,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +2899,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +2912,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{48}
+	return file_godwit_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TokenRequest) GetTtlSeconds() float64 {
@@ -2843,7 +2939,7 @@ type TokenReply struct {
 
 func (x *TokenReply) Reset() {
 	*x = TokenReply{}
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +2951,7 @@ func (x *TokenReply) String() string {
 func (*TokenReply) ProtoMessage() {}
 
 func (x *TokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +2964,7 @@ func (x *TokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenReply.ProtoReflect.Descriptor instead.
 func (*TokenReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{49}
+	return file_godwit_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TokenReply) GetToken() string {
@@ -2913,7 +3009,7 @@ type MigrateRequest struct {
 
 func (x *MigrateRequest) Reset() {
 	*x = MigrateRequest{}
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +3021,7 @@ func (x *MigrateRequest) String() string {
 func (*MigrateRequest) ProtoMessage() {}
 
 func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +3034,7 @@ func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateRequest.ProtoReflect.Descriptor instead.
 func (*MigrateRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{50}
+	return file_godwit_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MigrateRequest) GetContainer() string {
@@ -3090,7 +3186,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3102,7 +3198,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3115,7 +3211,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{51}
+	return file_godwit_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PlanReply) GetPlanJson() []byte {
@@ -3134,7 +3230,7 @@ type MigrateReply struct {
 
 func (x *MigrateReply) Reset() {
 	*x = MigrateReply{}
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3242,7 @@ func (x *MigrateReply) String() string {
 func (*MigrateReply) ProtoMessage() {}
 
 func (x *MigrateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3255,7 @@ func (x *MigrateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateReply.ProtoReflect.Descriptor instead.
 func (*MigrateReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{52}
+	return file_godwit_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MigrateReply) GetMigration() string {
@@ -3178,7 +3274,7 @@ type MigrationRequest struct {
 
 func (x *MigrationRequest) Reset() {
 	*x = MigrationRequest{}
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3286,7 @@ func (x *MigrationRequest) String() string {
 func (*MigrationRequest) ProtoMessage() {}
 
 func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3299,7 @@ func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationRequest.ProtoReflect.Descriptor instead.
 func (*MigrationRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MigrationRequest) GetMigration() string {
@@ -3223,7 +3319,7 @@ type MigrationUpdate struct {
 
 func (x *MigrationUpdate) Reset() {
 	*x = MigrationUpdate{}
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3235,7 +3331,7 @@ func (x *MigrationUpdate) String() string {
 func (*MigrationUpdate) ProtoMessage() {}
 
 func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3248,7 +3344,7 @@ func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationUpdate.ProtoReflect.Descriptor instead.
 func (*MigrationUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
+	return file_godwit_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MigrationUpdate) GetProgressJson() []byte {
@@ -3279,7 +3375,7 @@ type SetRequest struct {
 
 func (x *SetRequest) Reset() {
 	*x = SetRequest{}
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3291,7 +3387,7 @@ func (x *SetRequest) String() string {
 func (*SetRequest) ProtoMessage() {}
 
 func (x *SetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3400,7 @@ func (x *SetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequest.ProtoReflect.Descriptor instead.
 func (*SetRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{55}
+	return file_godwit_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SetRequest) GetMigration() string {
@@ -3350,7 +3446,7 @@ type SetReply struct {
 
 func (x *SetReply) Reset() {
 	*x = SetReply{}
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3458,7 @@ func (x *SetReply) String() string {
 func (*SetReply) ProtoMessage() {}
 
 func (x *SetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3471,7 @@ func (x *SetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReply.ProtoReflect.Descriptor instead.
 func (*SetReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{56}
+	return file_godwit_proto_rawDescGZIP(), []int{58}
 }
 
 type SwitchReply struct {
@@ -3386,7 +3482,7 @@ type SwitchReply struct {
 
 func (x *SwitchReply) Reset() {
 	*x = SwitchReply{}
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3494,7 @@ func (x *SwitchReply) String() string {
 func (*SwitchReply) ProtoMessage() {}
 
 func (x *SwitchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3507,7 @@ func (x *SwitchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchReply.ProtoReflect.Descriptor instead.
 func (*SwitchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{57}
+	return file_godwit_proto_rawDescGZIP(), []int{59}
 }
 
 type MigrationsRequest struct {
@@ -3422,7 +3518,7 @@ type MigrationsRequest struct {
 
 func (x *MigrationsRequest) Reset() {
 	*x = MigrationsRequest{}
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3530,7 @@ func (x *MigrationsRequest) String() string {
 func (*MigrationsRequest) ProtoMessage() {}
 
 func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3543,7 @@ func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsRequest.ProtoReflect.Descriptor instead.
 func (*MigrationsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{58}
+	return file_godwit_proto_rawDescGZIP(), []int{60}
 }
 
 type MigrationsReply struct {
@@ -3459,7 +3555,7 @@ type MigrationsReply struct {
 
 func (x *MigrationsReply) Reset() {
 	*x = MigrationsReply{}
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3567,7 @@ func (x *MigrationsReply) String() string {
 func (*MigrationsReply) ProtoMessage() {}
 
 func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3580,7 @@ func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsReply.ProtoReflect.Descriptor instead.
 func (*MigrationsReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{59}
+	return file_godwit_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *MigrationsReply) GetReportJson() []byte {
@@ -3502,7 +3598,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +3610,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +3623,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{60}
+	return file_godwit_proto_rawDescGZIP(), []int{62}
 }
 
 type ResolveRequest struct {
@@ -3542,7 +3638,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3554,7 +3650,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3567,7 +3663,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{61}
+	return file_godwit_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ResolveRequest) GetMigration() string {
@@ -3607,7 +3703,7 @@ type ResolveReply struct {
 
 func (x *ResolveReply) Reset() {
 	*x = ResolveReply{}
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3619,7 +3715,7 @@ func (x *ResolveReply) String() string {
 func (*ResolveReply) ProtoMessage() {}
 
 func (x *ResolveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3632,7 +3728,7 @@ func (x *ResolveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveReply.ProtoReflect.Descriptor instead.
 func (*ResolveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{62}
+	return file_godwit_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ResolveReply) GetNotice() string {
@@ -3652,7 +3748,7 @@ type ThawRequest struct {
 
 func (x *ThawRequest) Reset() {
 	*x = ThawRequest{}
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3760,7 @@ func (x *ThawRequest) String() string {
 func (*ThawRequest) ProtoMessage() {}
 
 func (x *ThawRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3773,7 @@ func (x *ThawRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawRequest.ProtoReflect.Descriptor instead.
 func (*ThawRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{63}
+	return file_godwit_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ThawRequest) GetReference() string {
@@ -3703,7 +3799,7 @@ type ThawReply struct {
 
 func (x *ThawReply) Reset() {
 	*x = ThawReply{}
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3715,7 +3811,7 @@ func (x *ThawReply) String() string {
 func (*ThawReply) ProtoMessage() {}
 
 func (x *ThawReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3728,7 +3824,7 @@ func (x *ThawReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawReply.ProtoReflect.Descriptor instead.
 func (*ThawReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{64}
+	return file_godwit_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ThawReply) GetNotice() string {
@@ -3752,7 +3848,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3860,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3873,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{65}
+	return file_godwit_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StageRequest) GetContainer() string {
@@ -3837,7 +3933,7 @@ type StageAheadRequest struct {
 
 func (x *StageAheadRequest) Reset() {
 	*x = StageAheadRequest{}
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3849,7 +3945,7 @@ func (x *StageAheadRequest) String() string {
 func (*StageAheadRequest) ProtoMessage() {}
 
 func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3862,7 +3958,7 @@ func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageAheadRequest.ProtoReflect.Descriptor instead.
 func (*StageAheadRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{66}
+	return file_godwit_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StageAheadRequest) GetContainer() string {
@@ -3924,7 +4020,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4032,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4045,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{67}
+	return file_godwit_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Stop) GetNode() string {
@@ -3975,7 +4071,7 @@ type StageUpdate struct {
 
 func (x *StageUpdate) Reset() {
 	*x = StageUpdate{}
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3987,7 +4083,7 @@ func (x *StageUpdate) String() string {
 func (*StageUpdate) ProtoMessage() {}
 
 func (x *StageUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4000,7 +4096,7 @@ func (x *StageUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageUpdate.ProtoReflect.Descriptor instead.
 func (*StageUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{68}
+	return file_godwit_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StageUpdate) GetStageJson() []byte {
@@ -4018,7 +4114,7 @@ type StagesRequest struct {
 
 func (x *StagesRequest) Reset() {
 	*x = StagesRequest{}
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4030,7 +4126,7 @@ func (x *StagesRequest) String() string {
 func (*StagesRequest) ProtoMessage() {}
 
 func (x *StagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4043,7 +4139,7 @@ func (x *StagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesRequest.ProtoReflect.Descriptor instead.
 func (*StagesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{69}
+	return file_godwit_proto_rawDescGZIP(), []int{71}
 }
 
 type StagesReply struct {
@@ -4055,7 +4151,7 @@ type StagesReply struct {
 
 func (x *StagesReply) Reset() {
 	*x = StagesReply{}
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4067,7 +4163,7 @@ func (x *StagesReply) String() string {
 func (*StagesReply) ProtoMessage() {}
 
 func (x *StagesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4080,7 +4176,7 @@ func (x *StagesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesReply.ProtoReflect.Descriptor instead.
 func (*StagesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{70}
+	return file_godwit_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StagesReply) GetStagesJson() [][]byte {
@@ -4100,7 +4196,7 @@ type UnstageRequest struct {
 
 func (x *UnstageRequest) Reset() {
 	*x = UnstageRequest{}
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4112,7 +4208,7 @@ func (x *UnstageRequest) String() string {
 func (*UnstageRequest) ProtoMessage() {}
 
 func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4125,7 +4221,7 @@ func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageRequest.ProtoReflect.Descriptor instead.
 func (*UnstageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{71}
+	return file_godwit_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *UnstageRequest) GetContainer() string {
@@ -4150,7 +4246,7 @@ type UnstageReply struct {
 
 func (x *UnstageReply) Reset() {
 	*x = UnstageReply{}
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4162,7 +4258,7 @@ func (x *UnstageReply) String() string {
 func (*UnstageReply) ProtoMessage() {}
 
 func (x *UnstageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4175,7 +4271,7 @@ func (x *UnstageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageReply.ProtoReflect.Descriptor instead.
 func (*UnstageReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{72}
+	return file_godwit_proto_rawDescGZIP(), []int{74}
 }
 
 type Location struct {
@@ -4189,7 +4285,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4201,7 +4297,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4214,7 +4310,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{73}
+	return file_godwit_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Location) GetAddress() string {
@@ -4249,7 +4345,7 @@ type ProtocolRange struct {
 
 func (x *ProtocolRange) Reset() {
 	*x = ProtocolRange{}
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4261,7 +4357,7 @@ func (x *ProtocolRange) String() string {
 func (*ProtocolRange) ProtoMessage() {}
 
 func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4274,7 +4370,7 @@ func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtocolRange.ProtoReflect.Descriptor instead.
 func (*ProtocolRange) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{74}
+	return file_godwit_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ProtocolRange) GetOldest() uint32 {
@@ -4306,7 +4402,7 @@ type Overlay struct {
 
 func (x *Overlay) Reset() {
 	*x = Overlay{}
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4318,7 +4414,7 @@ func (x *Overlay) String() string {
 func (*Overlay) ProtoMessage() {}
 
 func (x *Overlay) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4331,7 +4427,7 @@ func (x *Overlay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlay.ProtoReflect.Descriptor instead.
 func (*Overlay) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{75}
+	return file_godwit_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Overlay) GetKind() string {
@@ -4370,7 +4466,11 @@ type HelloRequest struct {
 	Protocol               *ProtocolRange         `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the caller to the other, as the caller has measured it; 0: not measured
 	Overlay                *Overlay               `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                                  // of the caller
-	Claims                 []uint64               `protobuf:"fixed64,40,rep,packed,name=claims,proto3" json:"claims,omitempty"`                                                           // of the containers that run at the caller and are not being moved: the first 16 digits of their ids
+	// Of the containers that run at the caller and are not being moved: the first 16 digits of their ids. Empty if the
+	// other holds the list.
+	Claims       []uint64 `protobuf:"fixed64,40,rep,packed,name=claims,proto3" json:"claims,omitempty"`
+	ClaimsDigest []byte   `protobuf:"bytes,41,opt,name=claims_digest,json=claimsDigest,proto3" json:"claims_digest,omitempty"` // of the caller's list
+	ClaimsHeld   []byte   `protobuf:"bytes,42,opt,name=claims_held,json=claimsHeld,proto3" json:"claims_held,omitempty"`       // digest of the other's list that the caller holds; empty: none
 	// Modes in which the caller's policy takes no container.
 	Refuses       []string `protobuf:"bytes,60,rep,name=refuses,proto3" json:"refuses,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4379,7 +4479,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4391,7 +4491,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4404,7 +4504,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{76}
+	return file_godwit_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *HelloRequest) GetNodesJson() []byte {
@@ -4505,6 +4605,20 @@ func (x *HelloRequest) GetClaims() []uint64 {
 	return nil
 }
 
+func (x *HelloRequest) GetClaimsDigest() []byte {
+	if x != nil {
+		return x.ClaimsDigest
+	}
+	return nil
+}
+
+func (x *HelloRequest) GetClaimsHeld() []byte {
+	if x != nil {
+		return x.ClaimsHeld
+	}
+	return nil
+}
+
 func (x *HelloRequest) GetRefuses() []string {
 	if x != nil {
 		return x.Refuses
@@ -4528,6 +4642,8 @@ type HelloReply struct {
 	BandwidthBitsPerSecond float64                `protobuf:"fixed64,4,opt,name=bandwidth_bits_per_second,json=bandwidthBitsPerSecond,proto3" json:"bandwidth_bits_per_second,omitempty"` // from the one who answers
 	Overlay                *Overlay               `protobuf:"bytes,20,opt,name=overlay,proto3" json:"overlay,omitempty"`                                                                  // of the one who answers
 	Claims                 []uint64               `protobuf:"fixed64,40,rep,packed,name=claims,proto3" json:"claims,omitempty"`                                                           // of the one who answers
+	ClaimsDigest           []byte                 `protobuf:"bytes,41,opt,name=claims_digest,json=claimsDigest,proto3" json:"claims_digest,omitempty"`
+	ClaimsHeld             []byte                 `protobuf:"bytes,42,opt,name=claims_held,json=claimsHeld,proto3" json:"claims_held,omitempty"`
 	// Modes in which the policy of the one who answers takes no container.
 	Refuses       []string `protobuf:"bytes,60,rep,name=refuses,proto3" json:"refuses,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4536,7 +4652,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4548,7 +4664,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4561,7 +4677,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{77}
+	return file_godwit_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *HelloReply) GetNodesJson() []byte {
@@ -4662,6 +4778,20 @@ func (x *HelloReply) GetClaims() []uint64 {
 	return nil
 }
 
+func (x *HelloReply) GetClaimsDigest() []byte {
+	if x != nil {
+		return x.ClaimsDigest
+	}
+	return nil
+}
+
+func (x *HelloReply) GetClaimsHeld() []byte {
+	if x != nil {
+		return x.ClaimsHeld
+	}
+	return nil
+}
+
 func (x *HelloReply) GetRefuses() []string {
 	if x != nil {
 		return x.Refuses
@@ -4678,7 +4808,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4690,7 +4820,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4703,7 +4833,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{78}
+	return file_godwit_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ProveRequest) GetProofs() []*Proof {
@@ -4723,7 +4853,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4735,7 +4865,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4748,7 +4878,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{79}
+	return file_godwit_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Proof) GetVolume() *Volume {
@@ -4774,7 +4904,7 @@ type ProveReply struct {
 
 func (x *ProveReply) Reset() {
 	*x = ProveReply{}
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4786,7 +4916,7 @@ func (x *ProveReply) String() string {
 func (*ProveReply) ProtoMessage() {}
 
 func (x *ProveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4799,7 +4929,7 @@ func (x *ProveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveReply.ProtoReflect.Descriptor instead.
 func (*ProveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{80}
+	return file_godwit_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ProveReply) GetProven() []*Proven {
@@ -4823,7 +4953,7 @@ type Proven struct {
 
 func (x *Proven) Reset() {
 	*x = Proven{}
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4835,7 +4965,7 @@ func (x *Proven) String() string {
 func (*Proven) ProtoMessage() {}
 
 func (x *Proven) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4848,7 +4978,7 @@ func (x *Proven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proven.ProtoReflect.Descriptor instead.
 func (*Proven) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{81}
+	return file_godwit_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Proven) GetToken() string {
@@ -4905,7 +5035,7 @@ type Envelope struct {
 
 func (x *Envelope) Reset() {
 	*x = Envelope{}
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4917,7 +5047,7 @@ func (x *Envelope) String() string {
 func (*Envelope) ProtoMessage() {}
 
 func (x *Envelope) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4930,7 +5060,7 @@ func (x *Envelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
 func (*Envelope) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{82}
+	return file_godwit_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Envelope) GetMessage() *Message {
@@ -4970,7 +5100,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4982,7 +5112,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4995,7 +5125,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{83}
+	return file_godwit_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Message) GetKind() string {
@@ -5068,7 +5198,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5080,7 +5210,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5093,7 +5223,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{84}
+	return file_godwit_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Offer) GetProtocol() uint32 {
@@ -5202,7 +5332,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5214,7 +5344,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5227,7 +5357,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{85}
+	return file_godwit_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Reservation) GetMissingLayers() []string {
@@ -5289,7 +5419,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5301,7 +5431,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5314,7 +5444,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{86}
+	return file_godwit_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -5341,7 +5471,7 @@ type TellReply struct {
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5353,7 +5483,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5366,7 +5496,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{87}
+	return file_godwit_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *TellReply) GetAnswer() *Message {
@@ -5397,7 +5527,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5409,7 +5539,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5422,7 +5552,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{88}
+	return file_godwit_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -5476,7 +5606,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5488,7 +5618,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5501,7 +5631,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{89}
+	return file_godwit_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -5522,7 +5652,7 @@ type DurableRequest struct {
 
 func (x *DurableRequest) Reset() {
 	*x = DurableRequest{}
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5534,7 +5664,7 @@ func (x *DurableRequest) String() string {
 func (*DurableRequest) ProtoMessage() {}
 
 func (x *DurableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5547,7 +5677,7 @@ func (x *DurableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
 func (*DurableRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{90}
+	return file_godwit_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *DurableRequest) GetMigration() string {
@@ -5572,7 +5702,7 @@ type DurableReply struct {
 
 func (x *DurableReply) Reset() {
 	*x = DurableReply{}
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5584,7 +5714,7 @@ func (x *DurableReply) String() string {
 func (*DurableReply) ProtoMessage() {}
 
 func (x *DurableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5597,7 +5727,7 @@ func (x *DurableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
 func (*DurableReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{91}
+	return file_godwit_proto_rawDescGZIP(), []int{93}
 }
 
 type SpillRequest struct {
@@ -5610,7 +5740,7 @@ type SpillRequest struct {
 
 func (x *SpillRequest) Reset() {
 	*x = SpillRequest{}
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5622,7 +5752,7 @@ func (x *SpillRequest) String() string {
 func (*SpillRequest) ProtoMessage() {}
 
 func (x *SpillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5635,7 +5765,7 @@ func (x *SpillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpillRequest.ProtoReflect.Descriptor instead.
 func (*SpillRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{92}
+	return file_godwit_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *SpillRequest) GetMigration() string {
@@ -5661,7 +5791,7 @@ type SpillReply struct {
 
 func (x *SpillReply) Reset() {
 	*x = SpillReply{}
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5673,7 +5803,7 @@ func (x *SpillReply) String() string {
 func (*SpillReply) ProtoMessage() {}
 
 func (x *SpillReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5686,7 +5816,7 @@ func (x *SpillReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpillReply.ProtoReflect.Descriptor instead.
 func (*SpillReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{93}
+	return file_godwit_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *SpillReply) GetKey() []byte {
@@ -5706,7 +5836,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5718,7 +5848,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5731,7 +5861,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{94}
+	return file_godwit_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -5756,7 +5886,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[95]
+	mi := &file_godwit_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5768,7 +5898,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[95]
+	mi := &file_godwit_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5781,7 +5911,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{95}
+	return file_godwit_proto_rawDescGZIP(), []int{97}
 }
 
 type Layer struct {
@@ -5795,7 +5925,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[96]
+	mi := &file_godwit_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5807,7 +5937,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[96]
+	mi := &file_godwit_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5820,7 +5950,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{96}
+	return file_godwit_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -5862,7 +5992,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[97]
+	mi := &file_godwit_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5874,7 +6004,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[97]
+	mi := &file_godwit_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5887,7 +6017,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{97}
+	return file_godwit_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -5969,7 +6099,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[98]
+	mi := &file_godwit_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5981,7 +6111,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[98]
+	mi := &file_godwit_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5994,7 +6124,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{98}
+	return file_godwit_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -6013,7 +6143,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[99]
+	mi := &file_godwit_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6025,7 +6155,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[99]
+	mi := &file_godwit_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6038,7 +6168,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{99}
+	return file_godwit_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -6057,7 +6187,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[100]
+	mi := &file_godwit_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6069,7 +6199,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[100]
+	mi := &file_godwit_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6082,7 +6212,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{100}
+	return file_godwit_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -6101,7 +6231,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[101]
+	mi := &file_godwit_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6113,7 +6243,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[101]
+	mi := &file_godwit_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6126,7 +6256,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{101}
+	return file_godwit_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -6144,7 +6274,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[102]
+	mi := &file_godwit_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6156,7 +6286,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[102]
+	mi := &file_godwit_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6169,7 +6299,7 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{102}
+	return file_godwit_proto_rawDescGZIP(), []int{104}
 }
 
 type KeepRequest struct {
@@ -6182,7 +6312,7 @@ type KeepRequest struct {
 
 func (x *KeepRequest) Reset() {
 	*x = KeepRequest{}
-	mi := &file_godwit_proto_msgTypes[103]
+	mi := &file_godwit_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6194,7 +6324,7 @@ func (x *KeepRequest) String() string {
 func (*KeepRequest) ProtoMessage() {}
 
 func (x *KeepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[103]
+	mi := &file_godwit_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6207,7 +6337,7 @@ func (x *KeepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
 func (*KeepRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{103}
+	return file_godwit_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *KeepRequest) GetContainer() string {
@@ -6234,7 +6364,7 @@ type KeepReply struct {
 
 func (x *KeepReply) Reset() {
 	*x = KeepReply{}
-	mi := &file_godwit_proto_msgTypes[104]
+	mi := &file_godwit_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6246,7 +6376,7 @@ func (x *KeepReply) String() string {
 func (*KeepReply) ProtoMessage() {}
 
 func (x *KeepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[104]
+	mi := &file_godwit_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6259,7 +6389,7 @@ func (x *KeepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
 func (*KeepReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{104}
+	return file_godwit_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *KeepReply) GetMemoryBytes() int64 {
@@ -6287,7 +6417,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_godwit_proto_msgTypes[105]
+	mi := &file_godwit_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6299,7 +6429,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[105]
+	mi := &file_godwit_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6312,7 +6442,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{105}
+	return file_godwit_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *FollowRequest) GetPolicyJson() []byte {
@@ -6344,7 +6474,7 @@ type FollowReply struct {
 
 func (x *FollowReply) Reset() {
 	*x = FollowReply{}
-	mi := &file_godwit_proto_msgTypes[106]
+	mi := &file_godwit_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6356,7 +6486,7 @@ func (x *FollowReply) String() string {
 func (*FollowReply) ProtoMessage() {}
 
 func (x *FollowReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[106]
+	mi := &file_godwit_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6369,7 +6499,7 @@ func (x *FollowReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowReply.ProtoReflect.Descriptor instead.
 func (*FollowReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{106}
+	return file_godwit_proto_rawDescGZIP(), []int{108}
 }
 
 type TakeAuthorityRequest struct {
@@ -6381,7 +6511,7 @@ type TakeAuthorityRequest struct {
 
 func (x *TakeAuthorityRequest) Reset() {
 	*x = TakeAuthorityRequest{}
-	mi := &file_godwit_proto_msgTypes[107]
+	mi := &file_godwit_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6393,7 +6523,7 @@ func (x *TakeAuthorityRequest) String() string {
 func (*TakeAuthorityRequest) ProtoMessage() {}
 
 func (x *TakeAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[107]
+	mi := &file_godwit_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6406,7 +6536,7 @@ func (x *TakeAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*TakeAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{107}
+	return file_godwit_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *TakeAuthorityRequest) GetHandoverJson() []byte {
@@ -6424,7 +6554,7 @@ type TakeAuthorityReply struct {
 
 func (x *TakeAuthorityReply) Reset() {
 	*x = TakeAuthorityReply{}
-	mi := &file_godwit_proto_msgTypes[108]
+	mi := &file_godwit_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6436,7 +6566,7 @@ func (x *TakeAuthorityReply) String() string {
 func (*TakeAuthorityReply) ProtoMessage() {}
 
 func (x *TakeAuthorityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[108]
+	mi := &file_godwit_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6449,7 +6579,7 @@ func (x *TakeAuthorityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeAuthorityReply.ProtoReflect.Descriptor instead.
 func (*TakeAuthorityReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{108}
+	return file_godwit_proto_rawDescGZIP(), []int{110}
 }
 
 type DropAuthorityRequest struct {
@@ -6461,7 +6591,7 @@ type DropAuthorityRequest struct {
 
 func (x *DropAuthorityRequest) Reset() {
 	*x = DropAuthorityRequest{}
-	mi := &file_godwit_proto_msgTypes[109]
+	mi := &file_godwit_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6473,7 +6603,7 @@ func (x *DropAuthorityRequest) String() string {
 func (*DropAuthorityRequest) ProtoMessage() {}
 
 func (x *DropAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[109]
+	mi := &file_godwit_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6486,7 +6616,7 @@ func (x *DropAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*DropAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{109}
+	return file_godwit_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *DropAuthorityRequest) GetOrderJson() []byte {
@@ -6505,7 +6635,7 @@ type DropAuthorityReply struct {
 
 func (x *DropAuthorityReply) Reset() {
 	*x = DropAuthorityReply{}
-	mi := &file_godwit_proto_msgTypes[110]
+	mi := &file_godwit_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6517,7 +6647,7 @@ func (x *DropAuthorityReply) String() string {
 func (*DropAuthorityReply) ProtoMessage() {}
 
 func (x *DropAuthorityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[110]
+	mi := &file_godwit_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6530,7 +6660,7 @@ func (x *DropAuthorityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropAuthorityReply.ProtoReflect.Descriptor instead.
 func (*DropAuthorityReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{110}
+	return file_godwit_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *DropAuthorityReply) GetRestJson() []byte {
@@ -6548,7 +6678,12 @@ const file_godwit_proto_rawDesc = "" +
 	"\x0eVersionRequest\"<\n" +
 	"\fVersionReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\"\x1b\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\x0f\n" +
+	"\rPolicyRequest\"Y\n" +
+	"\vPolicyReply\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x1c\n" +
+	"\trestricts\x18\x02 \x03(\tR\trestricts\x12\x18\n" +
+	"\achanged\x18\x03 \x01(\tR\achanged\"\x1b\n" +
 	"\x05Chunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"K\n" +
 	"\rImageProgress\x12\x12\n" +
@@ -6856,7 +6991,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\aOverlay\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
-	"\x05proof\x18\x03 \x01(\fR\x05proof\"\xbc\x04\n" +
+	"\x05proof\x18\x03 \x01(\fR\x05proof\"\x82\x05\n" +
 	"\fHelloRequest\x12\x1d\n" +
 	"\n" +
 	"nodes_json\x18\x01 \x01(\fR\tnodesJson\x12!\n" +
@@ -6873,8 +7008,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
 	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\x12\x16\n" +
-	"\x06claims\x18( \x03(\x06R\x06claims\x12\x18\n" +
-	"\arefuses\x18< \x03(\tR\arefuses\"\xba\x04\n" +
+	"\x06claims\x18( \x03(\x06R\x06claims\x12#\n" +
+	"\rclaims_digest\x18) \x01(\fR\fclaimsDigest\x12\x1f\n" +
+	"\vclaims_held\x18* \x01(\fR\n" +
+	"claimsHeld\x12\x18\n" +
+	"\arefuses\x18< \x03(\tR\arefuses\"\x80\x05\n" +
 	"\n" +
 	"HelloReply\x12\x1d\n" +
 	"\n" +
@@ -6892,7 +7030,10 @@ const file_godwit_proto_rawDesc = "" +
 	"\bprotocol\x18\x05 \x01(\v2\x18.godwit.v1.ProtocolRangeR\bprotocol\x129\n" +
 	"\x19bandwidth_bits_per_second\x18\x04 \x01(\x01R\x16bandwidthBitsPerSecond\x12,\n" +
 	"\aoverlay\x18\x14 \x01(\v2\x12.godwit.v1.OverlayR\aoverlay\x12\x16\n" +
-	"\x06claims\x18( \x03(\x06R\x06claims\x12\x18\n" +
+	"\x06claims\x18( \x03(\x06R\x06claims\x12#\n" +
+	"\rclaims_digest\x18) \x01(\fR\fclaimsDigest\x12\x1f\n" +
+	"\vclaims_held\x18* \x01(\fR\n" +
+	"claimsHeld\x12\x18\n" +
 	"\arefuses\x18< \x03(\tR\arefuses\"8\n" +
 	"\fProveRequest\x12(\n" +
 	"\x06proofs\x18\x01 \x03(\v2\x10.godwit.v1.ProofR\x06proofs\"F\n" +
@@ -7027,7 +7168,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"order_json\x18\x01 \x01(\fR\torderJson\"1\n" +
 	"\x12DropAuthorityReply\x12\x1b\n" +
-	"\trest_json\x18\x01 \x01(\fR\brestJson2\xd9\x12\n" +
+	"\trest_json\x18\x01 \x01(\fR\brestJson2\x95\x13\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
 	"\tLoadImage\x12\x10.godwit.v1.Chunk\x1a\x18.godwit.v1.ImageProgress(\x010\x01\x12D\n" +
@@ -7055,7 +7196,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"DemoteNode\x12\x16.godwit.v1.NodeRequest\x1a\x1a.godwit.v1.DemoteNodeReply\x12@\n" +
 	"\bRollover\x12\x1a.godwit.v1.RolloverRequest\x1a\x18.godwit.v1.RolloverReply\x12L\n" +
-	"\x0eRolloverStatus\x12 .godwit.v1.RolloverStatusRequest\x1a\x18.godwit.v1.RolloverReply\x129\n" +
+	"\x0eRolloverStatus\x12 .godwit.v1.RolloverStatusRequest\x1a\x18.godwit.v1.RolloverReply\x12:\n" +
+	"\x06Policy\x12\x18.godwit.v1.PolicyRequest\x1a\x16.godwit.v1.PolicyReply\x129\n" +
 	"\x05Audit\x12\x17.godwit.v1.AuditRequest\x1a\x15.godwit.v1.AuditReply0\x01\x127\n" +
 	"\x04Plan\x12\x19.godwit.v1.MigrateRequest\x1a\x14.godwit.v1.PlanReply\x12=\n" +
 	"\aMigrate\x12\x19.godwit.v1.MigrateRequest\x1a\x17.godwit.v1.MigrateReply\x12B\n" +
@@ -7101,254 +7243,258 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 113)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),        // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),          // 1: godwit.v1.VersionReply
-	(*Chunk)(nil),                 // 2: godwit.v1.Chunk
-	(*ImageProgress)(nil),         // 3: godwit.v1.ImageProgress
-	(*Image)(nil),                 // 4: godwit.v1.Image
-	(*PullImageRequest)(nil),      // 5: godwit.v1.PullImageRequest
-	(*ListImagesRequest)(nil),     // 6: godwit.v1.ListImagesRequest
-	(*ListImagesReply)(nil),       // 7: godwit.v1.ListImagesReply
-	(*RemoveImageRequest)(nil),    // 8: godwit.v1.RemoveImageRequest
-	(*RemoveImageReply)(nil),      // 9: godwit.v1.RemoveImageReply
-	(*Volume)(nil),                // 10: godwit.v1.Volume
-	(*RunRequest)(nil),            // 11: godwit.v1.RunRequest
-	(*RunReply)(nil),              // 12: godwit.v1.RunReply
-	(*ContainerRequest)(nil),      // 13: godwit.v1.ContainerRequest
-	(*WaitReply)(nil),             // 14: godwit.v1.WaitReply
-	(*ListRequest)(nil),           // 15: godwit.v1.ListRequest
-	(*ListReply)(nil),             // 16: godwit.v1.ListReply
-	(*Alarm)(nil),                 // 17: godwit.v1.Alarm
-	(*InspectReply)(nil),          // 18: godwit.v1.InspectReply
-	(*TopRequest)(nil),            // 19: godwit.v1.TopRequest
-	(*TopReply)(nil),              // 20: godwit.v1.TopReply
-	(*StopRequest)(nil),           // 21: godwit.v1.StopRequest
-	(*StopReply)(nil),             // 22: godwit.v1.StopReply
-	(*RemoveRequest)(nil),         // 23: godwit.v1.RemoveRequest
-	(*RemoveReply)(nil),           // 24: godwit.v1.RemoveReply
-	(*LogsRequest)(nil),           // 25: godwit.v1.LogsRequest
-	(*LogEntry)(nil),              // 26: godwit.v1.LogEntry
-	(*ExecStart)(nil),             // 27: godwit.v1.ExecStart
-	(*ExecInput)(nil),             // 28: godwit.v1.ExecInput
-	(*ExecOutput)(nil),            // 29: godwit.v1.ExecOutput
-	(*VolumesRequest)(nil),        // 30: godwit.v1.VolumesRequest
-	(*VolumesReply)(nil),          // 31: godwit.v1.VolumesReply
-	(*VolumeRequest)(nil),         // 32: godwit.v1.VolumeRequest
-	(*InspectVolumeReply)(nil),    // 33: godwit.v1.InspectVolumeReply
-	(*RemoveVolumeReply)(nil),     // 34: godwit.v1.RemoveVolumeReply
-	(*NodesRequest)(nil),          // 35: godwit.v1.NodesRequest
-	(*Node)(nil),                  // 36: godwit.v1.Node
-	(*NodesReply)(nil),            // 37: godwit.v1.NodesReply
-	(*NodeRequest)(nil),           // 38: godwit.v1.NodeRequest
-	(*RemoveNodeRequest)(nil),     // 39: godwit.v1.RemoveNodeRequest
-	(*RemoveNodeReply)(nil),       // 40: godwit.v1.RemoveNodeReply
-	(*PromoteNodeReply)(nil),      // 41: godwit.v1.PromoteNodeReply
-	(*RolloverRequest)(nil),       // 42: godwit.v1.RolloverRequest
-	(*RolloverStatusRequest)(nil), // 43: godwit.v1.RolloverStatusRequest
-	(*RolloverReply)(nil),         // 44: godwit.v1.RolloverReply
-	(*DemoteNodeReply)(nil),       // 45: godwit.v1.DemoteNodeReply
-	(*AuditRequest)(nil),          // 46: godwit.v1.AuditRequest
-	(*AuditReply)(nil),            // 47: godwit.v1.AuditReply
-	(*TokenRequest)(nil),          // 48: godwit.v1.TokenRequest
-	(*TokenReply)(nil),            // 49: godwit.v1.TokenReply
-	(*MigrateRequest)(nil),        // 50: godwit.v1.MigrateRequest
-	(*PlanReply)(nil),             // 51: godwit.v1.PlanReply
-	(*MigrateReply)(nil),          // 52: godwit.v1.MigrateReply
-	(*MigrationRequest)(nil),      // 53: godwit.v1.MigrationRequest
-	(*MigrationUpdate)(nil),       // 54: godwit.v1.MigrationUpdate
-	(*SetRequest)(nil),            // 55: godwit.v1.SetRequest
-	(*SetReply)(nil),              // 56: godwit.v1.SetReply
-	(*SwitchReply)(nil),           // 57: godwit.v1.SwitchReply
-	(*MigrationsRequest)(nil),     // 58: godwit.v1.MigrationsRequest
-	(*MigrationsReply)(nil),       // 59: godwit.v1.MigrationsReply
-	(*CancelReply)(nil),           // 60: godwit.v1.CancelReply
-	(*ResolveRequest)(nil),        // 61: godwit.v1.ResolveRequest
-	(*ResolveReply)(nil),          // 62: godwit.v1.ResolveReply
-	(*ThawRequest)(nil),           // 63: godwit.v1.ThawRequest
-	(*ThawReply)(nil),             // 64: godwit.v1.ThawReply
-	(*StageRequest)(nil),          // 65: godwit.v1.StageRequest
-	(*StageAheadRequest)(nil),     // 66: godwit.v1.StageAheadRequest
-	(*Stop)(nil),                  // 67: godwit.v1.Stop
-	(*StageUpdate)(nil),           // 68: godwit.v1.StageUpdate
-	(*StagesRequest)(nil),         // 69: godwit.v1.StagesRequest
-	(*StagesReply)(nil),           // 70: godwit.v1.StagesReply
-	(*UnstageRequest)(nil),        // 71: godwit.v1.UnstageRequest
-	(*UnstageReply)(nil),          // 72: godwit.v1.UnstageReply
-	(*Location)(nil),              // 73: godwit.v1.Location
-	(*ProtocolRange)(nil),         // 74: godwit.v1.ProtocolRange
-	(*Overlay)(nil),               // 75: godwit.v1.Overlay
-	(*HelloRequest)(nil),          // 76: godwit.v1.HelloRequest
-	(*HelloReply)(nil),            // 77: godwit.v1.HelloReply
-	(*ProveRequest)(nil),          // 78: godwit.v1.ProveRequest
-	(*Proof)(nil),                 // 79: godwit.v1.Proof
-	(*ProveReply)(nil),            // 80: godwit.v1.ProveReply
-	(*Proven)(nil),                // 81: godwit.v1.Proven
-	(*Envelope)(nil),              // 82: godwit.v1.Envelope
-	(*Message)(nil),               // 83: godwit.v1.Message
-	(*Offer)(nil),                 // 84: godwit.v1.Offer
-	(*Reservation)(nil),           // 85: godwit.v1.Reservation
-	(*TellRequest)(nil),           // 86: godwit.v1.TellRequest
-	(*TellReply)(nil),             // 87: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),        // 88: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),          // 89: godwit.v1.OutcomeReply
-	(*DurableRequest)(nil),        // 90: godwit.v1.DurableRequest
-	(*DurableReply)(nil),          // 91: godwit.v1.DurableReply
-	(*SpillRequest)(nil),          // 92: godwit.v1.SpillRequest
-	(*SpillReply)(nil),            // 93: godwit.v1.SpillReply
-	(*ReleaseRequest)(nil),        // 94: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 95: godwit.v1.ReleaseReply
-	(*Layer)(nil),                 // 96: godwit.v1.Layer
-	(*FetchRequest)(nil),          // 97: godwit.v1.FetchRequest
-	(*FetchReply)(nil),            // 98: godwit.v1.FetchReply
-	(*LayersRequest)(nil),         // 99: godwit.v1.LayersRequest
-	(*LayersReply)(nil),           // 100: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),        // 101: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),          // 102: godwit.v1.RemovedReply
-	(*KeepRequest)(nil),           // 103: godwit.v1.KeepRequest
-	(*KeepReply)(nil),             // 104: godwit.v1.KeepReply
-	(*FollowRequest)(nil),         // 105: godwit.v1.FollowRequest
-	(*FollowReply)(nil),           // 106: godwit.v1.FollowReply
-	(*TakeAuthorityRequest)(nil),  // 107: godwit.v1.TakeAuthorityRequest
-	(*TakeAuthorityReply)(nil),    // 108: godwit.v1.TakeAuthorityReply
-	(*DropAuthorityRequest)(nil),  // 109: godwit.v1.DropAuthorityRequest
-	(*DropAuthorityReply)(nil),    // 110: godwit.v1.DropAuthorityReply
+	(*PolicyRequest)(nil),         // 2: godwit.v1.PolicyRequest
+	(*PolicyReply)(nil),           // 3: godwit.v1.PolicyReply
+	(*Chunk)(nil),                 // 4: godwit.v1.Chunk
+	(*ImageProgress)(nil),         // 5: godwit.v1.ImageProgress
+	(*Image)(nil),                 // 6: godwit.v1.Image
+	(*PullImageRequest)(nil),      // 7: godwit.v1.PullImageRequest
+	(*ListImagesRequest)(nil),     // 8: godwit.v1.ListImagesRequest
+	(*ListImagesReply)(nil),       // 9: godwit.v1.ListImagesReply
+	(*RemoveImageRequest)(nil),    // 10: godwit.v1.RemoveImageRequest
+	(*RemoveImageReply)(nil),      // 11: godwit.v1.RemoveImageReply
+	(*Volume)(nil),                // 12: godwit.v1.Volume
+	(*RunRequest)(nil),            // 13: godwit.v1.RunRequest
+	(*RunReply)(nil),              // 14: godwit.v1.RunReply
+	(*ContainerRequest)(nil),      // 15: godwit.v1.ContainerRequest
+	(*WaitReply)(nil),             // 16: godwit.v1.WaitReply
+	(*ListRequest)(nil),           // 17: godwit.v1.ListRequest
+	(*ListReply)(nil),             // 18: godwit.v1.ListReply
+	(*Alarm)(nil),                 // 19: godwit.v1.Alarm
+	(*InspectReply)(nil),          // 20: godwit.v1.InspectReply
+	(*TopRequest)(nil),            // 21: godwit.v1.TopRequest
+	(*TopReply)(nil),              // 22: godwit.v1.TopReply
+	(*StopRequest)(nil),           // 23: godwit.v1.StopRequest
+	(*StopReply)(nil),             // 24: godwit.v1.StopReply
+	(*RemoveRequest)(nil),         // 25: godwit.v1.RemoveRequest
+	(*RemoveReply)(nil),           // 26: godwit.v1.RemoveReply
+	(*LogsRequest)(nil),           // 27: godwit.v1.LogsRequest
+	(*LogEntry)(nil),              // 28: godwit.v1.LogEntry
+	(*ExecStart)(nil),             // 29: godwit.v1.ExecStart
+	(*ExecInput)(nil),             // 30: godwit.v1.ExecInput
+	(*ExecOutput)(nil),            // 31: godwit.v1.ExecOutput
+	(*VolumesRequest)(nil),        // 32: godwit.v1.VolumesRequest
+	(*VolumesReply)(nil),          // 33: godwit.v1.VolumesReply
+	(*VolumeRequest)(nil),         // 34: godwit.v1.VolumeRequest
+	(*InspectVolumeReply)(nil),    // 35: godwit.v1.InspectVolumeReply
+	(*RemoveVolumeReply)(nil),     // 36: godwit.v1.RemoveVolumeReply
+	(*NodesRequest)(nil),          // 37: godwit.v1.NodesRequest
+	(*Node)(nil),                  // 38: godwit.v1.Node
+	(*NodesReply)(nil),            // 39: godwit.v1.NodesReply
+	(*NodeRequest)(nil),           // 40: godwit.v1.NodeRequest
+	(*RemoveNodeRequest)(nil),     // 41: godwit.v1.RemoveNodeRequest
+	(*RemoveNodeReply)(nil),       // 42: godwit.v1.RemoveNodeReply
+	(*PromoteNodeReply)(nil),      // 43: godwit.v1.PromoteNodeReply
+	(*RolloverRequest)(nil),       // 44: godwit.v1.RolloverRequest
+	(*RolloverStatusRequest)(nil), // 45: godwit.v1.RolloverStatusRequest
+	(*RolloverReply)(nil),         // 46: godwit.v1.RolloverReply
+	(*DemoteNodeReply)(nil),       // 47: godwit.v1.DemoteNodeReply
+	(*AuditRequest)(nil),          // 48: godwit.v1.AuditRequest
+	(*AuditReply)(nil),            // 49: godwit.v1.AuditReply
+	(*TokenRequest)(nil),          // 50: godwit.v1.TokenRequest
+	(*TokenReply)(nil),            // 51: godwit.v1.TokenReply
+	(*MigrateRequest)(nil),        // 52: godwit.v1.MigrateRequest
+	(*PlanReply)(nil),             // 53: godwit.v1.PlanReply
+	(*MigrateReply)(nil),          // 54: godwit.v1.MigrateReply
+	(*MigrationRequest)(nil),      // 55: godwit.v1.MigrationRequest
+	(*MigrationUpdate)(nil),       // 56: godwit.v1.MigrationUpdate
+	(*SetRequest)(nil),            // 57: godwit.v1.SetRequest
+	(*SetReply)(nil),              // 58: godwit.v1.SetReply
+	(*SwitchReply)(nil),           // 59: godwit.v1.SwitchReply
+	(*MigrationsRequest)(nil),     // 60: godwit.v1.MigrationsRequest
+	(*MigrationsReply)(nil),       // 61: godwit.v1.MigrationsReply
+	(*CancelReply)(nil),           // 62: godwit.v1.CancelReply
+	(*ResolveRequest)(nil),        // 63: godwit.v1.ResolveRequest
+	(*ResolveReply)(nil),          // 64: godwit.v1.ResolveReply
+	(*ThawRequest)(nil),           // 65: godwit.v1.ThawRequest
+	(*ThawReply)(nil),             // 66: godwit.v1.ThawReply
+	(*StageRequest)(nil),          // 67: godwit.v1.StageRequest
+	(*StageAheadRequest)(nil),     // 68: godwit.v1.StageAheadRequest
+	(*Stop)(nil),                  // 69: godwit.v1.Stop
+	(*StageUpdate)(nil),           // 70: godwit.v1.StageUpdate
+	(*StagesRequest)(nil),         // 71: godwit.v1.StagesRequest
+	(*StagesReply)(nil),           // 72: godwit.v1.StagesReply
+	(*UnstageRequest)(nil),        // 73: godwit.v1.UnstageRequest
+	(*UnstageReply)(nil),          // 74: godwit.v1.UnstageReply
+	(*Location)(nil),              // 75: godwit.v1.Location
+	(*ProtocolRange)(nil),         // 76: godwit.v1.ProtocolRange
+	(*Overlay)(nil),               // 77: godwit.v1.Overlay
+	(*HelloRequest)(nil),          // 78: godwit.v1.HelloRequest
+	(*HelloReply)(nil),            // 79: godwit.v1.HelloReply
+	(*ProveRequest)(nil),          // 80: godwit.v1.ProveRequest
+	(*Proof)(nil),                 // 81: godwit.v1.Proof
+	(*ProveReply)(nil),            // 82: godwit.v1.ProveReply
+	(*Proven)(nil),                // 83: godwit.v1.Proven
+	(*Envelope)(nil),              // 84: godwit.v1.Envelope
+	(*Message)(nil),               // 85: godwit.v1.Message
+	(*Offer)(nil),                 // 86: godwit.v1.Offer
+	(*Reservation)(nil),           // 87: godwit.v1.Reservation
+	(*TellRequest)(nil),           // 88: godwit.v1.TellRequest
+	(*TellReply)(nil),             // 89: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),        // 90: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),          // 91: godwit.v1.OutcomeReply
+	(*DurableRequest)(nil),        // 92: godwit.v1.DurableRequest
+	(*DurableReply)(nil),          // 93: godwit.v1.DurableReply
+	(*SpillRequest)(nil),          // 94: godwit.v1.SpillRequest
+	(*SpillReply)(nil),            // 95: godwit.v1.SpillReply
+	(*ReleaseRequest)(nil),        // 96: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 97: godwit.v1.ReleaseReply
+	(*Layer)(nil),                 // 98: godwit.v1.Layer
+	(*FetchRequest)(nil),          // 99: godwit.v1.FetchRequest
+	(*FetchReply)(nil),            // 100: godwit.v1.FetchReply
+	(*LayersRequest)(nil),         // 101: godwit.v1.LayersRequest
+	(*LayersReply)(nil),           // 102: godwit.v1.LayersReply
+	(*RemovedRequest)(nil),        // 103: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),          // 104: godwit.v1.RemovedReply
+	(*KeepRequest)(nil),           // 105: godwit.v1.KeepRequest
+	(*KeepReply)(nil),             // 106: godwit.v1.KeepReply
+	(*FollowRequest)(nil),         // 107: godwit.v1.FollowRequest
+	(*FollowReply)(nil),           // 108: godwit.v1.FollowReply
+	(*TakeAuthorityRequest)(nil),  // 109: godwit.v1.TakeAuthorityRequest
+	(*TakeAuthorityReply)(nil),    // 110: godwit.v1.TakeAuthorityReply
+	(*DropAuthorityRequest)(nil),  // 111: godwit.v1.DropAuthorityRequest
+	(*DropAuthorityReply)(nil),    // 112: godwit.v1.DropAuthorityReply
 }
 var file_godwit_proto_depIdxs = []int32{
-	4,   // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
-	4,   // 1: godwit.v1.ListImagesReply.images:type_name -> godwit.v1.Image
-	10,  // 2: godwit.v1.RunRequest.volumes:type_name -> godwit.v1.Volume
-	17,  // 3: godwit.v1.ListReply.alarms:type_name -> godwit.v1.Alarm
-	27,  // 4: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
-	36,  // 5: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
-	67,  // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
-	73,  // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
-	74,  // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
-	75,  // 9: godwit.v1.HelloRequest.overlay:type_name -> godwit.v1.Overlay
-	73,  // 10: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	74,  // 11: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
-	75,  // 12: godwit.v1.HelloReply.overlay:type_name -> godwit.v1.Overlay
-	79,  // 13: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
-	10,  // 14: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
-	81,  // 15: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
-	83,  // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
-	84,  // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
-	85,  // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	96,  // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
-	83,  // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	83,  // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
-	83,  // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	96,  // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	96,  // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	6,   // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
+	6,   // 1: godwit.v1.ListImagesReply.images:type_name -> godwit.v1.Image
+	12,  // 2: godwit.v1.RunRequest.volumes:type_name -> godwit.v1.Volume
+	19,  // 3: godwit.v1.ListReply.alarms:type_name -> godwit.v1.Alarm
+	29,  // 4: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
+	38,  // 5: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
+	69,  // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
+	75,  // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
+	76,  // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
+	77,  // 9: godwit.v1.HelloRequest.overlay:type_name -> godwit.v1.Overlay
+	75,  // 10: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
+	76,  // 11: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
+	77,  // 12: godwit.v1.HelloReply.overlay:type_name -> godwit.v1.Overlay
+	81,  // 13: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
+	12,  // 14: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
+	83,  // 15: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
+	85,  // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	86,  // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	87,  // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	98,  // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	85,  // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	85,  // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	85,  // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	98,  // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	98,  // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
 	0,   // 25: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
-	2,   // 26: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
-	5,   // 27: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
-	6,   // 28: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
-	8,   // 29: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
-	11,  // 30: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
-	13,  // 31: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
-	15,  // 32: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
-	13,  // 33: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
-	19,  // 34: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
-	21,  // 35: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	23,  // 36: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	25,  // 37: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	28,  // 38: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	30,  // 39: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
-	32,  // 40: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
-	32,  // 41: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
-	35,  // 42: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	48,  // 43: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	39,  // 44: godwit.v1.Agent.RemoveNode:input_type -> godwit.v1.RemoveNodeRequest
-	38,  // 45: godwit.v1.Agent.PromoteNode:input_type -> godwit.v1.NodeRequest
-	38,  // 46: godwit.v1.Agent.DemoteNode:input_type -> godwit.v1.NodeRequest
-	42,  // 47: godwit.v1.Agent.Rollover:input_type -> godwit.v1.RolloverRequest
-	43,  // 48: godwit.v1.Agent.RolloverStatus:input_type -> godwit.v1.RolloverStatusRequest
-	46,  // 49: godwit.v1.Agent.Audit:input_type -> godwit.v1.AuditRequest
-	50,  // 50: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	50,  // 51: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	53,  // 52: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	58,  // 53: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	55,  // 54: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
-	53,  // 55: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
-	53,  // 56: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	61,  // 57: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	63,  // 58: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
-	65,  // 59: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
-	66,  // 60: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
-	69,  // 61: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
-	71,  // 62: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
-	76,  // 63: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	78,  // 64: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
-	82,  // 65: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	86,  // 66: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	88,  // 67: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	90,  // 68: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	92,  // 69: godwit.v1.Peer.Spill:input_type -> godwit.v1.SpillRequest
-	94,  // 70: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	97,  // 71: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	99,  // 72: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	101, // 73: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	103, // 74: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
-	105, // 75: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
-	107, // 76: godwit.v1.Peer.TakeAuthority:input_type -> godwit.v1.TakeAuthorityRequest
-	109, // 77: godwit.v1.Peer.DropAuthority:input_type -> godwit.v1.DropAuthorityRequest
-	1,   // 78: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	3,   // 79: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	3,   // 80: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	7,   // 81: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	9,   // 82: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	12,  // 83: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	14,  // 84: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	16,  // 85: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	18,  // 86: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	20,  // 87: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
-	22,  // 88: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	24,  // 89: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	26,  // 90: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	29,  // 91: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	31,  // 92: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	33,  // 93: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	34,  // 94: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	37,  // 95: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	49,  // 96: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	40,  // 97: godwit.v1.Agent.RemoveNode:output_type -> godwit.v1.RemoveNodeReply
-	41,  // 98: godwit.v1.Agent.PromoteNode:output_type -> godwit.v1.PromoteNodeReply
-	45,  // 99: godwit.v1.Agent.DemoteNode:output_type -> godwit.v1.DemoteNodeReply
-	44,  // 100: godwit.v1.Agent.Rollover:output_type -> godwit.v1.RolloverReply
-	44,  // 101: godwit.v1.Agent.RolloverStatus:output_type -> godwit.v1.RolloverReply
-	47,  // 102: godwit.v1.Agent.Audit:output_type -> godwit.v1.AuditReply
-	51,  // 103: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	52,  // 104: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	54,  // 105: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	59,  // 106: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	56,  // 107: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	57,  // 108: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	60,  // 109: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	62,  // 110: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	64,  // 111: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
-	68,  // 112: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	70,  // 113: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
-	70,  // 114: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	72,  // 115: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	77,  // 116: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	80,  // 117: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	82,  // 118: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	87,  // 119: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	89,  // 120: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	91,  // 121: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	93,  // 122: godwit.v1.Peer.Spill:output_type -> godwit.v1.SpillReply
-	95,  // 123: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	98,  // 124: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	100, // 125: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	102, // 126: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	104, // 127: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
-	106, // 128: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
-	108, // 129: godwit.v1.Peer.TakeAuthority:output_type -> godwit.v1.TakeAuthorityReply
-	110, // 130: godwit.v1.Peer.DropAuthority:output_type -> godwit.v1.DropAuthorityReply
-	78,  // [78:131] is the sub-list for method output_type
-	25,  // [25:78] is the sub-list for method input_type
+	4,   // 26: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
+	7,   // 27: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
+	8,   // 28: godwit.v1.Agent.ListImages:input_type -> godwit.v1.ListImagesRequest
+	10,  // 29: godwit.v1.Agent.RemoveImage:input_type -> godwit.v1.RemoveImageRequest
+	13,  // 30: godwit.v1.Agent.Run:input_type -> godwit.v1.RunRequest
+	15,  // 31: godwit.v1.Agent.Wait:input_type -> godwit.v1.ContainerRequest
+	17,  // 32: godwit.v1.Agent.List:input_type -> godwit.v1.ListRequest
+	15,  // 33: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
+	21,  // 34: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
+	23,  // 35: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
+	25,  // 36: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	27,  // 37: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	30,  // 38: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	32,  // 39: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
+	34,  // 40: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
+	34,  // 41: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
+	37,  // 42: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	50,  // 43: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	41,  // 44: godwit.v1.Agent.RemoveNode:input_type -> godwit.v1.RemoveNodeRequest
+	40,  // 45: godwit.v1.Agent.PromoteNode:input_type -> godwit.v1.NodeRequest
+	40,  // 46: godwit.v1.Agent.DemoteNode:input_type -> godwit.v1.NodeRequest
+	44,  // 47: godwit.v1.Agent.Rollover:input_type -> godwit.v1.RolloverRequest
+	45,  // 48: godwit.v1.Agent.RolloverStatus:input_type -> godwit.v1.RolloverStatusRequest
+	2,   // 49: godwit.v1.Agent.Policy:input_type -> godwit.v1.PolicyRequest
+	48,  // 50: godwit.v1.Agent.Audit:input_type -> godwit.v1.AuditRequest
+	52,  // 51: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	52,  // 52: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	55,  // 53: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	60,  // 54: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	57,  // 55: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
+	55,  // 56: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
+	55,  // 57: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	63,  // 58: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	65,  // 59: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
+	67,  // 60: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
+	68,  // 61: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
+	71,  // 62: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
+	73,  // 63: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
+	78,  // 64: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	80,  // 65: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
+	84,  // 66: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	88,  // 67: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	90,  // 68: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	92,  // 69: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	94,  // 70: godwit.v1.Peer.Spill:input_type -> godwit.v1.SpillRequest
+	96,  // 71: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	99,  // 72: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	101, // 73: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	103, // 74: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	105, // 75: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
+	107, // 76: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
+	109, // 77: godwit.v1.Peer.TakeAuthority:input_type -> godwit.v1.TakeAuthorityRequest
+	111, // 78: godwit.v1.Peer.DropAuthority:input_type -> godwit.v1.DropAuthorityRequest
+	1,   // 79: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	5,   // 80: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	5,   // 81: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	9,   // 82: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	11,  // 83: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	14,  // 84: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	16,  // 85: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	18,  // 86: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	20,  // 87: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	22,  // 88: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	24,  // 89: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	26,  // 90: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	28,  // 91: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	31,  // 92: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	33,  // 93: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	35,  // 94: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	36,  // 95: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	39,  // 96: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	51,  // 97: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	42,  // 98: godwit.v1.Agent.RemoveNode:output_type -> godwit.v1.RemoveNodeReply
+	43,  // 99: godwit.v1.Agent.PromoteNode:output_type -> godwit.v1.PromoteNodeReply
+	47,  // 100: godwit.v1.Agent.DemoteNode:output_type -> godwit.v1.DemoteNodeReply
+	46,  // 101: godwit.v1.Agent.Rollover:output_type -> godwit.v1.RolloverReply
+	46,  // 102: godwit.v1.Agent.RolloverStatus:output_type -> godwit.v1.RolloverReply
+	3,   // 103: godwit.v1.Agent.Policy:output_type -> godwit.v1.PolicyReply
+	49,  // 104: godwit.v1.Agent.Audit:output_type -> godwit.v1.AuditReply
+	53,  // 105: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	54,  // 106: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	56,  // 107: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	61,  // 108: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	58,  // 109: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	59,  // 110: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	62,  // 111: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	64,  // 112: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	66,  // 113: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
+	70,  // 114: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	72,  // 115: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
+	72,  // 116: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	74,  // 117: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	79,  // 118: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	82,  // 119: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	84,  // 120: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	89,  // 121: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	91,  // 122: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	93,  // 123: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	95,  // 124: godwit.v1.Peer.Spill:output_type -> godwit.v1.SpillReply
+	97,  // 125: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	100, // 126: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	102, // 127: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	104, // 128: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	106, // 129: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
+	108, // 130: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
+	110, // 131: godwit.v1.Peer.TakeAuthority:output_type -> godwit.v1.TakeAuthorityReply
+	112, // 132: godwit.v1.Peer.DropAuthority:output_type -> godwit.v1.DropAuthorityReply
+	79,  // [79:133] is the sub-list for method output_type
+	25,  // [25:79] is the sub-list for method input_type
 	25,  // [25:25] is the sub-list for extension type_name
 	25,  // [25:25] is the sub-list for extension extendee
 	0,   // [0:25] is the sub-list for field type_name
@@ -7359,14 +7505,14 @@ func file_godwit_proto_init() {
 	if File_godwit_proto != nil {
 		return
 	}
-	file_godwit_proto_msgTypes[55].OneofWrappers = []any{}
+	file_godwit_proto_msgTypes[57].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   111,
+			NumMessages:   113,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -48,6 +48,7 @@ const (
 	Agent_DemoteNode_FullMethodName     = "/godwit.v1.Agent/DemoteNode"
 	Agent_Rollover_FullMethodName       = "/godwit.v1.Agent/Rollover"
 	Agent_RolloverStatus_FullMethodName = "/godwit.v1.Agent/RolloverStatus"
+	Agent_Policy_FullMethodName         = "/godwit.v1.Agent/Policy"
 	Agent_Audit_FullMethodName          = "/godwit.v1.Agent/Audit"
 	Agent_Plan_FullMethodName           = "/godwit.v1.Agent/Plan"
 	Agent_Migrate_FullMethodName        = "/godwit.v1.Agent/Migrate"
@@ -100,6 +101,8 @@ type AgentClient interface {
 	// Rollover makes a new key for the cluster's authority, or ends the trust in the old one.
 	Rollover(ctx context.Context, in *RolloverRequest, opts ...grpc.CallOption) (*RolloverReply, error)
 	RolloverStatus(ctx context.Context, in *RolloverStatusRequest, opts ...grpc.CallOption) (*RolloverReply, error)
+	// Policy tells which policy the agent obeys.
+	Policy(ctx context.Context, in *PolicyRequest, opts ...grpc.CallOption) (*PolicyReply, error)
 	// Audit tells who has asked this node for what.
 	Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditReply], error)
 	// Migrations.
@@ -395,6 +398,16 @@ func (c *agentClient) RolloverStatus(ctx context.Context, in *RolloverStatusRequ
 	return out, nil
 }
 
+func (c *agentClient) Policy(ctx context.Context, in *PolicyRequest, opts ...grpc.CallOption) (*PolicyReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PolicyReply)
+	err := c.cc.Invoke(ctx, Agent_Policy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[4], Agent_Audit_FullMethodName, cOpts...)
@@ -607,6 +620,8 @@ type AgentServer interface {
 	// Rollover makes a new key for the cluster's authority, or ends the trust in the old one.
 	Rollover(context.Context, *RolloverRequest) (*RolloverReply, error)
 	RolloverStatus(context.Context, *RolloverStatusRequest) (*RolloverReply, error)
+	// Policy tells which policy the agent obeys.
+	Policy(context.Context, *PolicyRequest) (*PolicyReply, error)
 	// Audit tells who has asked this node for what.
 	Audit(*AuditRequest, grpc.ServerStreamingServer[AuditReply]) error
 	// Migrations.
@@ -709,6 +724,9 @@ func (UnimplementedAgentServer) Rollover(context.Context, *RolloverRequest) (*Ro
 }
 func (UnimplementedAgentServer) RolloverStatus(context.Context, *RolloverStatusRequest) (*RolloverReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method RolloverStatus not implemented")
+}
+func (UnimplementedAgentServer) Policy(context.Context, *PolicyRequest) (*PolicyReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Policy not implemented")
 }
 func (UnimplementedAgentServer) Audit(*AuditRequest, grpc.ServerStreamingServer[AuditReply]) error {
 	return status.Error(codes.Unimplemented, "method Audit not implemented")
@@ -1169,6 +1187,24 @@ func _Agent_RolloverStatus_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Policy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Policy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Policy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Policy(ctx, req.(*PolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Audit_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(AuditRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1479,6 +1515,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RolloverStatus",
 			Handler:    _Agent_RolloverStatus_Handler,
+		},
+		{
+			MethodName: "Policy",
+			Handler:    _Agent_Policy_Handler,
 		},
 		{
 			MethodName: "Plan",
