@@ -165,3 +165,48 @@ func TestKnowledgeFollowsTheLists(t *testing.T) {
 		t.Errorf("a removal is not told: %s", third.revoked)
 	}
 }
+
+// TestClaimsAreSentOnce: a node is told again which containers run here only when they change, hears them in each
+// hello all the same, and is always told if it is of a release that knows no digests.
+func TestClaimsAreSentOnce(t *testing.T) {
+	members := newMembers(t, "a", "b")
+	a, b := members[0], members[1]
+	running, heard := []uint64{7, 3}, [][]uint64{}
+	a.claims = func() []uint64 { return running }
+	b.claimed = func(_ string, claims []uint64) { heard = append(heard, claims) }
+	greet := func() (sent []uint64) {
+		t.Helper()
+		request, err := a.helloRequest("b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := b.answer("a", request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.hear("b", reply); err != nil {
+			t.Fatal(err)
+		}
+		return request.Claims
+	}
+	for round, want := range [][]uint64{{7, 3}, nil, nil} {
+		if sent := greet(); !slices.Equal(sent, want) {
+			t.Errorf("hello %d brings %v, want %v", round, sent, want)
+		}
+	}
+	running = []uint64{3, 7} // in another order
+	if sent := greet(); len(sent) > 0 {
+		t.Errorf("what has not changed is sent: %v", sent)
+	}
+	if len(heard) != 4 || len(heard[3]) != 2 {
+		t.Errorf("claims are heard in %d of 4 hellos: %v", len(heard), heard)
+	}
+	running = []uint64{3}
+	if sent := greet(); !slices.Equal(sent, running) || !slices.Equal(heard[len(heard)-1], running) {
+		t.Errorf("claims have changed, and a hello brings %v", sent)
+	}
+	old, err := b.answer("a", &api.HelloRequest{Version: "0.1.0", Protocol: ourProtocol(), Claims: []uint64{9}})
+	if err != nil || !slices.Equal(heard[len(heard)-1], []uint64{9}) || !slices.Equal(old.Claims, b.claims()) {
+		t.Errorf("an older release: %v, %v, %v", old, heard[len(heard)-1], err)
+	}
+}

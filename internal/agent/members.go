@@ -186,6 +186,7 @@ func (p *peers) forget(gone func(identity.Node) bool) (names []string) {
 		delete(p.known, node.Name)
 		delete(p.overlays, node.Name)
 		p.guests.forget(node.Name)
+		p.claimsTold.forget(node.Name)
 	}
 	p.nodes = slices.DeleteFunc(slices.Clone(p.nodes), gone)
 	nodes := slices.Clone(p.nodes)

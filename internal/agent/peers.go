@@ -68,7 +68,8 @@ type peers struct {
 	hosts *hosts     // by which nodes are known
 	told  *knowledge // as it was put into words last; nil: not yet
 	// guests are the lists of guests that nodes hold of each other.
-	guests *guestLists
+	guests     *guestLists
+	claimsTold *claimLists
 	// overlays is what nodes have said of theirs.
 	overlays map[string]heardOverlay
 }
@@ -111,7 +112,7 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 	}
 	return &peers{
 		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
-		guests: newGuestLists(), hosts: newHosts(), log: slog.New(slog.DiscardHandler), lost: func(string) {},
+		guests: newGuestLists(), claimsTold: newClaimLists(), hosts: newHosts(), log: slog.New(slog.DiscardHandler), lost: func(string) {},
 	}, nil
 }
 
@@ -304,11 +305,13 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 	}
 	_, bandwidth := p.link(to)
 	guests, digest, held := p.guests.say(to, p.here())
+	claims, claimsDigest, claimsHeld := p.claimsTold.say(to, p.claims())
 	return &api.HelloRequest{
 		Overlay: overlay, NodesJson: own.nodes, RevokedJson: own.revoked, Knows: own.digest,
 		SuccessionJson: own.succession, RollsOver: true, Authority: p.id.HasAuthority(),
 		Locations: guests, LocationsDigest: digest, LocationsHeld: held,
-		Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth, Claims: p.claims(),
+		Version: p.version, Protocol: ourProtocol(), BandwidthBitsPerSecond: bandwidth,
+		Claims: claims, ClaimsDigest: claimsDigest, ClaimsHeld: claimsHeld,
 		Refuses: p.refused,
 	}, nil
 }
@@ -334,7 +337,8 @@ func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply,
 		SuccessionJson: own.SuccessionJson, RollsOver: own.RollsOver,
 		Locations: own.Locations, LocationsDigest: own.LocationsDigest, LocationsHeld: own.LocationsHeld,
 		Version: own.Version, Protocol: own.Protocol,
-		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond, Overlay: own.Overlay, Claims: own.Claims,
+		BandwidthBitsPerSecond: own.BandwidthBitsPerSecond, Overlay: own.Overlay,
+		Claims: own.Claims, ClaimsDigest: own.ClaimsDigest, ClaimsHeld: own.ClaimsHeld,
 		Refuses: own.Refuses,
 	}, nil
 }
@@ -351,6 +355,8 @@ type greeting interface {
 	GetLocationsDigest() []byte
 	GetLocationsHeld() []byte
 	GetClaims() []uint64
+	GetClaimsDigest() []byte
+	GetClaimsHeld() []byte
 }
 
 // hearCluster takes what a node tells of the cluster. The rollover comes first: the authority that takes over
@@ -387,7 +393,9 @@ func (p *peers) hear(from string, heard greeting) error {
 	if guests, whole := p.guests.hear(from, heard.GetLocations(), heard.GetLocationsDigest(), heard.GetLocationsHeld()); whole {
 		p.heard(from, guests)
 	}
-	p.claimed(from, heard.GetClaims())
+	if claims, whole := p.claimsTold.hear(from, heard.GetClaims(), heard.GetClaimsDigest(), heard.GetClaimsHeld()); whole {
+		p.claimed(from, claims)
+	}
 	return nil
 }
 

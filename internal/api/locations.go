@@ -23,3 +23,12 @@ func LocationsDigest(locations []*Location) []byte {
 	}
 	return digest.Sum(nil)
 }
+
+// ClaimsDigest identifies a list of claims, in any order.
+func ClaimsDigest(claims []uint64) []byte {
+	digest := sha256.New()
+	for _, claim := range slices.Sorted(slices.Values(claims)) {
+		digest.Write(binary.BigEndian.AppendUint64(nil, claim))
+	}
+	return digest.Sum(nil)
+}
