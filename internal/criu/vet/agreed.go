@@ -15,6 +15,8 @@ type Agreed struct {
 	// Capabilities are those that a process of the container may have.
 	Capabilities    uint64
 	NoNewPrivileges bool
+	// User is the one of the container's first process; nil: not known.
+	User *specs.User
 	// Filtered reports that system calls are filtered. Forbidden are the numbers of system calls that the
 	// filter certainly refuses.
 	Filtered  bool
@@ -56,6 +58,7 @@ func FromSpec(spec *specs.Spec) Agreed {
 	a := Agreed{}
 	if spec.Process != nil {
 		a.NoNewPrivileges = spec.Process.NoNewPrivileges
+		a.User = &spec.Process.User
 		a.Profile, a.Label = spec.Process.ApparmorProfile, spec.Process.SelinuxLabel
 		if c := spec.Process.Capabilities; c != nil {
 			a.Capabilities = Capabilities(slices.Concat(c.Bounding, c.Permitted, c.Inheritable, c.Effective, c.Ambient))

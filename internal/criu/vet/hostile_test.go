@@ -77,6 +77,15 @@ func TestGenuineChanges(t *testing.T) {
 				return true
 			})
 		},
+		"nothing, where it cannot change its user": func(d *dump) { restrict(d, func(*creds.CredsEntry) {}) },
+		"a group of its definition, where it cannot change its user": func(d *dump) {
+			d.agreed.User.AdditionalGids = append(d.agreed.User.AdditionalGids, 42)
+			restrict(d, func(c *creds.CredsEntry) { c.Groups = []uint32{0, 42} })
+		},
+		"another user, which a program in its files can give": func(d *dump) {
+			restrict(d, func(c *creds.CredsEntry) { c.Euid = proto.Uint32(1000) })
+			d.agreed.NoNewPrivileges = false
+		},
 		"a profile below its own": func(d *dump) {
 			d.agreed.Profile = "docker-default"
 			for _, image := range []string{"core-1.img", "core-7.img", "core-23.img"} {
@@ -99,7 +108,7 @@ func TestGenuineChanges(t *testing.T) {
 
 // TestHostile changes one thing of a genuine dump at a time.
 func TestHostile(t *testing.T) {
-	for _, list := range [][]hostile{hostileProcesses(), hostileNamespaces(), hostileMounts(), hostileFiles(), hostileForms()} {
+	for _, list := range [][]hostile{hostileProcesses(), hostileUsers(), hostileNamespaces(), hostileMounts(), hostileFiles(), hostileForms()} {
 		for _, one := range list {
 			t.Run(one.name, func(t *testing.T) {
 				d := genuine(t)
@@ -189,6 +198,45 @@ func hostileProcesses() []hostile {
 			d.add("pstree.img", magicPstree, &pstree.PstreeEntry{
 				Pid: proto.Uint32(99), Ppid: proto.Uint32(0), Pgid: proto.Uint32(99), Sid: proto.Uint32(99), Threads: []uint32{99},
 			})
+		}},
+	}
+}
+
+// restrict makes a dump one of a container that can change neither its users nor gain privileges, and changes the
+// credentials of one process.
+func restrict(d *dump, how func(c *creds.CredsEntry)) {
+	const ids = 1<<6 | 1<<7 // CAP_SETGID and CAP_SETUID
+	d.agreed.NoNewPrivileges = true
+	d.agreed.Capabilities &^= ids
+	for _, image := range []string{"core-1.img", "core-7.img", "core-23.img"} {
+		change(d, image, &core.CoreEntry{}, func(_ int, c *core.CoreEntry) bool {
+			its := c.ThreadCore.Creds
+			for _, set := range [][]uint32{its.CapEff, its.CapPrm, its.CapInh, its.CapBnd} {
+				set[0] &^= ids
+			}
+			its.ProtoReflect().SetUnknown([]byte{credsNoNewPrivileges<<3&0x7f | 0x80, credsNoNewPrivileges >> 4, 1})
+			if image == "core-7.img" {
+				how(its)
+			}
+			return true
+		})
+	}
+}
+
+func hostileUsers() []hostile {
+	other := func(name, says string, how func(c *creds.CredsEntry)) hostile {
+		return hostile{name, says, func(d *dump) { restrict(d, how) }}
+	}
+	return []hostile{
+		other("another user", "process 7: it is of user 1000, and", func(c *creds.CredsEntry) { c.Uid = proto.Uint32(1000) }),
+		other("another effective user", "of user 1000", func(c *creds.CredsEntry) { c.Euid = proto.Uint32(1000) }),
+		other("another saved user", "of user 1000", func(c *creds.CredsEntry) { c.Suid = proto.Uint32(1000) }),
+		other("another user for files", "of user 1000", func(c *creds.CredsEntry) { c.Fsuid = proto.Uint32(1000) }),
+		other("another group", "of group 42, and", func(c *creds.CredsEntry) { c.Egid = proto.Uint32(42) }),
+		other("one more group", "member of group 42", func(c *creds.CredsEntry) { c.Groups = append(c.Groups, 42) }),
+		{"root, where another user was agreed", "process 1: it is of user 0, and", func(d *dump) {
+			restrict(d, func(*creds.CredsEntry) {})
+			d.agreed.User.UID = 1000
 		}},
 	}
 }

@@ -3,11 +3,13 @@ package vet
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/checkpoint-restore/go-criu/v7/crit/images/creds"
 	core "github.com/checkpoint-restore/go-criu/v7/crit/images/criu-core"
 	"github.com/checkpoint-restore/go-criu/v7/crit/images/pstree"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -91,8 +93,7 @@ func (v *vetted) thread(t, leader *core.ThreadCoreEntry) error {
 	return v.filtered(t, leader)
 }
 
-// creds checks credentials. It does not check user and group: with set-user-ID programs, and as far as the
-// agreed capabilities allow, a process may get any user or group that its namespace has.
+// creds checks credentials.
 func (v *vetted) creds(c *creds.CredsEntry) error {
 	ambient, noNewPrivileges, err := newerCreds(c)
 	if err != nil {
@@ -115,7 +116,40 @@ func (v *vetted) creds(c *creds.CredsEntry) error {
 	if v.agreed.NoNewPrivileges && !noNewPrivileges {
 		return errors.New("it may gain privileges, which the container's definition forbids (no_new_privs)")
 	}
+	if err := v.users(c); err != nil {
+		return err
+	}
 	return v.labelled(c)
+}
+
+// users checks user and groups where a process cannot change them: without the capability to, and with
+// no_new_privs, which has the kernel ignore set-user-ID and set-group-ID bits (execve(2)). Otherwise a program in
+// the container's files may have given a process any user or group that its namespace has. In a user namespace of
+// its own the container has numbers of its own.
+func (v *vetted) users(c *creds.CredsEntry) error {
+	user := v.agreed.User
+	if user == nil || !v.agreed.NoNewPrivileges || v.agreed.private(specs.UserNamespace) {
+		return nil
+	}
+	for _, id := range []uint32{c.GetUid(), c.GetEuid(), c.GetSuid(), c.GetFsuid()} {
+		if id != user.UID && !v.agreed.may("SETUID") {
+			return fmt.Errorf("it is of user %d, and its definition lets it be of user %d only", id, user.UID)
+		}
+	}
+	if v.agreed.may("SETGID") {
+		return nil
+	}
+	for _, id := range []uint32{c.GetGid(), c.GetEgid(), c.GetSgid(), c.GetFsgid()} {
+		if id != user.GID {
+			return fmt.Errorf("it is of group %d, and its definition lets it be of group %d only", id, user.GID)
+		}
+	}
+	for _, id := range c.GetGroups() {
+		if id != user.GID && !slices.Contains(user.AdditionalGids, id) {
+			return fmt.Errorf("it is a member of group %d, which its definition does not give", id)
+		}
+	}
+	return nil
 }
 
 // newerCreds reads the fields that the library does not know yet.
