@@ -16,8 +16,8 @@ if ((EUID != 0)); then
   echo "test: the tests make containers, namespaces and cgroups; run them as root" >&2
   exit 1
 fi
-# The suite takes less than 25 minutes on two quiet cores; a busy machine may take longer. A package that hangs is to say
-# where, before the whole is stopped.
+# The suite takes less than 25 minutes on two quiet cores (CONTRIBUTING.md has the limits, too); a busy machine may take
+# longer. A package that hangs is to say where, before the whole is stopped.
 limit=45m package_limit=40m length=(-short)
 if [[ ${1:-} == --long ]]; then
   limit=2h package_limit=90m length=()
