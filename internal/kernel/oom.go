@@ -58,19 +58,35 @@ func SetOOM(pid, value int) error {
 // oomdAvoid is by what systemd-oomd is told to take a group last (systemd.resource-control(5), ManagedOOMPreference=).
 const oomdAvoid = "user.oomd_avoid"
 
-// AvoidOOMD has systemd-oomd take the group last, and returns whether it was told so now. It looks at groups of version 2 only.
-func (c *Cgroup) AvoidOOMD() (bool, error) {
+// MayAvoidOOMD reports whether AvoidOOMD would tell systemd-oomd something: not if somebody else has.
+func (c *Cgroup) MayAvoidOOMD() (bool, error) {
 	if !c.freeze.unified {
 		return false, nil
 	}
-	err := unix.Setxattr(c.freeze.dir, oomdAvoid, []byte("1"), unix.XATTR_CREATE)
+	_, err := unix.Getxattr(c.freeze.dir, oomdAvoid, nil)
 	switch {
-	case err == nil:
+	case errors.Is(err, unix.ENODATA):
 		return true, nil
-	case errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.EPERM): // before Linux 5.7 there is none
+	case err == nil, errors.Is(err, unix.ENOTSUP):
 		return false, nil
 	}
-	return false, fmt.Errorf("set %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
+	return false, fmt.Errorf("read %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
+}
+
+// AvoidOOMD has systemd-oomd take the group last, unless somebody else has told it when to. It looks at groups of
+// version 2 only.
+func (c *Cgroup) AvoidOOMD() error {
+	if !c.freeze.unified {
+		return nil
+	}
+	err := unix.Setxattr(c.freeze.dir, oomdAvoid, []byte("1"), unix.XATTR_CREATE)
+	switch {
+	case err == nil, errors.Is(err, unix.EEXIST):
+		return nil
+	case errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.EPERM): // before Linux 5.7 there is none
+		return nil
+	}
+	return fmt.Errorf("set %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
 }
 
 // EndAvoidOOMD takes that back. It is no error if the group is gone.

@@ -100,15 +100,20 @@ func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
 		}
 		s.Processes = append(s.Processes, one)
 	}
-	avoided, err := group.AvoidOOMD()
+	avoids, err := group.MayAvoidOOMD()
 	if err != nil {
 		return err
 	}
-	if avoided {
+	if avoids {
 		s.Group = group.FreezerDir()
 	}
 	if err := records.Save(path, s); err != nil {
 		return err
+	}
+	if avoids {
+		if err := group.AvoidOOMD(); err != nil {
+			return err
+		}
 	}
 	for _, pid := range pids {
 		if _, err := kernel.LowerOOM(pid); err != nil && !errors.Is(err, fs.ErrNotExist) {

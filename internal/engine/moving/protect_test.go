@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
@@ -98,6 +100,54 @@ func TestProtect(t *testing.T) {
 	}
 	if now, err := kernel.ReadOOM(pid); err != nil || now != before || records.Exists(path) {
 		t.Errorf("afterwards its adjustment is %d, %v", now, err)
+	}
+}
+
+// TestProtectTellsOOMD: systemd-oomd takes a protected group last, and afterwards it is told what it was before. What
+// somebody else has told it stays.
+func TestProtectTellsOOMD(t *testing.T) {
+	const attribute = "user.oomd_avoid"
+	for name, before := range map[string]string{"nothing": "", "to avoid it": "1", "not to avoid it": "0"} {
+		t.Run(name, func(t *testing.T) {
+			group, _ := groupOf(t)
+			path, dir := filepath.Join(t.TempDir(), "spared.json"), group.FreezerDir()
+			if _, err := os.Stat(filepath.Join(dir, "cgroup.freeze")); err != nil {
+				t.Fatalf("this test needs control groups of version 2: %v", err)
+			}
+			told := func(when, want string) {
+				t.Helper()
+				value := make([]byte, 8)
+				n, err := unix.Getxattr(dir, attribute, value)
+				if errors.Is(err, unix.ENODATA) {
+					n, err = 0, nil
+				}
+				if err != nil || string(value[:n]) != want {
+					t.Errorf("%s systemd-oomd is told %q, %v; want %q", when, value[:max(n, 0)], err, want)
+				}
+			}
+			protected := "1"
+			if before != "" {
+				protected = before
+				if err := unix.Setxattr(dir, attribute, []byte(before), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := group.Freeze(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := Protect(t.Context(), group, path, func([]int) error { return nil }); err != nil {
+					t.Fatal(err)
+				}
+				told("protected,", protected)
+			}
+			for range 2 {
+				if err := Unprotect(path); err != nil {
+					t.Fatal(err)
+				}
+				told("afterwards", before)
+			}
+		})
 	}
 }
 
