@@ -111,10 +111,12 @@ func (q Question) laterUnforced() Ruling {
 	return RuleRefuse
 }
 
-// WordOf is what a message of the target, the answer to the source's question, says.
+// WordOf is what a message of the target, the answer to the source's question, says. After the commit, too, another state
+// than the one that took the reservation cannot know whether the container runs.
 func (m *Machine) WordOf(message Message) Word {
+	foreign := m.rec.Incarnation != "" && message.Incarnation != m.rec.Incarnation
 	switch {
-	case m.doubted(message) || message.Kind == KindUnknown:
+	case message.Kind == KindUnknown, foreign && (message.Kind == KindRunning || message.Kind == KindNeverRan):
 		return WordUnknown
 	case message.Kind == KindRunning:
 		return WordElse

@@ -85,6 +85,20 @@ func TestDoubtedWord(t *testing.T) {
 	}
 }
 
+// TestDoubtedAfterCommit: an operator who decides after the commit does not hear the word of another state than the one that took
+// the container, which may be on a machine that has it not.
+func TestDoubtedAfterCommit(t *testing.T) {
+	for incarnation, want := range map[string]Word{"aa": WordElse, "bb": WordUnknown, "": WordUnknown} {
+		m := inDoubt(t, "aa")
+		if _, err := m.Step(Received{Message{Kind: KindRunning, Incarnation: "aa"}}); err != nil || m.rec.State != Committed {
+			t.Fatalf("it is %s: %v", m.rec.State, err)
+		}
+		if got := m.WordOf(Message{Kind: KindRunning, Incarnation: incarnation}); got != want {
+			t.Errorf("running, by %q: %q, want %q", incarnation, got, want)
+		}
+	}
+}
+
 // TestReservedIncarnation: it is durable before the final marker leaves.
 func TestReservedIncarnation(t *testing.T) {
 	m := mustNew(Source, Cold)
