@@ -149,6 +149,10 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 
 func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) (*api.DurableReply, error) {
 	m, err := s.peerMove(ctx, request.Migration)
+	if status.Code(err) == codes.NotFound { // it stays lost: a source that only tried again would keep its copy frozen for ever
+		return nil, status.Errorf(codes.DataLoss, "%s has lost its journal of migration %s, and does not know whether it has all files",
+			s.agent.self.Name, request.Migration)
+	}
 	if err != nil {
 		return nil, err
 	}
