@@ -47,6 +47,7 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 		{"source destroys before it hears", "", 1, "no copy is left", func(s *system, i int, actions []Action) []Action {
 			for _, a := range actions {
 				if _, ok := a.(EmitFinal); ok {
+					s.agents[src].m.rec.Resolved = true // nor does it ask before it destroys
 					return append(actions, tellMachine(s, i, Received{Message{Kind: KindRunning, Incarnation: said(src, reservedBy)}})...)
 				}
 			}
@@ -99,6 +100,9 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 		{"target says that it runs before it is healthy", Restart, 2, "no copy is left", func(s *system, i int, actions []Action) []Action {
 			for _, a := range actions {
 				if do, ok := a.(Do); ok && do.Step == StepStart {
+					if m := s.agents[src].m; m != nil {
+						m.rec.Resolved = true // which asks no more before it destroys
+					}
 					return append(actions, Send{Message{Kind: KindRunning}})
 				}
 			}

@@ -71,7 +71,7 @@ func (s *system) moves() []move {
 	for i := range s.agents {
 		s.stepMoves(i, add)
 	}
-	if m := s.agents[src].m; m != nil && m.rec.State == InDoubt && m.rec.Alarm != "" {
+	if s.needsOperator() {
 		add("alarm heeded", src) // there is somebody who looks
 	}
 	add("tick of both", src)
@@ -106,13 +106,22 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 		}
 		mayFail = mayFail || !s.joined
 	case StepDrain: // over connections of its own
-		if s.link && s.agents[dst].m != nil || a.m.rec.Resolved {
+		there := s.agents[dst].m != nil && !s.away && !s.forgot() && s.copies[dst] == copyRuns
+		if s.link && there || a.m.rec.Resolved {
+			add("done", i)
+		} else {
+			mayFail = true
+		}
+	case StepDestroy:
+		if may, _ := s.mayGo(); may {
 			add("done", i)
 		} else {
 			mayFail = true
 		}
 	case StepRestore, StepStart:
-		if !a.raised {
+		if s.copies[dst] == copyNone { // it was removed
+			mayFail = true
+		} else if !a.raised {
 			add("raise", i)
 		} else if s.copies[dst] == copyRuns {
 			add("done", i)
@@ -125,7 +134,8 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 	if mayFail {
 		add("fail", i)
 	}
-	if a.cut && a.doing != StepRestore && a.doing != StepStart && a.doing != StepReceive && a.doing != StepSend && a.doing != StepDrain {
+	if a.cut && a.doing != StepRestore && a.doing != StepStart && a.doing != StepReceive && a.doing != StepSend && a.doing != StepDrain &&
+		a.doing != StepDestroy {
 		add("done", i) // it was faster than the interrupt
 	}
 }
@@ -143,6 +153,11 @@ func (s *system) faultMoves(out *[]move) {
 		add("cancel", i)
 		if d := s.agents[i].doing; d != "" {
 			add("fail", i)
+			if d == StepDestroy {
+				if may, _ := s.mayGo(); !may {
+					continue
+				}
+			}
 			if d != StepSend && d != StepReceive && d != StepRestore && d != StepStart {
 				add("fail after effect", i)
 			}
@@ -161,7 +176,7 @@ func (s *system) resolveMoves(add func(string, int)) {
 			add("resolve source", src)
 		}
 	}
-	if m := s.agents[src].m; m != nil && m.cut {
+	if m := s.agents[src].m; m != nil && m.cut && s.copies[dst] == copyRuns {
 		add("resolve target", src)
 	}
 	if m := s.agents[dst].m; m != nil && m.rec.State == Running {
@@ -268,11 +283,15 @@ func (s *system) end(i int, v move) int {
 	if (step == StepRestore || step == StepStart) && v.kind == "fail" && unresumed {
 		s.copies[dst] = copyPrepared
 	}
+	var problems []Problem
+	if _, lossy := s.mayGo(); step == StepDestroy && v.kind == "fail" && lossy {
+		problems = []Problem{{What: "files at b"}}
+	}
 	if v.kind != "fail" {
 		s.effect(step)
 	}
 	if v.kind == "done" {
 		return s.feed(i, StepDone{Step: step}, v.crash)
 	}
-	return s.feed(i, StepFailed{Step: step}, v.crash)
+	return s.feed(i, StepFailed{Step: step, Problems: problems}, v.crash)
 }

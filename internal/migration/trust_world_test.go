@@ -2,9 +2,9 @@ package migration
 
 import "slices"
 
-// This file has what comes into the world from outside of the two machines: a second agent, an engine that starts or removes what leaves, an
-// operator at either side, and a target whose state was lost, put back or copied. What protects against each of them is in the world
-// unless it is told to be without.
+// This file has what comes into the world from outside of the two machines: a second agent, an engine that starts or removes what leaves
+// or arrives, a kernel that is out of memory, an operator at either side, a source that loses its journal, and a target whose state was
+// lost, put back or copied. What protects against each of them is in the world unless it is told to be without.
 
 // The target's incarnations: the one that took the reservation, and any other.
 const (
@@ -86,10 +86,10 @@ func (s *system) trustMoves(addAny func(string, int)) {
 	}
 	doubtful := false
 	if m := s.agents[src].m; m != nil {
-		doubtful = m.rec.State == InDoubt || m.rec.State == Forward && m.rec.Final
+		doubtful = m.rec.State == InDoubt || m.rec.Final && (m.rec.State == Forward || m.rec.State == Committed)
 	}
 	quiet := s.copies[dst] == copyNone || s.copies[dst] == copyPrepared || s.copies[dst] == copyRuns
-	if doubtful && quiet && s.loss == "" {
+	if doubtful && quiet && s.loss == "" && s.copies[src] == copyFrozen {
 		for _, kind := range []string{"journal lost", "state is lost", "state put back", "state was copied", "machine was replaced"} {
 			add(kind, dst)
 		}
@@ -102,12 +102,18 @@ func (s *system) trustMoves(addAny func(string, int)) {
 	if s.copies[src] == copyFrozen && s.agents[src].disk != nil {
 		add("engine starts it", src)
 		add("engine removes it", src)
+		add("out of memory", src)
+		add("source loses its journal", src)
+	}
+	if !s.away && (s.copies[dst] == copyPrepared || s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased) {
+		add("engine starts what arrives", dst)
+		add("engine removes what arrives", dst)
 	}
 	if m := s.agents[src].m; m != nil && m.rec.Final && s.copies[src] == copyFrozen && !s.killed {
 		add("engine thaws it", src)
 		add("engine kills it", src)
 	}
-	if m := s.agents[src].m; m != nil && (m.rec.State == InDoubt || m.cut) {
+	if m := s.agents[src].m; m != nil && (m.rec.State == InDoubt || m.cut || m.withheld) {
 		add("an operator wants it at the source", src)
 		add("an operator wants it at the target", src)
 	}
@@ -119,6 +125,9 @@ func (s *system) trustMoves(addAny func(string, int)) {
 func (s *system) applyTrust(v move) int {
 	i := v.side
 	switch v.kind {
+	case "source loses its journal":
+		s.crash(src)
+		s.agents[src].disk = nil
 	case "alarm heeded":
 		at := Source
 		if s.copies[dst] == copyRuns {
@@ -133,28 +142,86 @@ func (s *system) applyTrust(v move) int {
 		if s.without == "lock" {
 			s.recoverBeside(i)
 		}
-	case "engine starts it":
-		if s.without == "guard" {
-			s.copies[src] = copyRuns
+	case "engine starts what arrives":
+		if s.without == "shim" {
+			s.copies[dst] = copyRuns
 		}
-	case "engine thaws it":
-		if s.without == "hold" {
-			s.copies[src] = copyRuns
-		}
-	case "engine kills it":
-		if s.killed = true; s.without == "hold" {
-			s.copies[src] = copyNone
-		}
-	case "engine removes it":
-		if s.without == "guard" {
-			s.copies[src] = copyNone
-		}
+	case "engine removes what arrives": // it may: the source has the container
+		s.copies[dst] = copyNone
+	case "engine starts it", "engine thaws it", "engine removes it", "engine kills it", "out of memory":
+		s.actOnLeaving(v.kind)
 	default:
 		s.crash(i)
 		s.loss = v.kind
 		losses[v.kind](s)
 	}
 	return 0
+}
+
+// actOnLeaving is what an engine, or the kernel, does to the frozen copy at the source. It has an effect only where the
+// protection against it is missing: everywhere, or while pages of the container are at the source only.
+func (s *system) actOnLeaving(kind string) {
+	protection := map[string]string{
+		"engine starts it": "guard", "engine removes it": "guard", "engine thaws it": "hold", "engine kills it": "hold",
+		"out of memory": "protection from the kernel",
+	}[kind]
+	s.killed = s.killed || kind == "engine kills it"
+	draining := s.split && s.copies[dst] == copyRuns
+	if s.without != protection && (s.without != protection+" in a drain" || !draining) {
+		return
+	}
+	s.copies[src] = copyNone
+	if kind == "engine starts it" || kind == "engine thaws it" {
+		s.copies[src] = copyRuns
+	}
+}
+
+// rebuilt is the journal that a source makes anew from its engine's note of the departure; nil: there is no note.
+func (s *system) rebuilt() *Record {
+	if s.copies[src] != copyFrozen || s.without == "note of the departure" {
+		return nil
+	}
+	rec, err := Rebuilt(testSpec(Source, s.mode), "the journal was lost")
+	if err != nil {
+		s.fail("rebuilt: %v", err)
+		return nil
+	}
+	rec.Incarnation = said(src, reservedBy)
+	if s.without == "doubt of what was rebuilt" {
+		rec.State, rec.Decision = Undoing, NeverRan
+	}
+	return &rec
+}
+
+// needsOperator tells whether only somebody who looks can tell where the container runs. Nobody decides while the target
+// takes it back.
+func (s *system) needsOperator() bool {
+	m, there := s.agents[src].m, s.agents[dst].m
+	if m == nil || there != nil && there.rec.Overruled && !s.away && s.copies[dst] == copyRuns {
+		return false
+	}
+	return m.rec.State == InDoubt && m.rec.Alarm != "" || m.withheld ||
+		m.cut && (s.loss != "" || s.copies[dst] != copyRuns)
+}
+
+// mayGo is the answer of the target to a source that is about to destroy its copy. It is lossy if the target does not have, or
+// cannot know whether it has, what came to it: then only an operator can decide.
+func (s *system) mayGo() (may, lossy bool) {
+	m := s.agents[src].m
+	switch {
+	case m == nil:
+		return false, false
+	case m.rec.Resolved:
+		return true, false
+	case !s.link || s.agents[dst].m == nil:
+		return false, false
+	case s.forgot():
+		return false, s.without != "doubt of who has forgotten"
+	case m.rec.Incarnation != "" && m.rec.Incarnation != said(src, s.state):
+		return false, true
+	}
+	there := s.agents[dst].m.rec
+	return there.Decision == Ran && !there.Overruled, there.Decision == NeverRan && there.Overruled
 }
 
 // mayEnd tells whether the source may have the target end what it has, by its agent or an operator: if its

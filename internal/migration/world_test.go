@@ -203,7 +203,7 @@ func (s *system) start(i int, step StepName) {
 		s.fail("%s: told to do %s while doing %s", side(i), step, a.doing)
 	}
 	a.doing, a.cut, a.raised, a.granted, a.denied = step, false, false, false, false
-	if step == StepStart {
+	if step == StepStart && s.copies[dst] != copyNone { // what was removed does not start
 		s.copies[dst] = copyAtGate
 	}
 }
@@ -301,6 +301,9 @@ func (s *system) part() {
 
 func (s *system) restart(i, limit int) int {
 	a := &s.agents[i]
+	if i == src && a.disk == nil {
+		a.disk = s.rebuilt()
+	}
 	if a.disk == nil {
 		a.m = mustNew([]Side{Source, Target}[i], s.mode)
 		a.finished = i == src // its agent knows nothing of a migration that was not journaled
@@ -334,6 +337,9 @@ func (s *system) invariant() string {
 	}
 	if s.copies[src] == copyNone && s.copies[dst] != copyRuns {
 		return "no copy is left"
+	}
+	if s.copies[src] == copyNone && s.split {
+		return "pages are lost"
 	}
 	if s.copies[src] == copyFrozen && s.agents[src].finished {
 		return "the source has finished and left the container frozen"
@@ -412,7 +418,8 @@ func (s *system) key(b []byte) []byte {
 		b = append(append(b, a.doing...), 0)
 		if a.m != nil {
 			b = recordKey(b, &a.m.rec)
-			b = append(append(b, a.m.busy...), byte(a.m.at), flags(a.m.stopping, a.m.unsure, a.m.undone, a.m.told, a.m.cut, a.m.heard != ""))
+			b = append(append(b, a.m.busy...), byte(a.m.at), flags(
+				a.m.stopping, a.m.unsure, a.m.undone, a.m.told, a.m.cut, a.m.heard != "", a.m.withheld))
 		}
 		if a.disk != nil {
 			b = recordKey(b, a.disk)
