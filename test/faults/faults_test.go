@@ -120,6 +120,9 @@ func (f fault) moves() (moves, sure bool) {
 	if f.kind == linkLoses {
 		return true, true
 	}
+	if f.fromOutside() {
+		return f.movesNevertheless(), true
+	}
 	switch f.point() {
 	case agent.Fault{Side: "source", Step: "examine", When: "before"}:
 		return false, f.kind != killTarget // which may be back before it is asked
@@ -154,6 +157,12 @@ func (f fault) words() []string {
 		return []string{"nothing was heard", "which volumes it shares"}
 	case turnsSick:
 		return []string{"did not become healthy"}
+	case somebodyThaws:
+		return []string{"thawed the frozen copy"}
+	case journalLost:
+		return []string{"made anew"}
+	case decideAtSource:
+		return []string{"operator decided", "restarted"}
 	default:
 		return []string{"restarted", "lost", "failed"}
 	}
@@ -169,6 +178,12 @@ func TestFaults(t *testing.T) { runFaults(t, migration.Cold, faults(), 8) }
 // agents that notice it soon, all others with patient ones. With -short it runs one of so many.
 func runFaults(t *testing.T, mode migration.Mode, all []fault, oneOf int) {
 	t.Parallel()
+	runFaultsVia(t, embedded, mode, all, oneOf)
+}
+
+// runFaultsVia does so with a container of an engine.
+func runFaultsVia(t *testing.T, v via, mode migration.Mode, all []fault, oneOf int) {
+	t.Helper()
 	for name, peerTimeout := range map[string]string{"patient": patient, "soon": soon} {
 		selected := slices.Clone(all)
 		if testing.Short() {
@@ -182,7 +197,7 @@ func runFaults(t *testing.T, mode migration.Mode, all []fault, oneOf int) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			w := newWorldOf(t, mode, peerTimeout)
+			w := newWorldVia(t, v, mode, peerTimeout)
 			w.learnOrder(t)
 			w.slowDown(t)
 			for _, f := range selected {
@@ -208,6 +223,9 @@ func (w *world) suffer(t *testing.T, f fault) {
 		w.forgetImage(t, to)
 	}
 	w.set(t, node, f.point(), f.atAgent())
+	if f.kind == stateBack {
+		w.set(t, to, beforeReceive, agent.FaultPause)
+	}
 	if f.undone() {
 		failing := "dump"
 		if w.mode == migration.Restart {
@@ -216,6 +234,9 @@ func (w *world) suffer(t *testing.T, f fault) {
 		w.set(t, from, agent.Fault{Side: "source", Step: failing, When: "after"}, agent.FaultFail)
 	}
 	id := w.begin(t, from, to)
+	if f.kind == stateBack {
+		w.keepOlder(t, to)
+	}
 	if f.atAgent() == agent.FaultPause {
 		w.reach(t, node, f.point())
 		w.happen(t, f, from, to, id)
@@ -224,9 +245,14 @@ func (w *world) suffer(t *testing.T, f fault) {
 	if f.lacksImage() {
 		w.loadRedis(t, to) // as it was
 	}
-	w.inOrder(t)
+	if !f.forgets() {
+		w.inOrder(t)
+	}
 	w.unset(t)
 	w.reportsTell(t, f, from, to, id)
+	if f.forgets() {
+		w.moveOn(t)
+	}
 	w.clientGoesOn(t)
 	w.memoryIsRight(t)
 	w.broken = false
@@ -239,6 +265,7 @@ func (w *world) happen(t *testing.T, f fault, from, to, id string) {
 	if f.side == "target" {
 		node = to
 	}
+	over := w.others(t, f, from, to, id)
 	switch f.kind {
 	case killSource:
 		w.killAgent(t, from)
@@ -267,6 +294,7 @@ func (w *world) happen(t *testing.T, f fault, from, to, id string) {
 		w.linkUp(t)
 	}
 	w.reviveAgents(t)
+	over()
 }
 
 func other(node string) string {

@@ -11,38 +11,8 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/agent"
-	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/migration"
 )
-
-// TestFaultsLXC runs combinations with a container of LXC: a system container with busybox as its init.
-func TestFaultsLXC(t *testing.T) {
-	w := newLXCWorld(t, migration.PreCopy, patient)
-	w.learnOrder(t)
-	w.slowDown(t)
-	for i, f := range faults() {
-		if testing.Short() && i%48 != 8 || f.kind == linkBlinks {
-			continue
-		}
-		if !t.Run(f.String(), func(t *testing.T) { w.suffer(t, f) }) && w.broken {
-			t.Fatal("the world cannot be used any more")
-		}
-	}
-	w.clientIsHappy(t)
-}
-
-func newLXCWorld(t *testing.T, mode migration.Mode, peerTimeout string) *world {
-	t.Helper()
-	w := newNodesOf(t, lab.Config{}, peerTimeout)
-	w.mode, w.lxc = mode, true
-	for _, node := range nodes { // of their own; the machine's are not for tests
-		if err := w.lab.PrepareLXC(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.startRedis(t)
-	return w
-}
 
 // inNode runs a command of the machine in a node.
 func (w *world) inNode(t *testing.T, node string, args ...string) string {
@@ -73,16 +43,7 @@ func (w *world) startLXC(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.inNode(t, "a", "lxc-start", "-n", container)
-	eventually(t, "the agent to see the container", func() error {
-		list, err := w.containers(t.Context(), "a")
-		if err == nil && len(list) != 1 {
-			err = fmt.Errorf("it sees %d", len(list))
-		}
-		if err == nil {
-			w.id = list[0].Definition.ID
-		}
-		return err
-	})
+	w.awaitSeen(t)
 	w.askRedis(t)
 }
 
@@ -112,7 +73,7 @@ func (w *world) root(t *testing.T, node string) string {
 // TestLXCStopped has the user stop the container by LXC's own tools at each step: at the end it runs nowhere, or at one node,
 // and neither LXC has anything half of it.
 func TestLXCStopped(t *testing.T) {
-	w := newLXCWorld(t, migration.PreCopy, patient)
+	w := newWorldVia(t, lxc, migration.PreCopy, patient)
 	for _, f := range []agent.Fault{
 		{Side: "source", Step: "prepare", When: "after"}, {Side: "source", Step: "freeze", When: "after"},
 		{Side: "source", Step: "dump", When: "after"}, {Side: "target", Step: "receive", When: "after"},

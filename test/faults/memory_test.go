@@ -47,7 +47,7 @@ func TestPreCopyFaults(t *testing.T) { runFaults(t, migration.PreCopy, preCopyFa
 // hashContent has Redis make a hash of all that it was filled with.
 func (w *world) hashContent(t *testing.T) string {
 	t.Helper()
-	hash := strings.TrimSpace(w.must(t, w.at, hashing()...))
+	hash := strings.TrimSpace(w.inNode(t, w.at, w.via.exec(hashing()...)...))
 	if len(hash) != 40 {
 		t.Fatalf("redis says %q", hash)
 	}
@@ -58,7 +58,7 @@ func (w *world) hashContent(t *testing.T) string {
 func hashing() []string {
 	const script = `local all = '' for n = 0, tonumber(ARGV[1]) - 1 do all = redis.sha1hex(all .. redis.call('get', 'fill:' .. n)) end return all`
 	const values = preCopied >> 16
-	return []string{"exec", container, "redis-cli", "eval", script, "0", fmt.Sprint(values)}
+	return []string{"redis-cli", "eval", script, "0", fmt.Sprint(values)}
 }
 
 // memoryIsRight checks after a pre-copy that the container's memory is what it was, and that nobody watches its processes

@@ -105,7 +105,7 @@ func (w *world) look(t *testing.T, node string) (s snapshot) {
 		return errors.Join(s.processes(root), s.mounts(pid), s.cgroups(w.lab.Name(), node),
 			s.files(root, "run/godwit"), s.files(root, "var/lib/godwit"), w.lab.InNetwork(node, s.network))
 	})
-	return s
+	return w.alike(s)
 }
 
 // processes lists those of the node's pid namespace, by their arguments.

@@ -37,7 +37,7 @@ type world struct {
 	lost    uint64              // packets on the link, so far
 	broken  bool
 
-	lxc         bool // the container is one of LXC
+	via         via // the container's engine
 	mode        migration.Mode
 	spill       bool   // pages that follow go to the disk, too
 	peerTimeout string // of the agents
@@ -54,10 +54,7 @@ func newWorld(t *testing.T) *world {
 // newWorldOf makes a world with a container, in which migrations are of one mode.
 func newWorldOf(t *testing.T, mode migration.Mode, peerTimeout string) *world {
 	t.Helper()
-	w := newNodesOf(t, lab.Config{}, peerTimeout)
-	w.mode = mode
-	w.startRedis(t)
-	return w
+	return newWorldVia(t, embedded, mode, peerTimeout)
 }
 
 // newNodes makes a world without a container.
@@ -166,8 +163,13 @@ func (w *world) loadRedis(t *testing.T, node string) {
 
 func (w *world) startRedis(t *testing.T) {
 	t.Helper()
-	if w.lxc {
+	switch w.via {
+	case embedded:
+	case lxc:
 		w.startLXC(t)
+		return
+	default:
+		w.startByCommand(t)
 		return
 	}
 	w.loadRedis(t, "a")
@@ -185,11 +187,7 @@ func (w *world) askRedis(t *testing.T) {
 	if err := w.lab.Client("client", "a", lab.Link{}); err != nil {
 		t.Fatal(err)
 	}
-	reply, err := w.containers(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := reply[0].Definition.Network.Address.String() + ":6379"
+	address := w.serves(t)
 	var conn net.Conn
 	eventually(t, "redis to answer", func() (err error) {
 		conn, err = w.lab.Dial(t.Context(), "client", "tcp", address)
