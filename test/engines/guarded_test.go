@@ -101,6 +101,21 @@ func guardedInDoubt(t *testing.T, s subject, runs bool) {
 	c.oneCopy(t, container, false, false)
 }
 
+// linkDown has the link be down until up is called, or the test is over.
+func linkDown(t *testing.T) (up func()) {
+	t.Helper()
+	up = func() {
+		if err := world.lab.LinkUp("a", "b"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := world.lab.LinkDown("a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up)
+	return up
+}
+
 // inDoubt brings a migration from a into doubt: the target waits before its restore, and the link is down. goOn takes it up again, with
 // the target's step failing if it is to, and waits for the migration's end.
 func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(fails bool) error) {
@@ -117,15 +132,7 @@ func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(f
 		}
 		return held.isReached()
 	})
-	up := func() {
-		if err := world.lab.LinkUp("a", "b"); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := world.lab.LinkDown("a", "b"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(up)
+	up := linkDown(t)
 	eventually(t, "it is in doubt", func() bool {
 		return strings.Contains(in(t, "a", "godwit", "migration", "ls"), "in-doubt")
 	})
@@ -158,8 +165,11 @@ func restartsDaemon(t *testing.T, s subject, container string, frozen []string) 
 func startsAgain(t *testing.T, s subject, container string) {
 	t.Helper()
 	script := s.name() + " start " + container
-	if s.name() == containerdEngine {
+	switch s.name() {
+	case containerdEngine:
 		script = "ctr task rm " + container + " 2>/dev/null; ctr task start --detach --null-io " + container
+	case lxcEngine:
+		script = "lxc-start -n " + container
 	}
 	in(t, "a", "sh", "-c", script)
 	eventually(t, "it runs at a again", func() bool { return copies(t, "a") == 1 })

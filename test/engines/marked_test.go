@@ -50,15 +50,7 @@ func markedWhileDraining(t *testing.T, s subject) {
 		}
 		return stop.isReached()
 	})
-	up := func() {
-		if err := world.lab.LinkUp("a", "b"); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := world.lab.LinkDown("a", "b"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(up)
+	up := linkDown(t)
 	stop.goOn(t)
 	eventually(t, "its engine shows that it has moved", func() bool {
 		all, mark := listed(t, s, container)

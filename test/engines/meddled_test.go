@@ -15,46 +15,47 @@ import (
 // meddling is what somebody does with a container, or with its engine, while it is being moved.
 type meddling struct {
 	name string
-	// does is a script on a node, and mends what has the engine work again.
-	does  func(s subject, node, container string) string
-	mends func(t *testing.T, s subject, node string)
-	ends  bool // the copy on that node may have ended by it
+	// Scripts on a node, for Docker and Podman, containerd, the embedded engine and LXC: $0 is the engine, $1 the
+	// container. Empty: the engine has no such command.
+	cli, ctr, own, lxc string
+	mends              func(t *testing.T, s subject, node string) // has the engine work again
+	ends               bool                                       // the copy on that node may have ended by it
+}
+
+// script is what is run for an engine.
+func (m meddling) script(s subject) string {
+	switch s.name() {
+	case dockerEngine, podmanEngine:
+		if m.name == "daemon" && s.name() == podmanEngine { // it has none
+			return ""
+		}
+		return m.cli
+	case containerdEngine:
+		return m.ctr
+	case lxcEngine:
+		return m.lxc
+	}
+	return m.own
+}
+
+// does is a command that runs the script, which pgrep finds by its first words.
+func (m meddling) does(s subject, container string) []string {
+	return []string{"sh", "-c", ": meddling; " + m.script(s), s.name(), container}
 }
 
 func meddlings() []meddling {
-	one := func(what verb) func(subject, string, string) string {
-		return func(s subject, _, container string) string { return quoted(s.does(what, container)) }
-	}
 	return []meddling{
-		{name: "stop", does: one(stop), ends: true},
-		{name: "kill", does: func(s subject, _, container string) string {
-			if s.name() == containerdEngine {
-				return "ctr task kill -s KILL " + container
-			}
-			return s.name() + " kill " + container
-		}, ends: true},
-		{name: "rm", does: one(remove), ends: true},
-		{name: "restart", does: func(s subject, _, container string) string {
-			if s.name() == containerdEngine {
-				return "ctr task rm --force " + container + "; ctr task start --detach --null-io " + container
-			}
-			return s.name() + " restart --time 1 " + container
-		}, ends: true},
-		{name: "shim", does: func(s subject, _, container string) string {
-			switch s.name() {
-			case podmanEngine:
-				return "pkill -KILL -f '[c]onmon .* -n " + container + " '"
-			case dockerEngine:
-				return "pkill -KILL -f \"[c]ontainerd-shim-runc-v2 .*$(docker ps --all --quiet --no-trunc --filter name=" + container + ")\""
-			}
-			return "pkill -KILL -f '[c]ontainerd-shim-runc-v2 .*-id " + container + " '"
-		}, ends: true},
-		{name: "daemon", does: func(s subject, _, _ string) string {
-			if s.name() == dockerEngine {
-				return "kill -KILL $(cat /run/docker.pid)"
-			}
-			return "pkill -KILL -f '[c]ontainerd --config /dev/null'"
-		}, mends: restartDaemon, ends: true},
+		{name: "stop", cli: "$0 stop $1", ends: true,
+			ctr: "ctr containers label $1 containerd.io/restart.status= && ctr task kill -s USR1 $1"},
+		{name: "kill", cli: "$0 kill $1", ctr: "ctr task kill -s KILL $1", ends: true},
+		{name: "rm", cli: "case $0 in podman) podman rm --force --time=0 $1 ;; *) docker rm --force $1 ;; esac",
+			ctr: "godwit rm --force containerd:$1", ends: true},
+		{name: "restart", cli: "$0 restart --time 1 $1", ctr: "ctr task rm --force $1; ctr task start --detach --null-io $1", ends: true},
+		{name: "shim", ends: true, ctr: "pkill -KILL -f \"[c]ontainerd-shim-runc-v2 .*-id $1 \"",
+			cli: `case $0 in podman) pkill -KILL -f "[c]onmon .* -n $1 " ;; *)
+				pkill -KILL -f "[c]ontainerd-shim-runc-v2 .*$(docker ps --all --quiet --no-trunc --filter name=$1)" ;; esac`},
+		{name: "daemon", cli: "kill -KILL $(cat /run/docker.pid)", ctr: "pkill -KILL -f '[c]ontainerd --config /dev/null'",
+			mends: restartDaemon, ends: true},
 	}
 }
 
@@ -93,7 +94,7 @@ func TestMeddled(t *testing.T) {
 	}
 	for _, s := range []subject{byDocker{byCommand{inDocker}}, byCommand{inPodman}, inContainerd{}} {
 		for _, m := range meddlings() {
-			if m.name == "daemon" && s.name() == podmanEngine { // it has none
+			if m.script(s) == "" {
 				continue
 			}
 			for _, point := range points {
@@ -132,7 +133,7 @@ func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string)
 	})
 	done := make(chan error, 1)
 	go func() {
-		_, err := world.lab.Exec(context.Background(), node, "sh", "-c", ": meddling; "+m.does(s, node, container))
+		_, err := world.lab.Exec(context.Background(), node, m.does(s, container)...)
 		done <- err
 	}()
 	eventually(t, "it is being done", func() bool { // it may wait until the move goes on
