@@ -40,3 +40,25 @@ func TestGuests(t *testing.T) {
 		}
 	}
 }
+
+// TestGuestThatEnded: a process that has ended, and that its parent has not waited for yet, moves nowhere.
+func TestGuestThatEnded(t *testing.T) {
+	first := exec.Command("sh", "-c", "sleep 0 & exec sleep 60") // which waits for none
+	first.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Process.Kill(); _ = first.Wait() })
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		ended := exec.Command("pgrep", "--parent", strconv.Itoa(first.Process.Pid), "--runstates", "Z").Run()
+		if ended == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(ended)
+		}
+	}
+	if found, err := guests(first.Process.Pid, []int{first.Process.Pid}); err != nil || len(found) > 0 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
