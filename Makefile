@@ -242,7 +242,7 @@ bench-engines-quick: setup ## the same, there and back once; leaves build/bench-
 	build/godwit bench engines --quick --json build/bench-engines-quick.json
 
 .PHONY: meddle
-meddle: setup ## stop, kill, rm, restart, pause, update and the end of daemons and shims, at each step of a move, in doubt and in a drain, link up and down, with all engines: 432 cases (MEDDLE=docker-stop for some)
+meddle: setup ## stop, kill, rm, restart, pause, update and the end of daemons and shims, at each step of a move, in doubt and in a drain, link up and down, with all engines: 411 cases (MEDDLE=docker-stop for some)
 	go test -count=1 -timeout 4h -run '^(TestMeddled|TestOrdered)$$/$(MEDDLE)' -v ./test/engines
 
 TRIPS ?= 20

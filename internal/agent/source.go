@@ -190,6 +190,22 @@ func (s *source) examineAgain(ctx context.Context) error {
 	return refuse(s.agent.restartRemedy(ctx, s.definition, problems))
 }
 
+// sameAgain wants the container to have the name and limits that the target was told. An engine may change
+// them meanwhile (docker update, docker rename), and the change would be lost.
+func (s *source) sameAgain(ctx context.Context) error {
+	now, err := s.agent.engines.Of(s.definition).Inspect(ctx, s.definition.ID)
+	if err != nil {
+		return err
+	}
+	if is, was := now.Definition, s.definition; is.Name != was.Name || is.Limits != was.Limits {
+		return refuse([]engine.Problem{{
+			What: "container " + was.Name, Why: "its name or its limits were changed while it was being moved",
+			Remedy: "migrate it again",
+		}})
+	}
+	return nil
+}
+
 // restarts tells whether the container is stopped here and started at the target.
 func (s *source) restarts() bool { return s.move.tracker.spec.Mode == migration.Restart }
 

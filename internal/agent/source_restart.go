@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -94,7 +95,7 @@ func (s *source) checkpoints(ctx context.Context) error {
 // prepareStop does what takes time and need not be done when the container has been stopped.
 func (s *source) prepareStop(ctx context.Context) error {
 	defer s.guard(ctx)()
-	if err := s.proveAgain(ctx); err != nil {
+	if err := errors.Join(s.sameAgain(ctx), s.proveAgain(ctx)); err != nil {
 		return err
 	}
 	hold, err := s.agent.network.Prepare(s.definition.Network.Address)
