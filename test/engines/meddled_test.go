@@ -59,6 +59,14 @@ func meddlings() []meddling {
 	}
 }
 
+// tidy removes what is Podman's own: it has no runtime delete what has lost its conmon.
+func (m meddling) tidy(t *testing.T, s subject, stayed bool) {
+	t.Helper()
+	if s.name() == podmanEngine && m.name == "shim" && stayed {
+		in(t, "a", "sh", "-c", "rm -rf /run/runc/*")
+	}
+}
+
 // quoted makes a shell's line of a command.
 func quoted(command []string) string {
 	words := make([]string, len(command))
@@ -150,9 +158,7 @@ func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string)
 	err := <-moved
 	t.Logf("%s: %v; the move: %v", m.name, did, err)
 	c.oneCopy(t, container, err == nil, m.ends)
-	if s.name() == podmanEngine && m.name == "shim" && err != nil { // Podman's own: it has no runtime delete what has lost its conmon
-		in(t, "a", "sh", "-c", "rm -rf /run/runc/*")
-	}
+	m.tidy(t, s, err != nil)
 	if now := had; !labtest.Within(patience, func() bool { now = left(t); return now == had }) {
 		t.Errorf("there were\n%s\nand are\n%s", had, now)
 	}
