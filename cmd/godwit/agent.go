@@ -45,88 +45,102 @@ func (f *overlayFlag) Set(text string) (err error) {
 	return err
 }
 
+// agentOptions are what the flags of the agent say.
+type agentOptions struct {
+	config     agent.Config
+	debug      bool
+	postCopy   string
+	policyFile string
+	limit      parsed[int64] // of footprints
+}
+
 func newAgentCommand() *cobra.Command {
-	config := agent.Config{Version: version, Overlay: network.OverlayAuto}
-	var debug bool
-	var postCopy string
-	var policyFile string
-	limit := &parsed[int64]{kind: "size", parse: parseBytes}
+	o := agentOptions{
+		config: agent.Config{Version: version, Overlay: network.OverlayAuto},
+		limit:  parsed[int64]{kind: "size", parse: parseBytes},
+	}
 	cmd := &cobra.Command{
 		Use:     "agent",
 		Short:   "Run the daemon of this node",
 		Long:    agentLong,
 		Example: "  godwit agent\n  godwit agent --group godwit --listen 192.0.2.10:7443",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if os.Geteuid() != 0 {
-				return fmt.Errorf("the agent must run as root: it makes namespaces, mounts and routes")
-			}
-			if err := kernel.NoCoreDump(); err != nil {
-				return err
-			}
-			if config.PeerTimeout < agent.MinPeerTimeout {
-				return &codedError{exitUsage, fmt.Errorf("--peer-timeout %s: must be at least %s", config.PeerTimeout, agent.MinPeerTimeout)}
-			}
-			if config.KeepBroken < 0 {
-				return &codedError{exitUsage, fmt.Errorf("--keep-broken-copies %s: must be a time, or 0 for none", config.KeepBroken)}
-			}
-			use, err := migration.ParsePostCopyUse(postCopy)
-			if err != nil {
-				return &codedError{exitUsage, fmt.Errorf("--post-copy: %w", err)}
-			}
-			config.PostCopy = use
-			config.FootprintLimit = limit.value
-			config.PolicyFile = policyFile
-			if config.Policy, err = agent.ReadPolicy(policyFile); err != nil {
-				return &codedError{exitUsage, err}
-			}
-			level := slog.LevelInfo
-			if debug {
-				level = slog.LevelDebug
-			}
-			config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			runtimedebug.SetGCPercent(25) // its buffers are reused, so little is collected; the memory is for containers
-			return agent.Run(cmd.Context(), config)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
+	o.flags(cmd)
+	return cmd
+}
+
+func (o *agentOptions) run(cmd *cobra.Command) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("the agent must run as root: it makes namespaces, mounts and routes")
+	}
+	if err := kernel.NoCoreDump(); err != nil {
+		return err
+	}
+	if o.config.PeerTimeout < agent.MinPeerTimeout {
+		return &codedError{exitUsage, fmt.Errorf("--peer-timeout %s: must be at least %s", o.config.PeerTimeout, agent.MinPeerTimeout)}
+	}
+	if o.config.KeepBroken < 0 {
+		return &codedError{exitUsage, fmt.Errorf("--keep-broken-copies %s: must be a time, or 0 for none", o.config.KeepBroken)}
+	}
+	use, err := migration.ParsePostCopyUse(o.postCopy)
+	if err != nil {
+		return &codedError{exitUsage, fmt.Errorf("--post-copy: %w", err)}
+	}
+	o.config.PostCopy = use
+	o.config.FootprintLimit = o.limit.value
+	o.config.PolicyFile = o.policyFile
+	if o.config.Policy, err = agent.ReadPolicy(o.policyFile); err != nil {
+		return &codedError{exitUsage, err}
+	}
+	level := slog.LevelInfo
+	if o.debug {
+		level = slog.LevelDebug
+	}
+	o.config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+	runtimedebug.SetGCPercent(25) // its buffers are reused, so little is collected; the memory is for containers
+	return agent.Run(cmd.Context(), o.config)
+}
+
+func (o *agentOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&config.StateDir, "state", defaultState, "directory for identity, images, containers and journals")
-	flags.StringVar(&config.RunDir, "run", "/run/godwit",
+	flags.StringVar(&o.config.StateDir, "state", defaultState, "directory for identity, images, containers and journals")
+	flags.StringVar(&o.config.RunDir, "run", "/run/godwit",
 		"directory for the socket and other data that a reboot deletes")
-	flags.StringVar(&config.Listen, "listen", "",
+	flags.StringVar(&o.config.Listen, "listen", "",
 		"TCP address to listen on (default: the port of the node's address, on all interfaces)")
-	flags.StringVar(&config.Group, "group", "",
+	flags.StringVar(&o.config.Group, "group", "",
 		"group with full rights: its members are as powerful as root on all nodes (default: root only)")
-	flags.StringVar(&config.Rights.Look, "look-group", "",
+	flags.StringVar(&o.config.Rights.Look, "look-group", "",
 		"group whose members may see containers, migrations and nodes")
-	flags.StringVar(&config.Rights.Move, "move-group", "",
+	flags.StringVar(&o.config.Rights.Move, "move-group", "",
 		"group whose members may also move containers between nodes")
-	flags.StringVar(&config.Rights.Run, "run-group", "",
+	flags.StringVar(&o.config.Rights.Run, "run-group", "",
 		"group whose members may also run and enter containers, which makes them as powerful as root")
-	flags.StringVar(&config.Rights.Manage, "manage-group", "",
+	flags.StringVar(&o.config.Rights.Manage, "manage-group", "",
 		"group with full rights, like --group")
-	flags.StringVar(&policyFile, "policy", "",
+	flags.StringVar(&o.policyFile, "policy", "",
 		"policy file: which containers may come and leave, see docs/security.md "+
 			"(default: "+agent.PolicyFile+", if it exists)")
-	flags.BoolVar(&debug, "debug", false, "log more")
-	flags.DurationVar(&config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,
+	flags.BoolVar(&o.debug, "debug", false, "log more")
+	flags.DurationVar(&o.config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,
 		"how long another node may be silent in a migration before it counts as lost")
-	flags.Var(limit, "footprint-limit",
+	flags.Var(&o.limit, "footprint-limit",
 		"memory for copies of containers that have left (migrate --keep-footprint), such as 2g "+
 			"(default: a quarter of the available memory)")
-	flags.DurationVar(&config.KeepBroken, "keep-broken-copies", agent.DefaultKeepBroken,
+	flags.DurationVar(&o.config.KeepBroken, "keep-broken-copies", agent.DefaultKeepBroken,
 		"how long to keep files received by a failed migration, for the next attempt; 0: remove them at once")
-	flags.Var(&overlayFlag{&config.Overlay}, "overlay",
+	flags.Var(&overlayFlag{&o.config.Overlay}, "overlay",
 		"overlay for containers' packets between nodes: auto (WireGuard, in the kernel if possible), "+
 			"wireguard (in the kernel only), userspace (WireGuard in a process), "+
 			"vxlan (not encrypted: only for links on which nobody else can send); "+
 			"the first three work together, vxlan works only with vxlan")
-	flags.StringVar(&postCopy, "post-copy", string(migration.PostCopyAuto),
+	flags.StringVar(&o.postCopy, "post-copy", string(migration.PostCopyAuto),
 		"whether memory of leaving containers may follow after the handover: auto, on-request or never")
 	completeValues(cmd, "post-copy", string(migration.PostCopyAuto), string(migration.PostCopyOnRequest), string(migration.PostCopyNever))
-	flags.BoolVar(&config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
+	flags.BoolVar(&o.config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
 	if err := flags.MarkHidden("faults"); err != nil {
 		panic(err) // The flag was defined a line above.
 	}
-	return cmd
 }
