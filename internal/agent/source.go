@@ -259,6 +259,7 @@ func (s *source) question(abort bool) *api.OutcomeRequest {
 
 func (s *source) ended(result migration.Finish) {
 	s.endLayers()
+	s.endKeeper()
 	if s.early != nil {
 		s.early.end()
 	}

@@ -23,6 +23,9 @@ func (s *source) stage(ctx context.Context) error {
 		return err
 	}
 	defer s.guard(ctx)()
+	if !s.restarts() {
+		s.startKeeper()
+	}
 	// In a cold migration nothing else leaves before the prepare: on a long way measuring takes long.
 	beside := s.move.tracker.spec.Mode == migration.Cold && !s.lacksImage()
 	if !beside {

@@ -20,7 +20,7 @@ import (
 // so an agent that is started again finds it at work. Without one all goes on as well, but does not survive
 // that.
 
-// startKeeper has a keeper be ready before the freeze.
+// startKeeper starts a keeper long before the freeze: its start takes as much of a processor as the dump.
 func (s *source) startKeeper() {
 	s.endKeeper()
 	keeper, err := kernel.StartSeizure()
@@ -38,6 +38,7 @@ const protectPatience = 10 * time.Second
 // protection is that of a frozen copy as it begins.
 type protection struct {
 	cancel context.CancelFunc
+	held   chan struct{} // closed when the processes are held, and the OOM killers do not know yet
 	over   chan struct{} // closed when all is done
 	err    error         // then
 }
@@ -54,12 +55,12 @@ func (s *source) keepCopy() {
 		}
 	}
 	ctx, cancel := context.WithCancel(s.agent.ctx) // of no step: it outlasts the one that begins it
-	k := &protection{cancel: cancel, over: make(chan struct{})}
+	k := &protection{cancel: cancel, held: make(chan struct{}), over: make(chan struct{})}
 	s.keeping = k
 	go s.agent.guarded(func() {
 		defer close(k.over)
 		defer cancel()
-		k.err = guard.Do(func() error { return s.protect(ctx, hold) })
+		k.err = guard.Do(func() error { return s.protect(ctx, hold, func() { close(k.held) }) })
 		if errors.Is(k.err, engine.ErrExposed) {
 			s.notKept(k.err)
 		}
@@ -74,7 +75,11 @@ func (s *source) awaitHeld(ctx context.Context) error {
 		return nil
 	}
 	defer context.AfterFunc(ctx, k.cancel)()
-	<-k.over
+	select {
+	case <-k.held:
+		return nil
+	case <-k.over:
+	}
 	switch {
 	case k.err == nil || errors.Is(k.err, engine.ErrExposed):
 		return nil
@@ -107,7 +112,7 @@ func (s *source) keepInDoubt(ctx context.Context) {
 // agent may have been killed before it was complete, or a keeper, and others may have thawed the group. If
 // the copy has run, its memory is not what the target is to have any more.
 func (s *source) protectAgain(ctx context.Context) {
-	err := s.protect(ctx, holdWithNewKeeper)
+	err := s.protect(ctx, holdWithNewKeeper, nil)
 	switch {
 	case err == nil || ctx.Err() != nil && !errors.Is(err, engine.ErrThawed):
 	case errors.Is(err, engine.ErrThawed):
@@ -139,14 +144,14 @@ func holdWithNewKeeper(pids []int) error {
 }
 
 // protect asks the engine, which knows whether they are still frozen for a move.
-func (s *source) protect(ctx context.Context, hold func(pids []int) error) error {
+func (s *source) protect(ctx context.Context, hold func(pids []int) error, held func()) error {
 	protector, can := s.agent.engines.Of(s.definition).(engine.Protector)
 	if !can {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, protectPatience)
 	defer cancel()
-	return protector.Protect(ctx, s.definition.ID, hold)
+	return protector.Protect(ctx, s.definition.ID, hold, held)
 }
 
 func (s *source) notKept(err error) {

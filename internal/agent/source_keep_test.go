@@ -25,7 +25,7 @@ type protecting struct {
 
 func (protecting) Name() string { return "protecting" }
 
-func (p protecting) Protect(ctx context.Context, _ string, _ func([]int) error) error {
+func (p protecting) Protect(ctx context.Context, _ string, _ func([]int) error, _ func()) error {
 	return p.protect(ctx)
 }
 

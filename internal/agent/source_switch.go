@@ -53,7 +53,6 @@ func (s *source) prepareDump(ctx context.Context) error {
 		return err
 	}
 	s.departure = departure
-	s.startKeeper()
 	if err := s.leaveBridge(ctx); err != nil {
 		return err
 	}

@@ -348,11 +348,12 @@ var (
 // Protector is an Engine of whose frozen copies others, as an operator who tidies up or an OOM killer, can be kept.
 type Protector interface {
 	// Protect has the frozen processes of a container that leaves be the last that OOM killers take, and
-	// gives those that nobody holds yet to hold, which may trace them. What somebody has thawed is frozen
-	// again. A copy that has run is remembered, and each call says so. Errors: ErrThawed, ErrExposed; after
+	// gives those that nobody holds yet to hold, which may trace them. It calls held (nil: nobody waits) as
+	// soon as they are held and have not run, before what concerns the OOM killers. What somebody has thawed
+	// is frozen again. A copy that has run is remembered, and each call says so. Errors: ErrThawed, ErrExposed; after
 	// any other nobody knows whether the copy is frozen. It does nothing to a container that does not leave
 	// any more. Thaw and Destroy undo all of it.
-	Protect(ctx context.Context, id string, hold func(pids []int) error) error
+	Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error
 }
 
 // Marker is an Engine that can show in its own list that a copy is not the container any more.

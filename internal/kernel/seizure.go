@@ -97,6 +97,7 @@ func SeizureMain(in io.Reader, out io.Writer) int {
 	runtime.LockOSThread() // a tracer is a thread
 	// Best effort, it needs CAP_SYS_RESOURCE: with it the memory goes that others hold.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0)
+	warmSeizure()
 	var pids []int
 	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&pids); err != nil {
 		return 0 // nobody needs it
@@ -122,6 +123,15 @@ func SeizureMain(in io.Reader, out io.Writer) int {
 			return 0
 		}
 	}
+}
+
+// warmSeizure does once what is to be quick when the processes are frozen: code that never ran has to be brought
+// from the program's file.
+func warmSeizure() {
+	var pids []int
+	_ = json.Unmarshal([]byte("[0]"), &pids)
+	_, _ = json.Marshal(seizureReply{})
+	_, _ = seizeThreads(0) // which nothing has
 }
 
 // seizeThreads traces all threads of a process, and has them stop. One that has ended has none.

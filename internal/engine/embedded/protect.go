@@ -14,7 +14,7 @@ import (
 var _ engine.Protector = (*Engine)(nil)
 
 // Protect keeps others from a frozen copy.
-func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error) error {
+func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
 	defer e.lock(id)()
 	place, err := e.find(id)
 	if errors.Is(err, engine.ErrNotFound) || err == nil && !records.Exists(place.departure()) {
@@ -25,7 +25,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		group, err = kernel.OpenCgroup(place.cgroup())
 	}
 	if err == nil {
-		err = moving.Protect(ctx, group, place.spared(), hold)
+		err = moving.Protect(ctx, group, place.spared(), hold, held)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)

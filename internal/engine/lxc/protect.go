@@ -14,7 +14,7 @@ import (
 var _ engine.Protector = (*Engine)(nil)
 
 // Protect keeps others from a frozen copy.
-func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error) error {
+func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
 	defer e.lock(id)()
 	was, err := e.departureOf(id)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !was.First.Alive() {
@@ -25,7 +25,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		group, err = containerGroup(was.First.PID)
 	}
 	if err == nil {
-		err = moving.Protect(ctx, group, e.place(id, "").spared(), hold)
+		err = moving.Protect(ctx, group, e.place(id, "").spared(), hold, held)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of LXC container %.12s: %w", id, err)

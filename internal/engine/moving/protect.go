@@ -30,8 +30,10 @@ type sparedProcess struct {
 // that OOM killers take. It saves their previous settings in the record at path, for Unprotect. A group that
 // somebody has thawed is frozen again. If not all of its processes were held, it has run: Protect then fails
 // with engine.ErrThawed, now and until Unprotect. An engine calls Protect while it cannot thaw or destroy the
-// container itself.
-func Protect(ctx context.Context, group *kernel.Cgroup, path string, hold func(pids []int) error) error {
+// container itself. held is engine.Protector's.
+func Protect(
+	ctx context.Context, group *kernel.Cgroup, path string, hold func(pids []int) error, held func(),
+) error {
 	pids, err := group.Procs()
 	if err != nil || len(pids) == 0 {
 		return err
@@ -41,6 +43,9 @@ func Protect(ctx context.Context, group *kernel.Cgroup, path string, hold func(p
 		return err
 	}
 	exposed, err := was.holdAll(ctx, group, path, pids, hold)
+	if held != nil && err == nil && exposed == nil && !was.Thawed {
+		held()
+	}
 	if err == nil {
 		exposed = errors.Join(exposed, was.spare(group, path, pids))
 	}

@@ -86,7 +86,7 @@ func TestProtect(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := Protect(t.Context(), group, path, hold); err != nil {
+		if err := Protect(t.Context(), group, path, hold, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestProtectTellsOOMD(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if err := Protect(t.Context(), group, path, func([]int) error { return nil }); err != nil {
+				if err := Protect(t.Context(), group, path, func([]int) error { return nil }, nil); err != nil {
 					t.Fatal(err)
 				}
 				told("protected,", protected)
@@ -178,20 +178,20 @@ func TestProtectThawed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := Protect(t.Context(), group, path, c.hold(group)); !errors.Is(err, engine.ErrThawed) {
+			if err := Protect(t.Context(), group, path, c.hold(group), nil); !errors.Is(err, engine.ErrThawed) {
 				t.Errorf("it does not say that they have run: %v", err)
 			}
 			if frozen, err := group.Frozen(); err != nil || !frozen || kernel.Seized(pid) != c.held {
 				t.Errorf("frozen again: %v, %v; held: %v", frozen, err, kernel.Seized(pid))
 			}
-			if err := Protect(t.Context(), group, path, hold); !errors.Is(err, engine.ErrThawed) {
+			if err := Protect(t.Context(), group, path, hold, nil); !errors.Is(err, engine.ErrThawed) {
 				t.Errorf("it is forgotten that they have run: %v", err)
 			}
 			if err := Unprotect(path); err != nil {
 				t.Fatal(err)
 			}
 			none := func([]int) error { return errors.New("held again") }
-			if err := errors.Join(group.Thaw(), Protect(t.Context(), group, path, none)); err != nil {
+			if err := errors.Join(group.Thaw(), Protect(t.Context(), group, path, none, nil)); err != nil {
 				t.Errorf("thawed while they are held: %v", err)
 			}
 			if frozen, err := group.Frozen(); err != nil || !frozen {
@@ -216,14 +216,14 @@ func TestProtectFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	fails := func([]int) error { return errors.New("no keeper") }
-	err := Protect(t.Context(), group, path, fails)
+	err := Protect(t.Context(), group, path, fails, nil)
 	if !errors.Is(err, engine.ErrExposed) || errors.Is(err, engine.ErrThawed) {
 		t.Errorf("frozen, and not held: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("?"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err = Protect(t.Context(), group, path, fails)
+	err = Protect(t.Context(), group, path, fails, nil)
 	if err == nil || errors.Is(err, engine.ErrExposed) {
 		t.Errorf("nobody knows whether it has run: %v", err)
 	}

@@ -20,7 +20,7 @@ var _ engine.Protector = (*Engine)(nil)
 func (e *Engine) sparedPath(id string) string { return filepath.Join(e.workDir(id), "spared.json") }
 
 // Protect keeps others from a frozen copy.
-func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error) error {
+func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
 	defer e.lock(id)()
 	var was departureRecord
 	err := records.Load(e.departurePath(id), &was)
@@ -32,7 +32,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		group, err = kernel.CgroupOf(was.First.PID)
 	}
 	if err == nil {
-		err = moving.Protect(ctx, group, e.sparedPath(id), hold)
+		err = moving.Protect(ctx, group, e.sparedPath(id), hold, held)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)

@@ -92,7 +92,7 @@ func Others(ctx context.Context, path string, expected Expected) ([]Finding, err
 		return nil, err
 	}
 	defer ns.Close()
-	fresh, err := NewFresh()
+	fresh, err := Usual()
 	if err != nil {
 		return nil, fmt.Errorf("make a network namespace to compare with: %w", err)
 	}

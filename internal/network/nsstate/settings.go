@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -46,8 +48,34 @@ var (
 	}
 )
 
-// NewFresh looks at a new namespace.
-func NewFresh() (Fresh, error) {
+// usualFor is how long a look at a new namespace is good for others: what it shows is of the kernel and the
+// node. To make and to remove a namespace takes the lock of all network devices, and should not be done
+// just before a container is frozen.
+const usualFor = time.Minute
+
+var lastLook struct {
+	sync.Mutex
+
+	fresh Fresh
+	at    time.Time
+}
+
+// Usual is what a namespace has that was made within the last minute.
+func Usual() (Fresh, error) {
+	lastLook.Lock()
+	defer lastLook.Unlock()
+	if time.Since(lastLook.at) < usualFor {
+		return lastLook.fresh, nil
+	}
+	fresh, err := newFresh()
+	if err == nil {
+		lastLook.fresh, lastLook.at = fresh, time.Now()
+	}
+	return fresh, err
+}
+
+// newFresh looks at a new namespace.
+func newFresh() (Fresh, error) {
 	f := Fresh{devices: map[string]bool{}, rules: map[string]bool{}}
 	enter := func() error { return unix.Unshare(unix.CLONE_NEWNET) }
 	err := onThread(enter, func() error {
