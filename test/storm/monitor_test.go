@@ -19,12 +19,18 @@ const look = 20 * time.Millisecond
 // counters find, however short.
 const sustained = 3
 
-// youth is how long each look asks whose a process is. Then it is asked now and then: on a busy machine a
-// restore may take longer, and the environment may be memory that has yet to come.
+// youth is how long each look asks whose a process is. Then it is asked now and then, ever less often: on a busy
+// machine a restore may take longer, and the environment may be memory that has yet to come.
 const (
-	youth    = 10 * time.Second
+	youth    = time.Second
 	askAgain = time.Second
 )
+
+// due tells whether a process is to be asked now whose it is.
+func (p *seenProcess) due(now time.Time) bool {
+	age := now.Sub(p.first)
+	return p.subject == "" && (age < youth || now.Sub(p.asked) > min(age/10, askAgain))
+}
 
 // monitor looks at the processes of all containers from outside: at /proc and the cgroups of this machine,
 // not at what agents and engines say.
@@ -180,7 +186,7 @@ func (m *monitor) find() {
 			p = &seenProcess{first: now}
 			m.known[pid] = p
 		}
-		if p.subject == "" && (now.Sub(p.first) < youth || now.Sub(p.asked) > askAgain) {
+		if p.due(now) {
 			p.subject, p.asked = m.whose(pid), now
 		}
 	}
