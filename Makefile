@@ -233,6 +233,10 @@ bench-files: setup ## how files, volumes and images move, beside rsync and Podma
 bench-predict: setup ## predictions beside what migrations take, and mode auto beside the best mode; leaves build/bench-predict.json
 	build/godwit bench predict --json build/bench-predict.json
 
+.PHONY: bench-idle
+bench-idle: setup ## what an idle agent costs with 100 containers and 49 other nodes (BEFORE=PROGRAM for another godwit beside it); leaves build/bench-idle.json
+	build/godwit bench idle $(if $(BEFORE),--agent $(BEFORE)) --json build/bench-idle.json
+
 .PHONY: bench-engines
 bench-engines: setup ## containers of Docker, Podman, containerd and LXC, beside these engines' own ways; leaves build/bench-engines.json
 	build/godwit bench engines --json build/bench-engines.json
