@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,7 +110,7 @@ func TestPanicBesideAMigrationBreaksItOff(t *testing.T) {
 	a := newTestAgent(t)
 	var log bytes.Buffer
 	a.log = slog.New(slog.NewTextHandler(&log, nil))
-	m := startedMove(t, a)
+	m := startedMove(t, a, waitingWork{a})
 	m.guarded(func() { panic("on purpose") })()
 	if record := m.record(); !strings.Contains(record.Error, "on purpose") {
 		t.Errorf("the migration has the error %q, want the panic", record.Error)
@@ -146,8 +147,39 @@ func (waitingWork) ended(migration.Finish) {}
 
 func (w waitingWork) fresh() work { return w }
 
+// clumsyWork panics when it is to send its first message.
+type clumsyWork struct {
+	waitingWork
+
+	sent atomic.Int32
+}
+
+func (*clumsyWork) do(context.Context, migration.StepName) (time.Time, error) {
+	return time.Time{}, nil
+}
+func (*clumsyWork) undo(context.Context, migration.StepName) error { return nil }
+
+func (w *clumsyWork) send(migration.Message) {
+	if w.sent.Add(1) == 1 {
+		panic("on purpose")
+	}
+}
+
+func (w *clumsyWork) fresh() work { return w }
+
+// TestPanicBetweenStepsGoesOnFromTheJournal: the machine has decided what was not done then, so it would wait
+// for ever for the end of it.
+func TestPanicBetweenStepsGoesOnFromTheJournal(t *testing.T) {
+	a := newTestAgent(t)
+	m := startedMove(t, a, &clumsyWork{waitingWork: waitingWork{a}})
+	<-m.done
+	if record := m.record(); record.State != migration.Done || !strings.Contains(record.Error, "agent") {
+		t.Errorf("the migration is %+v, want that it was undone as after a crash of the agent", record)
+	}
+}
+
 // startedMove makes a migration at its source that is in its first step.
-func startedMove(t *testing.T, a *Agent) *move {
+func startedMove(t *testing.T, a *Agent, does work) *move {
 	t.Helper()
 	machine, err := migration.New(migration.Spec{
 		ID: testMigration, Side: migration.Source, Container: strings.Repeat("c", 64), Name: "web",
@@ -157,7 +189,7 @@ func startedMove(t *testing.T, a *Agent) *move {
 		t.Fatal(err)
 	}
 	m := newMove(a, a.moves.journal(testMigration, engine.Definition{}), machine)
-	m.take(waitingWork{a})
+	m.take(does)
 	if err := a.moves.add(m); err != nil {
 		t.Fatal(err)
 	}

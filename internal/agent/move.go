@@ -145,9 +145,11 @@ func (m *move) record() migration.Record {
 
 // begin executes the first actions: those of Start, or those that Resume returned after a crash.
 func (m *move) begin(actions []migration.Action) {
-	m.mu.Lock()
-	m.execute(actions)
-	m.mu.Unlock()
+	func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.execute(actions)
+	}()
 	go m.guarded(m.tick)()
 }
 
@@ -167,17 +169,27 @@ func (m *move) tick() {
 	}
 }
 
+// execute carries out what the machine has decided. If it cannot, or panics, the machine has got ahead of what
+// was done: the migration goes on from its journal.
 func (m *move) execute(actions []migration.Action) {
+	err := guard.Do(func() error { return m.executeAll(actions) })
+	if err != nil {
+		m.agent.logPanic(err)
+		m.restartFromJournal(err)
+	}
+}
+
+func (m *move) executeAll(actions []migration.Action) error {
 	for _, action := range actions {
 		if journal, ok := action.(migration.Journal); ok {
 			if err := m.journal.write(journal.Record); err != nil {
-				m.restartFromJournal(err)
-				return
+				return fmt.Errorf("journal cannot be written: %w", err)
 			}
 			continue
 		}
 		m.executeOne(action)
 	}
+	return nil
 }
 
 func (m *move) executeOne(action migration.Action) {
@@ -410,9 +422,11 @@ func (m *move) finish(result migration.Finish) {
 		return
 	}
 	m.over = true
+	done := sync.OnceFunc(func() { close(m.done) })
+	defer done() // whatever goes wrong: the container is not on its way any more
 	m.work().ended(result)
 	m.agent.containersChanged()
-	close(m.done)
+	done()
 	m.agent.adopted.look()
 	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large
 	time.AfterFunc(settling, debug.FreeOSMemory)

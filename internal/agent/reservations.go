@@ -15,13 +15,15 @@ type reservations struct {
 	taken map[string]engine.Definition // by what reserves them: a migration, or a container that is being made
 	bytes map[string]promise           // of memory that is still to be filled, by migration
 	// free is the memory that was free when each node's first container that is still on its way was let in.
-	free map[string]int64
+	free   map[string]int64
+	orders uint64 // that promises have so far
 }
 
 // promise is memory for a container that comes from a node.
 type promise struct {
-	node  string
+	node  string // empty: for a copy that is staged, which counts for no node
 	bytes int64
+	order uint64 // of all promises
 }
 
 func newReservations() *reservations {
@@ -64,7 +66,12 @@ func (r *reservations) fill(by, node string, bytes, free int64) {
 	if _, has := r.free[node]; !has {
 		r.free[node] = free
 	}
-	r.bytes[by] = promise{node, bytes}
+	order := r.bytes[by].order
+	if order == 0 {
+		r.orders++
+		order = r.orders
+	}
+	r.bytes[by] = promise{node, bytes, order}
 	r.settle(node)
 }
 
@@ -78,13 +85,14 @@ func (r *reservations) settle(node string) {
 	delete(r.free, node)
 }
 
-// promisedTo is the memory that other containers of a node will need here, and what was free before the first
-// of them.
-func (r *reservations) promisedTo(node string, except ...string) (bytes, free int64) {
+// promisedTo is the memory that containers of a node will need here that came before one, and what was free
+// before the first of them. If nothing is promised to the one yet, all came before it.
+func (r *reservations) promisedTo(node, one string) (bytes, free int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	own, has := r.bytes[one]
 	for by, have := range r.bytes {
-		if have.node == node && !slices.Contains(except, by) {
+		if have.node == node && by != one && (!has || have.order < own.order) {
 			bytes += have.bytes
 		}
 	}

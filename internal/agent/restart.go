@@ -9,15 +9,15 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// restartFromJournal does what a crash and a restart of the agent would do: a journal that cannot be written must not
-// let the machine run ahead of what is durable. The machine that ran ahead hears of nothing any more.
+// restartFromJournal does what a crash and a restart of the agent would do: a journal that cannot be written, or a
+// panic, must not let the machine run ahead of what is durable and done. The machine that ran ahead hears of nothing any more.
 func (m *move) restartFromJournal(cause error) {
-	m.agent.log.Error("journal cannot be written", "migration", m.tracker.spec.ID, "error", cause)
+	m.agent.log.Error("the migration goes on from its journal", "migration", m.tracker.spec.ID, "error", cause)
 	m.life++
 	m.halted = true
 	steps := maps.Clone(m.running)
 	for _, step := range steps {
-		step.cancel(fmt.Errorf("journal cannot be written: %w", cause))
+		step.cancel(cause)
 	}
 	go m.agent.guarded(func() {
 		for _, step := range steps {
@@ -70,7 +70,7 @@ func (m *move) resume(cause error) error {
 
 // neverBegan ends a migration of which nothing could be journaled, so that no step of it was begun.
 func (m *move) neverBegan(cause error) {
-	reason := fmt.Sprintf("the journal of %s cannot be written: %v", m.agent.self.Name, cause)
+	reason := fmt.Sprintf("%s has no journal of the migration: %v", m.agent.self.Name, cause)
 	if m.tracker.spec.Side == migration.Target {
 		m.work().send(migration.Message{Kind: migration.KindNeverRan, Error: reason})
 	}

@@ -109,7 +109,7 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 			Remedy: "free memory there, or choose another node",
 		})
 	}
-	problems = append(problems, a.examineShare(from, needed, own)...)
+	problems = append(problems, a.examineShare(from, offer.Migration, needed)...)
 	image, err := a.imageNeed(definition, offer)
 	if err != nil {
 		return nil, err
@@ -119,14 +119,11 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 	return slices.Concat(problems, disks, a.examineTmpfs(definition, coming)), err
 }
 
-// nodeShare is which part of the free memory containers that come from one node at the same time may reserve.
-const nodeShare = 2
-
 // examineShare keeps one node from reserving all memory, so that containers of others can come, too. A single
 // container may take all that is free, unless the policy has a limit: it could not come otherwise.
-func (a *Agent) examineShare(from string, needed int64, own []string) []migration.Problem {
-	reserved, free := a.reservations.promisedTo(from, own...)
-	limit, which := free/nodeShare, "half of what was free before the first of them"
+func (a *Agent) examineShare(from, id string, needed int64) []migration.Problem {
+	reserved, free := a.reservations.promisedTo(from, id)
+	limit, which := max(free, a.freeForContainers())/4*3, "three quarters of what is free"
 	if set := a.config.Policy.MaxMemoryPerNodeBytes; set > 0 {
 		limit, which = set, "max_memory_per_node_bytes in its policy"
 	} else if reserved == 0 {

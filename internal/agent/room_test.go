@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -50,33 +51,41 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 	}
 }
 
-// TestOneNodeCannotReserveAllMemory: containers that come from one node at the same time leave half of the
-// memory to those of others. A single one may take what is free.
+// TestOneNodeCannotReserveAllMemory: containers that come from one node at the same time leave a quarter of the
+// memory to those of others. A single one may take what is free, and so may a copy that is staged.
 func TestOneNodeCannotReserveAllMemory(t *testing.T) {
 	const gib = 1 << 30
 	a := newTestAgent(t)
 	share := func(node string, needed int64) []migration.Problem {
-		return a.examineShare(node, needed, []string{testMigration})
+		return a.examineShare(node, testMigration, needed)
 	}
+	quarters := func(free int64) int64 { return max(free, a.freeForContainers()) / 4 * 3 }
+	const much = 1 << 50 // more than this machine has
 	if found := share("a", 8*gib); len(found) > 0 {
 		t.Errorf("a single container: %+v", found)
 	}
-	a.reservations.fill("first", "a", 4*gib, 10*gib)
-	if found := share("a", gib); len(found) > 0 {
-		t.Errorf("half of the memory: %+v", found)
+	a.reservations.fill("staged", "", much, 0)
+	if found := share("a", 8*gib); len(found) > 0 {
+		t.Errorf("beside a staged copy: %+v", found)
 	}
-	found := share("a", gib+1)
-	if len(found) != 1 || !strings.Contains(found[0].Why, "may reserve 5120 MiB") ||
+	a.reservations.fill("first", "a", 4*gib, much)
+	if found := share("a", quarters(much)-4*gib); len(found) > 0 {
+		t.Errorf("three quarters of the memory: %+v", found)
+	}
+	found := share("a", quarters(much)-4*gib+1)
+	if len(found) != 1 || !strings.Contains(found[0].Why, fmt.Sprintf("may reserve %d MiB", quarters(much)>>20)) ||
 		!strings.Contains(found[0].Remedy, "max_memory_per_node_bytes") {
-		t.Errorf("more than half of the memory: %+v", found)
+		t.Errorf("more than three quarters of the memory: %+v", found)
 	}
 	if found := share("c", 8*gib); len(found) > 0 {
 		t.Errorf("another node: %+v", found)
 	}
-	a.reservations.fill(testMigration, "a", gib, 6*gib) // the first one has filled its memory
+	a.reservations.fill(testMigration, "a", much, much)
+	a.reservations.fill("later", "a", much, much)
 	if found := share("a", gib); len(found) > 0 {
-		t.Errorf("memory that is in use counts twice: %+v", found)
+		t.Errorf("one that came later stands in the way: %+v", found)
 	}
+	a.reservations.release("later")
 	a.config.Policy.MaxMemoryPerNodeBytes = 2 * gib
 	if found := share("c", 2*gib+1); len(found) != 1 {
 		t.Errorf("more than the policy allows: %+v", found)
@@ -84,7 +93,7 @@ func TestOneNodeCannotReserveAllMemory(t *testing.T) {
 	a.config.Policy.MaxMemoryPerNodeBytes = 0
 	a.reservations.release("first")
 	a.reservations.fill(testMigration, "a", 0, 6*gib)
-	if reserved, free := a.reservations.promisedTo("a"); reserved != 0 || free != 0 {
+	if reserved, free := a.reservations.promisedTo("a", "another"); reserved != 0 || free != 0 {
 		t.Errorf("when all have arrived %d bytes are reserved, of %d", reserved, free)
 	}
 }

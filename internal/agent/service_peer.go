@@ -156,7 +156,7 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if record := m.record(); record.Decision == migration.NeverRan && record.Overruled {
+	if record := m.record(); record.Decision == migration.NeverRan && record.State == migration.Done {
 		return nil, status.Errorf(codes.DataLoss, "an operator has taken the container of migration %s back: it is not at %s any more",
 			request.Migration, s.agent.self.Name)
 	}

@@ -51,7 +51,10 @@ func (s *source) keepCopy() {
 	if keeper := s.keeper; keeper != nil {
 		hold = func(pids []int) error {
 			_, err := keeper.Hold(pids)
-			return err
+			if err != nil { // it may have been killed since it was started
+				return holdWithNewKeeper(pids)
+			}
+			return nil
 		}
 	}
 	ctx, cancel := context.WithCancel(s.agent.ctx) // of no step: it outlasts the one that begins it

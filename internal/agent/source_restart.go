@@ -95,7 +95,7 @@ func (s *source) checkpoints(ctx context.Context) error {
 // prepareStop does what takes time and need not be done when the container has been stopped.
 func (s *source) prepareStop(ctx context.Context) error {
 	defer s.guard(ctx)()
-	if err := errors.Join(s.sameAgain(ctx), s.proveAgain(ctx)); err != nil {
+	if err := s.proveAgain(ctx); err != nil {
 		return err
 	}
 	hold, err := s.agent.network.Prepare(s.definition.Network.Address)
@@ -112,7 +112,7 @@ func (s *source) prepareStop(ctx context.Context) error {
 		err = s.followFiles(ctx)
 	}
 	s.closeFiles() // what is left goes over the other one
-	return err
+	return errors.Join(err, s.sameAgain(ctx))
 }
 
 // holdNew has those who want to connect wait, until a container runs again that they can connect to. All that belongs to

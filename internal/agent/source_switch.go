@@ -32,12 +32,12 @@ func (s *source) prepare(ctx context.Context) error {
 	if err := s.awaitReady(ctx); err != nil {
 		return err
 	}
-	return s.examineInodes(ctx)
+	return errors.Join(s.examineInodes(ctx), s.sameAgain(ctx))
 }
 
 // prepareDump does what is to be done here.
 func (s *source) prepareDump(ctx context.Context) error {
-	if err := errors.Join(s.examineAgain(ctx), s.sameAgain(ctx), s.proveAgain(ctx)); err != nil {
+	if err := errors.Join(s.examineAgain(ctx), s.proveAgain(ctx)); err != nil {
 		return err
 	}
 	if err := s.releaseShared(ctx); err != nil { // so that little is left for the freeze

@@ -36,7 +36,7 @@ type Policy struct {
 	MaxMemoryBytes int64 `json:"max_memory_bytes,omitempty"`
 	MaxFilesBytes  int64 `json:"max_files_bytes,omitempty"`
 	// MaxMemoryPerNodeBytes bounds the memory that containers which come from one node at the same time may
-	// reserve here. 0: a single container may take all that is free, several of them half of it.
+	// reserve here. 0: a single container may take all that is free, several of them three quarters of it.
 	MaxMemoryPerNodeBytes int64 `json:"max_memory_per_node_bytes,omitempty"`
 }
 

@@ -202,7 +202,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err != nil {
 		return nil, err
 	}
-	usual, err := nsstate.Usual()
+	usual, err := nsstate.NewFresh()
 	if err != nil {
 		return nil, err
 	}

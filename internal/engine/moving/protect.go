@@ -92,8 +92,8 @@ func (s *spared) look(group *kernel.Cgroup, path string) error {
 
 // spare saves the settings of the processes before it changes them: an agent may be killed between the two.
 func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
-	if len(s.Processes) > 0 { // they are, or an agent was killed over it: what is noted is what they were
-		return nil
+	if len(s.Processes) > 0 { // what is noted is what they were; an agent may have been killed before it changed them
+		return lower(group, s.Group != "", pids)
 	}
 	for _, pid := range pids {
 		one, err := sparing(pid)
@@ -115,7 +115,12 @@ func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
 	if err := records.Save(path, s); err != nil {
 		return err
 	}
-	if avoids {
+	return lower(group, avoids, pids)
+}
+
+// lower has the OOM killers take the processes last.
+func lower(group *kernel.Cgroup, avoid bool, pids []int) error {
+	if avoid {
 		if err := group.AvoidOOMD(); err != nil {
 			return err
 		}

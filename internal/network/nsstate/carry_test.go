@@ -14,7 +14,7 @@ func TestCarry(t *testing.T) {
 		"echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
 		"echo 1 > /proc/sys/net/ipv4/conf/all/src_valid_mark",
 		"echo 2000 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
-	usual, err := newFresh()
+	usual, err := NewFresh()
 	if err != nil {
 		t.Fatal(err)
 	}

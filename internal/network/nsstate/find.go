@@ -92,7 +92,15 @@ func Others(ctx context.Context, path string, expected Expected) ([]Finding, err
 		return nil, err
 	}
 	defer ns.Close()
-	fresh, err := Usual()
+	found, err := others(ctx, ns, path, expected, false)
+	if err == nil && len(found) > 0 { // the node may have changed since the last look at a new namespace
+		found, err = others(ctx, ns, path, expected, true)
+	}
+	return bounded(found), err
+}
+
+func others(ctx context.Context, ns netns.NsHandle, path string, expected Expected, anew bool) ([]Finding, error) {
+	fresh, err := recent(anew)
 	if err != nil {
 		return nil, fmt.Errorf("make a network namespace to compare with: %w", err)
 	}
@@ -101,13 +109,13 @@ func Others(ctx context.Context, path string, expected Expected) ([]Finding, err
 		return nil, fmt.Errorf("list devices and routes of %s: %w", path, err)
 	}
 	if err := ctx.Err(); err != nil || expected.AnySettings {
-		return bounded(found), err
+		return found, err
 	}
 	err = inside(ns, func() error {
 		found = append(found, fresh.settingsOf(expected)...)
 		return nil
 	})
-	return bounded(found), err
+	return found, err
 }
 
 // open opens a namespace; one that is not open if its process has ended.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	godwit "github.com/godwit/godwit/internal/network"
 )
@@ -100,6 +102,23 @@ func TestUsual(t *testing.T) {
 	bridged.Gateway = netip.Addr{}
 	if found := s.found(bridged); found != "route to default by 10.9.0.1 through eth0" {
 		t.Errorf("with a gateway that is no address of this node:\n%s", found)
+	}
+}
+
+// TestStaleLook: what the node has changed since the last look at a new namespace is none of the container's doing.
+func TestStaleLook(t *testing.T) {
+	s := newSpace(t)
+	stale, err := recent(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.settings = maps.Clone(stale.settings)
+	stale.settings["ipv4/ip_default_ttl"] = "63"
+	lastLook.Lock()
+	lastLook.fresh, lastLook.at = stale, time.Now()
+	lastLook.Unlock()
+	if found := s.found(usual); found != "" {
+		t.Errorf("found %s", found)
 	}
 }
 

@@ -29,7 +29,9 @@ var (
 	perDevice = []string{"ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh", "mpls/conf"}
 	varying   = []string{
 		"netfilter/nf_conntrack_count", "netfilter/nf_conntrack_max", "netfilter/nf_conntrack_expect_max",
-		"netfilter/nf_conntrack_buckets", // these three are the node's
+		"netfilter/nf_conntrack_buckets", // these three are the node's, and so are the next ones
+		"core/rmem_default", "core/rmem_max", "core/wmem_default", "core/wmem_max",
+		"ipv4/tcp_available_congestion_control", "ipv4/tcp_allowed_congestion_control",
 		"ipv4/tcp_rmem", "ipv4/tcp_wmem", "ipv4/tcp_congestion_control",
 		"ipv4/tcp_fastopen_key",    // made when a listener first needs one
 		"ipv4/conf/all/forwarding", // follows ip_forward
@@ -60,22 +62,22 @@ var lastLook struct {
 	at    time.Time
 }
 
-// Usual is what a namespace has that was made within the last minute.
-func Usual() (Fresh, error) {
+// recent is what a namespace has that was made within the last minute, or now, if it has to be new.
+func recent(anew bool) (Fresh, error) {
 	lastLook.Lock()
 	defer lastLook.Unlock()
-	if time.Since(lastLook.at) < usualFor {
+	if !anew && time.Since(lastLook.at) < usualFor {
 		return lastLook.fresh, nil
 	}
-	fresh, err := newFresh()
+	fresh, err := NewFresh()
 	if err == nil {
 		lastLook.fresh, lastLook.at = fresh, time.Now()
 	}
 	return fresh, err
 }
 
-// newFresh looks at a new namespace.
-func newFresh() (Fresh, error) {
+// NewFresh looks at a new namespace.
+func NewFresh() (Fresh, error) {
 	f := Fresh{devices: map[string]bool{}, rules: map[string]bool{}}
 	enter := func() error { return unix.Unshare(unix.CLONE_NEWNET) }
 	err := onThread(enter, func() error {

@@ -166,10 +166,14 @@ func IsMissing(err error) bool {
 func (d *Device) Remove() error {
 	await := watchEnd(d.config.Socket)
 	link, err := d.config.Links.LinkByName(d.config.Name)
+	if isNotFound(err) {
+		_ = await() // a process that hangs must not be in the way of the next one
+		return nil
+	}
 	if err == nil {
 		err = d.config.Links.LinkDel(link)
 	}
-	if err != nil && !isNotFound(err) && !errors.Is(err, unix.ENODEV) {
+	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove device %s: %w", d.config.Name, err)
 	}
 	return await()
