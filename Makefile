@@ -67,13 +67,14 @@ test-wireguard: ## the overlay with the WireGuard of Debian's kernels in QEMU, w
 soak: setup ## MIGRATIONS (default 200) migrations in a row, in all modes that are live, of programs that check all of their memory
 	GODWIT_E2E_MIGRATIONS=$(or $(MIGRATIONS),200) go test -count=1 -timeout 4h -run '^TestMemory$$' -v ./test/e2e
 
-# A storm of one seed, which it prints, is repeated with SEED=N; NODES is how many the lab has, from 2 to 5.
-storm-of = STORM_SEED=$(SEED) STORM_NODES=$(NODES) STORM_JSON='$(CURDIR)/build/storm.json' \
+# A storm of one seed, which it prints, is repeated with SEED=N; NODES is how many the lab has, from 2 to 5. A storm that was
+# stopped goes on with RESUME=1.
+storm-of = STORM_SEED=$(SEED) STORM_NODES=$(NODES) STORM_RESUME=$(RESUME) STORM_JSON='$(CURDIR)/build/storm.json' \
   STORM_LOGS='$(CURDIR)/build/storm-logs' $(1) \
   go test -count=1 -timeout 48h -run '^TestStorm$$' -v ./test/storm
 
 .PHONY: storm
-storm: setup ## MIGRATIONS (default 10000) random migrations among 3 nodes with faults of all kinds, watched from outside (hours); leaves build/storm.json
+storm: setup ## MIGRATIONS (default 10000) random migrations among 3 nodes with faults of all kinds, watched from outside (hours; RESUME=1 to go on); leaves build/storm.json
 	@mkdir -p build
 	$(call storm-of,STORM_MIGRATIONS=$(or $(MIGRATIONS),10000))
 

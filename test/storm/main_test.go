@@ -3,7 +3,7 @@
 // random comes from one seed.
 //
 // STORM_SEED, STORM_MIGRATIONS, STORM_SECONDS and STORM_NODES say what a storm is like, STORM_JSON where its
-// figures go. docs/reliability.md tells what is promised, and what the storm looks at.
+// figures go, and STORM_RESUME that it goes on with the storm whose figures are there. docs/reliability.md tells what is promised, and what the storm looks at.
 package storm
 
 import (

@@ -25,6 +25,7 @@ type asked struct {
 	long       bool          // with more containers
 	climate    climate
 	json       string // where its figures go; empty: nowhere
+	resume     bool   // it goes on where the storm ended whose figures are there
 }
 
 // The short form, which is part of all tests.
@@ -42,7 +43,7 @@ func ask(t *testing.T) asked {
 	t.Helper()
 	a := asked{
 		seed: shortSeed, migrations: shortMigrations, limit: shortLimit, act: actMigrations, climate: rough(),
-		json: os.Getenv("STORM_JSON"),
+		json: os.Getenv("STORM_JSON"), resume: os.Getenv("STORM_RESUME") != "",
 	}
 	if isLong() {
 		a.long, a.seed, a.climate = true, uint64(rand.Uint32()), rougher()
@@ -155,17 +156,51 @@ func (s *storm) tell(t *testing.T) {
 	if s.asked.json == "" {
 		return
 	}
-	result, err := json.Marshal(map[string]any{
-		"seed": s.asked.seed, "seconds": s.tally.seconds, "migrations": s.tally.migrations, "faults": faults,
-		"double": double, "lost": s.tally.lost, "leaks": len(s.tally.leaks),
-		"longest_nowhere_seconds": s.tally.nowhere.Seconds(),
-	})
+	now := figures{
+		Seed: s.asked.seed, Rounds: s.number, Pieces: s.before.Pieces + 1,
+		Seconds: s.before.Seconds + s.tally.seconds, Migrations: s.before.Migrations + s.tally.migrations,
+		Faults: s.before.Faults + faults, Double: s.before.Double + double, Lost: s.before.Lost + s.tally.lost,
+		Leaks:          s.before.Leaks + len(s.tally.leaks),
+		LongestNowhere: max(s.before.LongestNowhere, s.tally.nowhere.Seconds()),
+	}
+	result, err := json.Marshal(now)
 	if err == nil {
 		err = os.WriteFile(s.asked.json, append(result, '\n'), 0o644)
 	}
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// figures are what a storm leaves.
+type figures struct {
+	Seed           uint64  `json:"seed"`
+	Rounds         int     `json:"rounds"`
+	Pieces         int     `json:"pieces"` // runs, each of which went on where the one before had ended
+	Seconds        float64 `json:"seconds"`
+	Migrations     int     `json:"migrations"`
+	Faults         int     `json:"faults"`
+	Double         int     `json:"double"`
+	Lost           int     `json:"lost"`
+	Leaks          int     `json:"leaks"`
+	LongestNowhere float64 `json:"longest_nowhere_seconds"`
+}
+
+// resume has a storm go on with the rounds that another one of the same plan has not come to.
+func (s *storm) resume(t *testing.T) {
+	t.Helper()
+	if !s.asked.resume {
+		return
+	}
+	data, err := os.ReadFile(s.asked.json)
+	if err == nil {
+		err = json.Unmarshal(data, &s.before)
+	}
+	if err != nil {
+		t.Fatalf("STORM_RESUME: the storm before: %v", err)
+	}
+	s.asked.seed, s.number = s.before.Seed, s.before.Rounds
+	s.asked.migrations -= s.before.Migrations
 }
 
 // saveLogs keeps the agents' logs in the directory STORM_LOGS if the storm has failed: they are gone with the lab.
@@ -187,4 +222,25 @@ func (s *storm) saveLogs(t *testing.T) {
 		}
 	}
 	t.Logf("the agents' logs are in %s", directory)
+}
+
+// TestResume has a storm go on with the round after the last one, and count what was before.
+func TestResume(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "storm.json")
+	first := &storm{asked: asked{seed: 7, migrations: 5000, json: path}, number: 12}
+	first.tally = tally{migrations: 3000, faults: map[what]int{cancels: 4}, seconds: 5}
+	first.tell(t)
+	second := &storm{asked: asked{migrations: 5000, json: path, resume: true}}
+	second.resume(t)
+	if second.asked.seed != 7 || second.number != 12 || second.asked.migrations != 2000 {
+		t.Errorf("the storm goes on with %+v, round %d", second.asked, second.number)
+	}
+	second.number, second.tally.migrations = 20, 2000
+	second.tell(t)
+	third := &storm{asked: asked{json: path, resume: true}}
+	third.resume(t)
+	want := figures{Seed: 7, Rounds: 20, Pieces: 2, Seconds: 5, Migrations: 5000, Faults: 4}
+	if third.before != want {
+		t.Errorf("the figures are %+v, want %+v", third.before, want)
+	}
 }

@@ -35,6 +35,7 @@ type storm struct {
 	revival  time.Duration // of the round
 	number   int           // of the round
 	tally    tally
+	before   figures // of the runs that this one goes on with
 
 	mu       sync.Mutex // of subjects' events, the tally and what else faults touch at the same time
 	underWay []*running // the round's migrations
@@ -82,6 +83,7 @@ func (r *running) node(side migration.Side) string {
 // anything behind.
 func TestStorm(t *testing.T) {
 	s := &storm{asked: ask(t), keepers: map[string]*nodeKeeper{}}
+	s.resume(t)
 	t.Logf("STORM_SEED=%d", s.asked.seed)
 	before := s.rehearse(t)
 	ctx, stop := context.WithCancel(t.Context())
