@@ -22,12 +22,13 @@ the agent is stopped or upgraded. When the agent is back, it finishes or undoes 
 way. packaging/ has a systemd unit.
 
 If a migration to this node fails, the received files stay on disk for --keep-broken-copies, so that the next
-attempt need not send them again. Only root can read them, and no container sees them. They are removed when
-the container arrives or is found at another node, when the disk space is needed, or by "godwit stage rm".
-"godwit stage ls" lists them.
+attempt need not send them again. Only root can read them, and no container sees them. The agent removes them
+when the container arrives or is found at another node, or when it needs the disk space. "godwit stage ls"
+lists them, and "godwit stage rm" removes them.
 
-In modes post-copy and hybrid, a container's memory follows after the handover, and both nodes are needed
-until all of it has arrived. --post-copy says whether containers that leave this node may use these modes:
+In modes post-copy and hybrid, a container's memory follows after the handover, and the container needs both
+nodes until all of it has arrived. --post-copy says whether containers that leave this node may use these
+modes:
   auto        mode auto may choose them if it predicts that both nodes are needed for at most 10 s
               (migrate --max-split sets another bound)
   on-request  only a user may choose them: by naming the mode, with --max-split or --on-no-convergence hybrid,
@@ -73,7 +74,7 @@ func newAgentCommand() *cobra.Command {
 
 func (o *agentOptions) run(cmd *cobra.Command) error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("the agent must run as root: it makes namespaces, mounts and routes")
+		return fmt.Errorf("run the agent as root: it makes namespaces, mounts and routes")
 	}
 	if err := kernel.NoCoreDump(); err != nil {
 		return err

@@ -16,10 +16,10 @@ without it, and how to meet it.
 
 The decisive check is a real trial: doctor checkpoints and restores a tiny container with an open TCP
 connection, and the container must answer on the same connection. The exit code is 0 only if containers can
-be moved from and to this machine.
+move from and to this machine.
 
 Doctor also checks whether containers of each installed engine can come here, whether packet filters and
-other networks get in the way of containers' packets, and, if an agent runs, how those packets are encrypted.
+other networks block containers' packets, and, if an agent runs, how those packets are encrypted.
 
 Doctor looks for CRIU and runc in the environment (GODWIT_CRIU, GODWIT_RUNC), in /opt/godwit/bin and in
 PATH.`

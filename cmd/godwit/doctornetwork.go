@@ -27,7 +27,7 @@ func networkCheck(state *string) func(context.Context) (doctor.Requirement, bool
 func networkRequirement(found []network.Obstacle, err error) doctor.Requirement {
 	r := doctor.Requirement{
 		Name: "free ways for containers' packets", Level: doctor.Recommended, Status: doctor.Found,
-		Lost: "containers are not reached, or reach nobody, from outside of their node",
+		Lost: "containers cannot be reached from outside their node, or cannot reach other machines",
 	}
 	if err != nil {
 		r.Status, r.Detail = doctor.Unknown, err.Error()

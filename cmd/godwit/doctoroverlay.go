@@ -36,7 +36,7 @@ func overlayCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement,
 func overlayRequirement(nodes []*api.Node) doctor.Requirement {
 	r := doctor.Requirement{
 		Name: "encryption between nodes", Level: doctor.Recommended, Status: doctor.Found,
-		Lost: "packets of containers can be read and injected on the way between nodes, or do not arrive",
+		Lost: "others can read and inject containers' packets between nodes, or these packets do not arrive",
 	}
 	var wrong []string
 	for _, node := range nodes {

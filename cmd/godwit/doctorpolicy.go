@@ -33,8 +33,8 @@ func obeyedPolicy(obeyed *api.PolicyReply) (doctor.Requirement, bool) {
 	r := policyLine(obeyed.File, obeyed.Restricts)
 	if obeyed.Changed != "" {
 		r.Level, r.Status = doctor.Recommended, doctor.Missing
-		r.Detail = "the agent obeys " + r.Detail + ". That is not what the file says now: " + obeyed.Changed
-		r.Lost = "the agent does not obey the file"
+		r.Detail = "the agent obeys " + r.Detail + ". The file now differs: " + obeyed.Changed
+		r.Lost = "the agent does not obey the current file"
 		r.Advice.General = "correct the file if it has an error, and restart the agent"
 	}
 	return r, len(obeyed.Restricts) > 0 || obeyed.Changed != ""
@@ -45,7 +45,7 @@ func writtenPolicy(path string) (doctor.Requirement, bool) {
 	p, err := agent.ReadPolicy(path)
 	lines := p.Describe()
 	r := policyLine(agent.PolicyFile, lines)
-	r.Detail += " (no agent has said which policy it obeys; this is what the default file says)"
+	r.Detail += " (no agent has said which policy it obeys; this one is from the default file)"
 	if err != nil {
 		r.Status, r.Detail = doctor.Missing, err.Error()
 		r.Advice.General = "correct the file, or remove it"

@@ -170,7 +170,7 @@ needs godwit-runc to start that container.`,
 					return err
 				}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s does not know runtime %s any more\n", title, oci.Runtime)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s no longer knows runtime %s\n", title, oci.Runtime)
 			return nil
 		},
 	}

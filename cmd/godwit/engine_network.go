@@ -103,11 +103,13 @@ func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name
 	_, title := engines.of(name)
 	fmt.Fprintf(out, "%s has network %s: %s, of which this node has %s\n", title, s.name, subnet, part)
 	if name == containerd.Name {
-		fmt.Fprintf(out, "ctr run --cni, and others that use CNI, take the first list in /etc/cni/net.d, by its file's name: see which one that is now\n")
+		fmt.Fprintf(out, "ctr run --cni, and other users of CNI, take the first list in /etc/cni/net.d "+
+			"by file name: check which list is first now\n")
 		return nil
 	}
 	first, last := oci.AddressesToAskFor(part)
-	fmt.Fprintf(out, "start what is to move with an --ip of its own, from %s to %s: others %s would give again\n", first, last, title)
+	fmt.Fprintf(out, "start containers that move with an --ip of their own, from %s to %s: "+
+		"%s may give other addresses again\n", first, last, title)
 	return nil
 }
 
@@ -138,7 +140,8 @@ func (s engineSettings) checkOthers(ctx context.Context, name, state string, sub
 		made, err := containers.Segments(ctx)
 		_, title := s.of(other)
 		if err != nil && !errors.Is(err, engine.ErrAway) {
-			fmt.Fprintf(out, "warning: whether a network of %s has the subnet, too, is not known: %v\n", title, err)
+			fmt.Fprintf(out, "warning: cannot tell whether a network of %s has the subnet, too: %v\n",
+				title, err)
 		}
 		for _, one := range made {
 			if one.Subnet.Overlaps(subnet) {

@@ -16,11 +16,11 @@ another node, one with the authority.
 The authority signs the removal, and all nodes keep it and pass it on. From then on no node accepts
 connections from the removed node, connects to it, or renews its certificate, and existing connections are
 closed. A migration under way with the removed node fails, or is in doubt until "godwit migration resolve"
-decides it. Its containers run on there, outside of the cluster: move them away first if the node can be
-reached.
+decides it. The removed node's containers keep running there, outside the cluster: move them away first if
+you can reach the node.
 
-A node that could not be told now will hear of the removal from any other node. The name may be used again,
-with a new number: a machine that was removed by mistake joins again with "godwit node join --force".`
+A node that rm cannot tell now will hear of the removal from any other node. You may use the name again; the
+number will be new. A machine that was removed by mistake joins again with "godwit node join --force".`
 
 func newNodeRmCommand() *cobra.Command {
 	var force bool
@@ -28,7 +28,7 @@ func newNodeRmCommand() *cobra.Command {
 		Use:     "rm NODE",
 		Short:   "Remove a node from the cluster for good, even a lost one",
 		Long:    nodeRmLong,
-		Example: "  godwit node rm c\n  godwit node rm --force c   # even if a migration with it is under way",
+		Example: "  godwit node rm c\n  godwit node rm --force c   # even if a migration with c is under way",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
@@ -41,7 +41,8 @@ func newNodeRmCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "even if the node has the authority's key, or a migration with it is under way")
+	cmd.Flags().BoolVarP(&force, "force", "f", false,
+		"remove the node even if it has the authority's key, or a migration with it is under way")
 	return cmd
 }
 
@@ -51,7 +52,8 @@ func printRemoved(w io.Writer, name string, reply *api.RemoveNodeReply) {
 		fmt.Fprintf(w, "These nodes know: %s.\n", strings.Join(reply.Told, ", "))
 	}
 	if len(reply.Untold) > 0 {
-		fmt.Fprintf(w, "These could not be told now, and still let the removed node in until they hear of the removal: %s.\n", strings.Join(reply.Untold, ", "))
+		fmt.Fprintf(w, "These nodes could not be told now, and still accept the removed node until they "+
+			"hear of the removal: %s.\n", strings.Join(reply.Untold, ", "))
 	}
 }
 

@@ -39,11 +39,11 @@ Mode auto predicts the cost of each mode ("godwit plan" shows the predictions) a
 least downtime. Among modes that are equally good (within 10 % plus 10 ms) it takes the one that finishes
 first. It keeps to --deadline, --max-bytes and --bandwidth-limit, and never restarts a container.
 
-Auto takes post-copy or hybrid only if they are clearly better and both nodes are predicted to be needed for
-at most 10 seconds, or --max-split. Clearly better means that without them the freeze would exceed
+Auto takes post-copy or hybrid only if they are clearly better, and if it predicts that both nodes are needed
+for at most 10 seconds, or --max-split. Clearly better means that without them the freeze would exceed
 --downtime-target, and would be a fifth and 20 ms longer than with them. Of the two it takes the one that
-finishes first. If both take about as long, and the container has been watched for ten seconds ("godwit top"),
-it takes the one that splits the state for the shorter time. --no-post-copy rules out both.
+finishes first. If both take about as long, and Godwit has watched the container for ten seconds ("godwit
+top"), it takes the one that splits the state for the shorter time. --no-post-copy rules out both.
 
 Auto decides again during the rounds, if they do not bring the freeze down to the target, or if the time or
 the bytes run out. The report contains each decision with its numbers.
@@ -51,49 +51,51 @@ the bytes run out. The report contains each decision with its numbers.
 Volumes: --volumes sets one of these for all volumes, or for single ones by name or by path in the container.
   move    moves the volume with the container and removes it here, including host directories. Two kinds of
           host directory stay: those that the container can only read are copied and also stay here, and those
-          of other engines' containers are not copied. A volume that both nodes mount is recognised and
-          not copied: one node writes a random token there, which the other must find and answer in place.
-          Data that the other node already has is never overwritten.
+          of other engines' containers are not copied. Godwit recognises a volume that both nodes mount, and
+          does not copy it: one node writes a random token there, which the other must find and answer in
+          place. Godwit never overwrites data that the other node already has.
   shared  requires that both nodes mount the volume; the migration is refused if that cannot be proven.
   skip    leaves the volume here. The container gets the volume that exists there, or an empty one.
 The content of a tmpfs moves with the container, unless skip leaves it behind.
 
 Open SQLite databases: a process knows an open database by the inode of its file, which changes with the
 move. If the process then opened the database once more, its connections would not see each other's locks,
-and could destroy it. So a container with an open database is refused, with the process and the file, unless
-the database is on storage where both nodes see the same inodes. Mode restart moves it. --new-inodes moves
-it in the other modes. Use that only if each process opens the database once, and it is in WAL mode or only
-read, or if the process closes all connections to it before it opens the next. With a rollback journal, a
-connection from before the move can read but not write.
+and could destroy the database. So migrate refuses a container with an open database, and names the process
+and the file, unless both nodes see the same inodes on the database's storage. Mode restart moves such a
+container; --new-inodes moves it in the other modes. Use --new-inodes only if each process opens the database
+once, and the database is in WAL mode or the process only reads, or if the process closes all connections to
+the database before it opens the next. With a rollback journal, a connection from before the move can read
+but not write.
 
 Until the container runs at the other node, any failure leaves it running here. It never runs twice, unless an
-operator decides wrongly (godwit migration resolve). If contact is lost at the very moment of the handover,
-the container stays frozen here until the other node can be asked ("in doubt").
+operator decides wrongly (godwit migration resolve). If the nodes lose contact at the very moment of the
+handover, the container stays frozen here until the other node answers ("in doubt").
 
 After the handover in post-copy or hybrid, the container's state is split over two nodes until its memory has
 followed (phase drain, seconds to minutes). If the link breaks during that time, the container waits for the
 missing pages and goes on when the link is back. If this node is lost for good, so are the pages that have
 not followed. If the other node is lost for good, so is the container's work since the handover. The
-other modes have no such time.
+other modes have no such risk.
 
---max-split bounds this time. A mode that is predicted to need both nodes for longer is refused, or not
-chosen. If the rounds find that the rest would take longer, they go on, or the container is frozen while the
-rest is sent. A node's agent may leave these modes to users, or forbid them (godwit agent --post-copy).
+--max-split bounds this time. If a mode is predicted to need both nodes for longer, migrate refuses it, or
+does not choose it. If the rounds show that the rest would take longer, they go on, or the container is frozen
+while the rest is sent. A node's agent may leave these modes to users, or forbid them (godwit agent
+--post-copy).
 
 With --spill, this node also writes the memory that follows to its disk. The memory is encrypted with a key
 that only the agents of both nodes have, in memory. Once all of it is written, a reboot of this node loses
 none of it; the report says when. The disk needs as much room as the memory; migrate checks that first.
 
-In mode restart the files are copied while the container runs, as often as that helps, or --checkpoints times.
-Then the container gets its stop signal and grace period (run --stop-signal, --stop-timeout, or the image's).
-The last changes are copied, and the container starts at the other node. Its connections end as with any
-stop; clients that connect meanwhile wait.
+In mode restart, Godwit copies the files while the container runs, as often as that helps, or --checkpoints
+times. Then it stops the container with the container's stop signal and grace period (run --stop-signal,
+--stop-timeout, or the image's), copies the last changes, and starts the container at the other node. The
+container's connections end as with any stop; clients that connect meanwhile wait.
 
 The container then has to become healthy there: its health check must succeed (run --health-cmd, or the
 image's). Without a health check, it must listen on all the ports on which it listened before; if it had no
-ports, it must run for 3 seconds. If it is not healthy in time (run --start-timeout), it is killed there, its
-writes there are discarded, and it starts again here with its files as it had left them. Its memory,
-including /dev/shm, is lost as with any stop.
+ports, it must run for 3 seconds. If it is not healthy in time (run --start-timeout), Godwit kills it there,
+discards its writes there, and starts it again here with its files as it had left them. Its memory, including
+/dev/shm, is lost as with any stop.
 
 Exit codes: 0 the container moved; 1 it did not, and runs here as before; 3 the migration is in doubt, or this
 node's agent ended meanwhile; 130 you pressed ^C, and the migration goes on.`
@@ -109,9 +111,9 @@ const migrateExample = `  godwit migrate web b
   godwit migrate web b --mode post-copy --spill              # a reboot of this node loses no memory
   godwit migrate web b --mode pre-copy --on-no-convergence hybrid
   godwit migrate web b --mode pre-copy --keep-footprint 2h   # on return, unchanged memory is not sent again
-  godwit migrate web b --mode restart --checkpoints 3        # start its processes anew
+  godwit migrate web b --mode restart --checkpoints 3        # stop here and start there
   godwit migrate web b --volumes data=shared,/cache=skip     # all other volumes move
-  godwit migrate web b --new-inodes                          # opens each SQLite database only once
+  godwit migrate web b --new-inodes                          # web opens each SQLite database only once
   godwit migrate --detach web b                              # prints an ID for "godwit migration watch"`
 
 func newMigrateCommand() *cobra.Command {

@@ -285,7 +285,7 @@ contact with the other node, and the possible consequences.
 After the handover in post-copy or hybrid, part of the container's memory may be at the source alone. If the
 source is lost for good, run "resolve --runs-at target" on the target and choose what happens without that
 memory: with "--missing-pages fail" the container runs on, and each access to a missing page fails (SIGBUS);
-with "--missing-pages kill" it is killed. If the target is lost for good, "resolve --runs-at source" on the
+with "--missing-pages kill" Godwit kills it. If the target is lost for good, "resolve --runs-at source" on the
 source lets the container run on from the moment of the freeze.`
 
 func newMigrationResolveCommand() *cobra.Command {
@@ -301,7 +301,8 @@ func newMigrationResolveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Migration = args[0]
 			if request.RunsAt != string(migration.Source) && request.RunsAt != string(migration.Target) {
-				return &codedError{exitUsage, errors.New("say where it runs: --runs-at source or --runs-at target")}
+				return &codedError{exitUsage, errors.New("say where the container runs: " +
+					"--runs-at source or --runs-at target")}
 			}
 			if how := request.MissingPages; how != "" && how != "fail" && how != "kill" {
 				return &codedError{exitUsage, fmt.Errorf("--missing-pages %s: say fail or kill", how)}

@@ -32,19 +32,19 @@ const nodeInitLong = `Init makes this machine the first node of a cluster. It cr
 certificate authority that admits other nodes. Run it once, before the agent is started.
 
 The address is where other nodes reach this machine; the default port is 7443. Containers get addresses from
-the pool, those of node N from its N-th /24. The pool must not be used for anything else on any of the nodes,
-and cannot be changed later. Init refuses a pool to which this machine already has a route, or in which it has
-an address.`
+the pool, those of node N from its N-th /24. Nothing else on any of the nodes may use the pool, and you cannot
+change it later. Init refuses a pool to which this machine already has a route, or in which it has an
+address.`
 
 const nodeJoinLong = `Join makes this machine a node of an existing cluster. ADDRESS is the node that made
-the token; its agent must be running. The token is the one that "godwit node token" printed there. It can be
-used once.
+the token; its agent must be running. The token is the one that "godwit node token" printed there. You can use
+it once.
 
 Give the token in a file, or on standard input (--token-file -). Every user of the machine can see the
 arguments of a running command, and they stay in the shell's history.
 
-The token verifies the other node before its secret part is sent. The clocks of both machines must agree to
-within five minutes.`
+Join uses the token to verify the other node before it sends the token's secret part. The clocks of both
+machines must agree to within five minutes.`
 
 // newNodeCommand has the commands that give this machine an identity. They work on files, without an agent.
 func newNodeCommand() *cobra.Command {
@@ -79,8 +79,8 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 // complete fills in what was not given and says what cannot be.
 func (f *nodeFlags) complete() error {
 	if f.address == "" {
-		return &codedError{exitUsage, fmt.Errorf("--address is missing: under which address do other nodes reach this " +
-			"machine? For example --address 192.0.2.10")}
+		return &codedError{exitUsage, errors.New("--address is missing: give the address at which " +
+			"other nodes reach this machine, for example --address 192.0.2.10")}
 	}
 	if f.name == "" {
 		host, err := os.Hostname()
@@ -175,7 +175,7 @@ const maxTokenFileBytes = 4 << 10
 func joinToken(cmd *cobra.Command, args []string, file string) (string, error) {
 	switch {
 	case len(args) > 0 && file != "":
-		return "", &codedError{exitUsage, errors.New("the token is given twice: as an argument and by --token-file")}
+		return "", &codedError{exitUsage, errors.New("two tokens: give either the argument or --token-file")}
 	case len(args) > 0:
 		fmt.Fprintln(cmd.ErrOrStderr(), "Warning: other users of this machine can see a token that is an argument; "+
 			"--token-file keeps it secret.")

@@ -54,10 +54,10 @@ migration in each mode. It moves nothing.
   CLIENT WAITS  how long a client waits: until the container runs again, its packet arrives, and the answer
                 comes back
   HANDOFF       time from the request until the container runs at the other node
-  TOTAL         time until this node holds nothing of the container any more
+  TOTAL         time until nothing of the container is left on this node
   SENT          bytes sent over the link, and how many of them during the freeze
   CPU           seconds of CPU time, on each of the two nodes
-  SPLIT         how long the state is on two nodes, and both are needed (--max-split)
+  SPLIT         how long the state is split over the two nodes, and both are needed (--max-split)
   PAGES WAIT    how long threads wait for pages after the handover, summed over all threads; a lower bound if
                 the container reads more than it writes
 
@@ -135,7 +135,7 @@ func printForecast(w io.Writer, p predict.Plan) error {
 	}
 	fmt.Fprintln(w)
 	printSpill(w, "  spill   ", p.Plan)
-	fmt.Fprintf(w, "  files   %s, layers %d that %s has not\n\n",
+	fmt.Fprintf(w, "  files   %s, layers %d that %s lacks\n\n",
 		formatBytes(m.FileTreeBytes), len(p.MissingLayers), p.Target)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\tMODE\tDOWNTIME\tCLIENT WAITS\tHANDOFF\tTOTAL\tSENT (FROZEN)\tCPU\tSPLIT\tPAGES WAIT")

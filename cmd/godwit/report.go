@@ -292,5 +292,5 @@ func printPlan(w io.Writer, p migration.Plan) {
 	printSpill(w, "  spill           ", p)
 	fmt.Fprintf(w, "  files           %s\n", formatBytes(p.FilesBytes))
 	printVolumes(w, p.Volumes)
-	fmt.Fprintf(w, "  layers          %d that %s has not\n", len(p.MissingLayers), p.Target)
+	fmt.Fprintf(w, "  layers          %d that %s lacks\n", len(p.MissingLayers), p.Target)
 }

@@ -21,7 +21,7 @@ when all nodes have renewed, or after the time of --within. Certificates of the 
 and a node that has not renewed must join again. A node that reaches no other node waits until it does.
 Unused tokens become invalid when the rollover begins.
 
-No other node gets the new key by itself. The command lists the nodes that say that they had the old key:
+No other node gets the new key automatically. The command lists the nodes that claim to have had the old key:
 promote those that you trust again ("godwit node promote NAME").
 
 If the key may have been stolen, first remove or demote the node from which it was stolen. Then --now
@@ -116,7 +116,7 @@ func printRollover(w io.Writer, r *api.RolloverReply) {
 		{"Nodes with certificates of this authority", r.Renewed},
 		{"Nodes that have not renewed their certificates", r.Waiting},
 		{"Nodes that could not be reached", r.NotReached},
-		{"Nodes that say that they had the old key (\"godwit node promote NAME\" gives one the new key)",
+		{"Nodes that claim to have had the old key (\"godwit node promote NAME\" gives a node the new key)",
 			r.NotPromoted},
 	} {
 		if len(line.nodes) > 0 {

@@ -80,7 +80,8 @@ func (f *aheadFlags) request(container string, now time.Time) (*api.StageAheadRe
 func parseStop(text string, now time.Time) (*api.Stop, error) {
 	node, when, found := strings.Cut(strings.TrimSpace(text), "@")
 	if !found || node == "" {
-		return nil, fmt.Errorf("%q is no stop of a path: want NODE@TIME, for example b@90s or b@14:30", text)
+		return nil, fmt.Errorf("%q is not a stop of a path: want NODE@TIME, for example b@90s or b@14:30",
+			text)
 	}
 	deadline, err := parseDeadline(when, now)
 	if err != nil {
@@ -105,7 +106,8 @@ func parseDeadline(text string, now time.Time) (time.Time, error) {
 			return at, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is no deadline: want a duration such as 90s, a time of day such as 14:30, or a date and time", text)
+	return time.Time{}, fmt.Errorf("%q is not a deadline: want a duration such as 90s, "+
+		"a time of day such as 14:30, or a date and time", text)
 }
 
 // stageAhead says where a container will be, or may be, and shows what is expected of that.
@@ -124,7 +126,7 @@ func stageAhead(cmd *cobra.Command, agent api.AgentClient, request *api.StageAhe
 	case asJSON:
 		return printJSON(cmd.OutOrStdout(), list)
 	case request.Off:
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: no more copies are made ahead of its way\n", request.Container)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: godwit makes no more copies ahead\n", request.Container)
 		return nil
 	}
 	return printAhead(cmd.OutOrStdout(), list, time.Now())

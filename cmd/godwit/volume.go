@@ -21,7 +21,8 @@ import (
 func parseVolume(text string) (*api.Volume, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) < 2 || len(parts) > 3 || len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
-		return nil, fmt.Errorf("--volume %q: want NAME:/PATH or /DIRECTORY:/PATH, and :ro if it is only to be read", text)
+		return nil, fmt.Errorf("--volume %q: want NAME:/PATH or /DIRECTORY:/PATH, with :ro for read-only",
+			text)
 	}
 	volume := &api.Volume{Path: parts[1], ReadOnly: len(parts) == 3 && parts[2] == "ro"}
 	if filepath.IsAbs(parts[0]) {
@@ -113,7 +114,7 @@ func printVolumes(w io.Writer, volumes []migration.VolumeMoved) {
 		case migration.VolumeMove:
 			fmt.Fprintf(w, "moves, %s in %d files and directories\n", formatBytes(v.Bytes), v.Files)
 		case migration.VolumeSkip:
-			fmt.Fprintln(w, "skipped: the container has what is there at the target")
+			fmt.Fprintln(w, "skipped: the container gets what exists at the target")
 		default:
 			fmt.Fprintln(w, v.Way)
 		}
