@@ -340,7 +340,7 @@ func (m *moves) recoverOne(id string) {
 	m.mu.Unlock()
 	if read.Record.State == migration.Done {
 		if err := drain.RemoveSpill(m.spillPath(id)); err != nil { // an older version knows nothing of it
-			m.agent.log.Warn("pages on the disk that nobody needs not removed", "migration", id, "error", err)
+			m.agent.log.Warn("cannot remove pages on the disk that are no longer needed", "migration", id, "error", err)
 		}
 		if hasSecrets(read.Definition) { // an agent has ended right before it would have left them out, or knew nothing of that
 			if err := journal.write(read.Record); err != nil {

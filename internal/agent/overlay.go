@@ -68,7 +68,7 @@ func (p *peers) takeOverlay(from string, heard heardOverlay) (changed bool, err 
 			continue
 		}
 		if other.proven || !heard.proven {
-			return false, fmt.Errorf("%w: overlay of node %s: its key is that of node %s",
+			return false, fmt.Errorf("%w: node %s announces the overlay key of node %s",
 				errInvalid, from, name)
 		}
 		p.overlays[name] = heardOverlay{kind: other.kind}

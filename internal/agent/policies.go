@@ -49,7 +49,7 @@ func (s *localService) Policy(context.Context, *api.PolicyRequest) (*api.PolicyR
 	case err != nil:
 		reply.Changed = err.Error()
 	case !slices.Equal(now.Describe(), reply.Restricts):
-		reply.Changed = "the file has changed since the agent has started"
+		reply.Changed = "the file has changed since the agent started"
 	}
 	return reply, nil
 }

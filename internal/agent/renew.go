@@ -51,7 +51,7 @@ func (a *Agent) tryRenewal(ctx context.Context, pause time.Duration) time.Durati
 		if !a.id.Current() {
 			pause = min(pause, rolloverEvery)
 		}
-		a.log.Error("certificate of this node not renewed; it is tried again",
+		a.log.Error("cannot renew this node's certificate; the agent tries again",
 			"valid_until", a.id.Expires(), "after", pause, "error", err)
 		return pause
 	}

@@ -199,7 +199,7 @@ func (s *source) sameAgain(ctx context.Context) error {
 	}
 	if is, was := now.Definition, s.definition; is.Name != was.Name || is.Limits != was.Limits {
 		return refuse([]engine.Problem{{
-			What: "container " + was.Name, Why: "its name or its limits were changed while it was being moved",
+			What: "container " + was.Name, Why: "its name or limits changed during the move",
 			Remedy: "migrate it again",
 		}})
 	}

@@ -87,7 +87,7 @@ func (p *spill) recover(ctx context.Context, onlyCopy bool) error {
 	p.state = migration.SpillFailed // but what is here to be read is written again
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		p.why = "the copy on the disk was not finished"
+		p.why = "the copy on the disk is incomplete"
 	case !known:
 		p.why = "the copy on the disk cannot be read: its key was in the memory of both agents, " +
 			"and both were started again"
@@ -189,7 +189,7 @@ func (p *spill) tell(ctx context.Context) error {
 		return err
 	}
 	if !known {
-		p.fail("the target does not keep their key")
+		p.fail("the target did not store the key")
 		return nil
 	}
 	p.mu.Lock()
@@ -235,7 +235,7 @@ func (p *spill) instead(failed error, task memory.Task, address uint64, buffer [
 	case file == nil && why != "":
 		return fmt.Errorf("%w; %s", failed, why)
 	case file == nil:
-		return fmt.Errorf("%w; the copy on the disk was not finished", failed)
+		return fmt.Errorf("%w; the copy on the disk is incomplete", failed)
 	}
 	if err := file.Read(task, address, buffer); err != nil {
 		return fmt.Errorf("%w; from the disk: %w", failed, err)

@@ -130,7 +130,7 @@ func inNetworkOf(pid, fd int) error {
 	namespace := os.NewFile(uintptr(its), "network namespace")
 	defer namespace.Close()
 	if is, err := namespace.Stat(); err != nil || !os.SameFile(is, own) {
-		return errors.Join(errors.New("it is in another network namespace than the process"), err)
+		return errors.Join(errors.New("it is in a different network namespace from the process"), err)
 	}
 	return nil
 }

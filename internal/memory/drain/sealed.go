@@ -74,7 +74,7 @@ func newSealing(key SpillKey, owner string, page int, pages, rest uint64) (*seal
 // readSealing reads a header. What it says is true only once a chunk has been opened with it.
 func readSealing(header []byte, key SpillKey, owner string, page int) (*sealing, error) {
 	if len(header) != sealedHeader || string(header[:len(sealedMagic)]) != sealedMagic {
-		return nil, fmt.Errorf("%w: it does not begin as one does", ErrSealed)
+		return nil, fmt.Errorf("%w: it has no valid header", ErrSealed)
 	}
 	salt, numbers := header[len(sealedMagic):][:saltBytes], header[len(sealedMagic)+saltBytes:]
 	pages, rest := binary.LittleEndian.Uint64(numbers[4:]), binary.LittleEndian.Uint64(numbers[12:])

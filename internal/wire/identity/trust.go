@@ -142,7 +142,7 @@ func checkSuccessor(base, next *x509.Certificate) error {
 	key, ok := next.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P256() || key.Equal(base.PublicKey) || !next.IsCA || is <= was ||
 		next.KeyUsage&x509.KeyUsageCertSign == 0 {
-		return errors.New("the certificate is not one of a successor of the authority")
+		return errors.New("the certificate is not that of the authority's successor")
 	}
 	return next.CheckSignatureFrom(base)
 }
