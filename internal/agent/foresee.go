@@ -31,17 +31,16 @@ func demandsOf(request *api.MigrateRequest, settings migration.Settings, use mig
 	splits := request.Mode == string(migration.PostCopy) || request.Mode == string(migration.Hybrid) || settings.OnNoConvergence == migration.TurnHybrid
 	switch auto := request.Mode == string(migration.Auto); {
 	case settings.OnNoConvergence == migration.TurnHybrid && refused[migration.Hybrid] != "":
-		return demands, fmt.Errorf("%w: rounds that do not converge are to turn into mode %s: %s", errRefused,
+		return demands, fmt.Errorf("%w: --on-no-convergence %s is not allowed: %s", errRefused,
 			migration.Hybrid, refused[migration.Hybrid])
 	case splits && asked.Forbidden:
 		return demands, fmt.Errorf("%w: %s", errRefused, asked.Refuses(0))
 	case demands.NoPostCopy && settings.MaxSplit != 0:
-		return demands, fmt.Errorf("%w: its state is never to be on two nodes, and may be for %s: choose one", errInvalid, settings.MaxSplit)
+		return demands, fmt.Errorf("%w: --no-post-copy and --max-split %s exclude each other: choose one", errInvalid, settings.MaxSplit)
 	case demands.NoPostCopy && settings.Spill:
-		return demands, fmt.Errorf("%w: its state is never on two nodes, so nothing is spilled: choose one",
-			errInvalid)
+		return demands, fmt.Errorf("%w: --no-post-copy and --spill exclude each other: choose one", errInvalid)
 	case !auto && (demands.Deadline != 0 || demands.MaxBytes != 0 || demands.NoPostCopy):
-		return demands, fmt.Errorf("%w: a deadline, a most of bytes, or no post-copy, are for mode %s, which chooses by them", errInvalid, migration.Auto)
+		return demands, fmt.Errorf("%w: --deadline, --max-bytes and --no-post-copy apply only to mode %s", errInvalid, migration.Auto)
 	case demands.Deadline < 0 || demands.MaxBytes < 0:
 		return demands, fmt.Errorf("%w: --deadline and --max-bytes must not be negative", errInvalid)
 	case demands.NoPostCopy && settings.OnNoConvergence == migration.TurnHybrid:

@@ -134,8 +134,8 @@ func (a *Agent) examineShare(from, id string, needed int64) []migration.Problem 
 	}
 	return []migration.Problem{{
 		What: "memory of " + a.self.Name,
-		Why: fmt.Sprintf("containers that come from %s at the same time may reserve %d MiB, %s; they have reserved %d MiB, "+
-			"and this one needs %d MiB", from, limit>>20, which, reserved>>20, needed>>20),
+		Why: fmt.Sprintf("containers from %s may reserve %d MiB at the same time (%s); %d MiB are reserved, "+
+			"and this container needs %d MiB", from, limit>>20, which, reserved>>20, needed>>20),
 		Remedy: "wait until the others have arrived, or ask the administrator of " + a.self.Name +
 			" to change max_memory_per_node_bytes in its policy file",
 	}}

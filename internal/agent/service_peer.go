@@ -177,7 +177,7 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 func (a *Agent) sameState(expected string) error {
 	if own := a.incarnation(); expected != "" && expected != own {
 		return status.Errorf(codes.DataLoss,
-			"%s no longer has the state with which it took the container: that was %s, and now it has %s",
+			"%s no longer has the state that accepted the container: expected %s, found %s",
 			a.self.Name, expected, own)
 	}
 	return nil

@@ -165,9 +165,8 @@ func (p *spill) write(ctx context.Context, maps []memory.TaskMap, pages drain.Re
 		}
 	}
 	if p.now() != migration.SpillFailed {
-		p.note(fmt.Sprintf("%d pages that follow were written to the disk of this node in %s, encrypted: "+
-			"a reboot of it loses none of them",
-			count, took.Round(time.Millisecond)))
+		p.note(fmt.Sprintf("the source wrote %d pages to its disk, encrypted, in %s: "+
+			"a reboot of the source loses none of them", count, took.Round(time.Millisecond)))
 	}
 	return nil
 }
@@ -361,7 +360,7 @@ func (a *Agent) examineSpill(needed int64) []engine.Problem {
 	}
 	return []engine.Problem{{
 		What:   "disk of " + a.self.Name,
-		Why:    "pages that stay here after the handover are to be written to it (--spill): " + err.Error(),
+		Why:    "--spill needs room for the pages that follow: " + err.Error(),
 		Remedy: "free space there, or move the container without --spill",
 	}}
 }

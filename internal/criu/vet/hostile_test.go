@@ -228,13 +228,13 @@ func hostileUsers() []hostile {
 		return hostile{name, says, func(d *dump) { restrict(d, how) }}
 	}
 	return []hostile{
-		other("another user", "process 7: it is of user 1000, and", func(c *creds.CredsEntry) { c.Uid = proto.Uint32(1000) }),
-		other("another effective user", "of user 1000", func(c *creds.CredsEntry) { c.Euid = proto.Uint32(1000) }),
-		other("another saved user", "of user 1000", func(c *creds.CredsEntry) { c.Suid = proto.Uint32(1000) }),
-		other("another user for files", "of user 1000", func(c *creds.CredsEntry) { c.Fsuid = proto.Uint32(1000) }),
-		other("another group", "of group 42, and", func(c *creds.CredsEntry) { c.Egid = proto.Uint32(42) }),
+		other("another user", "process 7: it runs as user 1000, but", func(c *creds.CredsEntry) { c.Uid = proto.Uint32(1000) }),
+		other("another effective user", "as user 1000", func(c *creds.CredsEntry) { c.Euid = proto.Uint32(1000) }),
+		other("another saved user", "as user 1000", func(c *creds.CredsEntry) { c.Suid = proto.Uint32(1000) }),
+		other("another user for files", "as user 1000", func(c *creds.CredsEntry) { c.Fsuid = proto.Uint32(1000) }),
+		other("another group", "as group 42, but", func(c *creds.CredsEntry) { c.Egid = proto.Uint32(42) }),
 		other("one more group", "member of group 42", func(c *creds.CredsEntry) { c.Groups = append(c.Groups, 42) }),
-		{"root, where another user was agreed", "process 1: it is of user 0, and", func(d *dump) {
+		{"root, where another user was agreed", "process 1: it runs as user 0, but", func(d *dump) {
 			restrict(d, func(*creds.CredsEntry) {})
 			d.agreed.User.UID = 1000
 		}},

@@ -133,7 +133,7 @@ func (v *vetted) users(c *creds.CredsEntry) error {
 	}
 	for _, id := range []uint32{c.GetUid(), c.GetEuid(), c.GetSuid(), c.GetFsuid()} {
 		if id != user.UID && !v.agreed.may("SETUID") {
-			return fmt.Errorf("it is of user %d, and its definition lets it be of user %d only", id, user.UID)
+			return fmt.Errorf("it runs as user %d, but the definition allows only user %d", id, user.UID)
 		}
 	}
 	if v.agreed.may("SETGID") {
@@ -141,12 +141,12 @@ func (v *vetted) users(c *creds.CredsEntry) error {
 	}
 	for _, id := range []uint32{c.GetGid(), c.GetEgid(), c.GetSgid(), c.GetFsgid()} {
 		if id != user.GID {
-			return fmt.Errorf("it is of group %d, and its definition lets it be of group %d only", id, user.GID)
+			return fmt.Errorf("it runs as group %d, but the definition allows only group %d", id, user.GID)
 		}
 	}
 	for _, id := range c.GetGroups() {
 		if id != user.GID && !slices.Contains(user.AdditionalGids, id) {
-			return fmt.Errorf("it is a member of group %d, which its definition does not give", id)
+			return fmt.Errorf("it is a member of group %d, which the definition does not give it", id)
 		}
 	}
 	return nil

@@ -147,8 +147,8 @@ func (s *search) unread() error {
 		path = "closed meanwhile"
 	}
 	return fmt.Errorf("descriptor %d of process %d (%s) could not be read for %s, "+
-		"and may be an SQLite database: look after the storage of the file, "+
-		"or use --new-inodes if no such database is open there",
+		"and may be an SQLite database: repair the file's storage, "+
+		"or use --new-inodes if the file is not an SQLite database",
 		at.fd, at.pid, kernel.Printable(path), patience)
 }
 
