@@ -213,7 +213,7 @@ func TestChangedMeanwhile(t *testing.T) {
 			moved := moving(t, change.s, container, "pre-copy", stop)
 			in(t, "a", "sh", "-c", change.does)
 			stop.goOn(t)
-			if err := <-moved; err == nil || !strings.Contains(err.Error(), "changed while it was being moved") {
+			if err := <-moved; err == nil || !strings.Contains(err.Error(), "changed during the move") {
 				t.Errorf("the move: %v", err)
 			}
 			was := c.seen(t, "a", change.name).Definition.Limits
