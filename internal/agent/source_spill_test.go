@@ -136,7 +136,7 @@ func TestSpillFails(t *testing.T) {
 	}{
 		"no pages": {&numbered{lost: true}, lateOf(10), &keyKeeper{}, "no process"},
 		"no room":  {&numbered{}, lateOf(1 << 40), &keyKeeper{}, "free"},
-		"no key":   {&numbered{}, lateOf(10), &keyKeeper{older: true}, "does not keep"},
+		"no key":   {&numbered{}, lateOf(10), &keyKeeper{older: true}, "did not store"},
 		"wrong maps": {
 			&numbered{}, []memory.TaskMap{{Task: 1, Areas: []memory.Area{{Start: 1, Pages: 1}}}},
 			&keyKeeper{}, "map",
