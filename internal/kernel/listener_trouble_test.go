@@ -60,7 +60,7 @@ func TestReplaceListenerFails(t *testing.T) {
 func TestReplaceListenerRefuses(t *testing.T) {
 	for kind, why := range map[string]string{
 		closedWatch: "which is closed",
-		abroad:      "another network namespace",
+		abroad:      "different network namespace",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			pid, address := startServer(t, kind)
