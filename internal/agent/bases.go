@@ -200,7 +200,7 @@ func (b *base) greet(ctx context.Context) (*api.Reservation, error) {
 	if err := b.agent.bases.add(b); err != nil {
 		return nil, err
 	}
-	b.agent.reservations.fill(b.id, "", b.needs, 0)
+	b.agent.reservations.fill(b.id, b.from, b.needs, b.agent.freeForContainers())
 	problems, err := b.agent.examineOffer(ctx, b.from, b.definition, offer)
 	if err != nil {
 		return nil, err
@@ -322,7 +322,7 @@ func (b *base) round(number uint64, missing []memory.TaskMap) error {
 	}
 	b.mu.Unlock()
 	// What is here already is not to be reserved any more.
-	b.agent.reservations.fill(b.id, "", max(0, b.needs-b.bytes()), 0)
+	b.agent.reservations.fill(b.id, b.from, max(0, b.needs-b.bytes()), b.agent.freeForContainers())
 	return tellPlaced(b.data, number, missing)
 }
 

@@ -21,7 +21,7 @@ type reservations struct {
 
 // promise is memory for a container that comes from a node.
 type promise struct {
-	node  string // empty: for a copy that is staged, which counts for no node
+	node  string
 	bytes int64
 	order uint64 // of all promises
 }
@@ -85,14 +85,14 @@ func (r *reservations) settle(node string) {
 	delete(r.free, node)
 }
 
-// promisedTo is the memory that containers of a node will need here that came before one, and what was free
-// before the first of them. If nothing is promised to the one yet, all came before it.
-func (r *reservations) promisedTo(node, one string) (bytes, free int64) {
+// promisedTo is the memory that containers and staged copies of a node will need here that came before one, but for
+// its own, and what was free before the first of them. If nothing is promised to the one yet, all came before it.
+func (r *reservations) promisedTo(node, one string, own ...string) (bytes, free int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	own, has := r.bytes[one]
+	its, has := r.bytes[one]
 	for by, have := range r.bytes {
-		if have.node == node && by != one && (!has || have.order < own.order) {
+		if have.node == node && by != one && !slices.Contains(own, by) && (!has || have.order < its.order) {
 			bytes += have.bytes
 		}
 	}

@@ -93,7 +93,8 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 	var problems []migration.Problem
 	staged, reserved := a.bases.of(definition.ID)
 	own := slices.Concat(reserved, []string{offer.Migration})
-	needed, promised := memoryCopies(offer)*offer.MemoryBytes+coming.memory-staged, a.reservations.promised(own...)
+	needed := memoryCopies(offer)*offer.MemoryBytes + coming.memory - staged
+	promised := a.reservations.promised(own...)
 	free, err := kernel.MemoryAvailable()
 	if short := needed - (free - promised); err == nil && short > 0 && short <= a.footprints.bytes() {
 		if !offer.DryRun {
@@ -109,7 +110,7 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 			Remedy: "free memory there, or choose another node",
 		})
 	}
-	problems = append(problems, a.examineShare(from, offer.Migration, needed)...)
+	problems = append(problems, a.examineShare(from, offer.Migration, needed, reserved)...)
 	image, err := a.imageNeed(definition, offer)
 	if err != nil {
 		return nil, err
@@ -121,8 +122,8 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 
 // examineShare keeps one node from reserving all memory, so that containers of others can come, too. A single
 // container may take all that is free, unless the policy has a limit: it could not come otherwise.
-func (a *Agent) examineShare(from, id string, needed int64) []migration.Problem {
-	reserved, free := a.reservations.promisedTo(from, id)
+func (a *Agent) examineShare(from, id string, needed int64, own []string) []migration.Problem {
+	reserved, free := a.reservations.promisedTo(from, id, own...)
 	limit, which := max(free, a.freeForContainers())/4*3, "three quarters of what is free"
 	if set := a.config.Policy.MaxMemoryPerNodeBytes; set > 0 {
 		limit, which = set, "max_memory_per_node_bytes in its policy"

@@ -52,21 +52,25 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 }
 
 // TestOneNodeCannotReserveAllMemory: containers that come from one node at the same time leave a quarter of the
-// memory to those of others. A single one may take what is free, and so may a copy that is staged.
+// memory to those of others. A single one may take what is free. A staged copy
+// counts, but not for the container of which it is a copy.
 func TestOneNodeCannotReserveAllMemory(t *testing.T) {
 	const gib = 1 << 30
 	a := newTestAgent(t)
 	share := func(node string, needed int64) []migration.Problem {
-		return a.examineShare(node, testMigration, needed)
+		return a.examineShare(node, testMigration, needed, []string{"staged"})
 	}
 	quarters := func(free int64) int64 { return max(free, a.freeForContainers()) / 4 * 3 }
 	const much = 1 << 50 // more than this machine has
 	if found := share("a", 8*gib); len(found) > 0 {
 		t.Errorf("a single container: %+v", found)
 	}
-	a.reservations.fill("staged", "", much, 0)
+	a.reservations.fill("staged", "a", much, much)
 	if found := share("a", 8*gib); len(found) > 0 {
-		t.Errorf("beside a staged copy: %+v", found)
+		t.Errorf("beside its own staged copy: %+v", found)
+	}
+	if found := a.examineShare("a", testMigration, 8*gib, nil); len(found) != 1 {
+		t.Errorf("beside the staged copy of another: %+v", found)
 	}
 	a.reservations.fill("first", "a", 4*gib, much)
 	if found := share("a", quarters(much)-4*gib); len(found) > 0 {
@@ -92,6 +96,7 @@ func TestOneNodeCannotReserveAllMemory(t *testing.T) {
 	}
 	a.config.Policy.MaxMemoryPerNodeBytes = 0
 	a.reservations.release("first")
+	a.reservations.release("staged")
 	a.reservations.fill(testMigration, "a", 0, 6*gib)
 	if reserved, free := a.reservations.promisedTo("a", "another"); reserved != 0 || free != 0 {
 		t.Errorf("when all have arrived %d bytes are reserved, of %d", reserved, free)
