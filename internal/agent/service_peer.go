@@ -149,16 +149,21 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 
 func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) (*api.DurableReply, error) {
 	m, err := s.peerMove(ctx, request.Migration)
+	lost := status.Errorf(codes.DataLoss,
+		"%s has lost its journal of migration %s, and does not know whether it has all files", s.agent.self.Name, request.Migration)
 	if status.Code(err) == codes.NotFound { // it stays lost: a source that only tried again would keep its copy frozen for ever
-		return nil, status.Errorf(codes.DataLoss, "%s has lost its journal of migration %s, and does not know whether it has all files",
-			s.agent.self.Name, request.Migration)
+		return nil, lost
 	}
 	if err != nil {
 		return nil, err
 	}
-	if record := m.record(); record.Decision == migration.NeverRan && record.State == migration.Done {
+	switch record := m.record(); {
+	case record.Decision != migration.NeverRan || record.State != migration.Done:
+	case record.Overruled:
 		return nil, status.Errorf(codes.DataLoss, "an operator has taken the container of migration %s back: it is not at %s any more",
 			request.Migration, s.agent.self.Name)
+	default: // it was asked for the outcome since it lost its journal
+		return nil, lost
 	}
 	if err := s.agent.sameState(request.Incarnation); err != nil {
 		return nil, err
