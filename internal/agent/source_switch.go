@@ -32,7 +32,7 @@ func (s *source) prepare(ctx context.Context) error {
 	if err := s.awaitReady(ctx); err != nil {
 		return err
 	}
-	return errors.Join(s.examineInodes(ctx), s.sameAgain(ctx))
+	return s.examineInodes(ctx)
 }
 
 // prepareDump does what is to be done here.
@@ -59,6 +59,12 @@ func (s *source) prepareDump(ctx context.Context) error {
 	if s.hold, err = s.agent.network.Prepare(s.definition.Network.Address); err != nil {
 		return err
 	}
+	same := beside(ctx, s.sameAgain) // an engine may take long to answer
+	return same(s.catchUp(ctx))
+}
+
+// catchUp sends all that need not be sent in the freeze.
+func (s *source) catchUp(ctx context.Context) error {
 	if err := s.sendKnown(ctx); err != nil {
 		return err
 	}
