@@ -72,7 +72,7 @@ func (f *follower) publish(d ahead.Decision) {
 	f.told, f.decided = f.policy.Clone(), d
 }
 
-// run goes on until the policy has come to its end, or the agent.
+// launch runs the follower beside the caller.
 func (f *follower) launch() {
 	guard.Go(func() error {
 		f.run()
@@ -80,6 +80,7 @@ func (f *follower) launch() {
 	})
 }
 
+// run goes on until the policy has come to its end, or the agent.
 func (f *follower) run() {
 	defer close(f.done)
 	tick := time.NewTicker(aheadTick)

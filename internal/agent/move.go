@@ -164,7 +164,7 @@ func (m *move) tick() {
 		case <-m.agent.ctx.Done():
 			return
 		case <-ticker.C:
-			m.tell(migration.Tick{})
+			m.guarded(func() { m.tell(migration.Tick{}) })() // a panic must not end the ticks
 		}
 	}
 }
