@@ -55,20 +55,29 @@ func (a *Agent) fetchForEngine(ctx context.Context, from identity.Node, request 
 			return err
 		}
 		t.told.Count, t.told.Here = len(t.image.Layers), len(t.image.Layers)-len(lack.Layers)
-		if !lack.Image {
-			return tell(t.told)
+		if !lack.Image { // an engine may have finished taking it after the caller gave up
+			return errors.Join(a.spool.Remove(t.spooled()), tell(t.told))
 		}
 		if err := t.bring(ctx, from, lack.Layers, tell); err != nil {
 			return err
 		}
 		if err = images.Take(ctx, t.image, t.open); err == nil {
 			a.letWrite(ctx, func() error { return images.Sync(context.WithoutCancel(ctx)) })
-			return errors.Join(a.spool.Remove(slices.Concat(t.image.Layers, lack.Layers)), tell(t.told))
+			return errors.Join(a.spool.Remove(slices.Concat(t.spooled(), lack.Layers)), tell(t.told))
 		}
 		if try == takeTries || !t.changed(ctx, lack) {
 			return errors.Join(err, tell(t.told)) // what has come is there the next time
 		}
 	}
+}
+
+// spooled names what the spool may have for the image: its layers, and what the source keeps them as.
+func (t *taking) spooled() []string {
+	names := slices.Clone(t.image.Layers)
+	for _, layer := range t.request.Layers {
+		names = append(names, layer.DiffId)
+	}
+	return names
 }
 
 // changed tells whether an engine lacks something else than it did: another image was removed from it, or came.

@@ -137,8 +137,8 @@ func TestTake(t *testing.T) {
 	}
 	k = &keeping{lacks: []engine.Lack{{}}}
 	a, request = asked(t, k)
-	if told, err := fetched(t, a, request); err != nil || told.Here != 1 || len(k.taken) > 0 {
-		t.Errorf("what is there: %+v, %v", told, err)
+	if told, err := fetched(t, a, request); err != nil || told.Here != 1 || len(k.taken) > 0 || a.spool.HasLayer(layer) {
+		t.Errorf("what is there: %+v, %v; in the spool: %v", told, err, a.spool.HasLayer(layer))
 	}
 }
 
