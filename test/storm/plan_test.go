@@ -117,7 +117,7 @@ func rougher() climate {
 
 func changing() climate {
 	c := rougher()
-	c.fair, c.faults, c.least, c.most, c.moves = 4, 16, 6, 12, 20
+	c.fair, c.faults, c.least, c.most, c.moves = 4, 19, 6, 12, 20
 	return c
 }
 
