@@ -47,6 +47,7 @@ type source struct {
 	keeping     *protection     // by the keeper; nil: it has not begun
 	marked      atomic.Bool     // the engine shows that the container has moved
 	unkept      atomic.Bool     // that the copy is not protected in doubt was logged
+	marker      finalPermit     // whether the final marker may leave
 	ran         atomic.Bool     // the frozen copy has, after the target may have run it
 	drain       *draining       // pages that follow when the container was handed over; nil: none, as far as is known
 	spill       *spill          // pages that follow are on the disk, too; nil: they are not to be

@@ -259,19 +259,16 @@ func (s *source) section(kind, name string, content []byte) error {
 // begin starts a section; what is written to it counts as progress. Close must be called: it lets the next one begin.
 func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.begin(kind, name) }
 
-// sendState sends what is left of the state, the files, and the final marker. The permission for the marker
-// is asked for first, so that the journal is written while the bytes leave. Before that nobody else may be
-// able to run the copy here: with the permission the target may have the only one.
+// sendState sends what is left of the state, the files, and the final marker. The journal is written and the
+// frozen copy is held while the bytes leave. The marker leaves only when nobody else can run the copy here:
+// with the marker, the target may have the only one.
 func (s *source) sendState(ctx context.Context) error {
 	defer s.guard(ctx)()
-	permission := guard.Go(func() error {
-		if err := s.awaitHeld(ctx); err != nil {
-			return err
-		}
-		return s.move.mayEmitFinal(ctx)
-	})
+	s.marker.withhold()
+	held := guard.Go(func() error { return s.awaitHeld(ctx) })
+	permission := guard.Go(func() error { return s.move.mayEmitFinal(ctx) }) // the journal takes as long
 	manifest, err := s.sendContent(ctx)
-	if err = errors.Join(err, <-permission); err == nil {
+	if err = errors.Join(err, <-held, <-permission); err == nil {
 		err = s.sendFinal(manifest)
 	}
 	if err != nil {
@@ -283,6 +280,9 @@ func (s *source) sendState(ctx context.Context) error {
 
 // sendFinal sends the final marker: from now on this node does not decide alone.
 func (s *source) sendFinal(manifest []byte) error {
+	if !s.marker.release() {
+		return s.errExposed()
+	}
 	if err := s.section(kindFinal, "", manifest); err != nil {
 		return err
 	}

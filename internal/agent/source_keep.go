@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -87,12 +88,48 @@ func (s *source) awaitHeld(ctx context.Context) error {
 	case k.err == nil || errors.Is(k.err, engine.ErrExposed):
 		return nil
 	case errors.Is(k.err, engine.ErrThawed):
-		return fmt.Errorf("%w of %s: it goes on here, and its state is not used at %s. "+
-			"Let nothing thaw or resume a container while it moves, and migrate it again",
-			engine.ErrThawed, s.definition.Name, s.target.Name)
+		return s.errExposed()
 	}
 	return fmt.Errorf("keep %s frozen until %s has its state: %w. It goes on here: migrate it again",
 		s.definition.Name, s.target.Name, k.err)
+}
+
+func (s *source) errExposed() error {
+	return fmt.Errorf("%w of %s: it goes on here, and its state is not used at %s. "+
+		"Let nothing thaw or resume a container while it moves, and migrate it again",
+		engine.ErrThawed, s.definition.Name, s.target.Name)
+}
+
+// finalPermit keeps the final marker here while the frozen copy is not known to be held. The migration may be
+// in doubt by then: the journal says that the marker may have left while the copy is still being held. An agent
+// that was started again does not know, and its permit says that the marker has left.
+type finalPermit struct {
+	mu       sync.Mutex
+	withheld bool // the marker has not left
+	exposed  bool // the copy may have run, so the marker must not leave
+}
+
+// withhold says that the marker has not left.
+func (p *finalPermit) withhold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.withheld = true
+}
+
+// release lets the marker leave, unless the copy may have run.
+func (p *finalPermit) release() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.withheld = p.exposed
+	return !p.exposed
+}
+
+// deny keeps the marker here for good, because the copy may have run. Not ok: the marker may have left.
+func (p *finalPermit) deny() (ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.exposed = p.withheld
+	return p.withheld
 }
 
 // endKeeping returns when nothing of keepCopy is under way any more.
@@ -119,6 +156,9 @@ func (s *source) protectAgain(ctx context.Context) {
 	switch {
 	case err == nil || ctx.Err() != nil && !errors.Is(err, engine.ErrThawed):
 	case errors.Is(err, engine.ErrThawed):
+		if s.marker.deny() {
+			return // the target never runs the container
+		}
 		if s.ran.CompareAndSwap(false, true) && !s.move.record().Rebuilt {
 			s.agent.log.Error("two copies of a container may have run", "migration", s.id(),
 				"container", s.definition.Name, "alarm", s.ranAlarm(), "error", err)

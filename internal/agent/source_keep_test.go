@@ -66,6 +66,24 @@ func TestAwaitHeld(t *testing.T) {
 	}
 }
 
+// TestFinalPermit: the final marker of a copy that has run leaves never, and nobody is alarmed before it leaves.
+func TestFinalPermit(t *testing.T) {
+	var restarted finalPermit
+	if restarted.deny() {
+		t.Error("an agent that was started again says that the marker has not left")
+	}
+	var left finalPermit
+	left.withhold()
+	if !left.release() || left.deny() {
+		t.Error("the marker of a copy that was held: kept here, or nobody is alarmed")
+	}
+	var ran finalPermit
+	ran.withhold()
+	if !ran.deny() || ran.release() || !ran.deny() {
+		t.Error("the marker of a copy that has run: it left, or somebody is alarmed")
+	}
+}
+
 // TestAwaitHeldEnds: a copy that does not freeze keeps neither the step nor its undo waiting.
 func TestAwaitHeldEnds(t *testing.T) {
 	waits := func(ctx context.Context) error {
