@@ -34,20 +34,21 @@ func (a *autoMode) bound(policy *memory.Policy, history []memory.RoundStats, sen
 }
 
 // instead says what to do with rounds that do not converge, when the user has not.
-func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, frozen, target time.Duration, tooLong string) (migration.NoConvergence, string) {
+func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, following, target time.Duration, tooLong string) (migration.NoConvergence, string) {
 	if a == nil || chosen != migration.StopAndCopy {
 		return chosen, ""
 	}
-	now, then := predict.Seconds(d.ExpectedDowntime.Seconds()), predict.Seconds(frozen.Seconds())
+	wait := fmt.Sprintf("clients are expected to wait up to %s, and up to %s if memory followed",
+		predict.Seconds(d.ExpectedDowntime.Seconds()), predict.Seconds(following.Seconds()))
 	switch {
 	case a.demands.NoPostCopy:
-		return chosen, fmt.Sprintf("auto: a freeze of %s is expected, and of %s if memory followed, which must not be", now, then)
+		return chosen, "auto: " + wait + ", which must not be"
 	case tooLong != "":
-		return chosen, fmt.Sprintf("auto: a freeze of %s is expected, and of %s if memory followed, but %s", now, then, tooLong)
-	case predict.ClearlyBetter(d.ExpectedDowntime.Seconds(), frozen.Seconds(), target.Seconds()):
-		return migration.TurnHybrid, fmt.Sprintf("auto: the rest follows, because that is clearly better: a freeze of %s is expected, and of %s if all is sent before", then, now)
+		return chosen, "auto: " + wait + ", but " + tooLong
+	case predict.ClearlyBetter(d.ExpectedDowntime.Seconds(), following.Seconds(), target.Seconds()):
+		return migration.TurnHybrid, "auto: the rest follows, because that is clearly better: " + wait
 	}
-	return chosen, fmt.Sprintf("auto: a freeze of %s is expected, and of %s if memory followed: not enough to have its state on two nodes", now, then)
+	return chosen, "auto: " + wait + ": not enough to have its state on two nodes"
 }
 
 // hurry hands the container over when the time is over, also in the middle of a round. It returns what ends that.

@@ -137,7 +137,7 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 	if tooLong != "" && settings.OnNoConvergence == migration.TurnHybrid && !m.pages.Leaving() {
 		return m.whole(decision, tooLong), nil
 	}
-	chosen, why := m.auto.instead(settings.OnNoConvergence, decision, m.anyway(), settings.DowntimeTarget, tooLong)
+	chosen, why := m.auto.instead(settings.OnNoConvergence, decision, m.following(decision), settings.DowntimeTarget, tooLong)
 	if why != "" && !m.pages.Leaving() {
 		m.tracker.decided(why)
 	}
@@ -291,8 +291,15 @@ func (m *memorySource) mayFollow(d memory.Decision) bool {
 	if m.auto == nil || d.Verdict != memory.NotConverging || settings.OnNoConvergence != migration.StopAndCopy {
 		return false
 	}
-	chosen, _ := m.auto.instead(settings.OnNoConvergence, d, m.anyway(), settings.DowntimeTarget, m.split.refuses())
+	chosen, _ := m.auto.instead(settings.OnNoConvergence, d, m.following(d), settings.DowntimeTarget, m.split.refuses())
 	return chosen == migration.TurnHybrid
+}
+
+// following is how long a client would wait if what is left followed.
+func (m *memorySource) following(d memory.Decision) time.Duration {
+	frozen := m.anyway()
+	left := max(0, d.ExpectedDowntime-frozen)
+	return frozen + predict.WaitOver(left, seconds(m.tracker.linkSeen().RTTSeconds), d.DirtyingRateBytesPerSecond)
 }
 
 // anyway is how long the container will be frozen for all but its memory.

@@ -27,6 +27,8 @@ const (
 	metricDowntimeWithin   = "downtime_within_ratio"
 	metricTotalWithin      = "total_within_ratio"
 	metricWaitedWithin     = "waited_within_ratio"
+	// metricStalled is the freeze and the time after it in which a thread waited for pages: no client waits longer.
+	metricStalled = "stalled_seconds"
 	unnoticed              = 0.030 // seconds
 )
 
@@ -181,13 +183,20 @@ func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) 
 	if err := g.awaitFilled(ctx); err != nil {
 		return nil, err
 	}
-	measured := fromReport(report)
+	measured := append(fromReport(report), measurement{metricStalled, stalled(report)})
 	// What auto has chosen was predicted as that.
 	i := slices.IndexFunc(plan.Predictions, func(p predict.Prediction) bool { return p.Mode == report.Mode })
 	if i < 0 {
 		return measured, nil
 	}
 	return append(measured, compared(plan.Predictions[i], report)...), nil
+}
+
+func stalled(report migration.Report) float64 {
+	if report.Drain == nil {
+		return report.DowntimeSeconds
+	}
+	return report.DowntimeSeconds + report.Drain.WaitingShare*report.Drain.Seconds
 }
 
 // compared is a prediction beside what it was.
@@ -277,10 +286,10 @@ func judgeAuto(rows []Row) []Asked {
 	cells, good, worst := 0.0, 0.0, 0.0
 	for _, f := range foretolds() {
 		for _, link := range f.links {
-			auto := m.downtime(f.name, link, wayAuto)
+			auto := m.of(f.name, link, wayAuto, metricStalled)
 			least, most := math.NaN(), math.NaN()
 			for _, way := range foretoldModes() {
-				if d := m.downtime(f.name, link, way); !math.IsNaN(d) {
+				if d := m.of(f.name, link, way, metricStalled); !math.IsNaN(d) {
 					least, most = math.Min(d, orElse(least, d)), math.Max(d, orElse(most, d))
 				}
 			}
@@ -300,7 +309,7 @@ func judgeAuto(rows []Row) []Asked {
 	}
 	return []Asked{
 		{
-			What: fmt.Sprintf("auto: downtime at most %.1f x the best mode's + %.0f ms, share of %.0f cells", autoFactor, autoSlack*1e3, cells),
+			What: fmt.Sprintf("auto: the longest that clients can wait at most %.1f x the best mode's + %.0f ms, share of %.0f cells", autoFactor, autoSlack*1e3, cells),
 			Unit: "ratio", Least: true, Limit: autoShare, Value: good / cells, Met: good/cells >= autoShare,
 		},
 		{What: "auto: cells in which it is as bad as the worst mode, and not as good as the best", Unit: "cells", Value: worst, Met: worst == 0},

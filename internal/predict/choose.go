@@ -35,9 +35,10 @@ const (
 	window = 14600
 )
 
-// Choose takes the mode with the least downtime, and among those that are as good the one with the least total time, of those
-// that meet the demands. Modes that have the state on two nodes for a while are taken only if they are clearly better: the
-// others exceed the wanted downtime, and theirs is much less. A restart is never chosen: it loses what is in memory.
+// Choose takes the mode in which clients wait least for an answer (Interruption), and among those that are as good the one with
+// the least total time, of those that meet the demands. Modes that have the state on two nodes for a while are taken only if
+// they are clearly better: the others exceed the wanted downtime, and clients wait much less. A restart is never chosen: it
+// loses what is in memory.
 //
 // A deadline or downtime that no mode is expected to meet is given up, and told. What the user forbids is not.
 func Choose(all []Prediction, demands Demands) (Choice, error) {
@@ -77,8 +78,9 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 	chosen := best(whole, target)
 	if len(splitting) > 0 {
 		other := best(splitting, target)
-		if now, then := chosen.Downtime.Expected, other.Downtime.Expected; ClearlyBetter(now, then, target) {
-			c.Why = append(c.Why, fmt.Sprintf("its state is on two nodes for about %s, because that is clearly better: downtime %s, in mode %s %s",
+		now, then := chosen.Interruption.Expected, other.Interruption.Expected
+		if chosen.Downtime.Expected > target && ClearlyBetter(now, then, target) {
+			c.Why = append(c.Why, fmt.Sprintf("its state is on two nodes for about %s, because that is clearly better: clients wait up to %s, in mode %s %s",
 				Seconds(other.Split.Expected), Seconds(then), chosen.Mode, Seconds(now)))
 			chosen = other
 		}
@@ -104,7 +106,8 @@ func worthwhile(can []Prediction) []Prediction {
 	})
 }
 
-// ClearlyBetter tells whether another downtime is so much less that it is worth to have the state on two nodes for a while.
+// ClearlyBetter tells whether clients wait so much less in another way that it is worth to have the state on two nodes for a
+// while.
 func ClearlyBetter(now, then, target float64) bool {
 	return now > target && now > clearlyFactor*then+clearlySlack
 }
@@ -155,15 +158,15 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 	return left
 }
 
-// best has the least downtime, or one that is as good and the least total time. Of those that are as good, one whose downtime may
-// turn out to be a fraction is better: what is copied ahead may be written again or not, and if it is, nothing but time is lost. One
+// best is the mode in which clients wait least, or one that is as good and has the least total time. Of those that are as good,
+// one in which they may wait a fraction of that is better: what is copied ahead may be written again or not, and if it is, nothing but time is lost. One
 // that misses the downtime that is wanted is not as good as one that does not and takes not much longer. Of those whose total time is
 // as good, too, one whose state is on two nodes for less long is better, if it is known what is written in such a time: a client waits for
 // pages meanwhile, but what is written more often than was seen makes rounds longer. Then it is the one with the least downtime, as
 // where most of the time goes to layers of the image, whatever the mode.
 func best(all []Prediction, target float64) Prediction {
-	same := asGood(all, sameFactor, func(p Prediction) float64 { return p.Downtime.Expected })
-	same = asGood(same, fraction, func(p Prediction) float64 { return p.Downtime.Low })
+	same := asGood(all, sameFactor, func(p Prediction) float64 { return p.Interruption.Expected })
+	same = asGood(same, fraction, func(p Prediction) float64 { return p.Interruption.Low })
 	same = slices.DeleteFunc(slices.Clone(same), func(p Prediction) bool {
 		return p.Downtime.Expected > target && slices.ContainsFunc(same, func(other Prediction) bool {
 			return other.Downtime.Expected <= target && other.Total.Expected < notMuchLonger*p.Total.Expected
@@ -174,7 +177,7 @@ func best(all []Prediction, target float64) Prediction {
 		sooner := cmp.Compare(a.Total.Expected, b.Total.Expected)
 		switch {
 		case !splits(a.Mode) || !splits(b.Mode):
-			return cmp.Or(cmp.Compare(a.Downtime.Expected, b.Downtime.Expected), sooner)
+			return cmp.Or(cmp.Compare(a.Interruption.Expected, b.Interruption.Expected), sooner)
 		case min(a.watched, b.watched) < longEnough:
 			return sooner
 		}
@@ -190,12 +193,13 @@ func asGood(all []Prediction, factor float64, seconds func(Prediction) float64) 
 
 // explain says what was chosen, and what the others would have cost.
 func (c *Choice) explain(chosen Prediction, can []Prediction) {
-	c.Why = append([]string{fmt.Sprintf("mode %s: downtime %s (%s to %s), total %s, %s to send are expected", chosen.Mode, Seconds(chosen.Downtime.Expected),
-		Seconds(chosen.Downtime.Low), Seconds(chosen.Downtime.High), Seconds(chosen.Total.Expected), Size(chosen.Bytes.Expected))}, c.Why...)
+	c.Why = append([]string{fmt.Sprintf("mode %s: downtime %s (%s to %s), clients wait up to %s, total %s, %s to send are expected",
+		chosen.Mode, Seconds(chosen.Downtime.Expected), Seconds(chosen.Downtime.Low), Seconds(chosen.Downtime.High),
+		Seconds(chosen.Interruption.Expected), Seconds(chosen.Total.Expected), Size(chosen.Bytes.Expected))}, c.Why...)
 	for _, p := range can {
 		if p.Mode != chosen.Mode {
-			c.Why = append(c.Why, fmt.Sprintf("mode %s: downtime %s, total %s, %s", p.Mode, Seconds(p.Downtime.Expected),
-				Seconds(p.Total.Expected), Size(p.Bytes.Expected)))
+			c.Why = append(c.Why, fmt.Sprintf("mode %s: downtime %s, clients wait up to %s, total %s, %s", p.Mode,
+				Seconds(p.Downtime.Expected), Seconds(p.Interruption.Expected), Seconds(p.Total.Expected), Size(p.Bytes.Expected)))
 		}
 	}
 }

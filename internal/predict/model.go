@@ -43,12 +43,19 @@ type outcome struct {
 	sourceCPU, targetCPU        float64 // seconds of processor time
 	targetMemory                float64 // bytes beyond what the container takes
 	split, waiting              float64 // seconds
+	burst                       float64 // seconds that the first work after the handover waits for the pages that it writes
 	rounds                      int
 	converges                   bool
 	cpus                        float64 // that the container was left with; 0: all that it had
 	late                        float64 // bytes that follow
 	memorySeconds, filesSeconds float64
 }
+
+// wait is how long a client waits for pages after the handover, in the middle of what is possible: an answer needs
+// at least the pages that it writes, and at most all that follow.
+func (o outcome) wait() float64 { return wait(o.burst, o.split) }
+
+func wait(burst, split float64) float64 { return math.Sqrt(burst * split) }
 
 // pageShare is what of the time a page takes is the target's.
 const pageShare = 0.6

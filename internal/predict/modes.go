@@ -185,19 +185,35 @@ func (m *model) follow(out *outcome) {
 	out.bytes += out.late * wire
 	out.sourceCPU += out.late * m.perByte
 	out.waiting = m.waits(out.split, out.late)
+	out.burst = min(m.burst(out.late), out.split)
 	out.total += out.split
 }
 
 // drainShare of the link is what pages that follow get beside those that are wanted: 0.82 to 0.92 ("bench postcopy").
 const drainShare = 0.9
 
+// burst is how long the work of an answer waits for pages when late bytes are not there yet. Its pages are those that the
+// container writes within the shortest time that it was watched for.
+func (m *model) burst(late float64) float64 {
+	faults := m.written(answer, 1) * m.share(late) / float64(memory.PageSize()) / perFault
+	return (firstFaults + faults) * m.fault()
+}
+
+// fault is how long a thread waits for a page.
+func (m *model) fault() float64 {
+	return m.rtt + float64(memory.PageSize())/m.bandwidth + faultWork*m.slowness()
+}
+
+// share is which part of the pages that the container writes follow: it writes these before all others.
+func (m *model) share(late float64) float64 {
+	return late / math.Max(m.written(mostSeconds, 1), late)
+}
+
 // waits is how long the container's threads wait for pages in all while late bytes follow within seconds.
 func (m *model) waits(seconds, late float64) float64 {
 	threads := float64(max(1, m.in.Container.Threads))
-	pageBytes := float64(memory.PageSize())
-	fault := m.rtt + pageBytes/m.bandwidth + faultWork*m.slowness()
-	share := late / math.Max(m.written(mostSeconds, 1), late) // late are those that it writes, before all others
-	low, high := 0.0, seconds                                 // of work that gets done in that time
+	pageBytes, fault, share := float64(memory.PageSize()), m.fault(), m.share(late)
+	low, high := 0.0, seconds // of work that gets done in that time
 	for range 40 {
 		work := (low + high) / 2
 		faults := m.written(work, 1) * share / 2 / pageBytes / perFault
@@ -211,6 +227,8 @@ func (m *model) waits(seconds, late float64) float64 {
 }
 
 const (
+	// answer is for how many seconds a program works for an answer, as it would without a migration.
+	answer = 0.1
 	// faultWork is what both nodes take for a page that is wanted, beside the link: 1.5 ms in the median of "bench postcopy".
 	faultWork = 1.5e-3
 	// firstFaults is for how many pages one after the other even a program waits that does nothing: 2 round trips, over all links of

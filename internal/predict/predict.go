@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -24,7 +25,7 @@ type Prediction struct {
 	Why      string         `json:"why,omitempty"` // it is not
 
 	Downtime     Interval `json:"downtime_seconds"`
-	Interruption Interval `json:"interruption_seconds"` // as a client sees it
+	Interruption Interval `json:"interruption_seconds"` // the longest that a client waits for an answer
 	Handoff      Interval `json:"handoff_seconds"`
 	Total        Interval `json:"total_seconds"`
 	Bytes        Interval `json:"bytes"`
@@ -63,8 +64,9 @@ func Of(in Input, mode migration.Mode) Prediction {
 	}
 	p := Prediction{Mode: mode, Possible: true, Converges: middle.converges}
 	p.Downtime = interval(func(o outcome) float64 { return o.downtime })
-	p.Interruption = interval(func(o outcome) float64 { return o.downtime + in.Link.RTTSeconds })
-	p.Interruption.High += in.Link.RTTSeconds/2 + in.Link.JitterSeconds
+	p.Interruption = interval(func(o outcome) float64 { return o.downtime + in.Link.RTTSeconds + o.wait() })
+	p.Interruption.Low -= low.wait() - low.burst
+	p.Interruption.High += high.split - high.wait() + in.Link.RTTSeconds/2 + in.Link.JitterSeconds
 	p.Handoff = interval(func(o outcome) float64 { return o.handoff })
 	p.Total = interval(func(o outcome) float64 { return o.total })
 	p.Bytes = interval(func(o outcome) float64 { return o.bytes })
@@ -118,6 +120,14 @@ func tooLong(in Input, p Prediction) string {
 // SplitOver is for how long both nodes are needed if what is left takes so long at the full speed of the link.
 func SplitOver(left, rtt time.Duration) time.Duration {
 	return time.Duration(float64(left)/drainShare) + rtt
+}
+
+// WaitOver is how long a client may wait for an answer if what is left follows: it takes so long at the full speed of the
+// link, and so many bytes of pages are written in a second.
+func WaitOver(left, rtt time.Duration, rate float64) time.Duration {
+	split := SplitOver(left, rtt).Seconds()
+	faults := firstFaults + rate*answer/float64(memory.PageSize())/perFault
+	return duration(wait(min(faults*(rtt.Seconds()+faultWork), split), split))
 }
 
 func splits(mode migration.Mode) bool { return mode == migration.PostCopy || mode == migration.Hybrid }

@@ -120,7 +120,8 @@ func TestChoice(t *testing.T) {
 		{"small, its image is not there", groups{}, 1e9, 0.0004, func(in *Input) {
 			in.Container.PrivateBytes, in.Container.MissingLayerBytes = 1e6, 590e6
 		}, migration.PreCopy},
-		{"writes all faster than the link", all["all"], 20e6, 0.05, nil, migration.PostCopy},
+		{"writes a fifth each second, faster than the link", all["uniform"], 20e6, 0.05, nil, migration.PostCopy},
+		{"writes all each fifth of a second: an answer needs all", all["all"], 20e6, 0.05, nil, migration.Cold},
 		{"the same, never split", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.NoPostCopy = true }, migration.Cold},
 		{"the same, a long freeze is allowed", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.Settings.DowntimeTarget = 1000e9 }, migration.Cold},
 		{"few bytes", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.MaxBytes = 67e6; in.Demands.NoPostCopy = true }, migration.Cold},
@@ -228,7 +229,7 @@ func TestSplitForShort(t *testing.T) {
 	for _, c := range []struct{ hybrid, watched float64 }{{87, 10}, {140, 10}, {87, 1}} {
 		takes := func(mode migration.Mode, total, split float64) Prediction {
 			at := func(seconds float64) Interval { return Interval{seconds, seconds, seconds} }
-			return Prediction{Mode: mode, Possible: true, Downtime: at(0.3), Total: at(total), Split: at(split), watched: c.watched}
+			return Prediction{Mode: mode, Possible: true, Downtime: at(0.3), Interruption: at(0.3), Total: at(total), Split: at(split), watched: c.watched}
 		}
 		want := migration.PostCopy
 		if c.hybrid < 90 && c.watched >= 10 {
@@ -244,7 +245,7 @@ func TestSplitForShort(t *testing.T) {
 func TestNothingToKeepOut(t *testing.T) {
 	one := func(mode migration.Mode, downtime, total, frozen float64) Prediction {
 		exactly := func(v float64) Interval { return Interval{Expected: v, Low: v, High: v} }
-		return Prediction{Mode: mode, Possible: true, Downtime: exactly(downtime), Total: exactly(total), FrozenBytes: exactly(frozen), Bytes: exactly(41e3)}
+		return Prediction{Mode: mode, Possible: true, Downtime: exactly(downtime), Interruption: exactly(downtime), Total: exactly(total), FrozenBytes: exactly(frozen), Bytes: exactly(41e3)}
 	}
 	demands := Demands{Settings: migration.Settings{DowntimeTarget: 100e6}}
 	for name, c := range map[string]struct {

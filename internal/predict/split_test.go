@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestSplitIsBounded tells what is chosen of a container that writes all its memory faster than the link carries it, so that post-copy has the
-// least downtime by far, and needs both nodes for half a minute.
+// TestSplitIsBounded tells what is chosen of a container that writes a fifth of its memory each second, faster than the link
+// carries it, so that clients wait least by far in post-copy, which needs both nodes for half a minute.
 func TestSplitIsBounded(t *testing.T) {
 	const pages = 16000
 	for _, one := range []struct {
@@ -27,7 +27,7 @@ func TestSplitIsBounded(t *testing.T) {
 		{"a user asks for it there", migration.PostCopyOnRequest, migration.Settings{MaxSplit: time.Minute}, migration.PostCopy, ""},
 		{"the node never does", migration.PostCopyNever, migration.Settings{MaxSplit: time.Minute}, migration.Cold, "never"},
 	} {
-		in := simulated(programs(pages)["all"], pages, 20e6, 0.05, 1, 10, 1).in
+		in := simulated(programs(pages)["uniform"], pages, 20e6, 0.05, 1, 10, 1).in
 		_, in.Demands.Split = migration.SplitLimits(one.use, one.settings)
 		all := All(in)
 		choice, err := Choose(all, in.Demands)
