@@ -60,9 +60,16 @@ type autoMode struct {
 	began   time.Time
 	took    time.Duration // to choose
 	choice  predict.Choice
-	// frozenBytes are those that are expected to leave in the freeze.
-	frozenBytes float64
-	foreseen    *foreseenSplit
+	forecast predict.Forecast // of that mode
+	foreseen *foreseenSplit
+}
+
+// frozenBytes are those that are expected to leave in the freeze; 0: nobody knows.
+func (a *autoMode) frozenBytes() float64 {
+	if a == nil {
+		return 0
+	}
+	return a.forecast.Prediction.FrozenBytes.Expected
 }
 
 const (
@@ -97,7 +104,7 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 	if auto.choice, err = predict.Choose(predict.All(in), demands); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
-	auto.frozenBytes = predict.Of(in, auto.choice.Mode).FrozenBytes.Expected
+	auto.forecast = predict.Forecast{Prediction: predict.Of(in, auto.choice.Mode), Input: in}
 	auto.foreseen = foreseenOf(in)
 	auto.took = time.Since(auto.began)
 	return auto, nil

@@ -277,6 +277,11 @@ func (s *source) ended(result migration.Finish) {
 	if err := s.dropBase(); err != nil {
 		s.agent.log.Warn("tracking not ended properly", "container", s.definition.Name, "error", err)
 	}
+	if s.auto != nil && result.Result == migration.Moved {
+		if missed := s.auto.forecast.Missed(s.move.tracker.now(s.move.machine.Record(), false)); missed != "" {
+			s.move.tracker.decided("auto: " + missed)
+		}
+	}
 	s.agent.migrationEnded(s.move, result)
 	s.control.close()
 }

@@ -57,8 +57,8 @@ func (s *source) expectedState() int64 {
 	if s.lacksImage() {
 		return 0 // that is much
 	}
-	if s.auto != nil && s.auto.frozenBytes > 0 && s.move.tracker.spec.Mode == migration.Cold {
-		return int64(predict.StateMargin * s.auto.frozenBytes)
+	if expected := s.auto.frozenBytes(); expected > 0 && s.move.tracker.spec.Mode == migration.Cold {
+		return int64(predict.StateMargin * expected)
 	}
 	return max(predict.LeastState, s.offered.MemoryBytes/predict.StateShare)
 }

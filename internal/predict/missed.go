@@ -1,0 +1,92 @@
+package predict
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/godwit/godwit/internal/migration"
+)
+
+const (
+	// What a forecast is wrong by at most, as a factor and in seconds, before somebody should know.
+	farOff      = 1.5
+	farOffSlack = 0.1
+	// A cause explains a migration that took longer if it differs from what was known by this factor.
+	causeFactor = 1.3
+)
+
+// Forecast is what was expected of a migration, and what that was made from.
+type Forecast struct {
+	Prediction Prediction
+	Input      Input
+}
+
+// Missed says by how much a migration took longer than was expected, and why; empty: the forecast was about right, or the
+// migration went on in another mode. A migration that took less is no news.
+func (f Forecast) Missed(report migration.Report) string {
+	p := f.Prediction
+	if report.Mode != p.Mode {
+		return ""
+	}
+	var missed []string
+	for _, one := range []struct {
+		what     string
+		expected Interval
+		took     float64
+	}{{"the freeze", p.Downtime, report.DowntimeSeconds}, {"the migration", p.Total, report.TotalSeconds}} {
+		if one.took > max(one.expected.High, farOff*one.expected.Expected, one.expected.Expected+farOffSlack) {
+			missed = append(missed, fmt.Sprintf("%s took %s, and %s was expected", one.what, Seconds(one.took), spread(one.expected)))
+		}
+	}
+	if len(missed) == 0 {
+		return ""
+	}
+	return strings.Join(missed, "; ") + ": " + strings.Join(f.causes(report), ", and ")
+}
+
+func spread(i Interval) string {
+	return fmt.Sprintf("%s (%s to %s)", Seconds(i.Expected), Seconds(i.Low), Seconds(i.High))
+}
+
+// causes lists what was otherwise than the forecast assumed.
+func (f Forecast) causes(report migration.Report) (causes []string) {
+	link, seen := f.Input.Link, report.Link
+	if now, then := seen.BandwidthBitsPerSecond, link.BandwidthBitsPerSecond; now > 0 && then > causeFactor*now {
+		causes = append(causes, fmt.Sprintf("the link carried %s, not %s", bits(now), bits(then)))
+	}
+	if now, then := seen.RTTSeconds, link.RTTSeconds; now > causeFactor*then+farOffSlack/10 {
+		causes = append(causes, fmt.Sprintf("a round trip took %s, not %s", Seconds(now), Seconds(then)))
+	}
+	if now, then := report.DirtyingRateBytesPerSecond, f.rate(report); now > causeFactor*then && now > 0 {
+		causes = append(causes, fmt.Sprintf("the container wrote %s of pages per second, not %s", Size(now), Size(then)))
+	}
+	frozen := float64(report.Bytes.MemoryFinal + report.Bytes.FilesFinal)
+	if now, then := frozen, f.Prediction.FrozenBytes; len(causes) == 0 && now > causeFactor*then.High && now > window {
+		causes = append(causes, fmt.Sprintf("%s left in the freeze, not %s", Size(now), Size(then.Expected)))
+	}
+	if len(causes) == 0 {
+		causes = append(causes, "the machines were slower than in earlier migrations: perhaps they had other work to do")
+	}
+	return causes
+}
+
+// rate is what was expected to be written in a second of the last round.
+func (f Forecast) rate(report migration.Report) float64 {
+	seconds := 1.0
+	for _, round := range report.Rounds {
+		if !round.Final {
+			seconds = max(round.Seconds, 0.1)
+		}
+	}
+	return f.Input.Container.Curve.Within(seconds, f.Input.Container.memory()) / seconds
+}
+
+func bits(perSecond float64) string {
+	switch {
+	case perSecond < 1e6:
+		return fmt.Sprintf("%.3g kbit/s", perSecond/1e3)
+	case perSecond < 1e9:
+		return fmt.Sprintf("%.3g Mbit/s", perSecond/1e6)
+	}
+	return fmt.Sprintf("%.3g Gbit/s", perSecond/1e9)
+}
