@@ -283,12 +283,17 @@ func errorOf(report migration.Report) string {
 	return plainText(*report.Error)
 }
 
-// display shows how far a migration is: one line that changes on a terminal, a line per phase elsewhere.
+// everyLine is how often a phase that goes on has another line where the output is not a terminal.
+const everyLine = 10 * time.Second
+
+// display shows how far a migration is: one line that changes on a terminal; elsewhere a line for each phase, and one more
+// every ten seconds of it.
 type display struct {
 	out   io.Writer
 	id    string
 	phase string
 	shown bool
+	told  time.Time // when the last line was written that is no terminal's
 	// waiting is the phase of which was told that it waits, and for what.
 	waiting string
 }
@@ -309,7 +314,9 @@ func (d *display) update(document []byte) error {
 		if d.phase == "" {
 			fmt.Fprintln(d.out, "migration", d.id)
 		}
-		p.Rate, p.LeftTime = 0, 0 // Little has been seen of a phase that just began.
+		if p.Phase != d.phase {
+			p.Rate, p.LeftTime = 0, 0 // Little has been seen of a phase that just began.
+		}
 	}
 	d.line(p.Phase, progressLine(p))
 	d.wait(p)
@@ -323,8 +330,8 @@ func (d *display) line(phase, text string) {
 		d.shown = true
 		return
 	}
-	if phase != d.phase {
-		d.phase = phase
+	if now := time.Now(); phase != d.phase || now.Sub(d.told) >= everyLine {
+		d.phase, d.told = phase, now
 		fmt.Fprintln(d.out, text)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
@@ -33,6 +35,28 @@ func TestDisplayWaits(t *testing.T) {
 			t.Errorf("%q is there %d times, want %d: %s", text, got, times, &out)
 		}
 	}
+}
+
+// TestDisplayGoesOn: where the output is not a terminal, a phase that takes long has a line every ten seconds, with its rate
+// and the time that is left.
+func TestDisplayGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		d := &display{out: &out, id: "0123456789abcdef"}
+		for range 25 {
+			document, err := json.Marshal(migration.Progress{Phase: "send", DoneBytes: 1 << 20, TotalBytes: 8 << 20, Rate: 1 << 20, LeftTime: 7})
+			if err == nil {
+				err = d.update(document)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if lines, rates := strings.Count(out.String(), "send"), strings.Count(out.String(), "/s  7s left"); lines != 3 || rates != 2 {
+			t.Errorf("%d lines, %d with a rate: %s", lines, rates, &out)
+		}
+	})
 }
 
 // TestSpillIsTold wants the room that pages need in both plans, and what a reboot would do in progress and
