@@ -71,7 +71,7 @@ func TestAddressLeavesToo(t *testing.T) {
 	for what, leave := range map[string]func(a *Agent){
 		"moved":      func(a *Agent) { endedMove(t, a, testMigration, migration.Source, migration.Moved, time.Now()) },
 		"taken back": func(a *Agent) { endedMove(t, a, testMigration, migration.Target, migration.RolledBack, time.Now()) },
-		"told of":    func(a *Agent) { a.locations.away[one.Address] = place{"a", one.Container} },
+		"told of":    func(a *Agent) { a.locations.away[one.Address] = place{node: "a", container: one.Container} },
 	} {
 		a := newVolumeAgent(t)
 		a.locations, a.adoptions = newLocations(a), &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}

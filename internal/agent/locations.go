@@ -31,7 +31,10 @@ type locations struct {
 }
 
 // place is where a container was last heard of.
-type place struct{ node, container string }
+type place struct {
+	node, container string
+	left            bool // that node has it no longer, and no other has told of it
+}
 
 func newLocations(agent *Agent) *locations {
 	l := &locations{
@@ -120,10 +123,22 @@ func (l *locations) learn(address netip.Addr, at place) {
 	l.away[address] = at
 }
 
+// movedTo notes where a migration has set the route of a container that was here. That node may never tell of it as
+// its guest: the container may have moved on, or ended, before the next hello.
+func (l *locations) movedTo(node string, definition engine.Definition) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away[definition.Network.Address] = place{node: node, container: definition.ID}
+}
+
 // forget drops the shortcut to a container that is no longer where it was. At home the route stays: there it is the
-// only one, and the migration that moves the container sets it. So does the place: that node may give the address back.
+// only one, and the migration that moves the container sets it. So does the place; any node may give the address back then,
+// because the container may have moved on and ended before anybody told of it.
 func (l *locations) forget(address netip.Addr) {
 	if l.agent.atHome(address) {
+		at := l.away[address]
+		at.left = true
+		l.away[address] = at
 		return
 	}
 	delete(l.away, address)
@@ -176,7 +191,7 @@ func (l *locations) mayRelease(node string, address netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, known := l.away[address]
-	return !known || at.node == node
+	return !known || at.left || at.node == node
 }
 
 // elsewhere tells whether another node is known to have a container.

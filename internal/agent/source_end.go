@@ -84,15 +84,20 @@ func (s *source) cleanup(ctx context.Context) error {
 	return errors.Join(err, s.agent.network.Detach(s.definition.ID), s.straighten())
 }
 
-// straighten forgets the way to a container that has come home: it is the one that packets take anyway.
+// straighten forgets the way to a container that has come home: packets take it anyway. The way to another node is
+// forgotten when that node no longer has the container.
 func (s *source) straighten() error {
 	address := s.definition.Network.Address
 	if !s.definition.Network.Pooled() {
 		return nil
 	}
 	home, err := s.agent.network.Home(address)
-	if err != nil || home != s.target.Number {
+	if err != nil {
 		return err
+	}
+	if home != s.target.Number {
+		s.agent.locations.movedTo(s.target.Name, s.definition)
+		return nil
 	}
 	return s.agent.network.Unroute(address)
 }
