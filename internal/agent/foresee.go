@@ -56,10 +56,10 @@ const leastMaxBytes = 16 << 10
 
 // autoMode is what a migration goes by whose mode was chosen here.
 type autoMode struct {
-	demands predict.Demands
-	began   time.Time
-	took    time.Duration // to choose
-	choice  predict.Choice
+	demands  predict.Demands
+	began    time.Time
+	took     time.Duration // to choose
+	choice   predict.Choice
 	forecast predict.Forecast // of that mode
 	foreseen *foreseenSplit
 }
@@ -70,6 +70,14 @@ func (a *autoMode) frozenBytes() float64 {
 		return 0
 	}
 	return a.forecast.Prediction.FrozenBytes.Expected
+}
+
+// waitOver is how long a client may wait if what is left follows; see predict.
+func (a *autoMode) waitOver(left, rtt time.Duration, rate float64) time.Duration {
+	if a == nil {
+		return 0
+	}
+	return a.forecast.WaitOver(left, rtt, rate)
 }
 
 const (

@@ -145,7 +145,8 @@ func (w waitingWork) check(context.Context) (engine.Outcome, time.Time, error) {
 
 func (waitingWork) ended(migration.Finish) {}
 
-func (w waitingWork) fresh() work { return w }
+func (w waitingWork) unsent() bool { return false }
+func (w waitingWork) fresh() work  { return w }
 
 // clumsyWork panics when it is to send its first message.
 type clumsyWork struct {
@@ -165,7 +166,8 @@ func (w *clumsyWork) send(migration.Message) {
 	}
 }
 
-func (w *clumsyWork) fresh() work { return w }
+func (w *clumsyWork) unsent() bool { return false }
+func (w *clumsyWork) fresh() work  { return w }
 
 // TestPanicBetweenStepsGoesOnFromTheJournal: the machine has decided what was not done then, so it would wait
 // for ever for the end of it.

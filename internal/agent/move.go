@@ -24,6 +24,8 @@ type work interface {
 	send(message migration.Message)
 	// ask asks the target for the outcome; source only.
 	ask(ctx context.Context, abort bool) (migration.Message, error)
+	// unsent keeps the final marker here for good, unless it has left, and tells whether it did; source only.
+	unsent() bool
 	// check finds out what became of the arrival; target only.
 	check(ctx context.Context) (engine.Outcome, time.Time, error)
 	// ended is called once, when the migration has ended on this node.
@@ -331,6 +333,7 @@ func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended 
 	m.logFailure(name, err)
 	m.tracker.failed(name, err.Error())
 	failed := migration.StepFailed{Step: name, Error: err.Error(), Began: began, Ended: ended}
+	failed.Unsent = name == migration.StepSend && m.work().unsent()
 	var refused *problemsError
 	if errors.As(err, &refused) {
 		failed.Problems = refused.problems

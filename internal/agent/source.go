@@ -233,6 +233,8 @@ func (s *source) send(message migration.Message) {
 	})
 }
 
+func (s *source) unsent() bool { return s.marker.deny() }
+
 func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
 	s.keepInDoubt(ctx)
 	abort = abort && !s.copyKilled(ctx) // then the target has the only copy that can go on

@@ -269,7 +269,7 @@ func (s *source) sendState(ctx context.Context) error {
 	permission := guard.Go(func() error { return s.move.mayEmitFinal(ctx) }) // the journal takes as long
 	manifest, err := s.sendContent(ctx)
 	if err = errors.Join(err, <-held, <-permission); err == nil {
-		err = s.sendFinal(manifest)
+		err = s.sendFinal(ctx, manifest)
 	}
 	if err != nil {
 		return err
@@ -279,8 +279,8 @@ func (s *source) sendState(ctx context.Context) error {
 }
 
 // sendFinal sends the final marker: from now on this node does not decide alone.
-func (s *source) sendFinal(manifest []byte) error {
-	if !s.marker.release() {
+func (s *source) sendFinal(ctx context.Context, manifest []byte) error {
+	if s.ranUnheld(ctx) || !s.marker.release() {
 		return s.errExposed()
 	}
 	if err := s.section(kindFinal, "", manifest); err != nil {

@@ -94,6 +94,20 @@ func (s *source) awaitHeld(ctx context.Context) error {
 		s.definition.Name, s.target.Name, k.err)
 }
 
+// ranUnheld looks once more at a copy that nothing holds, right before the target may run it.
+func (s *source) ranUnheld(ctx context.Context) bool {
+	k := s.keeping
+	if k == nil {
+		return false
+	}
+	select {
+	case <-k.over:
+	default: // the OOM killers are still told of a copy that is held
+		return false
+	}
+	return errors.Is(k.err, engine.ErrExposed) && errors.Is(s.protect(ctx, holdWithNewKeeper, nil), engine.ErrThawed)
+}
+
 func (s *source) errExposed() error {
 	return fmt.Errorf("%w of %s: it goes on here, and its state is not used at %s. "+
 		"Let nothing thaw or resume a container while it moves, and migrate it again",
@@ -106,7 +120,7 @@ func (s *source) errExposed() error {
 type finalPermit struct {
 	mu       sync.Mutex
 	withheld bool // the marker has not left
-	exposed  bool // the copy may have run, so the marker must not leave
+	denied   bool // and must not: the copy may have run, or the send has failed
 }
 
 // withhold says that the marker has not left.
@@ -116,19 +130,19 @@ func (p *finalPermit) withhold() {
 	p.withheld = true
 }
 
-// release lets the marker leave, unless the copy may have run.
+// release lets the marker leave, unless that was denied.
 func (p *finalPermit) release() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.withheld = p.exposed
-	return !p.exposed
+	p.withheld = p.denied
+	return !p.denied
 }
 
-// deny keeps the marker here for good, because the copy may have run. Not ok: the marker may have left.
+// deny keeps the marker here for good. Not ok: the marker may have left.
 func (p *finalPermit) deny() (ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.exposed = p.withheld
+	p.denied = p.withheld
 	return p.withheld
 }
 

@@ -84,6 +84,31 @@ func TestFinalPermit(t *testing.T) {
 	}
 }
 
+// TestRanUnheld: a copy that nothing holds is looked at once more before the target may run it.
+func TestRanUnheld(t *testing.T) {
+	var looks atomic.Int32
+	s := keptBy(t, func(context.Context) error {
+		if looks.Add(1) == 1 {
+			return fmt.Errorf("%w: no keeper", engine.ErrExposed)
+		}
+		return engine.ErrThawed
+	})
+	s.keepCopy()
+	if err := s.awaitHeld(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-s.keeping.over
+	if !s.ranUnheld(t.Context()) {
+		t.Error("nobody saw that it has been thawed")
+	}
+	held := keptBy(t, func(context.Context) error { return nil })
+	held.keepCopy()
+	<-held.keeping.over
+	if held.ranUnheld(t.Context()) {
+		t.Error("a copy that is held has run")
+	}
+}
+
 // TestAwaitHeldEnds: a copy that does not freeze keeps neither the step nor its undo waiting.
 func TestAwaitHeldEnds(t *testing.T) {
 	waits := func(ctx context.Context) error {

@@ -299,7 +299,7 @@ func (m *memorySource) mayFollow(d memory.Decision) bool {
 func (m *memorySource) following(d memory.Decision) time.Duration {
 	frozen := m.anyway()
 	left := max(0, d.ExpectedDowntime-frozen)
-	return frozen + predict.WaitOver(left, seconds(m.tracker.linkSeen().RTTSeconds), d.DirtyingRateBytesPerSecond)
+	return frozen + m.auto.waitOver(left, seconds(m.tracker.linkSeen().RTTSeconds), d.DirtyingRateBytesPerSecond)
 }
 
 // anyway is how long the container will be frozen for all but its memory.

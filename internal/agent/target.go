@@ -135,6 +135,8 @@ func (t *target) ask(context.Context, bool) (migration.Message, error) {
 	return migration.Message{}, errors.New("the target knows the outcome itself")
 }
 
+func (t *target) unsent() bool { return false }
+
 func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
 	outcome, err := t.agent.engines.Of(t.definition).Arrived(ctx, t.definition.ID)
 	if err == nil && outcome == engine.NeverRan {

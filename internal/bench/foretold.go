@@ -29,7 +29,7 @@ const (
 	metricWaitedWithin     = "waited_within_ratio"
 	// metricStalled is the freeze and the time after it in which a thread waited for pages: no client waits longer.
 	metricStalled = "stalled_seconds"
-	unnoticed              = 0.030 // seconds
+	unnoticed     = 0.030 // seconds
 )
 
 // What is asked of predictions and choices.

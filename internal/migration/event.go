@@ -21,6 +21,8 @@ type (
 		Error        string
 		Problems     []Problem
 		Began, Ended time.Time
+		// Unsent, of the send: the final marker has not left, and never will.
+		Unsent bool
 	}
 
 	// FinalMarker tells that the send is ready to emit the final marker, which it may do when it gets EmitFinal. It may

@@ -123,7 +123,7 @@ func (m *Machine) stepFailed(e StepFailed) {
 		reason = e.Error // a refusal, not a failure
 	}
 	if m.rec.Spec.Side == Source {
-		m.sourceFailed(e.Step, reason, e.Problems)
+		m.sourceFailed(e, reason)
 	} else {
 		m.targetFailed(e.Step, reason, e.Problems)
 	}

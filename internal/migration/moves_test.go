@@ -94,9 +94,12 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 	case "":
 		return
 	case StepSend:
-		if a.granted && !a.cut {
+		switch {
+		case s.marker == markerKept: // the interrupt may come too late
+			add("emit", i)
+		case a.granted && !a.cut:
 			add("done", i)
-		} else if !a.raised {
+		case !a.raised:
 			add("raise", i)
 		}
 		mayFail = mayFail || !s.joined
@@ -212,6 +215,8 @@ func (s *system) apply(v move) int {
 		s.copies[dst] = copyRuns
 	case "raise":
 		return s.raise(i, v.crash)
+	case "emit":
+		s.emit()
 	case "done", "fail", "fail after effect":
 		return s.end(i, v)
 	case "tick of both":
@@ -293,5 +298,6 @@ func (s *system) end(i int, v move) int {
 	if v.kind == "done" {
 		return s.feed(i, StepDone{Step: step}, v.crash)
 	}
-	return s.feed(i, StepFailed{Step: step, Problems: problems}, v.crash)
+	unsent := step == StepSend && s.keepMarker()
+	return s.feed(i, StepFailed{Step: step, Problems: problems, Unsent: unsent}, v.crash)
 }

@@ -166,6 +166,8 @@ func scriptEvent(what, argument, text string) Event {
 		return StepDone{Step: StepName(argument)}
 	case "fails":
 		return StepFailed{Step: StepName(argument), Error: text}
+	case "keeps":
+		return StepFailed{Step: StepName(argument), Error: text, Unsent: true}
 	case "refuses":
 		return StepFailed{Step: StepName(argument), Error: text, Problems: []Problem{{What: text}}}
 	case "would":

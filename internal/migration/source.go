@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -114,7 +115,13 @@ func (m *Machine) sourceDid(step StepName) {
 	}
 }
 
-func (m *Machine) sourceFailed(step StepName, reason string, problems []Problem) {
+func (m *Machine) sourceFailed(e StepFailed, reason string) {
+	step, problems := e.Step, e.Problems
+	if e.Unsent && m.rec.Final && m.rec.State != Undoing {
+		m.blame(reason, problems)
+		m.keep()
+		return
+	}
 	switch m.rec.State {
 	case Forward:
 		m.blame(reason, problems)
@@ -142,6 +149,17 @@ func (m *Machine) sourceFailed(step StepName, reason string, problems []Problem)
 		m.at-- // Tick tries again
 	case Waiting, InDoubt, Running, Done:
 	}
+}
+
+// keep goes on here: the final marker never left, so the target cannot run the container, whatever anybody has decided. That
+// is durable first: a source that runs again must not be in doubt after a crash.
+func (m *Machine) keep() {
+	m.stopping, m.withheld = false, false
+	m.rec.State, m.rec.Alarm, m.rec.Decision, m.rec.Resolved = Undoing, "", "", false
+	send := slices.IndexFunc(m.steps, func(s Step) bool { return s.Final })
+	m.rec.Begun = slices.DeleteFunc(m.rec.Begun, func(s StepName) bool { return m.index(s) > send })
+	m.journal()
+	m.undo()
 }
 
 // finalMarker decides whether the final marker may leave. From then on the source may not roll back by itself.

@@ -59,6 +59,7 @@ func TestCheckerNoticesWhatIsMissing(t *testing.T) {
 		{"H3: a second agent in a drain", "lock", PostCopy, 1, []string{"second agent at the source"}, "two copies run", nil},
 		{"H4: the kernel ends what is frozen", "protection from the kernel", "", 1, []string{"out of memory"}, "no copy is left", nil},
 		{"H4: the kernel ends what has pages", "protection from the kernel in a drain", PostCopy, 1, []string{"out of memory"}, "pages are lost", nil},
+		{"a final marker that left counts as kept", "the truth about the final marker", "", 1, []string{"emit"}, "two copies run", nil},
 		{"an engine starts what arrives", "shim", "", 1, []string{"engine starts what arrives"}, "two copies run", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

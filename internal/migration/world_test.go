@@ -24,6 +24,7 @@ const (
 
 const (
 	markerNone uint8 = iota
+	markerKept       // it may leave, and has not
 	markerSent
 	markerHere
 	markerLost
@@ -176,10 +177,7 @@ func (s *system) act(i int, action Action) {
 		a.cut = true
 	case EmitFinal:
 		a.granted = true
-		s.marker = markerLost
-		if s.joined {
-			s.marker = markerSent
-		}
+		s.marker = markerKept
 	case Proceed:
 		a.granted = true
 		s.copies[dst] = copyReleased
@@ -283,8 +281,26 @@ func (s *system) crash(i int) {
 	s.agents[i] = agentState{disk: s.agents[i].disk}
 	if i == src {
 		s.tracked = false
+		s.keepMarker()
 	}
 	s.part()
+}
+
+// emit lets the final marker leave.
+func (s *system) emit() {
+	s.marker = markerLost
+	if s.joined {
+		s.marker = markerSent
+	}
+}
+
+// keepMarker keeps the final marker at the source, unless it has left, and tells whether it did.
+func (s *system) keepMarker() bool {
+	kept := s.marker == markerKept
+	if kept {
+		s.marker = markerNone
+	}
+	return kept || s.without == "the truth about the final marker"
 }
 
 // part breaks the session. The final marker may be in a buffer of the target already.

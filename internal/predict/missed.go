@@ -3,7 +3,9 @@ package predict
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -19,6 +21,15 @@ const (
 type Forecast struct {
 	Prediction Prediction
 	Input      Input
+}
+
+// WaitOver is how long a client may wait for an answer if what is left follows: it takes so long at the full speed of the
+// link, and so many bytes of pages were written in a second of the last round.
+func (f Forecast) WaitOver(left, rtt time.Duration, rate float64) time.Duration {
+	written := max(rate*answer, f.Input.Container.Curve.Within(answer, f.Input.Container.memory()))
+	split := SplitOver(left, rtt).Seconds()
+	faults := firstFaults + written/float64(memory.PageSize())/perFault
+	return duration(wait(min(faults*(rtt.Seconds()+faultWork), split), split))
 }
 
 // Missed says by how much a migration took longer than was expected, and why; empty: the forecast was about right, or the
@@ -57,7 +68,7 @@ func (f Forecast) causes(report migration.Report) (causes []string) {
 	if now, then := seen.RTTSeconds, link.RTTSeconds; now > causeFactor*then+farOffSlack/10 {
 		causes = append(causes, fmt.Sprintf("a round trip took %s, not %s", Seconds(now), Seconds(then)))
 	}
-	if now, then := report.DirtyingRateBytesPerSecond, f.rate(report); now > causeFactor*then && now > 0 {
+	if now, then := report.DirtyingRateBytesPerSecond, f.rate(report); then > 0 && now > causeFactor*then {
 		causes = append(causes, fmt.Sprintf("the container wrote %s of pages per second, not %s", Size(now), Size(then)))
 	}
 	frozen := float64(report.Bytes.MemoryFinal + report.Bytes.FilesFinal)
@@ -70,7 +81,7 @@ func (f Forecast) causes(report migration.Report) (causes []string) {
 	return causes
 }
 
-// rate is what was expected to be written in a second of the last round.
+// rate is what was expected to be written in a second of the last round; 0: nobody knew.
 func (f Forecast) rate(report migration.Report) float64 {
 	seconds := 1.0
 	for _, round := range report.Rounds {
@@ -78,7 +89,8 @@ func (f Forecast) rate(report migration.Report) float64 {
 			seconds = max(round.Seconds, 0.1)
 		}
 	}
-	return f.Input.Container.Curve.Within(seconds, f.Input.Container.memory()) / seconds
+	curve := f.Input.Container.Curve.With(f.Input.Longer)
+	return curve.Within(seconds, f.Input.Container.memory()) / seconds
 }
 
 func bits(perSecond float64) string {

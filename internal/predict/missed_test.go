@@ -3,13 +3,27 @@ package predict
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/godwit/godwit/internal/migration"
 )
 
+// TestWaitOver: what a program writes again and again within an answer counts, although a long round sees it once.
+func TestWaitOver(t *testing.T) {
+	const left, rtt, rate = 8 * time.Second, time.Millisecond, 12.5e6
+	f := Forecast{Input: Input{Container: Container{PrivateBytes: 1 << 30}}}
+	unknown := f.WaitOver(left, rtt, rate)
+	f.Input.Container.Curve = Curve{{0.1, 100e6}}
+	if known := f.WaitOver(left, rtt, rate); unknown > 2*time.Second || known < 7*time.Second {
+		t.Errorf("%s, and %s if 100 MB are written within 0.1 s", unknown, known)
+	}
+}
+
 // TestMissed: a migration that took much longer than expected says so, and what was otherwise than expected.
 func TestMissed(t *testing.T) {
-	at := func(seconds float64) Interval { return Interval{Low: seconds / 2, Expected: seconds, High: 2 * seconds} }
+	at := func(seconds float64) Interval {
+		return Interval{Low: seconds / 2, Expected: seconds, High: 2 * seconds}
+	}
 	f := Forecast{
 		Prediction: Prediction{Mode: migration.PreCopy, Downtime: at(0.1), Total: at(2), FrozenBytes: at(1e6)},
 		Input: Input{

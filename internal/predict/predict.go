@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -65,8 +64,10 @@ func Of(in Input, mode migration.Mode) Prediction {
 	p := Prediction{Mode: mode, Possible: true, Converges: middle.converges}
 	p.Downtime = interval(func(o outcome) float64 { return o.downtime })
 	p.Interruption = interval(func(o outcome) float64 { return o.downtime + in.Link.RTTSeconds + o.wait() })
-	p.Interruption.Low -= low.wait() - low.burst
-	p.Interruption.High += high.split - high.wait() + in.Link.RTTSeconds/2 + in.Link.JitterSeconds
+	p.Interruption.Low = interval(func(o outcome) float64 { return o.downtime + in.Link.RTTSeconds + o.burst }).Low
+	p.Interruption.High = interval(func(o outcome) float64 {
+		return o.downtime + 1.5*in.Link.RTTSeconds + in.Link.JitterSeconds + o.split
+	}).High
 	p.Handoff = interval(func(o outcome) float64 { return o.handoff })
 	p.Total = interval(func(o outcome) float64 { return o.total })
 	p.Bytes = interval(func(o outcome) float64 { return o.bytes })
@@ -120,14 +121,6 @@ func tooLong(in Input, p Prediction) string {
 // SplitOver is for how long both nodes are needed if what is left takes so long at the full speed of the link.
 func SplitOver(left, rtt time.Duration) time.Duration {
 	return time.Duration(float64(left)/drainShare) + rtt
-}
-
-// WaitOver is how long a client may wait for an answer if what is left follows: it takes so long at the full speed of the
-// link, and so many bytes of pages are written in a second.
-func WaitOver(left, rtt time.Duration, rate float64) time.Duration {
-	split := SplitOver(left, rtt).Seconds()
-	faults := firstFaults + rate*answer/float64(memory.PageSize())/perFault
-	return duration(wait(min(faults*(rtt.Seconds()+faultWork), split), split))
 }
 
 func splits(mode migration.Mode) bool { return mode == migration.PostCopy || mode == migration.Hybrid }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -20,12 +21,43 @@ func TestDoubt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.learnOrder(t)
+	t.Run("the link is lost while the state is sent", w.lostWhileSending)
 	t.Run("the link comes back", w.doubtResolvesItself)
 	t.Run("it is cancelled in doubt", w.doubtCancelled)
 	t.Run("the operator errs", w.operatorErrs)
 	t.Run("the target says running to who has forgotten", w.forgotten)
 	t.Run("the target is lost for good", w.targetLost)
 	w.clientIsHappy(t)
+}
+
+// lostWhileSending loses the link while the state is sent: the target cannot run the container, so the container goes on at
+// the source at once, and does not wait for the target.
+func (w *world) lostWhileSending(t *testing.T) {
+	w.meet(t)
+	from, to := w.at, other(w.at)
+	slowly := &api.MigrateRequest{Container: container, Node: to, Mode: string(w.mode), BandwidthLimitBitsPerSecond: 1e5}
+	reply, err := w.agents[from].Migrate(t.Context(), slowly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := reply.Migration
+	eventually(t, "the final marker to be allowed", func() error {
+		journal, err := os.ReadFile(filepath.Join(w.journal(t, from, id), "journal.json"))
+		if err == nil && !strings.Contains(string(journal), `"final":true`) {
+			err = fmt.Errorf("%s", journal)
+		}
+		return err
+	})
+	w.linkDown(t)
+	eventually(t, "the migration to be undone without the target", func() error {
+		if r, _ := w.report(t, from, id); r.Result != migration.RolledBack {
+			return fmt.Errorf("it is %s", r.Result)
+		}
+		return nil
+	})
+	w.expectState(t, from, engine.Running)
+	w.linkUp(t)
+	w.end(t, from, id, false, "nothing was heard", "lost")
 }
 
 // doubt brings a migration into doubt, with the link down, and the target waiting before its restore.
