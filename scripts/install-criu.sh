@@ -27,7 +27,7 @@ no_mirror() {
   cat >&2 <<TEXT
 install-criu: apt on this machine has no Debian mirror, so Debian's CRIU cannot be fetched. What you can do instead:
   - Ubuntu: add the CRIU project's archive and install from it: add-apt-repository ppa:criu/ppa && apt-get install criu
-  - name a Debian mirror: GODWIT_DEBIAN_MIRROR=ADDRESS make setup   (needs the package debian-archive-keyring)
+  - name a Debian mirror: GODWIT_DEBIAN_MIRROR=ADDRESS godwit setup criu   (needs the package debian-archive-keyring)
   - build CRIU 4.2 or later from source and point GODWIT_CRIU at it, or put it into $prefix/bin
 Then run: godwit doctor
 TEXT
@@ -43,7 +43,9 @@ main() {
   trap 'rm -rf "$work"' EXIT
   chmod 755 "$work"
   write_apt_configuration "$work" "$source" "$suite" "$architecture"
+  echo "install-criu: fetching ${packages[*]} of $suite ($architecture) from $source"
   fetch "$work"
+  echo "install-criu: assembling"
   assemble "$work"
   put_in_place "$work"
   echo "install-criu: installed under $prefix: $(tr '\n' ' ' <"$prefix/VERSION")"

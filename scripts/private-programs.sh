@@ -14,7 +14,7 @@ fail() {
 check_tools() {
   local tool
   for tool in apt-get dpkg-deb patchelf; do
-    command -v "$tool" >/dev/null || fail "$tool is needed and not installed; run scripts/setup-packages.sh first"
+    command -v "$tool" >/dev/null || fail "$tool is needed and not installed: apt-get install $tool"
   done
   [[ -r $keyring ]] || fail "$keyring is missing; install the package debian-archive-keyring"
   ((EUID == 0)) || fail "must be run as root, to write $prefix"

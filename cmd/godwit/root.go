@@ -38,7 +38,7 @@ func newRootCommand() *cobra.Command {
 	addGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newTopCommand(), newLogsCommand(),
 		newExecCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
 	addGroup(root, "node", newAgentCommand(), withAgentCommands(newNodeCommand()), newNodesCommand(), newAuditCommand(), newEngineCommand())
-	addGroup(root, "try", newLabCommand(), newDemoCommand(), newBenchCommand(), newDoctorCommand())
+	addGroup(root, "try", newLabCommand(), newDemoCommand(), newBenchCommand(), newDoctorCommand(), newSetupCommand())
 	root.AddCommand(newVersionCommand(), newManCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -81,7 +81,7 @@ func findPath() (string, error) {
 			return "", fmt.Errorf("find CRIU: %s=%s is not a program that can be run", envCRIU, path)
 		}
 	}
-	return "", errors.New("find CRIU: not in " + envCRIU + ", " + installPath + " or PATH: run `make setup` or install criu 4.2 or newer")
+	return "", errors.New("find CRIU: not in " + envCRIU + ", " + installPath + " or PATH: run godwit setup criu, or install criu 4.2 or newer")
 }
 
 // isSelf tells whether path leads to the running program: the gate is called criu, too.

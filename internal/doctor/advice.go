@@ -6,7 +6,7 @@ import (
 
 // adviceCRIU is how to get a CRIU that works, whatever is wrong with the one that is there.
 var adviceCRIU = Advice{
-	Debian: "run make setup in Godwit's source (it puts a newer CRIU beside the system's); " +
+	Debian: "run godwit setup criu (it installs a newer CRIU beside the system's); " +
 		"on Ubuntu: add-apt-repository ppa:criu/ppa && apt-get install criu",
 	General: "install CRIU 4.2 or later, or build it from source, and put it into " + prefixBin +
 		" or name it in GODWIT_CRIU",
@@ -14,7 +14,7 @@ var adviceCRIU = Advice{
 
 // adviceRunc is how to get a runc.
 var adviceRunc = Advice{
-	Debian: "run make setup in Godwit's source (it puts a newer runc beside the system's); on Ubuntu: apt-get install runc",
+	Debian: "run godwit setup criu (it installs a newer runc beside the system's); on Ubuntu: apt-get install runc",
 	General: "install runc 1.2 or later, and put it into PATH or " + prefixBin +
 		" or name it in GODWIT_RUNC",
 }

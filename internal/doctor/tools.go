@@ -14,8 +14,11 @@ import (
 	"time"
 )
 
-// prefixBin is where scripts/install-criu.sh puts CRIU and runc.
-const prefixBin = "/opt/godwit/bin"
+// Prefix is where "godwit setup criu" installs CRIU and runc, and prefixBin where their programs are.
+const (
+	Prefix    = "/opt/godwit"
+	prefixBin = Prefix + "/bin"
+)
 
 var errNotInstalled = errors.New("not installed")
 

@@ -100,7 +100,7 @@ func compareCRIU(source, target string) ([]Problem, []string) {
 		return []Problem{{
 			What:   "CRIU " + target,
 			Why:    fmt.Sprintf("it need not understand what the source's %s writes", source),
-			Remedy: "install on the target the version of the source, or a newer one (make setup; godwit doctor)",
+			Remedy: "install on the target the version of the source, or a newer one (godwit setup criu; godwit doctor)",
 		}}, nil
 	case sok && tok && slices.Compare(t, s) < 0:
 		return nil, []string{fmt.Sprintf("the target's CRIU %s is older than the source's %s", target, source)}
