@@ -101,6 +101,7 @@ func engineNames() []string { return []string{docker.Name, podman.Name, containe
 func newEngineSetupCommand() *cobra.Command {
 	var settings engineSettings
 	var segment segmentSettings
+	var firewall firewallSettings
 	cmd := &cobra.Command{
 		Use:   "setup docker|podman|containerd",
 		Short: "Register godwit-runc with an engine",
@@ -112,11 +113,20 @@ LXC needs no setup.
 With --network, setup also creates a bridge network for the engine (for containerd, a CNI plugin list for "ctr
 run --cni"). The agent must be running. Use the same name and subnet on all nodes. Each node's engine gives
 addresses from its own part of the subnet, and the agents route to all parts. So no two containers have the
-same address, and each of them can move to any node.`,
-		Example:   "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman --network birds",
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+same address, and each of them can move to any node.
+
+With --firewall (also without an engine), the agent may keep rules in the filters of Docker and ufw from now on,
+in their chains for rules of others (DOCKER-USER, ufw-user-forward), that let forwarded packets of containers
+pass: from and to the pool. The agent makes them again after a boot, and when Docker or ufw starts or reloads.
+"godwit engine remove --firewall" takes the permission back, and the agent removes them.`,
+		Example: "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman --network birds\n" +
+			"  godwit engine setup --firewall",
+		Args:      engineOrFirewall(&firewall),
 		ValidArgs: engineNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := firewall.allow(cmd); err != nil || len(args) == 0 {
+				return err
+			}
 			program, link, err := runtimeLink()
 			if err != nil {
 				return err
@@ -136,21 +146,28 @@ same address, and each of them can move to any node.`,
 	}
 	addEngineFlags(cmd, &settings)
 	segment.add(cmd)
+	firewall.add(cmd, "let the agent keep rules for containers' packets in Docker's and ufw's filters")
 	return cmd
 }
 
 func newEngineRemoveCommand() *cobra.Command {
 	var settings engineSettings
+	var firewall firewallSettings
 	cmd := &cobra.Command{
 		Use:   "remove docker|podman|containerd",
 		Short: "Undo setup",
 		Long: `Remove takes godwit-runc out of an engine's configuration, and removes the networks that
 setup has made. It refuses while a container exists that arrived through godwit-runc, because the engine
-needs godwit-runc to start that container.`,
-		Example:   "  godwit engine remove docker",
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+needs godwit-runc to start that container.
+
+With --firewall (also without an engine), it takes back what setup --firewall has allowed.`,
+		Example:   "  godwit engine remove docker\n  godwit engine remove --firewall",
+		Args:      engineOrFirewall(&firewall),
 		ValidArgs: engineNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := firewall.forbid(cmd); err != nil || len(args) == 0 {
+				return err
+			}
 			_, link, err := runtimeLink()
 			if err != nil {
 				return err
@@ -175,6 +192,7 @@ needs godwit-runc to start that container.`,
 		},
 	}
 	addEngineFlags(cmd, &settings)
+	firewall.add(cmd, "have the agent remove its rules from Docker's and ufw's filters")
 	return cmd
 }
 

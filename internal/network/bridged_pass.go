@@ -48,18 +48,19 @@ func (n *Network) makePassRule(rule passRule) error {
 		return err
 	}
 	if out, err := n.iptables("--insert", rule); err != nil {
-		return fmt.Errorf("let packets of containers that have moved pass Docker's filter: %w: %s", err, out)
+		return fmt.Errorf("let packets of containers pass chain %s: %w: %s", rule.chain, err, out)
 	}
 	return nil
 }
 
-// KeepPassing repeats letPass while there is something to forward, because other programs recreate their
+// KeepPassing keeps the rules that the administrator has allowed (AllowRules), and repeats letPass while there is something to forward, because other programs recreate their
 // chains, as Docker does when it starts. It also repeats work that failed when a container had moved.
 func (n *Network) KeepPassing() error {
 	n.mu.Lock()
 	err := n.settleBridged()
 	n.sendElsewhere()
 	n.mu.Unlock()
+	err = errors.Join(err, n.keepAllowed())
 	if !n.passes() {
 		return err
 	}
@@ -78,9 +79,11 @@ func (n *Network) passes() bool {
 }
 
 // endPass undoes letPass. It is idempotent.
-func (n *Network) endPass() error {
+func (n *Network) endPass() error { return n.endRules(passRules()) }
+
+func (n *Network) endRules(rules []passRule) error {
 	var failed error
-	for _, rule := range passRules() {
+	for _, rule := range rules {
 		if _, err := n.iptables("--check", rule); err != nil { // also if the program is missing
 			continue
 		}

@@ -49,6 +49,8 @@ type Network struct {
 	watching   sync.WaitGroup // see watchBridges
 	closed     chan struct{}  // when Close has begun
 
+	forbidden bool // no rules of allowedRules are there: see keepAllowed
+
 	contradicting bool      // somebody does: see contradict
 	contradicted  time.Time // until when
 }

@@ -81,6 +81,9 @@ func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	return found, nil
 }
 
+// orAllow is what lets the agent keep such rules.
+const orAllow = "; or let the agent keep such rules, also after a boot: godwit engine setup --firewall"
+
 // acceptance returns the commands that let packets of a pool pass, in the place that the chain's program
 // provides for such rules.
 func acceptance(chain *nftables.Chain, beside []*nftables.Chain, pool netip.Prefix) string {
@@ -94,10 +97,10 @@ func acceptance(chain *nftables.Chain, beside []*nftables.Chain, pool netip.Pref
 	case chain.Table.Name != "filter" || chain.Name != "FORWARD":
 		family := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip", nftables.TableFamilyINet: "inet"}[chain.Table.Family]
 		return both("nft insert rule "+family+" "+chain.Table.Name+" "+chain.Name+" ip %s %s accept", "saddr", "daddr")
-	case has("DOCKER-USER"):
-		return both("iptables -I DOCKER-USER %s %s -j ACCEPT", "-s", "-d")
-	case has("ufw-user-forward"):
-		return both("ufw route allow %s %s", "from", "to")
+	case has(passChain):
+		return both("iptables -I DOCKER-USER %s %s -j ACCEPT", "-s", "-d") + orAllow
+	case has(userChain):
+		return both("ufw route allow %s %s", "from", "to") + orAllow
 	}
 	return both("iptables -I FORWARD %s %s -j ACCEPT", "-s", "-d")
 }
@@ -153,6 +156,10 @@ func acceptsPool(rule []expr.Any, pool netip.Prefix) (offset uint32, is bool) {
 		case *expr.Verdict:
 			accepts = part.Kind == expr.VerdictAccept
 		case *expr.Counter:
+		case *expr.Match:
+			if part.Name != "comment" {
+				return 0, false
+			}
 		default:
 			return 0, false // it has further conditions
 		}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/network"
+)
+
+// TestEngineFirewall: the agent of a node is allowed to keep rules, and no longer, without any engine; a directory that is no node's is
+// not made.
+func TestEngineFirewall(t *testing.T) {
+	state := t.TempDir()
+	do := func(args ...string) (string, error) {
+		root := newRootCommand()
+		var said bytes.Buffer
+		root.SetOut(&said)
+		root.SetErr(&said)
+		root.SetArgs(append([]string{"engine"}, args...))
+		err := root.ExecuteContext(t.Context())
+		return said.String(), err
+	}
+	for _, c := range []struct {
+		what, says string
+		allowed    bool
+	}{{"setup", "keeps rules", true}, {"remove", "removes its rules", false}} {
+		said, err := do(c.what, "--firewall", "--state", state)
+		if err != nil || !strings.Contains(said, c.says) || network.RulesAllowed(state) != c.allowed {
+			t.Errorf("%s: %v, it says %q", c.what, err, said)
+		}
+	}
+	if _, err := do("setup", "--firewall", "--state", filepath.Join(state, "none")); err == nil || !strings.Contains(err.Error(), "make the node first") {
+		t.Errorf("without a node: %v", err)
+	}
+	if _, err := do("setup"); err == nil {
+		t.Error("setup of nothing")
+	}
+}

@@ -1,0 +1,55 @@
+package network
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestAllowedRules: the agent lets packets of containers pass the filters of Docker and ufw once that is allowed, makes the rules again
+// when these programs have made their chains anew, and removes them, and no others, when that is taken back.
+func TestAllowedRules(t *testing.T) {
+	for _, chain := range []string{passChain, userChain} {
+		t.Run(chain, func(t *testing.T) {
+			s := newSite(t)
+			n := s.nodes["a"]
+			begin := func() {
+				s.must("a", "iptables", "-N", chain)
+				s.must("a", "iptables", "-P", "FORWARD", "DROP")
+				s.must("a", "iptables", "-A", "FORWARD", "-j", chain)
+			}
+			end := func() {
+				s.must("a", "iptables", "-F")
+				s.must("a", "iptables", "-X")
+			}
+			passes := func(want bool) {
+				t.Helper()
+				must(t, n.KeepPassing())
+				if list, err := n.Obstacles(); err != nil || (len(list) == 0) != want {
+					t.Errorf("obstacles: %q, %v", list, err)
+				}
+			}
+			begin()
+			passes(false)
+			must(t, AllowRules(n.config.StateDir))
+			passes(true)
+			passes(true)
+			if out, err := s.run("a", "iptables", "-S", chain); err != nil || strings.Count(out, "ACCEPT") != 2 {
+				t.Errorf("there is\n%s", out)
+			}
+			end()
+			begin() // as after a reload or a boot
+			passes(true)
+			s.must("a", "iptables", "-I", chain, "-s", "10.88.0.0/16", "-j", "ACCEPT") // the administrator's
+			must(t, ForbidRules(n.config.StateDir))
+			must(t, ForbidRules(n.config.StateDir))
+			passes(false)
+			if out, err := s.run("a", "iptables", "-S", chain); err != nil || strings.Count(out, "ACCEPT") != 1 || strings.Contains(out, "godwit") {
+				t.Errorf("left is\n%s", out)
+			}
+			end()
+			s.must("a", "iptables", "-P", "FORWARD", "ACCEPT")
+			must(t, AllowRules(n.config.StateDir))
+			must(t, n.KeepPassing()) // there is nothing to put a rule into
+		})
+	}
+}
