@@ -54,7 +54,7 @@ func FuzzHeardReport(f *testing.F) {
 		if one.report.Migration != id {
 			t.Errorf("the report of %q is kept", one.report.Migration)
 		}
-		if _, err := json.Marshal(one.finish(migration.Record{Spec: one.spec}, migration.Finish{Result: migration.Moved})); err != nil {
+		if _, err := json.Marshal(one.finish(migration.Record{Spec: one.spec}, migration.Finish{Result: migration.Moved}, nil)); err != nil {
 			t.Errorf("it cannot be kept: %v", err)
 		}
 	})

@@ -431,7 +431,11 @@ func (m *move) busy() error {
 
 // migrationEnded keeps the report, and forgets migrations that are too old.
 func (a *Agent) migrationEnded(m *move, result migration.Finish) {
-	report := m.tracker.finish(m.machine.Record(), result)
+	var leaves []string
+	if m.tracker.spec.Side == migration.Source && result.Result == migration.Moved {
+		leaves = a.leavesBehind(m.journal.definition)
+	}
+	report := m.tracker.finish(m.machine.Record(), result, leaves)
 	data, err := json.Marshal(report)
 	if err == nil {
 		err = kernel.WriteFileAtomic(filepath.Join(m.journal.dir, "report.json"), data, 0o600)

@@ -353,6 +353,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if err := a.askTarget(ctx, node, offer, &plan.Plan); err != nil {
 		return predict.Plan{}, fmt.Errorf("node %s: %s", node.Name, plain(err))
 	}
+	plan.Warnings = append(plan.Warnings, a.leavesBehind(definition)...)
 	if demands.Split.Bounded() && spec.Mode != migration.Auto && len(plan.Problems) == 0 {
 		if err := a.planSplit(ctx, &plan.Plan, definition, node, demands); err != nil {
 			return predict.Plan{}, err
@@ -364,6 +365,14 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	}
 	err = a.forecast(ctx, &plan, definition, node, demands, seconds(request.WatchSeconds), layerBytes(offer.Layers, plan.MissingLayers))
 	return plan, err
+}
+
+// leavesBehind says what of a container stays at the source although users may look for it at the target.
+func (a *Agent) leavesBehind(definition engine.Definition) []string {
+	if leaver, is := a.engines.Of(definition).(engine.Leaver); is {
+		return leaver.LeavesBehind(definition)
+	}
+	return nil
 }
 
 // layerBytes is how much there is of the layers that are missing.

@@ -371,8 +371,8 @@ func (t *tracker) heardReport(document []byte) {
 	t.report = &report
 }
 
-// finish makes the report that is kept.
-func (t *tracker) finish(record migration.Record, result migration.Finish) migration.Report {
+// finish makes the report that is kept. leaves is what stays at the source although users may look for it at the target.
+func (t *tracker) finish(record migration.Record, result migration.Finish, leaves []string) migration.Report {
 	record.Result = result.Result
 	if record.Error == "" {
 		record.Error = result.Error
@@ -384,6 +384,7 @@ func (t *tracker) finish(record migration.Record, result migration.Finish) migra
 	}
 	if t.report == nil || t.spec.Side == migration.Source {
 		report := migration.NewReport(record, t.known(), time.Now())
+		report.Notes = append(report.Notes, leaves...)
 		t.report = &report
 	}
 	t.report.Result = record.Result

@@ -363,6 +363,12 @@ type Marker interface {
 	MarkMoved(ctx context.Context, id string) error
 }
 
+// Leaver is an Engine of whose containers something stays at the source that users may look for at the target.
+type Leaver interface {
+	// LeavesBehind says what stays, a sentence each.
+	LeavesBehind(d Definition) []string
+}
+
 // Restarter is an Engine that starts containers again by itself, when they end or the machine comes up, as their policies say.
 type Restarter interface {
 	// Settled has it do so with a container that has come here, which it does not before: there may be another copy. One that has ended

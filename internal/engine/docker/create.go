@@ -90,6 +90,15 @@ func (a *adapter) Root(f oci.Found) (mounts.Overlay, error) {
 	return root, nil
 }
 
+// LogStays names the log driver, unless the log moves.
+func (a *adapter) LogStays(d engine.Definition) string {
+	x, err := decode(d)
+	if err == nil && x.Host.LogConfig.Type != logDriver && x.Host.LogConfig.Type != "none" {
+		return x.Host.LogConfig.Type
+	}
+	return ""
+}
+
 // Log is the file that Docker writes, also before it has begun to.
 func (a *adapter) Log(ctx context.Context, f oci.Found) (string, error) {
 	found := native(f)

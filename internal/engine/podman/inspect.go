@@ -240,6 +240,15 @@ func (a *adapter) Shm(f oci.Found) string {
 // logDriver is the one whose logs move: one file of lines. json-file is another name of it.
 const logDriver = "k8s-file"
 
+// LogStays names the log driver, unless the log moves. "": Podman did not say which.
+func (a *adapter) LogStays(d engine.Definition) string {
+	x, err := decode(d)
+	if driver := x.Host.LogConfig.Type; err == nil && driver != logDriver && driver != "json-file" && driver != "none" {
+		return driver
+	}
+	return ""
+}
+
 // Log is the file that the container's monitor writes.
 func (a *adapter) Log(_ context.Context, f oci.Found) (string, error) {
 	log := native(f).Host.LogConfig

@@ -1,0 +1,20 @@
+package docker
+
+import (
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// TestLogStays: a log that cannot be moved is named by its driver.
+func TestLogStays(t *testing.T) {
+	for driver, want := range map[string]string{"journald": "journald", "local": "local", logDriver: "", "none": ""} {
+		d := good(t, func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Type = driver })
+		if got := (&adapter{}).LogStays(d); got != want {
+			t.Errorf("log driver %q: %q stays", driver, got)
+		}
+	}
+	if got := (&adapter{}).LogStays(engine.Definition{}); got != "" {
+		t.Errorf("a definition that says nothing: %q stays", got)
+	}
+}
