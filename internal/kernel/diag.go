@@ -12,8 +12,10 @@ import (
 // UnixSocket is a unix socket as sock_diag(7) tells of it.
 type UnixSocket struct {
 	Inode   uint32
+	Type    uint8    // SOCK_STREAM and the like
+	State   uint8    // TCP_ESTABLISHED, TCP_LISTEN or TCP_CLOSE of include/net/tcp_states.h
 	Peer    uint32   // inode of the socket it is connected to, 0 if there is none
-	Waiting []uint32 // of a listening socket: inodes of those whose connection is not accepted yet
+	Waiting []uint32 // of a listening socket: inodes of those whose connection is not accepted yet, 0 if closed
 }
 
 // Numbers of include/uapi/linux/unix_diag.h.
@@ -114,7 +116,7 @@ func parseUnixSocket(b []byte) (UnixSocket, error) {
 	if len(b) < unixDiagMessage {
 		return UnixSocket{}, errNetlink
 	}
-	s := UnixSocket{Inode: binary.NativeEndian.Uint32(b[4:])}
+	s := UnixSocket{Type: b[1], State: b[2], Inode: binary.NativeEndian.Uint32(b[4:])}
 	b = b[unixDiagMessage:]
 	for len(b) >= 4 {
 		size := int(binary.NativeEndian.Uint16(b))

@@ -72,6 +72,8 @@ func hierarchies() ([]hierarchy, error) {
 
 // Mount is one line of /proc/PID/mountinfo.
 type Mount struct {
+	ID      string
+	Parent  string // id of the mount that it is on
 	Device  string // major:minor
 	Root    string // which directory of the file system is mounted
 	Point   string // where, as the process sees it
@@ -105,7 +107,7 @@ func ParseMount(line string) (Mount, bool) {
 	if !ok || len(mount) < 6 || len(fs) < 3 {
 		return Mount{}, false
 	}
-	return Mount{Device: mount[2], Root: unescape(mount[3]), Point: unescape(mount[4]), Type: fs[0],
+	return Mount{ID: mount[0], Parent: mount[1], Device: mount[2], Root: unescape(mount[3]), Point: unescape(mount[4]), Type: fs[0],
 		Source: unescape(fs[1]), Options: fs[2], Flags: mount[5]}, true
 }
 

@@ -13,7 +13,8 @@ import (
 
 func TestParseMount(t *testing.T) {
 	m, ok := ParseMount(`36 35 98:0 /root /mnt\040a rw,noatime master:1 - ext4 /dev/x\011y rw,errors=continue`)
-	want := Mount{Device: "98:0", Root: "/root", Point: "/mnt a", Type: "ext4", Source: "/dev/x\ty", Options: "rw,errors=continue", Flags: "rw,noatime"}
+	want := Mount{ID: "36", Parent: "35", Device: "98:0", Root: "/root", Point: "/mnt a", Type: "ext4", Source: "/dev/x\ty",
+		Options: "rw,errors=continue", Flags: "rw,noatime"}
 	if !ok || m != want {
 		t.Errorf("%+v, want %+v", m, want)
 	}

@@ -130,6 +130,22 @@ func statusBits(status, key string) uint64 {
 	return bits
 }
 
+// HasPending tells whether a signal waits for a process or for one of its threads. Error: fs.ErrNotExist when the process is gone.
+func HasPending(pid int, signal unix.Signal) (bool, error) {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return false, whenGone(err)
+	}
+	bit := uint64(1) << (signal - 1)
+	for _, thread := range threads {
+		status, err := readProc(pid, "task/"+thread.Name()+"/status")
+		if err == nil && (statusBits(status, "SigPnd")|statusBits(status, "ShdPnd"))&bit != 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // threadStatus is the value of a line of /proc/TID/status; "" if there is no such line.
 func threadStatus(tid int, key string) (string, error) {
 	status, err := readProc(tid, "status")

@@ -1,7 +1,6 @@
 package moving
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,24 +12,26 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // maxWatchSearch bounds how many files are looked at to find those that are watched.
 const maxWatchSearch = 2_000_000
 
-// fileID is how the kernel names a watched file in /proc/PID/fdinfo (fs/notify/fdinfo.c).
+// fileID names a watched file.
 type fileID struct {
 	device, inode uint64
 }
 
-// watchedPaths finds the files that inotify watches of a container watch, as paths in the container. It is for CRIU,
+// watchedPaths finds the files that inotify and fanotify watch for a container, as paths in the container. It is for CRIU,
 // which cannot do so itself on an overlay: there is no file handle to open. It walks the container's file systems, so it
 // must not be called while the container is frozen. Most containers watch nothing, and then it walks nothing.
 func watchedPaths(ctx context.Context, init int, pids []int) ([]string, error) {
 	wanted := map[fileID]bool{}
 	for _, pid := range pids {
 		if err := addWatched(pid, wanted); err != nil {
-			return nil, fmt.Errorf("read inotify watches of process %d: %w", pid, err)
+			return nil, fmt.Errorf("read the watches of process %d: %w", pid, err)
 		}
 	}
 	if len(wanted) == 0 {
@@ -39,7 +40,7 @@ func watchedPaths(ctx context.Context, init int, pids []int) ([]string, error) {
 	root := fmt.Sprintf("/proc/%d/root", init)
 	found, err := findFiles(ctx, root, wanted)
 	if err != nil {
-		return nil, fmt.Errorf("find the files that inotify watches of the container watch: %w", err)
+		return nil, fmt.Errorf("find the files that the container watches: %w", err)
 	}
 	return found, nil
 }
@@ -56,59 +57,19 @@ func addWatched(pid int, wanted map[fileID]bool) error {
 	}
 	for _, entry := range entries {
 		target, err := os.Readlink(filepath.Join(dir, entry.Name()))
-		if err != nil || target != "anon_inode:inotify" {
+		fd, invalid := strconv.Atoi(entry.Name())
+		if err != nil || invalid != nil || target != "anon_inode:inotify" && target != "anon_inode:[fanotify]" {
 			continue
 		}
-		if err := addWatches(fmt.Sprintf("/proc/%d/fdinfo/%s", pid, entry.Name()), wanted); err != nil {
+		watches, err := kernel.ReadWatches(pid, fd)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
+		}
+		for _, w := range watches.Files {
+			wanted[fileID{w.Device, w.Inode}] = true
 		}
 	}
 	return nil
-}
-
-// addWatches reads the watches of one inotify descriptor: "inotify wd:1 ino:2a sdev:fd00001 mask:...".
-func addWatches(path string, wanted map[fileID]bool) error {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		if id, ok := parseWatch(lines.Text()); ok {
-			wanted[id] = true
-		}
-	}
-	return lines.Err()
-}
-
-// parseWatch reads a line about a watch. Devices are in the kernel's own encoding: 12 bits of major, 20 of minor.
-func parseWatch(line string) (fileID, bool) {
-	if !strings.HasPrefix(line, "inotify ") {
-		return fileID{}, false
-	}
-	var id fileID
-	seen := 0
-	for field := range strings.FieldsSeq(line) {
-		name, value, _ := strings.Cut(field, ":")
-		if name != "ino" && name != "sdev" {
-			continue
-		}
-		number, err := strconv.ParseUint(value, 16, 64)
-		if err != nil {
-			return fileID{}, false
-		}
-		seen++
-		if name == "ino" {
-			id.inode = number
-		} else {
-			id.device = unix.Mkdev(uint32(number>>20), uint32(number&(1<<20-1)))
-		}
-	}
-	return id, seen == 2
 }
 
 // findFiles walks a container's file systems, without /proc and /sys, until all wanted files are found. Files come
