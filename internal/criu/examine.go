@@ -60,11 +60,13 @@ type task struct {
 type examination struct {
 	subject Subject
 	tasks   []task
-	root    *task           // first process of the container
-	mounts  map[string]bool // ids of the mounts of all its mount namespaces
-	sockets map[uint32]bool // inodes of the sockets of all its processes
+	root    *task                   // first process of the container
+	mounts  map[string]kernel.Mount // of all its mount namespaces, by id
+	spaces  map[string]string       // the mount namespace of each mount
+	sockets map[uint32]bool         // inodes of the sockets of all its processes
 	peers   map[uint32]kernel.UnixSocket
 	waiting map[uint32]uint32 // inode of a unix socket that is not accepted yet: inode of the listening one
+	removed *removedFiles     // nil until something is watched
 	ends    map[string]int    // how the container's processes hold each pipe: readEnd, writeEnd
 }
 
@@ -106,7 +108,7 @@ func problemsOf(t *task, found []finding) []Problem {
 // newExamination collects what is to be seen of all processes.
 func newExamination(ctx context.Context, subject Subject) (*examination, error) {
 	x := &examination{
-		subject: subject, mounts: map[string]bool{}, sockets: map[uint32]bool{},
+		subject: subject, mounts: map[string]kernel.Mount{}, spaces: map[string]string{}, sockets: map[uint32]bool{},
 		peers: map[uint32]kernel.UnixSocket{}, waiting: map[uint32]uint32{}, ends: map[string]int{},
 	}
 	for _, pid := range subject.PIDs {
@@ -164,7 +166,7 @@ func (x *examination) collectNamespaces(t *task, seen map[string]bool) error {
 		}
 		seen[name] = true
 		if kind == "mnt" {
-			err = x.collectMounts(t.PID)
+			err = x.collectMounts(t.PID, name)
 		} else {
 			err = x.collectPeers(t.PID)
 		}
@@ -221,6 +223,7 @@ func (x *examination) checkAll(t *task) ([]finding, error) {
 		return found, err
 	}
 	found = append(found, more...)
+	found = append(found, x.checkDirectories(t)...)
 	more, err = x.checkDescriptors(t)
 	return append(found, more...), err
 }

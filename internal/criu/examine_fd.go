@@ -79,8 +79,10 @@ func anonymousKind(target string) string {
 func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
 	remedy := "close it or turn the feature off in the application"
 	switch kind := anonymousKind(d.target); kind {
-	case "eventpoll", "signalfd", "timerfd", "inotify", "fanotify":
+	case "eventpoll", "signalfd", "timerfd":
 		return finding{}, nil
+	case "inotify", "fanotify":
+		return x.checkWatches(t, d)
 	case "eventfd":
 		info, err := readFdinfo(t.PID, d.fd)
 		if err != nil {
@@ -181,8 +183,8 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 			remedy: "close and remove the queue"}, nil
 	case strings.HasPrefix(d.target, "/memfd:"):
 		return finding{}, nil
-	case info.Sys().(*syscall.Stat_t).Nlink == 0 && info.Size() > defaultGhostLimit:
-		return finding{what: fmt.Sprintf("deleted file of %d bytes: %s", info.Size(), d.target),
+	case isLargeGhost(info.Sys().(*syscall.Stat_t)):
+		return finding{what: fmt.Sprintf("deleted file with %d bytes on disk: %s", info.Sys().(*syscall.Stat_t).Blocks*512, d.target),
 			why:    fmt.Sprintf("a deleted but open file travels with the memory, up to %d bytes", defaultGhostLimit),
 			remedy: "close it, or do not delete it"}, nil
 	}
@@ -190,12 +192,22 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	if !x.mounts[more.values["mnt_id"]] {
+	mount, inside := x.mounts[more.values["mnt_id"]]
+	if !inside {
 		return finding{what: "file from outside of the container: " + d.target,
 			why:    "it is on no mount of the container, so the target cannot open it",
 			remedy: "give it to the container as a volume; standard input and output may be pipes, terminals or /dev/null"}, nil
 	}
+	if bad := x.covered(mount, d.target); bad.what != "" {
+		return bad, nil
+	}
 	return checkLease(d, more), nil
+}
+
+// isLargeGhost tells whether a file that has no name has more on disk than CRIU may carry. Holes do not count
+// (criu/files-reg.c of 4.2, dump_ghost_remap).
+func isLargeGhost(stat *syscall.Stat_t) bool {
+	return stat.Nlink == 0 && stat.Blocks*512 > defaultGhostLimit
 }
 
 // checkDevice knows the devices that hold no state: memory devices (null, zero, full, random, urandom, kmsg), terminals
@@ -267,19 +279,29 @@ func (x *examination) checkPipe(t *task, d descriptor) (finding, error) {
 
 // outsider finds a process outside of the container that has an open file with this text; 0 if there is none. All
 // processes of the node are looked at, which is why it is asked only for pipes with one end inside.
-func (x *examination) outsider(target string) int {
+func (x *examination) outsider(target string) (holder int) {
+	x.eachOutside(func(pid int, text string) bool {
+		if text == target {
+			holder = pid
+		}
+		return holder == 0
+	})
+	return holder
+}
+
+// eachOutside hands out the open files of all processes outside of the container, until visit returns false.
+func (x *examination) eachOutside(visit func(pid int, target string) bool) {
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil {
-		return 0 // the pattern is constant and valid
+		return // the pattern is constant and valid
 	}
 	for _, link := range links {
 		pid, err := strconv.Atoi(strings.Split(link, "/")[2])
 		if err != nil || slices.Contains(x.subject.PIDs, pid) {
 			continue
 		}
-		if text, err := os.Readlink(link); err == nil && text == target {
-			return pid
+		if text, err := os.Readlink(link); err == nil && !visit(pid, text) {
+			return
 		}
 	}
-	return 0
 }

@@ -28,7 +28,15 @@ func checkEventfd(info fdinfo) finding {
 func checkLease(d descriptor, info fdinfo) finding {
 	for _, lock := range info.locks {
 		fields := strings.Fields(lock) // 1: LEASE ACTIVE WRITE 4711 00:2b:55 0 EOF (proc_pid_fdinfo(5))
-		if len(fields) >= 4 && fields[1] == "LEASE" && fields[3] == "WRITE" {
+		if len(fields) < 4 || fields[1] != "LEASE" {
+			continue
+		}
+		if fields[2] != "ACTIVE" {
+			return finding{what: "lease on " + d.target + " that another process wants to be given up",
+				why:    "CRIU cannot carry a lease that is being broken",
+				remedy: "try again when the application has given up the lease"}
+		}
+		if fields[3] == "WRITE" {
 			return finding{what: "write lease on " + d.target, why: "the copy of the file would wait until the lease is given up",
 				remedy: "turn leases off in the application"}
 		}

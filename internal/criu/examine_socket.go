@@ -81,7 +81,9 @@ func (x *examination) checkInternet(t *task, fd int, d descriptor) (finding, err
 		return finding{}, nil
 	case kind == unix.SOCK_DGRAM:
 		switch protocol {
-		case unix.IPPROTO_UDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
+		case unix.IPPROTO_UDP, unix.IPPROTO_UDPLITE:
+			return checkCork(fd), nil
+		case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
 			return finding{}, nil
 		}
 	}
@@ -102,6 +104,20 @@ func checkUpperProtocol(fd int) finding {
 	}
 	return finding{what: "TCP socket with kernel " + strings.Trim(name, "\x00"), why: "CRIU does not carry what the kernel adds to the stream",
 		remedy: "turn kernel TLS off in the application"}
+}
+
+// udpCork is UDP_CORK of include/uapi/linux/udp.h.
+const udpCork = 1
+
+// checkCork finds UDP sockets that collect a datagram (criu/sk-inet.c). Nothing tells of a datagram that is collected by
+// MSG_MORE.
+func checkCork(fd int) finding {
+	on, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, udpCork)
+	if err != nil || on == 0 {
+		return finding{}
+	}
+	return finding{what: "UDP socket that collects a datagram (UDP_CORK)", why: "CRIU cannot dump what it has collected",
+		remedy: "try again when the application has sent the datagram, or turn UDP_CORK off in the application"}
 }
 
 // checkNetlink finds memberships that CRIU cannot dump: in groups above 32 (criu/sk-netlink.c).
@@ -132,6 +148,11 @@ func (x *examination) checkUnix(fd int, d descriptor) finding {
 			why: "that process does not move", remedy: "close the connection; use TCP for what leads out of the container"}
 	}
 	for _, w := range s.Waiting {
+		if w == 0 {
+			return finding{what: "listening unix socket with a connection that its other end has closed before it was accepted",
+				why:    "CRIU cannot tell whether data waits in it, and cannot dump it",
+				remedy: "try again when the application has accepted the connection"}
+		}
 		if x.isOutside(w) {
 			return finding{what: "listening unix socket with a connection from outside of the container",
 				why: "the process at the other end does not move", remedy: "close the connection"}
@@ -153,4 +174,33 @@ func isStill(fd int, inode uint32) bool {
 // yet.
 func (x *examination) isOutside(inode uint32) bool {
 	return inode != 0 && !x.sockets[inode] && x.outsider(fmt.Sprintf("socket:[%d]", inode)) != 0
+}
+
+// States of unix sockets, include/net/tcp_states.h.
+const stateEstablished = 1
+
+// inFlight finds unix sockets on their way in a message that CRIU dumps and cannot restore ("Empty list on file desc",
+// criu/files.c of 4.2): those that no other socket is connected to, except streams that were never connected and listeners.
+func (x *examination) inFlight() []finding {
+	candidates := map[string]bool{}
+	for inode, s := range x.peers {
+		lost := s.Type == unix.SOCK_DGRAM || s.State == stateEstablished
+		if inode != 0 && lost && s.Peer == 0 && !x.sockets[inode] && x.waiting[inode] == 0 {
+			candidates[fmt.Sprintf("socket:[%d]", inode)] = true
+		}
+	}
+	if len(candidates) == 0 {
+		return nil
+	}
+	x.eachOutside(func(_ int, target string) bool {
+		delete(candidates, target)
+		return len(candidates) > 0
+	})
+	var found []finding
+	for name := range candidates {
+		found = append(found, finding{noFD, "unix " + name + " in a message that is not received yet",
+			"CRIU cannot restore a socket on its way that nothing is connected to",
+			"try again when the application has received the message"})
+	}
+	return found
 }

@@ -27,6 +27,11 @@ func (x *examination) checkTask(t *task) []finding {
 			"CRIU cannot dump a process whose first thread called pthread_exit",
 			"let the first thread wait for the others, or restart the process"})
 	}
+	if trapped, err := kernel.HasPending(t.PID, unix.SIGTRAP); err == nil && trapped {
+		found = append(found, finding{noFD, "signal SIGTRAP waits, blocked",
+			"CRIU stops processes by this signal, and cannot dump one that waits already",
+			"end the debugger or profiler, or try again when the application has taken the signal"})
+	}
 	return found
 }
 
@@ -93,6 +98,8 @@ func (x *examination) checkMemory(t *task) ([]finding, error) {
 		seen[name] = true
 		if bad, ok := badMapping(t.PID, fields[0], name); ok {
 			found = append(found, bad)
+		} else if bad := x.coveredAt(fmt.Sprintf("/proc/%d/map_files/%s", t.PID, fields[0]), name); bad.what != "" {
+			found = append(found, bad)
 		}
 	}
 	if err := lines.Err(); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -129,10 +136,10 @@ var dumpable = [...]string{"proc", "sysfs", "devtmpfs", "binfmt_misc", "tmpfs", 
 	"fusectl", "debugfs", "tracefs", "cgroup", "cgroup2", "autofs", "rpc_pipefs"}
 
 // collectMounts reads the mounts of a mount namespace.
-func (x *examination) collectMounts(pid int) error {
+func (x *examination) collectMounts(pid int, space string) error {
 	mounts, err := mountsOf(pid)
-	for id := range mounts {
-		x.mounts[id] = true
+	for id, m := range mounts {
+		x.mounts[id], x.spaces[id] = m, space
 	}
 	return err
 }
@@ -147,9 +154,8 @@ func mountsOf(pid int) (map[string]kernel.Mount, error) {
 	all := map[string]kernel.Mount{}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		id, _, _ := strings.Cut(lines.Text(), " ")
 		if m, ok := kernel.ParseMount(lines.Text()); ok {
-			all[id] = m
+			all[m.ID] = m
 		}
 	}
 	return all, lines.Err()
@@ -180,6 +186,7 @@ func (x *examination) wholeContainer() ([]Problem, error) {
 			"CRIU cannot dump a mount of this file system that was made inside the container",
 			"mount it from outside as a volume, or unmount it"})
 	}
+	found = append(found, x.inFlight()...)
 	slices.SortFunc(found, func(a, b finding) int { return strings.Compare(a.what, b.what) })
 	return problemsOf(x.root, found), nil
 }

@@ -50,6 +50,13 @@ var refusals = []struct{ do, says, log string }{
 	{"child-traced", "traced by process", ""}, // CRIU tries for 10 s, then: zombie found while seizing
 	{"child-dead-leader", "first thread has ended", "Zombies with threads"},
 	{"mount-fuse", "mount of /data (fuse)", "chr 10:229"},
+	{"child-sigtrap", "SIGTRAP waits", "with a pending SIGTRAP"},
+	{"unix-closed-waiting", "closed before it was accepted", "closed in-flight socket"},
+	{"udp-cork", "UDP_CORK", "corked dgram socket"},
+	{"mount-over-file", "descriptor 9: open file below another mount: /data/file", "Can't link remap"},
+	{"mount-over-tmpfs", "open file below another mount: /data/file", "on overmounted mounts"},
+	{"mount-over-mapping", "open file below another mount: /data/file", "Can't link remap"},
+	{"mount-over-cwd", "working directory below another mount: /data", "Unaccessible path"},
 	{"mount-ramfs", "mount of /data (ramfs)", "unsupported id"},
 }
 
@@ -63,14 +70,16 @@ var restorable = []string{
 	"flock", "lease-read", "device /dev/null", "device /dev/zero", "device /dev/full", "device /dev/random",
 	"device /dev/urandom", "device /dev/net/tun", "terminal", "map-shared", "map-droppable", "map-guard",
 	"map-device /dev/zero", "thread-stopped", "child", "child-net", "child-mount", "child-zombie", "child-chroot",
-	"descriptor-in-flight",
+	"descriptor-in-flight", "flight-pair", "flight-stream", "child-session", "child-session-tty", "fanotify-mount", "fanotify-id", "watch-file",
+	"file-sparse-deleted",
 }
 
 // alone are what CRIU restores and is tried by itself: mounts of one directory, and a pidfd of an ended process. For that
 // CRIU 4.2.1 makes a short-lived process under any free pid, which now and then is the pid of a thread that another
 // process makes at this moment ("Unable to create a thread: -17", 9 of 52 restores of all that is above together with
 // it, 0 of 20 without). Nothing runs then, and the restore may be tried again.
-var alone = []string{"pidfd-dead", "mount-tmpfs", "mount-proc", "mount-bind", "mount-debugfs"}
+var alone = []string{"pidfd-dead", "mount-tmpfs", "mount-proc", "mount-bind", "mount-debugfs", "mount-over-mount",
+	"mount-over-socket", "watch-directory"}
 
 // TestExamineRefuses tries each refusal on Examine and on CRIU. After each the container goes on.
 func TestExamineRefuses(t *testing.T) {
@@ -97,14 +106,22 @@ func TestExamineRefuses(t *testing.T) {
 	}
 }
 
-// TestExamineLost tries what CRIU dumps and does not bring back: a cgroup made inside is lost, an overlay mounted inside
-// makes the restore fail.
+// TestExamineLost tries what CRIU dumps and does not bring back as it was: a cgroup made inside is lost, for example, an
+// overlay mounted inside makes the restore fail, and a watch of a removed file is lost and tells of names that CRIU makes.
 func TestExamineLost(t *testing.T) {
 	c := newContainer(t, privileged)
 	client := c.dial()
 	for do, says := range map[string]string{
 		"child-in-cgroup " + nestedCgroup(c): "in another cgroup",
 		"mount-overlay":                      "mount of /data (overlay)",
+		"mount-over-deleted":                 "open file below another mount: /data/deleted (deleted)",
+		"flight-closed":                      "in a message that is not received yet",
+		"flight-datagram":                    "in a message that is not received yet",
+		"fanotify-system":                    "FAN_MARK_FILESYSTEM",
+		"watch-removed":                      "inotify watch of a removed file: /data/watched",
+		"watch-linked":                       "inotify watch of a removed file: /data/watched",
+		"watch-where-linked":                 "inotify watch of /data, where the name of an open file was removed: /data/watched",
+		"lease-breaking":                     "lease on /data/leased that another process wants",
 	} {
 		client.do(do)
 		if said := c.examine(t); !strings.Contains(said, says) {
@@ -147,6 +164,45 @@ func TestExamineAllows(t *testing.T) {
 		client.undo()
 	}
 	client.count()
+}
+
+// TestMoveSettings wants that settings of the container's ipc and uts namespaces come along.
+func TestMoveSettings(t *testing.T) {
+	c := newContainer(t, privileged)
+	client := c.dial()
+	settings := map[string]string{
+		"kernel/msgmax": "9000", "kernel/msgmnb": "20000", "kernel/msgmni": "30", "kernel/shmmax": "123456", "kernel/shmall": "77777",
+		"kernel/shmmni": "22", "kernel/shm_rmid_forced": "1", "kernel/sem": "300 40000 50 60", "kernel/domainname": "example",
+		"fs/mqueue/queues_max": "11", "fs/mqueue/msg_max": "77", "fs/mqueue/msgsize_max": "9999",
+	}
+	for name, value := range settings {
+		client.do("sysctl " + name + " " + value)
+	}
+	if said := c.examine(t); said != "" {
+		t.Errorf("Examine says %q", said)
+	}
+	c.move(t)
+	for name, want := range settings {
+		if got, err := client.ask("setting " + name); err != nil || got != want {
+			t.Errorf("%s is %q, %v after the move, want %q", name, got, err, want)
+		}
+	}
+}
+
+// TestRollBackUnseen watches an open file or its directory for all events: a dump that is undone causes none.
+func TestRollBackUnseen(t *testing.T) {
+	c := newContainer(t, privileged)
+	client := c.dial()
+	for _, do := range []string{"watch-file", "watch-parent"} {
+		client.do(do)
+		c.dump()
+		c.abort()
+		if got, err := client.ask("events"); err != nil || got != "none" {
+			t.Errorf("%s: events after a dump that was undone: %q, %v", do, got, err)
+		}
+		client.undo()
+		c.emptyImages()
+	}
 }
 
 // move dumps the container and restores it.

@@ -42,7 +42,7 @@ type maker func(argument string) (func(), error)
 // kinds are all that can be made.
 func kinds() map[string]maker {
 	all := map[string]maker{}
-	for _, some := range []map[string]maker{anonymous(), sockets(), files(), memory(), tasks()} {
+	for _, some := range []map[string]maker{anonymous(), sockets(), files(), memory(), tasks(), states()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -236,7 +236,7 @@ func inotify() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	_, err = unix.InotifyAddWatch(fd, "/data", unix.IN_CREATE)
+	_, err = unix.InotifyAddWatch(fd, "/bin", unix.IN_CREATE)
 	return fd, err
 }
 

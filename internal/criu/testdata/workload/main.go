@@ -1,6 +1,7 @@
 // Command workload runs in the containers of package criu's tests. It serves one line commands on TCP port 7000:
 // "count" answers with a number that grows by one with each call on any connection, "do KIND" makes something that CRIU
-// may be unable to dump, "undo" removes it; both answer "ok" or an error.
+// may be unable to dump, "undo" removes it; both answer "ok" or an error. "events" answers with the events of inotify that wait,
+// "setting NAME" with a setting of the kernel.
 package main
 
 import (
@@ -51,6 +52,10 @@ func role(name string) {
 	switch name {
 	case "sleep":
 		time.Sleep(time.Hour)
+	case "leader":
+		lead(os.Args[2:]...)
+	case "sigtrap":
+		blockTrap()
 	case "dead-leader":
 		go time.Sleep(time.Hour)
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // ends this thread only
@@ -65,6 +70,10 @@ func serve(conn net.Conn) {
 		switch command {
 		case "count":
 			fmt.Fprintln(conn, counter.Add(1))
+		case "events":
+			fmt.Fprintln(conn, events())
+		case "setting":
+			fmt.Fprintln(conn, setting(argument))
 		case "do":
 			doing.Lock()
 			answer(conn, do(argument))

@@ -1,0 +1,108 @@
+package criu
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// deletedMark is what /proc appends to the path of a file that has no name any more.
+const deletedMark = " (deleted)"
+
+// covered finds an open file that nobody can reach by its path, because something was mounted over it. CRIU opens files
+// by their paths: it fails to dump such a file (criu/files-reg.c and criu/mount.c of 4.2, mnt_is_overmounted), or to
+// restore it if the file is deleted.
+func (x *examination) covered(mount kernel.Mount, target string) finding {
+	over, is := x.mountOver(mount, strings.TrimSuffix(target, deletedMark))
+	if !is {
+		return finding{}
+	}
+	return finding{what: "open file below another mount: " + target,
+		why:    fmt.Sprintf("the mount at %s hides it, and CRIU opens files by their paths", over.Point),
+		remedy: fmt.Sprintf("unmount %s, or have the application close the file", over.Point)}
+}
+
+// mountOver finds a mount that hides a path on another mount. It is at the path or above it, and the other mount is not
+// on it.
+func (x *examination) mountOver(mount kernel.Mount, path string) (kernel.Mount, bool) {
+	for _, over := range x.mounts {
+		same := x.spaces[over.ID] == x.spaces[mount.ID] && over.ID != mount.ID
+		if same && over.Point != "/" && isBelow(path, over.Point) && !x.isOn(mount, over) {
+			return over, true
+		}
+	}
+	return kernel.Mount{}, false
+}
+
+// isBelow tells whether a path is a directory or something in it.
+func isBelow(path, directory string) bool {
+	rest, ok := strings.CutPrefix(path, directory)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// isOn tells whether a mount is on another one, directly or by way of others.
+func (x *examination) isOn(mount, other kernel.Mount) bool {
+	for range x.mounts { // a bound: a list that was read while mounts changed may have a circle
+		parent, ok := x.mounts[mount.Parent]
+		if !ok {
+			return false
+		}
+		if parent.ID == other.ID {
+			return true
+		}
+		mount = parent
+	}
+	return false
+}
+
+// coveredAt is covered for what a link in /proc leads to. The kernel is asked for the mount only if there is one that may
+// hide the path.
+func (x *examination) coveredAt(link, target string) finding {
+	if !strings.HasPrefix(target, "/") || !x.mayBeCovered(target) {
+		return finding{}
+	}
+	var stat unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &stat)
+	if err != nil || stat.Mask&unix.STATX_MNT_ID == 0 {
+		return finding{} // gone meanwhile, or a kernel before 5.8
+	}
+	mount, inside := x.mounts[strconv.FormatUint(stat.Mnt_id, 10)]
+	if !inside {
+		return finding{}
+	}
+	bad := x.covered(mount, target)
+	bad.fd = noFD
+	return bad
+}
+
+func (x *examination) mayBeCovered(path string) bool {
+	for _, m := range x.mounts {
+		if m.Point != "/" && isBelow(path, m.Point) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkDirectories finds that the working or root directory of a process is below another mount.
+func (x *examination) checkDirectories(t *task) []finding {
+	var found []finding
+	for _, kind := range []string{"cwd", "root"} {
+		link := fmt.Sprintf("/proc/%d/%s", t.PID, kind)
+		target, err := os.Readlink(link)
+		if err != nil {
+			continue // the process ends
+		}
+		if bad := x.coveredAt(link, target); bad.what != "" {
+			bad.what = strings.Replace(bad.what, "open file", map[string]string{"cwd": "working directory", "root": "root directory"}[kind], 1)
+			bad.remedy = strings.Replace(bad.remedy, "have the application close the file", "have the application leave the directory", 1)
+			found = append(found, bad)
+		}
+	}
+	return found
+}
