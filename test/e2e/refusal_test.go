@@ -30,6 +30,11 @@ func TestRefused(t *testing.T) {
 		"large-counter": {"process 1 (state)", "descriptor 77", "eventfd"},
 		"lease":         {"process 1 (state)", "descriptor 77", "lease"},
 		"waiting":       {"process 1 (state)", "unix socket"},
+		"closed":        {"process 1 (state)", "descriptor 77", "closed before it was accepted"},
+		"in-flight":     {"process 1 (state)", "message that is not received"},
+		"watch-removed": {"process 1 (state)", "descriptor 77", "removed file: /tmp/removed"},
+		"trap":          {"process 1 (state)", "SIGTRAP"},
+		"cork":          {"process 1 (state)", "descriptor 77", "UDP_CORK"},
 		"credentials":   {"process 1 (state)", "descriptor 77", "unix socket"},
 	} {
 		t.Run(kind, func(t *testing.T) {

@@ -183,7 +183,7 @@ const struct state open_files = { "files-open", set_up_open, check_open, NULL };
 static int gone, gone_sparse, linked, linked_twice, again[2], nameless, gone_shm, replaced, gone_directory, gone_fifo;
 static struct helper in_gone_directory;
 
-enum { hole = 1 << 20 };
+static const off_t hole = 3L << 30; // more than a deleted file may have in blocks
 
 static void enter_gone_directory(void)
 {

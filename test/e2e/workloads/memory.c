@@ -18,7 +18,7 @@
 enum { big = 24 << 20, small = 1 << 16, page = 4096 };
 
 static uint8_t *anonymous, *with_child, *private_file, *shared_file, *sealed, *descending, *guarded, *deleted, *holed, *heap;
-static uint8_t *locked, *shm, *copied;
+static uint8_t *locked, *shm, *copied, *zero;
 static int memfd, sealed_fd, copied_memfd;
 static int (*code)(int);
 static struct helper child;
@@ -53,6 +53,8 @@ static void check_child(void)
 	want(filled(anonymous, big / 16, 1, 0));
 	want_equal(shared_file[1], 66);
 	shared_file[2] = (uint8_t)(shared_file[1] + 1);
+	zero[2] = (uint8_t)(zero[1] + 1);
+	want(filled(zero + 3, small - 3, 16, 3));
 	pthread_mutex_lock(&common->mutex);
 	common->turns++;
 	pthread_cond_signal(&common->changed);
@@ -187,6 +189,16 @@ static void set_up_files(void)
 	copied_memfd = must(dup(memfd));
 }
 
+// Memory of /dev/zero that is mapped shared is shared memory without a name.
+static void set_up_zero(void)
+{
+	int fd = must(open("/dev/zero", O_RDWR));
+	zero = map(small, rw, MAP_SHARED, fd);
+	fill(zero, small, 16, 0);
+	zero[1] = 76;
+	must(close(fd));
+}
+
 static void set_up_common(void)
 {
 	common = shared(sizeof *common);
@@ -218,6 +230,7 @@ static void set_up(int argc, char **argv)
 	set_up_files();
 	set_up_code();
 	set_up_common();
+	set_up_zero();
 	shared_file[1] = 66;
 	guarded = map(3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	must(mprotect(guarded + page, page, rw));
@@ -349,11 +362,12 @@ static void check(void)
 	want(filled(locked, 2 * page, 14, 0));
 	want(mapping_has(locked, " lo"));
 	want(filled(copied, small, 9, 0));
-	with_child[2] = shared_file[2] = 0;
+	with_child[2] = shared_file[2] = zero[2] = 0;
 	int turns = common->turns;
 	helper_ask(&child);
 	want_equal(with_child[2], 56);
 	want_equal(shared_file[2], 67);
+	want_equal(zero[2], 77);
 	want_equal(common->turns, turns + 1);
 	void *more = malloc(1 << 20);
 	want(more != NULL);

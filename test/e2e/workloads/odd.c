@@ -13,7 +13,10 @@
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <linux/netlink.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -45,6 +48,82 @@ static struct sockaddr_un name(const char *path)
 	return a;
 }
 
+// closed_waiting is a connection that is closed before it is accepted.
+static void closed_waiting(void)
+{
+	struct sockaddr_un a = name("/tmp/closed");
+	int listener = must(socket(AF_UNIX, SOCK_STREAM, 0));
+	must(bind(listener, (struct sockaddr *)&a, sizeof a));
+	must(listen(listener, 1));
+	int fd = must(socket(AF_UNIX, SOCK_STREAM, 0));
+	must(connect(fd, (struct sockaddr *)&a, sizeof a));
+	must(close(fd));
+	place(listener);
+}
+
+// in_flight is a socket in a message that is not received; nothing is connected to it.
+static void in_flight(void)
+{
+	int two[2], sent = must(socket(AF_UNIX, SOCK_DGRAM, 0));
+	must(socketpair(AF_UNIX, SOCK_STREAM, 0, two));
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof sent)];
+	} rights = { .header = { .cmsg_len = CMSG_LEN(sizeof sent), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS } };
+	memcpy(CMSG_DATA(&rights.header), &sent, sizeof sent);
+	struct iovec byte = { "x", 1 };
+	struct msghdr message = { .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &rights, .msg_controllen = sizeof rights.space };
+	must(sendmsg(two[1], &message, 0));
+	must(close(sent));
+	place(two[0]);
+}
+
+static void watch_removed(void)
+{
+	int fd = must(open("/tmp/removed", O_RDWR | O_CREAT, 0600)), watch = must(inotify_init1(IN_NONBLOCK));
+	must(inotify_add_watch(watch, "/tmp/removed", IN_MODIFY));
+	must(unlink("/tmp/removed"));
+	place(watch);
+	must(dup(fd));
+}
+
+static void pending_trap(void)
+{
+	sigset_t trap;
+	must(sigemptyset(&trap));
+	must(sigaddset(&trap, SIGTRAP));
+	must(sigprocmask(SIG_BLOCK, &trap, NULL));
+	must(raise(SIGTRAP));
+	place(must(open("/dev/null", O_RDWR)));
+}
+
+// corked is a UDP socket that has collected half of a datagram.
+static void corked(void)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	place(must(socket(AF_INET, SOCK_DGRAM, 0)));
+	must(setsockopt(number, IPPROTO_UDP, UDP_CORK, &(int){ 1 }, sizeof(int)));
+	must(sendto(number, "half", 4, 0, (struct sockaddr *)&to, sizeof to));
+}
+
+// between_two_steps sets up what a program leaves behind between two steps. It gives false for another kind.
+static bool between_two_steps(const char *kind)
+{
+	if (strcmp(kind, "closed") == 0)
+		closed_waiting();
+	else if (strcmp(kind, "in-flight") == 0)
+		in_flight();
+	else if (strcmp(kind, "watch-removed") == 0)
+		watch_removed();
+	else if (strcmp(kind, "trap") == 0)
+		pending_trap();
+	else if (strcmp(kind, "cork") == 0)
+		corked();
+	else
+		return false;
+	return true;
+}
+
 static int outside; // listens in a volume, for somebody outside of the container
 
 static void listen_outside(const char *path)
@@ -58,6 +137,8 @@ static void listen_outside(const char *path)
 static void set_up(int argc, char **argv)
 {
 	const char *kind = argc > 0 ? argv[0] : "";
+	if (between_two_steps(kind))
+		return;
 	if (strcmp(kind, "packet") == 0)
 		place(must(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL))));
 	else if (strcmp(kind, "packet-pipe") == 0) {
