@@ -17,9 +17,10 @@ const firstRoom = 50 * time.Millisecond
 // roomPatience is how long queues are looked at: what a restore has packed too densely has been read by then, or its peer is gone.
 const roomPatience = 5 * time.Minute
 
-// giveRoom gives room to connections of a container that has just been restored, for as long as one may need it.
+// giveRoom gives room to connections of a container that has just been restored, for as long as one may need it. First it
+// gives them back the size of their segments.
 func (a *Agent) giveRoom(definition engine.Definition) {
-	relief, told := criu.NewRelief(), false
+	relief, told, sized := criu.NewRelief(), false, false
 	for began, wait := time.Now(), firstRoom; time.Since(began) < roomPatience; wait = roomEvery {
 		select {
 		case <-a.ctx.Done():
@@ -29,6 +30,12 @@ func (a *Agent) giveRoom(definition engine.Definition) {
 		pids, err := a.engines.Of(definition).Processes(a.ctx, definition.ID)
 		if err != nil || a.leaves(definition.ID) {
 			return // it has ended, or is elsewhere, or soon
+		}
+		if !sized {
+			sized = true
+			if err := criu.SyncSegments(pids); err != nil {
+				a.log.Warn("connections may send small segments", "container", definition.ID, "error", err)
+			}
 		}
 		tight, err := relief.Give(pids)
 		if err != nil && !told {

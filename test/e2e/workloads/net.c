@@ -488,6 +488,21 @@ static bool another_legacy(void)
 	return legacies > legacies_seen + 1 || legacy_lost[0] != 0;
 }
 
+static int segment_at_start;
+
+// segment is how large the segments of a connection within the container are.
+static int segment(void)
+{
+	int bytes = 0;
+	must(getsockopt(pair[0], IPPROTO_TCP, TCP_MAXSEG, &bytes, &(socklen_t){ sizeof bytes }));
+	return bytes;
+}
+
+static bool segment_as_before(void)
+{
+	return segment() == segment_at_start;
+}
+
 static void set_up_local(int argc, char **argv)
 {
 	(void)argc;
@@ -512,6 +527,7 @@ static void set_up_local(int argc, char **argv)
 	must(listen(listener6, 3));
 	pthread_t thread;
 	must(-pthread_create(&thread, NULL, leave_legacies, NULL));
+	segment_at_start = segment();
 	if (argc == 0)
 		return;
 	// A connection that is established and that nobody has accepted.
@@ -530,6 +546,8 @@ static void check_local(void)
 	want(wait_for(pair[0], POLLIN));
 	want_equal(recv(pair[0], &byte, 1, MSG_DONTWAIT), 1);
 	want_equal(byte, 'b');
+	if (!within(segment_as_before))
+		bad("segments of a connection within the container have %d bytes, not %d", segment(), segment_at_start);
 	want_equal(send(from_udp, "u", 1, 0), 1);
 	want(wait_for(to_udp, POLLIN));
 	want_equal(recv(to_udp, &byte, 1, MSG_DONTWAIT), 1);
