@@ -92,6 +92,10 @@ func findFiles(ctx context.Context, root string, wanted map[fileID]bool) ([]stri
 		if unix.Lstat(path, &stat) != nil || !wanted[fileID{stat.Dev, stat.Ino}] {
 			return nil
 		}
+		if entry.Type()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("%s: inotify watches the symbolic link itself (IN_DONT_FOLLOW), and CRIU would watch what it leads to: "+
+				"turn the feature off in the application", inside)
+		}
 		if entry.IsDir() {
 			directories = append(directories, inside)
 		} else {
