@@ -193,6 +193,15 @@ test-upgrade: setup ## MOVES (default 100) moves during a rolling upgrade from t
 	@mkdir -p build
 	UPGRADE_MOVES=$(MOVES) UPGRADE_JSON=$(CURDIR)/build/upgrade.json go test -count=1 -timeout 2h -v ./test/upgrade
 
+ZDTM_SUITE := $(ENGINES)/zdtm
+
+.PHONY: zdtm
+zdtm: setup ## CRIU's own test suite, which is fetched and built: each program moves in all modes, beside plain runc (hours; ZDTM='^static/pipe' for some programs, WAYS="runc pre-copy" for some ways, RESUME=1 to go on); leaves build/zdtm.json and the table for docs/compatibility.md
+	@mkdir -p build
+	test -e '$(ZDTM_SUITE)/VERSION' || scripts/fetch-zdtm.sh '$(ZDTM_SUITE)'
+	ZDTM_SUITE='$(ZDTM_SUITE)' ZDTM='$(ZDTM)' ZDTM_WAYS='$(WAYS)' ZDTM_RESUME='$(RESUME)' ZDTM_JSON='$(CURDIR)/build/zdtm.json' \
+	  go test -count=1 -timeout 12h -parallel 4 -run '^TestZdtm$$' -v ./test/zdtm
+
 .PHONY: compatibility
 .IGNORE: compatibility # what fails is in the tables
 compatibility: export GODWIT_COMPATIBILITY := $(CURDIR)/build/compatibility
