@@ -82,17 +82,25 @@ func TestZdtm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			judge(t, found.of(p.name))
+			judge(t, p.name, found.of(p.name))
 		})
 	}
 }
 
+// otherwise says why programs may be worse off than with plain runc: a file that moves to another node has another
+// device and inode there, which docs/compatibility.md explains. They are in the figures, and do not fail the test.
+var otherwise = map[string]string{
+	"static/file_locks01":   "it compares the device and inode of a locked file with those before the move; the lock is right",
+	"static/unlink_fstat03": "it compares the device and inode of an open file with those before the move",
+}
+
 // judge fails the test of a program that is worse off here than with plain runc.
-func judge(t *testing.T, all map[way]one) {
+func judge(t *testing.T, name string, all map[way]one) {
 	t.Helper()
+	why := otherwise[name]
 	for w, c := range all {
 		switch {
-		case w != runc && isWorse(c.Result) && all[runc].Result == passed:
+		case w != runc && isWorse(c.Result) && all[runc].Result == passed && why == "":
 			t.Errorf("%s: %s, with runc it passes: %s", w, c.Result, c.Why)
 		case c.Result != passed:
 			t.Logf("%s: %s: %s", w, c.Result, c.Why)
