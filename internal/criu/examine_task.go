@@ -32,7 +32,35 @@ func (x *examination) checkTask(t *task) []finding {
 			"CRIU stops processes by this signal, and cannot dump one that waits already",
 			"end the debugger or profiler, or try again when the application has taken the signal"})
 	}
+	if x.isLostSession(t) {
+		found = append(found, finding{noFD, fmt.Sprintf("in session %d, whose leader has ended", t.Session),
+			"CRIU can restore that only for children of the container's first process and of the session's processes",
+			"end the process, or restart it without a process between it and the first one"})
+	}
 	return found
+}
+
+// isLostSession tells whether CRIU cannot find by whom a process got its session (criu/pstree.c of 4.2,
+// prepare_pstree_ids). For children of the first process it makes leaders that end again.
+func (x *examination) isLostSession(t *task) bool {
+	byPID := map[int]*task{}
+	for i := range x.tasks {
+		byPID[x.tasks[i].PID] = &x.tasks[i]
+	}
+	parent := byPID[t.Parent]
+	if t.Session == 0 || t.Session == t.NamespaceID || parent == nil || parent == x.root {
+		return false
+	}
+	if parent.Session == t.Session {
+		return false
+	}
+	for range x.tasks { // a bound: the list was read while processes changed their parents
+		if parent == nil || parent.NamespaceID == t.Session {
+			return parent == nil
+		}
+		parent = byPID[parent.Parent]
+	}
+	return false
 }
 
 // nestedKinds are the namespaces in which CRIU allows no process to differ from the first; mount and network

@@ -114,6 +114,7 @@ func TestExamineLost(t *testing.T) {
 	for do, says := range map[string]string{
 		"child-in-cgroup " + nestedCgroup(c): "in another cgroup",
 		"mount-overlay":                      "mount of /data (overlay)",
+		"child-session-lost":                 "whose leader has ended",
 		"mount-over-deleted":                 "open file below another mount: /data/deleted (deleted)",
 		"flight-closed":                      "in a message that is not received yet",
 		"flight-datagram":                    "in a message that is not received yet",

@@ -18,6 +18,7 @@ import (
 type Process struct {
 	PID         int
 	NamespaceID int    // its pid in its innermost pid namespace
+	Session     int    // as its innermost pid namespace numbers it; 0 if the leader is outside
 	Parent      int    // parent's pid
 	Name        string // comm
 	State       byte   // R, S, D, T, t, Z, X…
@@ -81,6 +82,9 @@ func parseProcess(pid int, stat, status string) (Process, error) {
 	p.Tracer = statusNumber(status, "TracerPid")
 	if ids := strings.Fields(statusValue(status, "NSpid")); len(ids) > 0 {
 		p.NamespaceID, _ = strconv.Atoi(ids[len(ids)-1])
+	}
+	if ids := strings.Fields(statusValue(status, "NSsid")); len(ids) > 0 {
+		p.Session, _ = strconv.Atoi(ids[len(ids)-1])
 	}
 	return p, nil
 }

@@ -54,6 +54,8 @@ func role(name string) {
 		time.Sleep(time.Hour)
 	case "leader":
 		lead(os.Args[2:]...)
+	case "subreaper":
+		reap()
 	case "sigtrap":
 		blockTrap()
 	case "dead-leader":

@@ -19,6 +19,7 @@ func states() map[string]maker {
 	return map[string]maker{
 		"child-session":       orphan,
 		"child-session-tty":   orphanTerminal,
+		"child-session-lost":  orphanElsewhere,
 		"child-sigtrap":       said("sigtrap"),
 		"lease-breaking":      leaseBreaking,
 		"unix-closed-waiting": closedWaiting,
@@ -105,6 +106,40 @@ func orphanTerminal(string) (func(), error) {
 	}
 	u, err := orphan(fmt.Sprintf("/dev/pts/%d", number))
 	return func() { u(); _ = unix.Close(master) }, err
+}
+
+// orphanElsewhere does so in a child that takes orphans, so that the process is not the first one's child.
+func orphanElsewhere(string) (func(), error) {
+	c := exec.Command("/bin/workload", "subreaper")
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	var pid int
+	if err == nil {
+		_, err = fmt.Fscan(out, &pid)
+	}
+	return func() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_ = c.Process.Kill()
+		_ = c.Wait()
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+	}, err
+}
+
+// reap takes orphans, starts one, and prints its pid.
+func reap() {
+	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
+		os.Exit(1)
+	}
+	c := exec.Command("/bin/workload", "leader")
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := c.Output()
+	if err != nil {
+		os.Exit(1)
+	}
+	fmt.Println(string(out))
+	_ = unix.Pause()
 }
 
 // lead starts a child in this process's session, prints its pid, and ends.
