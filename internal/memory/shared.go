@@ -110,9 +110,10 @@ func (t *task) findShared(device uint64, all *seen) error {
 		return ignoreGone(err)
 	}
 	for _, m := range mappings {
-		if m.Device != device || m.Inode == 0 {
+		if m.Device != device {
 			continue
 		}
+		// The inode of a System V segment is its number, and the first one is 0 (ipc/shm.c, newseg).
 		_, anonymous, memfd := kernel.SharedName(m.Name)
 		all.sysV = all.sysV || !anonymous && !memfd
 		one := all.of(m.Inode)

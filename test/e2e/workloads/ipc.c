@@ -14,10 +14,10 @@
 #include <sys/shm.h>
 #include <unistd.h>
 
-enum { size = 1 << 20, key = 0x4711, sets = 3 };
+enum { size = 1 << 20, mapped_size = 2 << 20, key = 0x4711, sets = 3 };
 
 static int segment, private_segment, doomed, set, queue, unattached;
-static uint8_t *attached, *read_only, *of_private, *of_doomed;
+static uint8_t *attached, *read_only, *of_private, *of_doomed, *of_first, *mapped;
 static sem_t *named, *unnamed;
 static pid_t waiter, reader;
 static volatile int *passed;
@@ -78,6 +78,10 @@ static void set_up(int argc, char **argv)
 {
 	(void)argc;
 	(void)argv;
+	of_first = must(shmat(must(shmget(IPC_PRIVATE, size, 0600)), NULL, 0)); // number 0, and so its inode
+	fill(of_first, size, 5, 0);
+	mapped = shared(mapped_size);
+	fill(mapped, mapped_size, 6, 0);
 	unattached = must(shmget(IPC_PRIVATE, 5000, 0640));
 	segment = must(shmget(key, size, IPC_CREAT | 0604));
 	attached = must(shmat(segment, NULL, 0));
@@ -112,6 +116,7 @@ static void check_shared_memory(void)
 	attached[7]++;
 	want_equal(read_only[7], attached[7]);
 	attached[7]--;
+	want(filled(of_first, size, 5, 0) && filled(mapped, mapped_size, 6, 0));
 	want(filled(of_private, size, 2, 0));
 	want(filled(of_doomed, 8192, 3, 0));
 	want_equal(shmget(key, size, 0), segment);
