@@ -100,6 +100,14 @@ soak-files: ## SEEDS (default 100) directories copied in rounds while processes 
 test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) moved in all modes; makes images of 4 GB
 	GODWIT_STUDIES=all go test -count=1 -timeout 1h -run '^TestStudies$$' -v ./internal/bench
 
+# The variable ENGINES is a directory to other targets, so that here it counts only on the command line.
+.PHONY: test-services
+test-services: setup ## 17 services (databases, brokers, web servers, runtimes) there and back in all modes with their clients; SERVICES=pattern, MODES, LINKS="1gbit 100mbit" for some; leaves build/services.json
+	@mkdir -p build
+	SERVICES='$(SERVICES)' MODES='$(MODES)' LINKS='$(LINKS)' ENGINES='$(if $(filter command,$(origin ENGINES)),$(ENGINES))' \
+	  SERVICES_JSON='$(CURDIR)/build/services.json' SERVICES_TABLE='$(CURDIR)/build/services.md' \
+	  go test -C test/services -count=1 -timeout 6h -run '^TestServices$$' -v .
+
 # Versions of engines that are fetched from another Debian suite than the system's.
 ENGINES ?= $(HOME)/.cache/godwit
 

@@ -1,0 +1,220 @@
+package services
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab/workload"
+)
+
+const (
+	// sessions is how many connections a client keeps.
+	sessions = 4
+	// askTimeout is after how long an answer that has not come is an error.
+	askTimeout = 2 * time.Minute
+	// newcomers is how often somebody new connects, asks and leaves.
+	newcomers = 250 * time.Millisecond
+	// maxErrors ends a client: what is to be known of the service is known then.
+	maxErrors = 20
+)
+
+// client uses a service all the time: some sessions keep their connections, and newcomers connect again and
+// again. It keeps account of what the service has acknowledged.
+type client struct {
+	of    service
+	to    address
+	work  sync.WaitGroup
+	end   context.CancelFunc
+	lines []*line
+
+	mu     sync.Mutex
+	errors []error
+}
+
+// line is what one session has seen, however many connections that took.
+type line struct {
+	number  int
+	answers workload.Answers
+	mu      sync.Mutex
+	asked   int64 // that were acknowledged
+	lost    int64 // of which it is known
+}
+
+// start begins to use a service that answers.
+func start(ctx context.Context, of service, to address) *client {
+	c := &client{of: of, to: to}
+	ctx, c.end = context.WithCancel(ctx)
+	for number := range sessions {
+		c.lines = append(c.lines, &line{number: number + 1})
+	}
+	for _, l := range c.lines {
+		c.work.Go(func() { c.keep(ctx, l) })
+	}
+	visitor := &line{number: sessions + 1}
+	c.lines = append(c.lines, visitor)
+	c.work.Go(func() { c.visit(ctx, visitor) })
+	return c
+}
+
+// keep asks over one connection. After an error, which is counted, it makes another one.
+func (c *client) keep(ctx context.Context, l *line) {
+	every := c.of.every
+	if every == 0 {
+		every = 20 * time.Millisecond
+	}
+	for ctx.Err() == nil && c.count() < maxErrors {
+		s, err := c.connect(ctx, l)
+		for err == nil {
+			if err = c.ask(ctx, s, l); err == nil && !pause(ctx, every) {
+				err = ctx.Err()
+			}
+		}
+		if s != nil {
+			_ = s.Close() // what counts are the answers
+		}
+		c.failed(ctx, l, err)
+	}
+}
+
+// visit connects anew each time.
+func (c *client) visit(ctx context.Context, l *line) {
+	for c.count() < maxErrors && pause(ctx, newcomers) {
+		s, err := c.connect(ctx, l)
+		if err == nil {
+			err = c.ask(ctx, s, l)
+			_ = s.Close()
+		}
+		c.failed(ctx, l, err)
+	}
+}
+
+func (c *client) connect(ctx context.Context, l *line) (session, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s, err := c.of.connect(ctx, c.to, l.number)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return s, nil
+}
+
+func (c *client) ask(ctx context.Context, s session, l *line) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	began := time.Now()
+	if err := s.Ask(ctx, l.acknowledged()+1); err != nil {
+		return fmt.Errorf("ask for the %dth time: %w", l.acknowledged()+1, err)
+	}
+	l.answers.Add(began)
+	l.mu.Lock()
+	l.asked++
+	l.mu.Unlock()
+	return nil
+}
+
+func (l *line) acknowledged() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked
+}
+
+// failed counts an error, unless the client was told to end.
+func (c *client) failed(ctx context.Context, l *line, err error) {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	c.errors = append(c.errors, fmt.Errorf("session %d: %w", l.number, err))
+	c.mu.Unlock()
+	pause(ctx, newcomers)
+}
+
+func (c *client) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.errors)
+}
+
+// takeErrors returns the errors since it was called last.
+func (c *client) takeErrors() []error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.errors
+	c.errors = nil
+	return taken
+}
+
+// gap is the longest that any session waited for an answer since then; newcomers come seldom, so of them it
+// is what their answers took.
+func (c *client) gap(since time.Time) time.Duration {
+	longest := time.Duration(0)
+	for _, l := range c.lines {
+		if l.number > sessions {
+			for _, one := range l.answers.Since(since) {
+				longest = max(longest, one.At.Sub(one.Asked))
+			}
+			continue
+		}
+		longest = max(longest, l.answers.Gap(since))
+	}
+	return longest
+}
+
+// answered waits until each session has had some more answers.
+func (c *client) answered(ctx context.Context) error {
+	const more = 3
+	before := make([]int, len(c.lines))
+	for i, l := range c.lines {
+		before[i] = l.answers.Count()
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	for i, l := range c.lines {
+		for l.answers.Count() < before[i]+more {
+			if c.count() >= maxErrors {
+				return fmt.Errorf("the client has given up after %d errors", maxErrors)
+			}
+			if !pause(ctx, 10*time.Millisecond) {
+				return fmt.Errorf("session %d gets no answers any more", l.number)
+			}
+		}
+	}
+	return nil
+}
+
+// newlyLost counts what is lost of all that was acknowledged, and was not known to be.
+func (c *client) newlyLost(ctx context.Context) (newly int64, err error) {
+	if c.of.lost == nil {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	for _, l := range c.lines {
+		lost, err := c.of.lost(ctx, c.to, l.number, l.acknowledged())
+		if err != nil {
+			return newly, fmt.Errorf("look for what session %d was promised: %w", l.number, err)
+		}
+		newly += lost - l.lost
+		l.lost = lost
+	}
+	return newly, nil
+}
+
+func (c *client) stop() {
+	c.end()
+	c.work.Wait()
+}
+
+// pause waits, and tells whether the time was over before the context was.
+func pause(ctx context.Context, how time.Duration) bool {
+	timer := time.NewTimer(how)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,14 @@
+// Package services moves services that people run, as their packages ship them, while their own clients use
+// them: to another node and back, in each mode, over a fast and a slow link. No client may see an error, and
+// nothing that a service has acknowledged may be lost.
+//
+// A service is a value (service): packages of Debian, a command, and how a client connects. The harness does
+// the rest: image_test.go makes the images, client_test.go asks all
+// the time and keeps account, move_test.go moves.
+//
+// Environment: SERVICES is a pattern of names, MODES, LINKS and ENGINES are lists, SERVICES_JSON and
+// SERVICES_TABLE are files for the figures. Without them all services move in all modes over both links with
+// the embedded engine.
+//
+// The package is in a module of its own, so that the clients' libraries are no dependencies of the product.
+package services

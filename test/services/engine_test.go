@@ -1,0 +1,175 @@
+package services
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// engine runs containers on nodes.
+type engine interface {
+	name() string
+	prefix() string // of its containers, for Godwit
+	load(ctx context.Context, node string, i image) error
+	run(ctx context.Context, node string, s service, i image) error
+	address(ctx context.Context, node, container string) (string, error)
+	logs(ctx context.Context, node, container string) (string, error)
+	// remove removes a container and its image from a node, if they are there.
+	remove(ctx context.Context, node, container string, i image) error
+}
+
+// engines are those that there are, by their names.
+func engines() map[string]engine { return map[string]engine{"embedded": embedded{}} }
+
+// embedded is the engine that comes with Godwit.
+type embedded struct{}
+
+func (embedded) name() string   { return "embedded" }
+func (embedded) prefix() string { return "" }
+
+func (embedded) load(ctx context.Context, node string, i image) error {
+	return loadInto(ctx, node, i, "godwit", "image", "load", "-")
+}
+
+func (embedded) run(ctx context.Context, node string, s service, i image) error {
+	flags, err := asUsers(s, i)
+	if err != nil {
+		return err
+	}
+	args := slices.Concat([]string{"godwit", "run", "--detach", "--name", s.name}, flags, s.flags,
+		[]string{i.reference()}, s.command)
+	_, err = world.Exec(ctx, node, args...)
+	return err
+}
+
+func (embedded) address(ctx context.Context, node, container string) (string, error) {
+	out, err := world.Exec(ctx, node, "godwit", "inspect", container)
+	if err != nil {
+		return "", err
+	}
+	var inspected struct {
+		Definition struct {
+			Network struct {
+				Address string `json:"address"`
+			} `json:"network"`
+		} `json:"definition"`
+	}
+	err = json.Unmarshal([]byte(out), &inspected)
+	return inspected.Definition.Network.Address, err
+}
+
+func (embedded) logs(ctx context.Context, node, container string) (string, error) {
+	return world.Exec(ctx, node, "sh", "-c", `exec godwit logs --tail 30 "$1" 2>&1`, "sh", container)
+}
+
+func (embedded) remove(ctx context.Context, node, container string, i image) error {
+	for _, each := range []struct {
+		list    []string
+		remove  []string
+		present string
+	}{
+		{[]string{"godwit", "ps", "--all"}, []string{"godwit", "rm", "--force", container}, container},
+		{[]string{"godwit", "image", "ls"}, []string{"godwit", "image", "rm", i.reference()}, i.reference()},
+	} {
+		out, err := world.Exec(ctx, node, each.list...)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(out, each.present) {
+			continue
+		}
+		if _, err := world.Exec(ctx, node, each.remove...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadInto gives an image to a command in a node.
+func loadInto(ctx context.Context, node string, i image, command ...string) error {
+	cmd, err := world.Command(ctx, node, command...)
+	if err != nil {
+		return err
+	}
+	reader, writer := io.Pipe()
+	go func() {
+		buffered := bufio.NewWriterSize(writer, 1<<20)
+		err := i.save(buffered)
+		if err == nil {
+			err = buffered.Flush()
+		}
+		_ = writer.CloseWithError(err)
+	}()
+	cmd.Stdin = reader
+	out, err := cmd.CombinedOutput()
+	_ = reader.Close() // so that the writer ends if not all was read
+	if err != nil {
+		return fmt.Errorf("load the image of %s on %s: %w: %s", i.name, node, err, lastOf(string(out)))
+	}
+	return nil
+}
+
+// asUsers are flags by which a service's processes are of the users of which they ought to be. An agent
+// without CAP_SYS_RESOURCE, as on some virtual machines, may not move processes of other users than root:
+// there they are all root's, and a library tells them otherwise. What they hold, write and send is the same.
+func asUsers(s service, i image) ([]string, error) {
+	may, err := mayMoveUsers()
+	if err != nil {
+		return nil, err
+	}
+	if may {
+		if s.user == "" {
+			return nil, nil
+		}
+		return []string{"--user", s.user}, nil
+	}
+	flags := []string{"--env", "LD_PRELOAD=libuid_wrapper.so", "--env", "UID_WRAPPER=1", "--env",
+		"UID_WRAPPER_ROOT=1"}
+	if s.user == "" {
+		return flags, nil
+	}
+	uid, gid, err := i.user(s.user)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range []string{"R", "E", "S"} {
+		flags = append(flags, "--env", "UID_WRAPPER_INITIAL_"+kind+"UID="+uid, "--env",
+			"UID_WRAPPER_INITIAL_"+kind+"GID="+gid)
+	}
+	return append(flags, "--env", "UID_WRAPPER_INITIAL_GROUPS="+gid, "--env",
+		"UID_WRAPPER_INITIAL_GROUPS_COUNT=1"), nil
+}
+
+// mayMoveUsers tells whether this process, as which agents run, has CAP_SYS_RESOURCE, number 24 in
+// include/uapi/linux/capability.h.
+func mayMoveUsers() (bool, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false, err
+	}
+	_, after, _ := strings.Cut(string(status), "CapEff:")
+	line, _, _ := strings.Cut(after, "\n")
+	own, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return own>>24&1 == 1, err
+}
+
+// user finds a user's numbers in an image.
+func (i image) user(name string) (uid, gid string, err error) {
+	users, err := os.ReadFile(filepath.Join(i.users, "etc/passwd"))
+	if err != nil {
+		return "", "", err
+	}
+	for line := range strings.Lines(string(users)) {
+		if fields := strings.Split(line, ":"); len(fields) > 3 && fields[0] == name {
+			return fields[2], fields[3], nil
+		}
+	}
+	return "", "", fmt.Errorf("image of %s: there is no user %s", i.name, name)
+}

@@ -1,0 +1,290 @@
+package services
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/lab/labtest"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// patience bounds whatever is waited for: services start slowly on a busy machine, and their memory follows
+// slowly.
+const patience = 5 * time.Minute
+
+// links are those over which services move.
+func links() map[string]lab.Link {
+	return map[string]lab.Link{
+		"1gbit":   {BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},
+		"100mbit": {BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond},
+	}
+}
+
+// chosen is what the environment says of a list, or all of it.
+func chosen(t *testing.T, variable string, all ...string) []string {
+	t.Helper()
+	wanted := strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ' ' || r == ',' })
+	for _, one := range wanted {
+		if !slices.Contains(all, one) {
+			t.Fatalf("%s: there is no %q; there are %s", variable, one, strings.Join(all, ", "))
+		}
+	}
+	if len(wanted) == 0 {
+		return all
+	}
+	return wanted
+}
+
+// TestServices moves the services there and back.
+func TestServices(t *testing.T) {
+	pattern, err := regexp.Compile(os.Getenv("SERVICES"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	modes := chosen(t, "MODES", string(migration.Cold), string(migration.PreCopy),
+		string(migration.PostCopy), string(migration.Hybrid))
+	over := chosen(t, "LINKS", "1gbit", "100mbit")
+	engines, names := engines(), []string{"embedded"}
+	if os.Getenv("ENGINES") != "" {
+		names = chosen(t, "ENGINES", "embedded")
+	}
+	results := results{}
+	defer func() { t.Logf("\n%s", results.table()) }()
+	for _, s := range services() {
+		if !pattern.MatchString(s.name) {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			image, err := makeImage(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				t.Run(name, func(t *testing.T) {
+					r := &running{service: s, engine: engines[name], image: image}
+					t.Cleanup(func() { r.remove(t) })
+					if err := r.load(t.Context()); err != nil {
+						results.add(t, failed(t, s, name, err))
+						return
+					}
+					for _, link := range over {
+						for _, mode := range modes {
+							t.Run(link+"/"+mode, func(t *testing.T) {
+								results.add(t, r.thereAndBack(t, link,
+									mode))
+							})
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// running is a service's container, with its client.
+type running struct {
+	service service
+	engine  engine
+	image   image
+	at      string
+	client  *client
+	beside  *companion
+}
+
+// load brings the image to the nodes, and starts the service.
+func (r *running) load(ctx context.Context) error {
+	for _, node := range between() {
+		if err := r.engine.load(ctx, node, r.image); err != nil {
+			return err
+		}
+	}
+	return r.start(ctx)
+}
+
+// failed is of a service that does not even begin.
+func failed(t *testing.T, s service, engine string, err error) result {
+	t.Helper()
+	row := result{Name: s.name, Engine: engine, Failed: 1}
+	row.note(t, "%v", err)
+	return row
+}
+
+// between which nodes services move.
+func between() []string { return []string{"a", "b"} }
+
+func other(node string) string {
+	if node == "a" {
+		return "b"
+	}
+	return "a"
+}
+
+// start starts the container at a, waits for it, and has a client use it.
+func (r *running) start(ctx context.Context) error {
+	r.at = "a"
+	if err := r.engine.run(ctx, r.at, r.service, r.image); err != nil {
+		return err
+	}
+	host, err := r.engine.address(ctx, r.at, r.service.name)
+	if err != nil {
+		return err
+	}
+	to := address{
+		hostPort: fmt.Sprintf("%s:%d", host, r.service.port),
+		dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return world.Dial(ctx, clientMachine, network, address)
+		},
+	}
+	var last error
+	if !labtest.Within(patience, func() bool { last = r.tried(ctx, to); return last == nil }) {
+		logs, _ := r.engine.logs(ctx, r.at, r.service.name)
+		return fmt.Errorf("%s does not begin to answer: %w; it says: %s", r.service.name, last, lastOf(logs))
+	}
+	if r.service.beside != nil {
+		if r.beside, last = startCompanion(context.WithoutCancel(ctx), r.image, r.service.beside(host)); last != nil {
+			return last
+		}
+	}
+	r.client = start(context.WithoutCancel(ctx), r.service, to)
+	return r.client.answered(ctx)
+}
+
+// tried connects once.
+func (r *running) tried(ctx context.Context, to address) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	s, err := r.service.connect(ctx, to, probe)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.Ask(ctx, 1)
+}
+
+// probe is the number of a session that looks whether the service answers.
+const probe = 0
+
+// thereAndBack moves the service to the other node and back in a mode, and tells what the client saw.
+func (r *running) thereAndBack(t *testing.T, link, mode string) (row result) {
+	row = result{Name: r.service.name, Engine: r.engine.name(), Mode: mode, Link: link}
+	if err := world.SetLink("a", "b", links()[link]); err != nil {
+		t.Fatal(err)
+	}
+	if r.client == nil { // the one before was lost
+		if err := r.load(t.Context()); err != nil {
+			row.Failed++
+			row.note(t, "%v", err)
+			return row
+		}
+	}
+	for range 2 {
+		began := time.Now()
+		report, err := r.move(t, mode)
+		row.Moves++
+		if err != nil {
+			row.Failed++
+			row.note(t, "move from %s: %v", r.at, err)
+			if r.client.answered(t.Context()) != nil { // it runs nowhere, and the next mode begins anew
+				r.account(t, &row)
+				r.remove(t)
+				return row
+			}
+			continue
+		}
+		if err := r.client.answered(t.Context()); err != nil {
+			row.note(t, "after a move to %s: %v", r.at, err)
+		}
+		row.Gap = max(row.Gap, r.client.gap(began).Seconds())
+		row.Downtime = max(row.Downtime, report.DowntimeSeconds)
+	}
+	r.account(t, &row)
+	return row
+}
+
+// account adds what the client has seen, and what was promised to it.
+func (r *running) account(t *testing.T, row *result) {
+	t.Helper()
+	for _, err := range r.client.takeErrors() {
+		row.Errors++
+		row.note(t, "%v", err)
+	}
+	if err := r.beside.err(); err != nil {
+		row.Errors++
+		row.note(t, "%v", err)
+	}
+	lost, err := r.client.newlyLost(t.Context())
+	if err != nil {
+		row.Errors++
+		row.note(t, "%v", err)
+	}
+	if row.Lost = lost; lost > 0 {
+		row.note(t, "%d of what was acknowledged are lost", lost)
+	}
+	if row.Errors >= maxErrors { // the client has given up, and the next mode begins anew
+		r.remove(t)
+	}
+}
+
+// move moves the container to the other node, and waits until nothing of it is missing there.
+func (r *running) move(t *testing.T, mode string) (report migration.Report, err error) {
+	t.Helper()
+	if err := r.client.answered(t.Context()); err != nil {
+		return report, err
+	}
+	flags := []string{"--mode", mode, "--json", "--wait"}
+	if mode == string(migration.Hybrid) { // that nothing fits, so that something follows
+		flags = append(flags, "--downtime-target", "1ms", "--max-rounds", "2")
+	}
+	to := other(r.at)
+	out, err := world.Exec(t.Context(), r.at, append([]string{"godwit", "migrate",
+		r.engine.prefix() + r.service.name, to}, flags...)...)
+	if jsonErr := json.Unmarshal([]byte(out), &report); jsonErr != nil && err == nil {
+		err = jsonErr
+	}
+	if err != nil {
+		return report, err
+	}
+	if report.Result != migration.Moved {
+		return report, fmt.Errorf("it is %s: %v", report.Result, report.Problems)
+	}
+	r.at = to
+	err = errors.New("its memory does not follow")
+	filled := labtest.Within(patience, func() bool {
+		var now migration.Report
+		out, err = world.Exec(t.Context(), to, "godwit", "migration", "show", report.Migration, "--json")
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &now)
+		}
+		return err == nil && (now.Drain == nil || now.Drain.LeftPages == 0)
+	})
+	if filled {
+		return report, nil
+	}
+	return report, err
+}
+
+// remove ends the client, and removes the container from wherever it is.
+func (r *running) remove(t *testing.T) {
+	t.Helper()
+	if r.client != nil {
+		r.client.stop()
+		r.beside.stop()
+		r.client, r.beside = nil, nil
+	}
+	ctx := context.WithoutCancel(t.Context())
+	for _, node := range between() {
+		if err := r.engine.remove(ctx, node, r.service.name, r.image); err != nil {
+			t.Errorf("remove it from %s: %v", node, err)
+		}
+	}
+}

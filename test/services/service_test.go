@@ -1,0 +1,58 @@
+package services
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// service is something that people run in a container, and how they use it.
+type service struct {
+	name string
+
+	// The image: packages of Debian, programs by their paths, and a script that sets all up.
+	packages []string
+	programs map[string]program
+	setup    string
+
+	command []string
+	user    string   // of whom its first process is; empty: root
+	flags   []string // of `godwit run`, and of `docker run`
+	port    int
+
+	// connect opens a connection of a client, with a number of its own.
+	connect func(ctx context.Context, to address, number int) (session, error)
+	// lost counts what was acknowledged to a client's session, the first so many times that it asked, and is
+	// not there. nil: there is nothing that lasts.
+	lost func(ctx context.Context, to address, number int, asked int64) (int64, error)
+	// beside is a program of the image that uses the service, too, from the clients' machine. It may not end.
+	beside func(host string) []string
+	// every is how often a session asks. 0: every 20 ms.
+	every time.Duration
+}
+
+// session is one connection of a client to a service.
+type session interface {
+	// Ask asks for the nth time, counted from 1, and wants the right answer.
+	Ask(ctx context.Context, nth int64) error
+	Close() error
+}
+
+// address is where a service is, and from where its clients come.
+type address struct {
+	hostPort string
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Dial connects to the service.
+func (a address) Dial(ctx context.Context) (net.Conn, error) {
+	return a.dial(ctx, "tcp", a.hostPort)
+}
+
+// services are all that there are.
+func services() []service {
+	return []service{
+		postgreSQL(), mariaDB(), openLDAP(), etcd(), memcached(), rabbitMQ(), mosquitto(), natsServer(),
+		nginx(), apache(), phpFPM(), haproxy(), node(), multiprocessing(), puma(), goTLS(), sshd(),
+	}
+}
