@@ -100,11 +100,10 @@ soak-files: ## SEEDS (default 100) directories copied in rounds while processes 
 test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) moved in all modes; makes images of 4 GB
 	GODWIT_STUDIES=all go test -count=1 -timeout 1h -run '^TestStudies$$' -v ./internal/bench
 
-# The variable ENGINES is a directory to other targets, so that here it counts only on the command line.
 .PHONY: test-services
 test-services: setup ## 17 services (databases, brokers, web servers, runtimes) there and back in all modes with their clients; SERVICES=pattern, MODES, LINKS="1gbit 100mbit" for some; leaves build/services.json
 	@mkdir -p build
-	SERVICES='$(SERVICES)' MODES='$(MODES)' LINKS='$(LINKS)' ENGINES='$(if $(filter command,$(origin ENGINES)),$(ENGINES))' \
+	SERVICES='$(SERVICES)' MODES='$(MODES)' LINKS='$(LINKS)' \
 	  SERVICES_JSON='$(CURDIR)/build/services.json' SERVICES_TABLE='$(CURDIR)/build/services.md' \
 	  go test -C test/services -count=1 -timeout 6h -run '^TestServices$$' -v .
 
@@ -179,20 +178,6 @@ test-mixed: setup ## the system's engines on one node and newer ones, which are 
 	$(call test-mixed,podman,5,trixie,Podman)
 	$(call test-mixed,containerd,2,sid,Containerd)
 	$(call test-mixed,lxc,7,sid,LXC)
-
-HOSTS ?= trixie trixie
-hosts-of = HOSTS_SUITES='$(HOSTS)' HOSTS_LONG=$(1) HOSTS_JSON='$(CURDIR)/build/hosts.json' \
-  go test -tags hosts -count=1 -timeout 12h -v ./test/hosts
-
-.PHONY: test-hosts
-test-hosts: setup ## containers of all engines in all modes between two stock Debian machines in QEMU (HOSTS="trixie bookworm" for other suites), which reboot, too; leaves build/hosts.json
-	@mkdir -p build
-	$(call hosts-of,1)
-
-.PHONY: test-hosts-quick
-test-hosts-quick: setup ## the same in two modes, without reboots
-	@mkdir -p build
-	$(call hosts-of)
 
 MOVES ?= 100
 

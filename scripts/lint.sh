@@ -14,5 +14,4 @@ fi
 
 shellcheck scripts/*.sh .ci/run
 "$tools/golangci-lint" run --timeout 10m "${@:-./...}"
-(($#)) || (cd test/services && "$tools/golangci-lint" run --timeout 10m ./...) # a module of its own
 echo "lint: nothing to complain about"

@@ -104,7 +104,7 @@ func installCRIU(cmd *cobra.Command, prefix string) (err error) {
 	if err := os.CopyFS(directory, scripts.Files); err != nil {
 		return fmt.Errorf("unpack the script: %w", err)
 	}
-	script := exec.CommandContext(cmd.Context(), "bash", filepath.Join(directory, scripts.InstallCRIU), prefix) //nolint:gosec // the program's own
+	script := exec.CommandContext(cmd.Context(), "bash", filepath.Join(directory, scripts.InstallCRIU), prefix)
 	script.Stdout, script.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := script.Run(); err != nil {
 		return fmt.Errorf("install CRIU and runc: %w: the lines above say why", err)

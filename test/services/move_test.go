@@ -55,9 +55,6 @@ func TestServices(t *testing.T) {
 		string(migration.PostCopy), string(migration.Hybrid))
 	over := chosen(t, "LINKS", "1gbit", "100mbit")
 	engines, names := engines(), []string{"embedded"}
-	if os.Getenv("ENGINES") != "" {
-		names = chosen(t, "ENGINES", "embedded")
-	}
 	results := results{}
 	defer func() { t.Logf("\n%s", results.table()) }()
 	for _, s := range services() {
