@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,6 +31,8 @@ type release struct {
 type releases struct {
 	path string
 	mu   sync.Mutex
+
+	again sync.Map // containers whose address is given back once more soon
 }
 
 func (r *releases) list() ([]release, error) {
@@ -121,10 +124,28 @@ func (a *Agent) releaseOne(todo release) {
 	switch status.Code(err) {
 	case codes.OK, codes.InvalidArgument, codes.PermissionDenied: // what that node refuses it will refuse again
 		err = errors.Join(err, a.releases.change(todo.Container, nil))
+	case codes.FailedPrecondition:
+		a.releaseAgain(todo)
+		a.log.Debug("address not given back yet", "address", todo.Address, "error", err)
+		return
 	}
 	if err != nil {
 		a.log.Info("address not given back", "address", todo.Address, "error", err)
 	}
+}
+
+// releaseAgain gives an address back after the next hello: its node believes that another one has the container, and
+// hears from that one that it has not.
+func (a *Agent) releaseAgain(todo release) {
+	if _, soon := a.releases.again.LoadOrStore(todo.Container, true); soon {
+		return
+	}
+	time.AfterFunc(helloEvery, a.guarded(func() {
+		a.releases.again.Delete(todo.Container)
+		if a.ctx.Err() == nil {
+			a.releaseOne(todo)
+		}
+	}))
 }
 
 func (a *Agent) callRelease(todo release) error {

@@ -135,7 +135,10 @@ func (w *world) stopMeanwhile(t *testing.T, f agent.Fault) {
 	if state := strings.TrimSpace(w.inNode(t, from, "lxc-info", "-n", container, "-sH")); state != "STOPPED" {
 		t.Errorf("it was stopped and did not move, and LXC says %s", state)
 	}
-	w.inNode(t, from, "lxc-start", "-n", container) // as it was
+	eventually(t, "LXC at "+from+" to start it again", func() error { // as it was; its last monitor may still be ending
+		_, err := w.lab.Exec(t.Context(), from, "lxc-start", "-n", container)
+		return err
+	})
 	eventually(t, "the container to run again", w.runsOnce)
 }
 
