@@ -35,7 +35,8 @@ func TestDoubt(t *testing.T) {
 func (w *world) lostWhileSending(t *testing.T) {
 	w.meet(t)
 	from, to := w.at, other(w.at)
-	slowly := &api.MigrateRequest{Container: container, Node: to, Mode: string(w.mode), BandwidthLimitBitsPerSecond: 1e5}
+	// Slower than the buffers of a connection fill while nobody has noticed that the link is down.
+	slowly := &api.MigrateRequest{Container: container, Node: to, Mode: string(w.mode), BandwidthLimitBitsPerSecond: 2e4}
 	reply, err := w.agents[from].Migrate(t.Context(), slowly)
 	if err != nil {
 		t.Fatal(err)
