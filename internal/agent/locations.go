@@ -33,8 +33,12 @@ type locations struct {
 // place is where a container was last heard of.
 type place struct {
 	node, container string
-	left            bool // that node has it no longer, and no other has told of it
+	left            time.Time // since when that node has it no longer, and no other has told of it; zero: it has
 }
+
+// unclaimedFor is how long no node has told of a container before any of them may say that it is no more: the node that has
+// the container would have told of it in one of three hellos.
+const unclaimedFor = 3 * helloEvery
 
 func newLocations(agent *Agent) *locations {
 	l := &locations{
@@ -132,13 +136,13 @@ func (l *locations) movedTo(node string, definition engine.Definition) {
 }
 
 // forget drops the shortcut to a container that is no longer where it was. At home the route stays: there it is the
-// only one, and the migration that moves the container sets it. So does the place; any node may give the address back then,
-// because the container may have moved on and ended before anybody told of it.
+// only one, and the migration that moves the container sets it. The place stays, too, with the time: see mayRelease.
 func (l *locations) forget(address netip.Addr) {
 	if l.agent.atHome(address) {
-		at := l.away[address]
-		at.left = true
-		l.away[address] = at
+		if at := l.away[address]; at.left.IsZero() {
+			at.left = time.Now()
+			l.away[address] = at
+		}
 		return
 	}
 	delete(l.away, address)
@@ -186,12 +190,14 @@ func (l *locations) plausible(address netip.Addr, container string) bool {
 	return !l.agent.atHome(address) || l.agent.leaseOf(address) == container
 }
 
-// mayRelease tells whether a node may say that a container is no more: no other one is known to have it.
+// mayRelease tells whether a node may say that a container is no more: no other one is known to have it. A container may
+// have moved on and ended before its last node told of it.
 func (l *locations) mayRelease(node string, address netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, known := l.away[address]
-	return !known || at.left || at.node == node
+	unclaimed := !at.left.IsZero() && time.Since(at.left) > unclaimedFor
+	return !known || at.node == node || unclaimed
 }
 
 // elsewhere tells whether another node is known to have a container.

@@ -32,7 +32,7 @@ type releases struct {
 	path string
 	mu   sync.Mutex
 
-	again sync.Map // containers whose address is given back once more soon
+	again sync.Map // containers whose release is about to be retried
 }
 
 func (r *releases) list() ([]release, error) {
@@ -134,8 +134,8 @@ func (a *Agent) releaseOne(todo release) {
 	}
 }
 
-// releaseAgain gives an address back after the next hello: its node believes that another one has the container, and
-// hears from that one that it has not.
+// releaseAgain retries after the next hello. The address's home node believes that another node has the container, until
+// that node no longer tells of it.
 func (a *Agent) releaseAgain(todo release) {
 	if _, soon := a.releases.again.LoadOrStore(todo.Container, true); soon {
 		return

@@ -264,8 +264,9 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if !s.agent.locations.mayRelease(from, address) {
-		// Not a denial: that node asks again, and the next hello of the node that had the container may say otherwise.
-		return nil, status.Errorf(codes.FailedPrecondition, "node %s does not have the container of %s, as far as is known", from, address)
+		// That node retries. Meanwhile the node that had the container may tell that it has it no longer.
+		return nil, status.Errorf(codes.FailedPrecondition, "as far as %s knows, node %s does not have the container of %s",
+			s.agent.self.Name, from, address)
 	}
 	return &api.ReleaseReply{}, wireError(s.agent.releaseAddress(ctx, address, request.Container))
 }
