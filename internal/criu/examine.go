@@ -60,6 +60,7 @@ type task struct {
 type examination struct {
 	subject Subject
 	tasks   []task
+	byPID   map[int]*task
 	root    *task                   // first process of the container
 	mounts  map[string]kernel.Mount // of all its mount namespaces, by id
 	spaces  map[string]string       // the mount namespace of each mount
@@ -108,7 +109,8 @@ func problemsOf(t *task, found []finding) []Problem {
 // newExamination collects what is to be seen of all processes.
 func newExamination(ctx context.Context, subject Subject) (*examination, error) {
 	x := &examination{
-		subject: subject, mounts: map[string]kernel.Mount{}, spaces: map[string]string{}, sockets: map[uint32]bool{},
+		subject: subject, byPID: map[int]*task{},
+		mounts: map[string]kernel.Mount{}, spaces: map[string]string{}, sockets: map[uint32]bool{},
 		peers: map[uint32]kernel.UnixSocket{}, waiting: map[uint32]uint32{}, ends: map[string]int{},
 	}
 	for _, pid := range subject.PIDs {
@@ -139,6 +141,7 @@ func (x *examination) collect() error {
 	namespaces := map[string]bool{}
 	for i := range x.tasks {
 		t := &x.tasks[i]
+		x.byPID[t.PID] = t
 		for _, d := range t.fds {
 			if inode, ok := socketInode(d.target); ok {
 				x.sockets[inode] = true

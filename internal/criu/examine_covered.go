@@ -14,17 +14,26 @@ import (
 // deletedMark is what /proc appends to the path of a file that has no name any more.
 const deletedMark = " (deleted)"
 
-// covered finds an open file that nobody can reach by its path, because something was mounted over it. CRIU opens files
+// use is how a process uses a file, and how the application ends that.
+type use struct{ what, end string }
+
+var (
+	asFile      = use{"open file", "close the file"}
+	asDirectory = use{"working directory", "leave the directory"}
+	asRoot      = use{"root directory", "leave the directory"}
+)
+
+// covered finds a file in use that nobody can reach by its path, because something was mounted over it. CRIU opens files
 // by their paths: it fails to dump such a file (criu/files-reg.c and criu/mount.c of 4.2, mnt_is_overmounted), or to
 // restore it if the file is deleted.
-func (x *examination) covered(mount kernel.Mount, target string) finding {
+func (x *examination) covered(mount kernel.Mount, as use, target string) finding {
 	over, is := x.mountOver(mount, strings.TrimSuffix(target, deletedMark))
 	if !is {
 		return finding{}
 	}
-	return finding{what: "open file below another mount: " + target,
+	return finding{what: as.what + " below another mount: " + target,
 		why:    fmt.Sprintf("the mount at %s hides it, and CRIU opens files by their paths", over.Point),
-		remedy: fmt.Sprintf("unmount %s, or have the application close the file", over.Point)}
+		remedy: fmt.Sprintf("unmount %s, or have the application %s", over.Point, as.end)}
 }
 
 // mountOver finds a mount that hides a path on another mount. It is at the path or above it, and the other mount is not
@@ -62,7 +71,7 @@ func (x *examination) isOn(mount, other kernel.Mount) bool {
 
 // coveredAt is covered for what a link in /proc leads to. The kernel is asked for the mount only if there is one that may
 // hide the path.
-func (x *examination) coveredAt(link, target string) finding {
+func (x *examination) coveredAt(link string, as use, target string) finding {
 	if !strings.HasPrefix(target, "/") || !x.mayBeCovered(target) {
 		return finding{}
 	}
@@ -75,7 +84,7 @@ func (x *examination) coveredAt(link, target string) finding {
 	if !inside {
 		return finding{}
 	}
-	bad := x.covered(mount, target)
+	bad := x.covered(mount, as, target)
 	bad.fd = noFD
 	return bad
 }
@@ -92,15 +101,16 @@ func (x *examination) mayBeCovered(path string) bool {
 // checkDirectories finds that the working or root directory of a process is below another mount.
 func (x *examination) checkDirectories(t *task) []finding {
 	var found []finding
-	for _, kind := range []string{"cwd", "root"} {
-		link := fmt.Sprintf("/proc/%d/%s", t.PID, kind)
+	for _, d := range []struct {
+		name string
+		as   use
+	}{{"cwd", asDirectory}, {"root", asRoot}} {
+		link := fmt.Sprintf("/proc/%d/%s", t.PID, d.name)
 		target, err := os.Readlink(link)
 		if err != nil {
 			continue // the process ends
 		}
-		if bad := x.coveredAt(link, target); bad.what != "" {
-			bad.what = strings.Replace(bad.what, "open file", map[string]string{"cwd": "working directory", "root": "root directory"}[kind], 1)
-			bad.remedy = strings.Replace(bad.remedy, "have the application close the file", "have the application leave the directory", 1)
+		if bad := x.coveredAt(link, d.as, target); bad.what != "" {
 			found = append(found, bad)
 		}
 	}

@@ -198,7 +198,7 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 			why:    "it is on no mount of the container, so the target cannot open it",
 			remedy: "give it to the container as a volume; standard input and output may be pipes, terminals or /dev/null"}, nil
 	}
-	if bad := x.covered(mount, d.target); bad.what != "" {
+	if bad := x.covered(mount, asFile, d.target); bad.what != "" {
 		return bad, nil
 	}
 	return checkLease(d, more), nil

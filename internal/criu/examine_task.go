@@ -43,22 +43,15 @@ func (x *examination) checkTask(t *task) []finding {
 // isLostSession tells whether CRIU cannot find by whom a process got its session (criu/pstree.c of 4.2,
 // prepare_pstree_ids). For children of the first process it makes leaders that end again.
 func (x *examination) isLostSession(t *task) bool {
-	byPID := map[int]*task{}
-	for i := range x.tasks {
-		byPID[x.tasks[i].PID] = &x.tasks[i]
-	}
-	parent := byPID[t.Parent]
-	if t.Session == 0 || t.Session == t.NamespaceID || parent == nil || parent == x.root {
-		return false
-	}
-	if parent.Session == t.Session {
+	parent := x.byPID[t.Parent]
+	if t.Session == 0 || t.Session == t.NamespaceID || parent == nil || parent == x.root || parent.Session == t.Session {
 		return false
 	}
 	for range x.tasks { // a bound: the list was read while processes changed their parents
 		if parent == nil || parent.NamespaceID == t.Session {
 			return parent == nil
 		}
-		parent = byPID[parent.Parent]
+		parent = x.byPID[parent.Parent]
 	}
 	return false
 }
@@ -126,7 +119,7 @@ func (x *examination) checkMemory(t *task) ([]finding, error) {
 		seen[name] = true
 		if bad, ok := badMapping(t.PID, fields[0], name); ok {
 			found = append(found, bad)
-		} else if bad := x.coveredAt(fmt.Sprintf("/proc/%d/map_files/%s", t.PID, fields[0]), name); bad.what != "" {
+		} else if bad := x.coveredAt(fmt.Sprintf("/proc/%d/map_files/%s", t.PID, fields[0]), asFile, name); bad.what != "" {
 			found = append(found, bad)
 		}
 	}
