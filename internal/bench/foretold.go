@@ -192,6 +192,7 @@ func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) 
 	return append(measured, compared(plan.Predictions[i], report)...), nil
 }
 
+// stalled is the longest that a client can have waited.
 func stalled(report migration.Report) float64 {
 	if report.Drain == nil {
 		return report.DowntimeSeconds
@@ -309,7 +310,7 @@ func judgeAuto(rows []Row) []Asked {
 	}
 	return []Asked{
 		{
-			What: fmt.Sprintf("auto: the longest that clients can wait at most %.1f x the best mode's + %.0f ms, share of %.0f cells", autoFactor, autoSlack*1e3, cells),
+			What: fmt.Sprintf("auto: clients wait at most %.1f x the best mode's longest wait + %.0f ms, share of %.0f cells", autoFactor, autoSlack*1e3, cells),
 			Unit: "ratio", Least: true, Limit: autoShare, Value: good / cells, Met: good/cells >= autoShare,
 		},
 		{What: "auto: cells in which it is as bad as the worst mode, and not as good as the best", Unit: "cells", Value: worst, Met: worst == 0},

@@ -158,12 +158,13 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 	return left
 }
 
-// best is the mode in which clients wait least, or one that is as good and has the least total time. Of those that are as good,
-// one in which they may wait a fraction of that is better: what is copied ahead may be written again or not, and if it is, nothing but time is lost. One
-// that misses the downtime that is wanted is not as good as one that does not and takes not much longer. Of those whose total time is
-// as good, too, one whose state is on two nodes for less long is better, if it is known what is written in such a time: a client waits for
-// pages meanwhile, but what is written more often than was seen makes rounds longer. Then it is the one with the least downtime, as
-// where most of the time goes to layers of the image, whatever the mode.
+// best is the mode in which clients wait least, or one that is as good and has the least total time. Of
+// those that are as good, a mode in which clients may wait only a fraction of that is better: what is copied
+// ahead may be written again or not, and if it is, only time is lost. A mode that misses the wanted downtime
+// is not as good as one that meets it and does not take much longer. Of those whose total time is as good,
+// too, the one whose state is on two nodes for less long is better, if it is known what is written in such a
+// time: a client waits for pages meanwhile, but what is written more often than was seen makes rounds longer.
+// Otherwise it is the one in which clients wait least, as where most of the time goes to layers of the image.
 func best(all []Prediction, target float64) Prediction {
 	same := asGood(all, sameFactor, func(p Prediction) float64 { return p.Interruption.Expected })
 	same = asGood(same, fraction, func(p Prediction) float64 { return p.Interruption.Low })
@@ -193,9 +194,9 @@ func asGood(all []Prediction, factor float64, seconds func(Prediction) float64) 
 
 // explain says what was chosen, and what the others would have cost.
 func (c *Choice) explain(chosen Prediction, can []Prediction) {
-	c.Why = append([]string{fmt.Sprintf("mode %s: downtime %s (%s to %s), clients wait up to %s, total %s, %s to send are expected",
-		chosen.Mode, Seconds(chosen.Downtime.Expected), Seconds(chosen.Downtime.Low), Seconds(chosen.Downtime.High),
-		Seconds(chosen.Interruption.Expected), Seconds(chosen.Total.Expected), Size(chosen.Bytes.Expected))}, c.Why...)
+	expected := fmt.Sprintf("mode %s: downtime %s, clients wait up to %s, total %s, %s to send are expected", chosen.Mode,
+		spread(chosen.Downtime), Seconds(chosen.Interruption.Expected), Seconds(chosen.Total.Expected), Size(chosen.Bytes.Expected))
+	c.Why = append([]string{expected}, c.Why...)
 	for _, p := range can {
 		if p.Mode != chosen.Mode {
 			c.Why = append(c.Why, fmt.Sprintf("mode %s: downtime %s, clients wait up to %s, total %s, %s", p.Mode,

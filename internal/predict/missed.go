@@ -55,10 +55,6 @@ func (f Forecast) Missed(report migration.Report) string {
 	return strings.Join(missed, "; ") + ": " + strings.Join(f.causes(report), ", and ")
 }
 
-func spread(i Interval) string {
-	return fmt.Sprintf("%s (%s to %s)", Seconds(i.Expected), Seconds(i.Low), Seconds(i.High))
-}
-
 // causes lists what was otherwise than the forecast assumed.
 func (f Forecast) causes(report migration.Report) (causes []string) {
 	link, seen := f.Input.Link, report.Link
@@ -91,14 +87,4 @@ func (f Forecast) rate(report migration.Report) float64 {
 	}
 	curve := f.Input.Container.Curve.With(f.Input.Longer)
 	return curve.Within(seconds, f.Input.Container.memory()) / seconds
-}
-
-func bits(perSecond float64) string {
-	switch {
-	case perSecond < 1e6:
-		return fmt.Sprintf("%.3g kbit/s", perSecond/1e3)
-	case perSecond < 1e9:
-		return fmt.Sprintf("%.3g Mbit/s", perSecond/1e6)
-	}
-	return fmt.Sprintf("%.3g Gbit/s", perSecond/1e9)
 }

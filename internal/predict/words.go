@@ -45,6 +45,22 @@ func Size(bytes float64) string {
 	return fmt.Sprintf("%.3g GB", bytes/1e9)
 }
 
+// spread writes what is expected of a time, and its interval.
+func spread(i Interval) string {
+	return fmt.Sprintf("%s (%s to %s)", Seconds(i.Expected), Seconds(i.Low), Seconds(i.High))
+}
+
+// bits writes a bandwidth for people.
+func bits(perSecond float64) string {
+	switch {
+	case perSecond < 1e6:
+		return fmt.Sprintf("%.3g kbit/s", perSecond/1e3)
+	case perSecond < 1e9:
+		return fmt.Sprintf("%.3g Mbit/s", perSecond/1e6)
+	}
+	return fmt.Sprintf("%.3g Gbit/s", perSecond/1e9)
+}
+
 // Better says what would make a migration better than the best that can be had now, by how much.
 func Better(in Input, chosen Prediction) []string {
 	better := []string{}
