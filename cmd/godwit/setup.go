@@ -39,7 +39,7 @@ func newSetupCRIUCommand() *cobra.Command {
 		Short: "Install a CRIU and a runc that work on this kernel",
 		Long:  setupCRIULong,
 		Example: "  godwit setup criu\n  godwit setup criu --force      # a newer version, although this one works\n" +
-			"  GODWIT_DEBIAN_MIRROR=http://deb.debian.org/debian godwit setup criu",
+			"  GODWIT_DEBIAN_MIRROR=ADDRESS godwit setup criu",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return setupCRIU(cmd, doctor.Prefix, force) },
 	}
