@@ -286,8 +286,8 @@ func errorOf(report migration.Report) string {
 // everyLine is how often a phase that goes on has another line where the output is not a terminal.
 const everyLine = 10 * time.Second
 
-// display shows how far a migration is: one line that changes on a terminal; elsewhere a line for each phase, and one more
-// every ten seconds of it.
+// display shows how far a migration is: one line that changes on a terminal; elsewhere a line for
+// each phase, and one more every ten seconds of it.
 type display struct {
 	out   io.Writer
 	id    string

@@ -37,8 +37,8 @@ func TestDisplayWaits(t *testing.T) {
 	}
 }
 
-// TestDisplayGoesOn: where the output is not a terminal, a phase that takes long has a line every ten seconds, with its rate
-// and the time that is left.
+// TestDisplayGoesOn: where the output is not a terminal, a phase that takes long has a line every
+// ten seconds, with its rate and the time that is left.
 func TestDisplayGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

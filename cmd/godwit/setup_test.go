@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/scripts"
 )
 
-// TestSetupScript runs the script as it comes with the program, and wants it to say what is missing before it changes anything.
+// TestSetupScript runs the script as it comes with the program, and wants it to say what is missing
+// before it changes anything.
 func TestSetupScript(t *testing.T) {
 	cmd := newSetupCRIUCommand()
 	var said bytes.Buffer

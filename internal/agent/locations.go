@@ -36,8 +36,8 @@ type place struct {
 	left            time.Time // since when that node has it no longer, and no other has told of it; zero: it has
 }
 
-// unclaimedFor is how long no node has told of a container before any of them may say that it is no more: the node that has
-// the container would have told of it in one of three hellos.
+// unclaimedFor is how long no node has told of a container before any of them may say that it is no
+// more: the node that has the container would have told of it in one of three hellos.
 const unclaimedFor = 3 * helloEvery
 
 func newLocations(agent *Agent) *locations {
@@ -127,16 +127,17 @@ func (l *locations) learn(address netip.Addr, at place) {
 	l.away[address] = at
 }
 
-// movedTo notes where a migration has set the route of a container that was here. That node may never tell of it as
-// its guest: the container may have moved on, or ended, before the next hello.
+// movedTo notes where a migration has set the route of a container that was here. That node may
+// never tell of it as its guest: the container may have moved on, or ended, before the next hello.
 func (l *locations) movedTo(node string, definition engine.Definition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.away[definition.Network.Address] = place{node: node, container: definition.ID}
 }
 
-// forget drops the shortcut to a container that is no longer where it was. At home the route stays: there it is the
-// only one, and the migration that moves the container sets it. The place stays, too, with the time: see mayRelease.
+// forget drops the shortcut to a container that is no longer where it was. At home the route stays:
+// there it is the only one, and the migration that moves the container sets it. The place stays,
+// too, with the time: see mayRelease.
 func (l *locations) forget(address netip.Addr) {
 	if l.agent.atHome(address) {
 		if at := l.away[address]; at.left.IsZero() {
@@ -190,8 +191,8 @@ func (l *locations) plausible(address netip.Addr, container string) bool {
 	return !l.agent.atHome(address) || l.agent.leaseOf(address) == container
 }
 
-// mayRelease tells whether a node may say that a container is no more: no other one is known to have it. A container may
-// have moved on and ended before its last node told of it.
+// mayRelease tells whether a node may say that a container is no more: no other one is known to
+// have it. A container may have moved on and ended before its last node told of it.
 func (l *locations) mayRelease(node string, address netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestMayRelease: only the node that has a container may say that it is no more, until no node has told of it for a while.
+// TestMayRelease: only the node that has a container may say that it is no more, until no node has
+// told of it for a while.
 func TestMayRelease(t *testing.T) {
 	address := netip.MustParseAddr("10.88.1.2")
 	for what, c := range map[string]struct {

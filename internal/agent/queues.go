@@ -17,8 +17,8 @@ const firstRoom = 50 * time.Millisecond
 // roomPatience is how long queues are looked at: what a restore has packed too densely has been read by then, or its peer is gone.
 const roomPatience = 5 * time.Minute
 
-// giveRoom gives room to connections of a container that has just been restored, for as long as one may need it. First it
-// gives them back the size of their segments.
+// giveRoom gives room to connections of a container that has just been restored, for as long as one
+// may need it. First it gives them back the size of their segments.
 func (a *Agent) giveRoom(definition engine.Definition) {
 	relief, told, sized := criu.NewRelief(), false, false
 	for began, wait := time.Now(), firstRoom; time.Since(began) < roomPatience; wait = roomEvery {

@@ -134,8 +134,8 @@ func (a *Agent) releaseOne(todo release) {
 	}
 }
 
-// releaseAgain retries after the next hello. The address's home node believes that another node has the container, until
-// that node no longer tells of it.
+// releaseAgain retries after the next hello. The address's home node believes that another node has
+// the container, until that node no longer tells of it.
 func (a *Agent) releaseAgain(todo release) {
 	if _, soon := a.releases.again.LoadOrStore(todo.Container, true); soon {
 		return

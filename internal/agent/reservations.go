@@ -85,8 +85,9 @@ func (r *reservations) settle(node string) {
 	delete(r.free, node)
 }
 
-// promisedTo is the memory that containers and staged copies of a node will need here that came before one, but for
-// its own, and what was free before the first of them. If nothing is promised to the one yet, all came before it.
+// promisedTo is the memory that containers and staged copies of a node will need here that came
+// before one, but for its own, and what was free before the first of them. If nothing is promised
+// to the one yet, all came before it.
 func (r *reservations) promisedTo(node, one string, own ...string) (bytes, free int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -84,8 +84,8 @@ func (s *source) cleanup(ctx context.Context) error {
 	return errors.Join(err, s.agent.network.Detach(s.definition.ID), s.straighten())
 }
 
-// straighten forgets the way to a container that has come home: packets take it anyway. The way to another node is
-// forgotten when that node no longer has the container.
+// straighten forgets the way to a container that has come home: packets take it anyway. The way to
+// another node is forgotten when that node no longer has the container.
 func (s *source) straighten() error {
 	address := s.definition.Network.Address
 	if !s.definition.Network.Pooled() {

@@ -114,9 +114,10 @@ func (s *source) errExposed() error {
 		engine.ErrThawed, s.definition.Name, s.target.Name)
 }
 
-// finalPermit keeps the final marker here while the frozen copy is not known to be held. The migration may be
-// in doubt by then: the journal says that the marker may have left while the copy is still being held. An agent
-// that was started again does not know, and its permit says that the marker has left.
+// finalPermit keeps the final marker here while the frozen copy is not known to be held. The
+// migration may be in doubt by then: the journal says that the marker may have left while the copy
+// is still being held. An agent that was started again does not know, and its permit says that the
+// marker has left.
 type finalPermit struct {
 	mu       sync.Mutex
 	withheld bool // the marker has not left

@@ -66,7 +66,8 @@ func TestAwaitHeld(t *testing.T) {
 	}
 }
 
-// TestFinalPermit: the final marker of a copy that has run leaves never, and nobody is alarmed before it leaves.
+// TestFinalPermit: the final marker of a copy that has run leaves never, and nobody is alarmed
+// before it leaves.
 func TestFinalPermit(t *testing.T) {
 	var restarted finalPermit
 	if restarted.deny() {

@@ -371,7 +371,8 @@ func (t *tracker) heardReport(document []byte) {
 	t.report = &report
 }
 
-// finish makes the report that is kept. leaves is what stays at the source although users may look for it at the target.
+// finish makes the report that is kept. leaves is what stays at the source although users may look
+// for it at the target.
 func (t *tracker) finish(record migration.Record, result migration.Finish, leaves []string) migration.Report {
 	record.Result = result.Result
 	if record.Error == "" {

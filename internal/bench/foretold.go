@@ -27,7 +27,8 @@ const (
 	metricDowntimeWithin   = "downtime_within_ratio"
 	metricTotalWithin      = "total_within_ratio"
 	metricWaitedWithin     = "waited_within_ratio"
-	// metricStalled is the freeze and the time after it in which a thread waited for pages: no client waits longer.
+	// metricStalled is the freeze and the time after it in which a thread waited for pages: no
+	// client waits longer.
 	metricStalled = "stalled_seconds"
 	unnoticed     = 0.030 // seconds
 )

@@ -23,9 +23,9 @@ var (
 	asRoot      = use{"root directory", "leave the directory"}
 )
 
-// covered finds a file in use that nobody can reach by its path, because something was mounted over it. CRIU opens files
-// by their paths: it fails to dump such a file (criu/files-reg.c and criu/mount.c of 4.2, mnt_is_overmounted), or to
-// restore it if the file is deleted.
+// covered finds a file in use that nobody can reach by its path, because something was mounted over
+// it. CRIU opens files by their paths: it fails to dump such a file (criu/files-reg.c and
+// criu/mount.c of 4.2, mnt_is_overmounted), or to restore it if the file is deleted.
 func (x *examination) covered(mount kernel.Mount, as use, target string) finding {
 	over, is := x.mountOver(mount, strings.TrimSuffix(target, deletedMark))
 	if !is {
@@ -36,8 +36,8 @@ func (x *examination) covered(mount kernel.Mount, as use, target string) finding
 		remedy: fmt.Sprintf("unmount %s, or have the application %s", over.Point, as.end)}
 }
 
-// mountOver finds a mount that hides a path on another mount. It is at the path or above it, and the other mount is not
-// on it.
+// mountOver finds a mount that hides a path on another mount. It is at the path or above it, and
+// the other mount is not on it.
 func (x *examination) mountOver(mount kernel.Mount, path string) (kernel.Mount, bool) {
 	for _, over := range x.mounts {
 		same := x.spaces[over.ID] == x.spaces[mount.ID] && over.ID != mount.ID
@@ -69,8 +69,8 @@ func (x *examination) isOn(mount, other kernel.Mount) bool {
 	return false
 }
 
-// coveredAt is covered for what a link in /proc leads to. The kernel is asked for the mount only if there is one that may
-// hide the path.
+// coveredAt is covered for what a link in /proc leads to. The kernel is asked for the mount only if
+// there is one that may hide the path.
 func (x *examination) coveredAt(link string, as use, target string) finding {
 	if !strings.HasPrefix(target, "/") || !x.mayBeCovered(target) {
 		return finding{}

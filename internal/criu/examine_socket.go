@@ -109,8 +109,8 @@ func checkUpperProtocol(fd int) finding {
 // udpCork is UDP_CORK of include/uapi/linux/udp.h.
 const udpCork = 1
 
-// checkCork finds UDP sockets that collect a datagram (criu/sk-inet.c). Nothing tells of a datagram that is collected by
-// MSG_MORE.
+// checkCork finds UDP sockets that collect a datagram (criu/sk-inet.c). Nothing tells of a datagram
+// that is collected by MSG_MORE.
 func checkCork(fd int) finding {
 	on, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, udpCork)
 	if err != nil || on == 0 {
@@ -179,8 +179,9 @@ func (x *examination) isOutside(inode uint32) bool {
 // States of unix sockets, include/net/tcp_states.h.
 const stateEstablished = 1
 
-// inFlight finds unix sockets on their way in a message that CRIU dumps and cannot restore ("Empty list on file desc",
-// criu/files.c of 4.2): those that no other socket is connected to, except streams that were never connected and listeners.
+// inFlight finds unix sockets on their way in a message that CRIU dumps and cannot restore ("Empty
+// list on file desc", criu/files.c of 4.2): those that no other socket is connected to, except
+// streams that were never connected and listeners.
 func (x *examination) inFlight() []finding {
 	candidates := map[string]bool{}
 	for inode, s := range x.peers {

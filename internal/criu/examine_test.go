@@ -106,8 +106,9 @@ func TestExamineRefuses(t *testing.T) {
 	}
 }
 
-// TestExamineLost tries what CRIU dumps and does not bring back as it was: a cgroup made inside is lost, for example, an
-// overlay mounted inside makes the restore fail, and a watch of a removed file is lost and tells of names that CRIU makes.
+// TestExamineLost tries what CRIU dumps and does not bring back as it was: a cgroup made inside is
+// lost, for example, an overlay mounted inside makes the restore fail, and a watch of a removed
+// file is lost and tells of names that CRIU makes.
 func TestExamineLost(t *testing.T) {
 	c := newContainer(t, privileged)
 	client := c.dial()

@@ -17,15 +17,17 @@ type fileKey struct {
 	device, inode uint64
 }
 
-// removedFiles are open files whose name was removed, and directories in which CRIU would make a name for one of them.
+// removedFiles are open files whose name was removed, and directories in which CRIU would make a
+// name for one of them.
 type removedFiles struct {
 	files       map[fileKey]string // their paths
 	directories map[fileKey]string // path of a file in it that has another name
 }
 
-// checkWatches finds what inotify and fanotify watch and that CRIU restores as something else. It makes a name for a file
-// that has none, adds the watch by it and removes it: the program sees events, and the watch is gone. For a file that
-// has another name it makes a link beside the removed one during the dump.
+// checkWatches finds what inotify and fanotify watch and that CRIU restores as something else. It
+// makes a name for a file that has none, adds the watch by it and removes it: the program sees
+// events, and the watch is gone. For a file that has another name it makes a link beside the
+// removed one during the dump.
 func (x *examination) checkWatches(t *task, d descriptor) (finding, error) {
 	watches, err := kernel.ReadWatches(t.PID, d.fd)
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 // stateCloseWait is TCP_CLOSE_WAIT of include/net/tcp_states.h: the peer has closed, and the socket may send.
 const stateCloseWait = 8
 
-// SyncSegments gives the connections of processes that were restored the size of segments that they had. CRIU connects
-// their sockets in repair mode, which leaves all of them with small segments until the path's MTU changes: on loopback
-// that is never. Connections of IPv6 keep small ones there.
+// SyncSegments gives the connections of processes that were restored the size of segments that they
+// had. CRIU connects their sockets in repair mode, which leaves all of them with small segments
+// until the path's MTU changes: on loopback that is never. Connections of IPv6 keep small ones
+// there.
 func SyncSegments(pids []int) error {
 	_, err := eachTCP(pids, func(sk int) (bool, error) {
 		info, err := unix.GetsockoptTCPInfo(sk, unix.IPPROTO_TCP, unix.TCP_INFO)

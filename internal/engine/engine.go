@@ -363,7 +363,8 @@ type Marker interface {
 	MarkMoved(ctx context.Context, id string) error
 }
 
-// Leaver is an Engine of whose containers something stays at the source that users may look for at the target.
+// Leaver is an Engine of whose containers something stays at the source that users may look for at
+// the target.
 type Leaver interface {
 	// LeavesBehind says what stays, a sentence each.
 	LeavesBehind(d Definition) []string

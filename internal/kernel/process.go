@@ -134,7 +134,8 @@ func statusBits(status, key string) uint64 {
 	return bits
 }
 
-// HasPending tells whether a signal waits for a process or for one of its threads. Error: fs.ErrNotExist when the process is gone.
+// HasPending tells whether a signal waits for a process or for one of its threads. Error:
+// fs.ErrNotExist when the process is gone.
 func HasPending(pid int, signal unix.Signal) (bool, error) {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSyncSegmentSize makes a connection in repair mode, as CRIU does: its segments are small until they are computed anew.
+// TestSyncSegmentSize makes a connection in repair mode, as CRIU does: its segments are small until
+// they are computed anew.
 func TestSyncSegmentSize(t *testing.T) {
 	inOwnNamespace(t)
 	const announced = 65495

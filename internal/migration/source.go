@@ -151,8 +151,9 @@ func (m *Machine) sourceFailed(e StepFailed, reason string) {
 	}
 }
 
-// keep goes on here: the final marker never left, so the target cannot run the container, whatever anybody has decided. That
-// is durable first: a source that runs again must not be in doubt after a crash.
+// keep goes on here: the final marker never left, so the target cannot run the container, whatever
+// anybody has decided. That is durable first: a source that runs again must not be in doubt after a
+// crash.
 func (m *Machine) keep() {
 	m.stopping, m.withheld = false, false
 	m.rec.State, m.rec.Alarm, m.rec.Decision, m.rec.Resolved = Undoing, "", "", false

@@ -14,12 +14,13 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// allowedName is a file in the state directory: the administrator lets the agent keep rules in other programs' filters, by which
-// packets of containers pass.
+// allowedName is a file in the state directory: the administrator lets the agent keep rules in
+// other programs' filters, by which packets of containers pass.
 const allowedName = "firewall-allowed"
 
-// AllowRules lets the agent of a state directory keep rules for its pool in the chains of Docker and ufw that are for rules of
-// others. The agent makes them again when these programs make their chains anew, as at a boot.
+// AllowRules lets the agent of a state directory keep rules for its pool in the chains of Docker
+// and ufw that are for rules of others. The agent makes them again when these programs make their
+// chains anew, as at a boot.
 func AllowRules(stateDir string) error {
 	return kernel.WriteFileAtomic(filepath.Join(stateDir, allowedName), nil, 0o600)
 }
@@ -42,7 +43,8 @@ func RulesAllowed(stateDir string) bool {
 // userChain is where ufw has its user's rules for what is forwarded.
 const userChain = "ufw-user-forward"
 
-// allowedRules let what comes from containers and what goes to them pass. The comment tells them from an administrator's own.
+// allowedRules let what comes from containers and what goes to them pass. The comment tells them
+// from an administrator's own.
 func allowedRules(pool netip.Prefix) (rules []passRule) {
 	for _, chain := range []string{passChain, userChain} {
 		for _, end := range []string{"--source", "--destination"} {
@@ -53,8 +55,8 @@ func allowedRules(pool netip.Prefix) (rules []passRule) {
 	return rules
 }
 
-// keepAllowed makes the rules that are allowed and missing, and removes them when they are no longer allowed. Only KeepPassing calls
-// it.
+// keepAllowed makes the rules that are allowed and missing, and removes them when they are no
+// longer allowed. Only KeepPassing calls it.
 func (n *Network) keepAllowed() error {
 	if !RulesAllowed(n.config.StateDir) {
 		if n.forbidden {
@@ -75,8 +77,8 @@ func (n *Network) keepAllowed() error {
 	return err
 }
 
-// poolPasses tells without any other program whether the chains of Docker and ufw that nftables knows let the pool's packets pass. Those
-// of an older iptables it does not know.
+// poolPasses tells without any other program whether the chains of Docker and ufw that nftables
+// knows let the pool's packets pass. Those of an older iptables it does not know.
 func (n *Network) poolPasses() (bool, error) {
 	conn, err := n.filter()
 	if err != nil {

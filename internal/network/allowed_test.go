@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestAllowedRules: the agent lets packets of containers pass the filters of Docker and ufw once that is allowed, makes the rules again
-// when these programs have made their chains anew, and removes them, and no others, when that is taken back.
+// TestAllowedRules: the agent lets packets of containers pass the filters of Docker and ufw once
+// that is allowed, makes the rules again when these programs have made their chains anew, and
+// removes them, and no others, when that is taken back.
 func TestAllowedRules(t *testing.T) {
 	for _, chain := range []string{passChain, userChain} {
 		t.Run(chain, func(t *testing.T) {

@@ -53,8 +53,9 @@ func (n *Network) makePassRule(rule passRule) error {
 	return nil
 }
 
-// KeepPassing keeps the rules that the administrator has allowed (AllowRules), and repeats letPass while there is something to forward, because other programs recreate their
-// chains, as Docker does when it starts. It also repeats work that failed when a container had moved.
+// KeepPassing keeps the rules that the administrator has allowed (AllowRules), and repeats letPass
+// while there is something to forward, because other programs recreate their chains, as Docker does
+// when it starts. It also repeats work that failed when a container had moved.
 func (n *Network) KeepPassing() error {
 	n.mu.Lock()
 	err := n.settleBridged()

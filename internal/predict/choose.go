@@ -35,10 +35,11 @@ const (
 	window = 14600
 )
 
-// Choose takes the mode in which clients wait least for an answer (Interruption), and among those that are as good the one with
-// the least total time, of those that meet the demands. Modes that have the state on two nodes for a while are taken only if
-// they are clearly better: the others exceed the wanted downtime, and clients wait much less. A restart is never chosen: it
-// loses what is in memory.
+// Choose takes the mode in which clients wait least for an answer (Interruption), and among those
+// that are as good the one with the least total time, of those that meet the demands. Modes that
+// have the state on two nodes for a while are taken only if they are clearly better: the others
+// exceed the wanted downtime, and clients wait much less. A restart is never chosen: it loses what
+// is in memory.
 //
 // A deadline or downtime that no mode is expected to meet is given up, and told. What the user forbids is not.
 func Choose(all []Prediction, demands Demands) (Choice, error) {
@@ -106,8 +107,8 @@ func worthwhile(can []Prediction) []Prediction {
 	})
 }
 
-// ClearlyBetter tells whether clients wait so much less in another way that it is worth to have the state on two nodes for a
-// while.
+// ClearlyBetter tells whether clients wait so much less in another way that it is worth to have the
+// state on two nodes for a while.
 func ClearlyBetter(now, then, target float64) bool {
 	return now > target && now > clearlyFactor*then+clearlySlack
 }

@@ -54,12 +54,14 @@
 //
 // # What a client waits for
 //
-// The longest wait for an answer is the freeze, a round trip, and, if pages follow, the time until those have come that the
-// answer needs. At least these are the pages that the program writes in the time of an answer, D(0.1 s), one round trip for
-// each that it has to ask for; at most all L that follow, as for a garbage collector that goes through the whole heap. Nobody
-// sees what a program reads, so the middle of the two is expected: their geometric mean, as they are orders of magnitude
-// apart. The mode is chosen by this wait, not by the freeze: services of Java and databases answered after 2 to 41 s in
-// post-copy, where a pre-copy would have had them wait for 0.5 to 1.9 s.
+// The longest wait for an answer is the freeze, a round trip, and, if pages follow, the time until
+// those have come that the answer needs. At least these are the pages that the program writes in
+// the time of an answer, D(0.1 s), one round trip for each that it has to ask for; at most all L
+// that follow, as for a garbage collector that goes through the whole heap. Nobody sees what a
+// program reads, so the middle of the two is expected: their geometric mean, as they are orders of
+// magnitude apart. The mode is chosen by this wait, not by the freeze: services of Java and
+// databases answered after 2 to 41 s in post-copy, where a pre-copy would have had them wait for
+// 0.5 to 1.9 s.
 //
 // # Intervals
 //

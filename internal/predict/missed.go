@@ -23,8 +23,9 @@ type Forecast struct {
 	Input      Input
 }
 
-// WaitOver is how long a client may wait for an answer if what is left follows: it takes so long at the full speed of the
-// link, and so many bytes of pages were written in a second of the last round.
+// WaitOver is how long a client may wait for an answer if what is left follows: it takes so long at
+// the full speed of the link, and so many bytes of pages were written in a second of the last
+// round.
 func (f Forecast) WaitOver(left, rtt time.Duration, rate float64) time.Duration {
 	written := max(rate*answer, f.Input.Container.Curve.Within(answer, f.Input.Container.memory()))
 	split := SplitOver(left, rtt).Seconds()
@@ -32,8 +33,8 @@ func (f Forecast) WaitOver(left, rtt time.Duration, rate float64) time.Duration 
 	return duration(wait(min(faults*(rtt.Seconds()+faultWork), split), split))
 }
 
-// Missed says by how much a migration took longer than was expected, and why; empty: the forecast was about right, or the
-// migration went on in another mode. A migration that took less is no news.
+// Missed says by how much a migration took longer than was expected, and why; empty: the forecast
+// was about right, or the migration went on in another mode. A migration that took less is no news.
 func (f Forecast) Missed(report migration.Report) string {
 	p := f.Prediction
 	if report.Mode != p.Mode {

@@ -8,7 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestWaitOver: what a program writes again and again within an answer counts, although a long round sees it once.
+// TestWaitOver: what a program writes again and again within an answer counts, although a long
+// round sees it once.
 func TestWaitOver(t *testing.T) {
 	const left, rtt, rate = 8 * time.Second, time.Millisecond, 12.5e6
 	f := Forecast{Input: Input{Container: Container{PrivateBytes: 1 << 30}}}

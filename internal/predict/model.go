@@ -51,8 +51,8 @@ type outcome struct {
 	memorySeconds, filesSeconds float64
 }
 
-// wait is how long a client waits for pages after the handover, in the middle of what is possible: an answer needs
-// at least the pages that it writes, and at most all that follow.
+// wait is how long a client waits for pages after the handover, in the middle of what is possible:
+// an answer needs at least the pages that it writes, and at most all that follow.
 func (o outcome) wait() float64 { return wait(o.burst, o.split) }
 
 func wait(burst, split float64) float64 { return math.Sqrt(burst * split) }

@@ -192,8 +192,8 @@ func (m *model) follow(out *outcome) {
 // drainShare of the link is what pages that follow get beside those that are wanted: 0.82 to 0.92 ("bench postcopy").
 const drainShare = 0.9
 
-// burst is how long the work of an answer waits for pages when late bytes are not there yet. Its pages are those that the
-// container writes within the shortest time that it was watched for.
+// burst is how long the work of an answer waits for pages when late bytes are not there yet. Its
+// pages are those that the container writes within the shortest time that it was watched for.
 func (m *model) burst(late float64) float64 {
 	faults := m.written(answer, 1) * m.share(late) / float64(memory.PageSize()) / perFault
 	return (firstFaults + faults) * m.fault()

@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestSplitIsBounded tells what is chosen of a container that writes a fifth of its memory each second, faster than the link
-// carries it, so that clients wait least by far in post-copy, which needs both nodes for half a minute.
+// TestSplitIsBounded tells what is chosen of a container that writes a fifth of its memory each
+// second, faster than the link carries it, so that clients wait least by far in post-copy, which
+// needs both nodes for half a minute.
 func TestSplitIsBounded(t *testing.T) {
 	const pages = 16000
 	for _, one := range []struct {

@@ -30,8 +30,8 @@ func TestDoubt(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// lostWhileSending loses the link while the state is sent: the target cannot run the container, so the container goes on at
-// the source at once, and does not wait for the target.
+// lostWhileSending loses the link while the state is sent: the target cannot run the container, so
+// the container goes on at the source at once, and does not wait for the target.
 func (w *world) lostWhileSending(t *testing.T) {
 	w.meet(t)
 	from, to := w.at, other(w.at)

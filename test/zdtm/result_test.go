@@ -108,7 +108,8 @@ func (r *results) add(found ...one) error {
 	return os.Rename(r.path+".new", r.path)
 }
 
-// summarise counts, and finds what is worse than plain runc: it passes there, and neither passes here nor is refused.
+// summarise counts, and finds what is worse than plain runc: it passes there, and neither passes
+// here nor is refused.
 func summarise(cases []one) document {
 	d := document{Ways: map[way]map[outcome]int{}, Worse: []string{}, Cases: cases}
 	right := map[string]bool{}

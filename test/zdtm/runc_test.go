@@ -21,8 +21,9 @@ import (
 // peerDirectory is where node a keeps containers of plain runc.
 const peerDirectory = "/var/lib/zdtm"
 
-// peer makes containers of plain runc that are the same as one of Godwit's, the model: made from its specification and
-// its layers, so that both have the same mounts, namespaces, capabilities and seccomp filter.
+// peer makes containers of plain runc that are the same as one of Godwit's, the model: made from
+// its specification and its layers, so that both have the same mounts, namespaces, capabilities and
+// seccomp filter.
 type peer struct {
 	model container
 	spec  []byte

@@ -20,8 +20,8 @@ import (
 // patience is how long one step may take: a move, a look at its state.
 const patience = 3 * time.Minute
 
-// startPatience is how long a program may take to set up its state. Some wait for ever for what they may not do in a
-// container, such as to mount something.
+// startPatience is how long a program may take to set up its state. Some wait for ever for what
+// they may not do in a container, such as to mount something.
 const startPatience = 40 * time.Second
 
 // program is one of the suite's.
@@ -87,8 +87,9 @@ func TestZdtm(t *testing.T) {
 	}
 }
 
-// otherwise says why programs may be worse off than with plain runc: a file that moves to another node has another
-// device and inode there, which docs/compatibility.md explains. They are in the figures, and do not fail the test.
+// otherwise says why programs may be worse off than with plain runc: a file that moves to another
+// node has another device and inode there, which docs/compatibility.md explains. They are in the
+// figures, and do not fail the test.
 var otherwise = map[string]string{
 	"static/file_locks01":   "it compares the device and inode of a locked file with those before the move; the lock is right",
 	"static/unlink_fstat03": "it compares the device and inode of an open file with those before the move",
@@ -158,9 +159,9 @@ func programs(t *testing.T) []program {
 	return all
 }
 
-// tryAll tries a program in some ways. One container moves in all modes, one after the other, which is quicker: if the
-// program is right afterwards, it was so after each move. What stands against a move is the same in all modes. In all
-// other cases each mode is tried by itself.
+// tryAll tries a program in some ways. One container moves in all modes, one after the other, which
+// is quicker: if the program is right afterwards, it was so after each move. What stands against a
+// move is the same in all modes. In all other cases each mode is tried by itself.
 func tryAll(ctx context.Context, beside *peer, p program, ways []way) ([]one, error) {
 	var all []one
 	modes := slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w == runc })

@@ -24,9 +24,10 @@ type fileID struct {
 	device, inode uint64
 }
 
-// watchedPaths finds the files that inotify and fanotify watch for a container, as paths in the container. It is for CRIU,
-// which cannot do so itself on an overlay: there is no file handle to open. It walks the container's file systems, so it
-// must not be called while the container is frozen. Most containers watch nothing, and then it walks nothing.
+// watchedPaths finds the files that inotify and fanotify watch for a container, as paths in the
+// container. It is for CRIU, which cannot do so itself on an overlay: there is no file handle to
+// open. It walks the container's file systems, so it must not be called while the container is
+// frozen. Most containers watch nothing, and then it walks nothing.
 func watchedPaths(ctx context.Context, init int, pids []int) ([]string, error) {
 	wanted := map[fileID]bool{}
 	for _, pid := range pids {

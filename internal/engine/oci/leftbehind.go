@@ -6,9 +6,11 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// LogStayer is an adapter whose engine may keep what it has logged of a container where it cannot be taken from.
+// LogStayer is an adapter whose engine may keep what it has logged of a container where it cannot
+// be taken from.
 type LogStayer interface {
-	// LogStays is the name of what keeps the log of a container that stays; "": the log moves, or there is none.
+	// LogStays is the name of what keeps the log of a container that stays; "": the log moves, or
+	// there is none.
 	LogStays(d engine.Definition) string
 }
 

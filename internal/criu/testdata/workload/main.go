@@ -1,7 +1,8 @@
-// Command workload runs in the containers of package criu's tests. It serves one line commands on TCP port 7000:
-// "count" answers with a number that grows by one with each call on any connection, "do KIND" makes something that CRIU
-// may be unable to dump, "undo" removes it; both answer "ok" or an error. "events" answers with the events of inotify that wait,
-// "setting NAME" with a setting of the kernel.
+// Command workload runs in the containers of package criu's tests. It serves one line commands on
+// TCP port 7000: "count" answers with a number that grows by one with each call on any connection,
+// "do KIND" makes something that CRIU may be unable to dump, "undo" removes it; both answer "ok" or
+// an error. "events" answers with the events of inotify that wait, "setting NAME" with a setting of
+// the kernel.
 package main
 
 import (
