@@ -233,7 +233,19 @@ func (s *source) send(message migration.Message) {
 	})
 }
 
-func (s *source) unsent() bool { return s.marker.deny() }
+// unsent also holds for a marker that was released, and waits in the stream behind content that has not left: closing
+// the stream keeps the marker here.
+func (s *source) unsent() bool {
+	if s.marker.deny() {
+		return true
+	}
+	data := s.data
+	if data == nil || data.FinalMayHaveLeft() {
+		return false
+	}
+	_ = data.Close() // the error is always nil
+	return !data.FinalMayHaveLeft()
+}
 
 func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
 	s.keepInDoubt(ctx)

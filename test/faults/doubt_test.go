@@ -21,12 +21,21 @@ func TestDoubt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.learnOrder(t)
-	t.Run("the link is lost while the state is sent", w.lostWhileSending)
-	t.Run("the link comes back", w.doubtResolvesItself)
-	t.Run("it is cancelled in doubt", w.doubtCancelled)
-	t.Run("the operator errs", w.operatorErrs)
-	t.Run("the target says running to who has forgotten", w.forgotten)
-	t.Run("the target is lost for good", w.targetLost)
+	for _, c := range []struct {
+		name string
+		run  func(t *testing.T)
+	}{
+		{"the link is lost while the state is sent", w.lostWhileSending},
+		{"the link comes back", w.doubtResolvesItself},
+		{"it is cancelled in doubt", w.doubtCancelled},
+		{"the operator errs", w.operatorErrs},
+		{"the target says running to who has forgotten", w.forgotten},
+		{"the target is lost for good", w.targetLost},
+	} {
+		if !t.Run(c.name, c.run) {
+			t.Fatal("the world cannot be used any more")
+		}
+	}
 	w.clientIsHappy(t)
 }
 
@@ -35,13 +44,23 @@ func TestDoubt(t *testing.T) {
 func (w *world) lostWhileSending(t *testing.T) {
 	w.meet(t)
 	from, to := w.at, other(w.at)
-	// Slower than the buffers of a connection fill while nobody has noticed that the link is down.
-	slowly := &api.MigrateRequest{Container: container, Node: to, Mode: string(w.mode), BandwidthLimitBitsPerSecond: 2e4}
-	reply, err := w.agents[from].Migrate(t.Context(), slowly)
+	freeze := agent.Fault{Side: "source", Step: "freeze", When: "before"}
+	send := agent.Fault{Side: "source", Step: "send", When: "before"}
+	w.set(t, from, freeze, agent.FaultPause)
+	w.set(t, from, send, agent.FaultPause)
+	id := w.begin(t, from, to)
+	w.reach(t, from, freeze)
+	// A minute's worth at the rate that the send then has, so the final marker cannot leave before the link is lost.
+	noise := fmt.Sprintf("head -c 200000 /dev/urandom >/proc/%d/root/tmp/noise", w.find(t, from, container).PID)
+	w.inNode(t, from, "sh", "-c", noise)
+	w.goOn(t, from, freeze)
+	w.reach(t, from, send)
+	slow := 2e4
+	_, err := w.agents[from].Set(t.Context(), &api.SetRequest{Migration: id, BandwidthLimitBitsPerSecond: &slow})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := reply.Migration
+	w.goOn(t, from, send)
 	eventually(t, "the final marker to be allowed", func() error {
 		journal, err := os.ReadFile(filepath.Join(w.journal(t, from, id), "journal.json"))
 		if err == nil && !strings.Contains(string(journal), `"final":true`) {
