@@ -37,7 +37,7 @@ type bridged struct {
 	Container string      `json:"container"`
 	Address   netip.Addr  `json:"address"`
 	Here      bool        `json:"here"`             // its network namespace is at NetnsPath
-	MTU       int         `json:"mtu,omitempty"`    // of its interface, if it arrived from elsewhere
+	MTU       int         `json:"mtu,omitempty"`    // of what it sends
 	Bridge    string      `json:"bridge,omitempty"` // on which this node answers for it meanwhile
 	Via       int         `json:"via,omitempty"`    // number of the node that has it; 0: this one
 	Origin    int         `json:"origin,omitempty"` // number of the node of its latest arrival; 0: none
@@ -168,7 +168,7 @@ func (n *Network) noteBridged(one *bridged, attached *attachment) error {
 	return err
 }
 
-// arriveBridged quiesces an arriving container, and limits its interface to packets that fit into the
+// arriveBridged quiesces an arriving container, and limits what it sends to packets that fit into the
 // tunnel.
 func (n *Network) arriveBridged(path, from string, one *bridged, attached *attachment) error {
 	origin := 0
@@ -196,7 +196,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
 	}
 	defer handle.Close()
-	return errors.Join(muzzle(path, true), narrow(handle, attached.address))
+	return errors.Join(muzzle(path, true), narrowRoutes(handle, attached.address))
 }
 
 // bridgeOf finds the bridge device of a container on this node, and the MTU of its interface.

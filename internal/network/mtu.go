@@ -11,9 +11,13 @@ import (
 // meanwhile would have segments of 524 bytes for life. The kernel computes their size when the socket is
 // connected, from the 536 bytes that apply before a peer has said anything (tcp_connect_init). It does not
 // compute it again when CRIU sets what the peer has said (tcp_repair_options_est), and later only if the
-// MTU of the interface has changed (tcp_current_mss).
+// MTU has changed (tcp_current_mss).
+//
+// On a bridge, the routes of the container have that MTU, and its interface keeps its own: veth drops
+// silently what is larger than the interface that it goes to (is_skb_forwardable, net/core/dev.c). Peers
+// know the segments of their connections from before the container came, and would repeat a lost one for ever.
 
-// narrowed is the MTU of the interface before the container is plugged in.
+// narrowed is the MTU before the container is plugged in.
 func narrowed(address Address) int { return address.MTU - 1 }
 
 // narrow sets that MTU.
@@ -28,9 +32,21 @@ func narrow(inside *netlink.Handle, address Address) error {
 	return nil
 }
 
-// widen undoes narrow, and nothing else; it is idempotent. A container with the right to do so may have
-// changed the interface's MTU or name, or removed it: widen leaves that alone.
-func widen(path string, address Address) error {
+// narrowRoutes does so for a container on a bridge.
+func narrowRoutes(inside *netlink.Handle, address Address) error {
+	eth0, err := inside.LinkByName(insideDevice)
+	if err == nil {
+		err = limitRoutes(inside, eth0, narrowed(address))
+	}
+	if err != nil {
+		return fmt.Errorf("narrow the routes by the container's %s: %w", insideDevice, err)
+	}
+	return nil
+}
+
+// widen undoes narrow and narrowRoutes, and nothing else; it is idempotent. A container with the right to do
+// so may have changed the interface's MTU or name, or removed it: widen leaves that alone.
+func widen(path string, attached *attachment) error {
 	inside, err := openNamespace(path)
 	if err != nil {
 		return err
@@ -42,14 +58,32 @@ func widen(path string, address Address) error {
 	}
 	defer handle.Close()
 	eth0, err := handle.LinkByName(insideDevice)
-	if isLinkNotFound(err) || err == nil && eth0.Attrs().MTU != narrowed(address) {
+	if isLinkNotFound(err) {
 		return nil
 	}
-	if err == nil {
+	address := attached.address
+	switch {
+	case err != nil:
+	case eth0.Attrs().MTU == narrowed(address):
 		err = handle.LinkSetMTU(eth0, address.MTU)
+	case attached.bridged && eth0.Attrs().MTU > address.MTU:
+		err = limitRoutes(handle, eth0, address.MTU)
 	}
 	if err != nil {
 		return fmt.Errorf("widen the container's %s: %w", insideDevice, err)
 	}
 	return nil
+}
+
+// limitRoutes gives IPv4 routes by an interface this MTU, unless somebody has given them a smaller one.
+func limitRoutes(handle *netlink.Handle, eth0 netlink.Link, mtu int) error {
+	routes, err := handle.RouteList(eth0, netlink.FAMILY_V4)
+	for i := range routes {
+		route := &routes[i]
+		if err == nil && (route.MTU == 0 || route.MTU == mtu-1 || route.MTU > mtu) {
+			route.MTU = mtu
+			err = handle.RouteReplace(route)
+		}
+	}
+	return err
 }

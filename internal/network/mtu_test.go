@@ -2,8 +2,13 @@ package network
 
 import (
 	"encoding/binary"
+	"fmt"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -58,6 +63,78 @@ func TestRestoredSegments(t *testing.T) {
 	s.attach("b", "two", two)
 	if got := s.mtu("b/two"); got != two.MTU {
 		t.Errorf("attached once more it has an MTU of %d, want %d", got, two.MTU)
+	}
+}
+
+// TestLargePacketsForArrived: a container on a bridge sends what fits into the tunnel, and receives what its
+// peers knew to fit before it came. A lost segment is repeated alone, and would be dropped as often.
+func TestLargePacketsForArrived(t *testing.T) {
+	s := newSite(t)
+	const gateway, own, nobody, whole = "172.30.0.1", "172.30.0.2", "172.30.0.3", 1500
+	b, ip := s.nodes["b"], netip.MustParseAddr(own)
+	s.guest("b", gateway+"/24", own+"/24")
+	must(t, b.AdoptBridged(t.Context(), s.dir+"/guest", Bridged{Container: "one", Address: ip, From: "a"}))
+	most := uint32(b.MTU() - 40)
+	s.must("guest", "ip", "neighbour", "add", nobody, "lladdr", "02:00:00:00:00:03", "dev", insideDevice) // resets nothing
+	fd := s.restoredSocket("guest", netip.AddrPortFrom(ip, 7000), netip.MustParseAddrPort(nobody+":7001"), whole-40)
+	if got := segmentOf(t, fd); got >= most {
+		t.Errorf("this kernel makes segments of %d bytes by itself: nothing has to be done any more", got)
+	}
+	openWindow(t, fd)
+	must(t, b.Route(ip, Local("one")))
+	const offNoProbe = -1
+	must(t, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, offNoProbe))
+	for range 2 { // the first finds that the routes have changed
+		_, err := unix.Write(fd, []byte("x"))
+		must(t, err)
+	}
+	const timestamps = 12 // bytes that they take of each segment
+	if got := segmentOf(t, fd); got != most-timestamps {
+		t.Errorf("segments have %d bytes, want %d", got, most-timestamps)
+	}
+	if got := s.mtu("guest"); got != whole {
+		t.Errorf("its interface takes packets of up to %d bytes, want %d", got, whole)
+	}
+	s.reaches("b", own+":7002", whole-28)
+	out, err := s.run("guest", "ip", "route")
+	must(t, err)
+	for route := range strings.Lines(out) {
+		if !strings.Contains(route, fmt.Sprintf("mtu %d", b.MTU())) {
+			t.Errorf("route %s: want an MTU of %d", route, b.MTU())
+		}
+	}
+}
+
+// openWindow says that the peer of a socket in repair mode takes data.
+func openWindow(t *testing.T, fd int) {
+	t.Helper()
+	window := make([]byte, 20) // struct tcp_repair_window, include/uapi/linux/tcp.h
+	size := uint32(len(window))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW,
+		uintptr(unsafe.Pointer(&window[0])), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	const sendWindow, maxWindow, most = 4, 8, 1 << 16
+	binary.NativeEndian.PutUint32(window[sendWindow:], most)
+	binary.NativeEndian.PutUint32(window[maxWindow:], most)
+	must(t, unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW, string(window)))
+}
+
+// reaches sends a datagram of that size to the guest.
+func (s *site) reaches(from, to string, size int) {
+	s.t.Helper()
+	var in net.PacketConn
+	s.in("guest", func() (err error) {
+		in, err = net.ListenPacket("udp4", to)
+		return err
+	})
+	s.t.Cleanup(func() { _ = in.Close() })
+	_, err := s.dialUDP(from, to).Write(make([]byte, size))
+	must(s.t, err)
+	must(s.t, in.SetReadDeadline(time.Now().Add(5*time.Second)))
+	if n, _, err := in.ReadFrom(make([]byte, size+1)); err != nil || n != size {
+		s.t.Errorf("%d bytes of %d arrived: %v", n, size, err)
 	}
 }
 

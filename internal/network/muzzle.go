@@ -83,7 +83,7 @@ func (n *Network) unmuzzle(id string, attached *attachment) error {
 	path := n.NetnsPath(id)
 	err := inTables(path, attached.bridged, func(conn *nftables.Conn, table *nftables.Table) { conn.DelTable(table) })
 	if err == nil {
-		err = widen(path, attached.address)
+		err = widen(path, attached)
 	}
 	if err == nil && attached.bridged {
 		_ = announceWithin(path, attached.address.IP) // who has asked meanwhile asks again soon anyway
