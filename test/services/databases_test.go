@@ -21,6 +21,9 @@ func row(number int, nth int64) string {
 	return fmt.Sprintf("session %d asks for the %dth time", number, nth)
 }
 
+// anyRow is a pattern for the rows of a session.
+func anyRow(number int) string { return fmt.Sprintf("session %d asks for the [0-9]*th time", number) }
+
 // postgreSQL runs as its user, and pgbench uses it beside the clients.
 func postgreSQL() service {
 	return service{

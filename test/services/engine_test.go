@@ -21,6 +21,7 @@ type engine interface {
 	run(ctx context.Context, node string, s service, i image) error
 	address(ctx context.Context, node, container string) (string, error)
 	logs(ctx context.Context, node, container string) (string, error)
+	exec(ctx context.Context, node, container string, command ...string) (string, error)
 	// remove removes a container and its image from a node, if they are there.
 	remove(ctx context.Context, node, container string, i image) error
 }
@@ -67,6 +68,10 @@ func (embedded) address(ctx context.Context, node, container string) (string, er
 
 func (embedded) logs(ctx context.Context, node, container string) (string, error) {
 	return world.Exec(ctx, node, "sh", "-c", `exec godwit logs --tail 30 "$1" 2>&1`, "sh", container)
+}
+
+func (embedded) exec(ctx context.Context, node, container string, command ...string) (string, error) {
+	return world.Exec(ctx, node, append([]string{"godwit", "exec", container}, command...)...)
 }
 
 func (embedded) remove(ctx context.Context, node, container string, i image) error {

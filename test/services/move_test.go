@@ -136,12 +136,7 @@ func (r *running) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	to := address{
-		hostPort: fmt.Sprintf("%s:%d", host, r.service.port),
-		dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return world.Dial(ctx, clientMachine, network, address)
-		},
-	}
+	to := r.reached(host)
 	var last error
 	if !labtest.Within(patience, func() bool { last = r.tried(ctx, to); return last == nil }) {
 		logs, _ := r.engine.logs(ctx, r.at, r.service.name)
@@ -154,6 +149,19 @@ func (r *running) start(ctx context.Context) error {
 	}
 	r.client = start(context.WithoutCancel(ctx), r.service, to)
 	return r.client.answered(ctx)
+}
+
+// reached is how clients reach the service at a host.
+func (r *running) reached(host string) address {
+	return address{
+		hostPort: fmt.Sprintf("%s:%d", host, r.service.port),
+		dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return world.Dial(ctx, clientMachine, network, address)
+		},
+		exec: func(ctx context.Context, command ...string) (string, error) {
+			return r.engine.exec(ctx, r.at, r.service.name, command...)
+		},
+	}
 }
 
 // tried connects once.

@@ -38,10 +38,13 @@ type session interface {
 	Close() error
 }
 
-// address is where a service is, and from where its clients come.
+// address is where a service is, from where its clients come, and what else they can do there.
 type address struct {
 	hostPort string
-	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// exec runs a program in the service's container.
+	exec func(ctx context.Context, command ...string) (string, error)
 }
 
 // Dial connects to the service.
@@ -53,6 +56,7 @@ func (a address) Dial(ctx context.Context) (net.Conn, error) {
 func services() []service {
 	return []service{
 		postgreSQL(), mariaDB(), openLDAP(), etcd(), memcached(), rabbitMQ(), mosquitto(), natsServer(),
-		nginx(), apache(), phpFPM(), haproxy(), node(), multiprocessing(), puma(), goTLS(), sshd(),
+		nginx(), apache(), phpFPM(), haproxy(), node(),
+		multiprocessing(), puma(), goTLS(), sshd(), postfix(),
 	}
 }
