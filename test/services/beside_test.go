@@ -20,10 +20,11 @@ type companion struct {
 }
 
 // programOf makes a command of an image's program on the clients' machine, in the image's file system, which
-// only it sees mounted.
+// only it sees mounted. It can write to /tmp alone.
 func programOf(ctx context.Context, i image, command ...string) (*exec.Cmd, error) {
 	lower := strings.TrimSuffix(i.layers[0], ".tar")
-	script := `mount -t overlay -o "ro,lowerdir=$1:$2" overlay /mnt; shift 2; exec chroot /mnt "$@"`
+	script := `mount -t overlay -o "ro,lowerdir=$1:$2" overlay /mnt
+		mount -t tmpfs tmpfs /mnt/tmp; shift 2; exec chroot /mnt "$@"`
 	args := append([]string{"unshare", "--mount", "sh", "-euc", script, "sh", i.users, lower}, command...)
 	return world.Command(ctx, clientMachine, args...)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -160,6 +161,9 @@ func (r *running) reached(host string) address {
 		},
 		exec: func(ctx context.Context, command ...string) (string, error) {
 			return r.engine.exec(ctx, r.at, r.service.name, command...)
+		},
+		program: func(ctx context.Context, command ...string) (*exec.Cmd, error) {
+			return programOf(ctx, r.image, command...)
 		},
 	}
 }

@@ -3,6 +3,7 @@ package services
 import (
 	"context"
 	"net"
+	"os/exec"
 	"time"
 )
 
@@ -45,6 +46,8 @@ type address struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// exec runs a program in the service's container.
 	exec func(ctx context.Context, command ...string) (string, error)
+	// program makes a command of the image's programs, beside the clients.
+	program func(ctx context.Context, command ...string) (*exec.Cmd, error)
 }
 
 // Dial connects to the service.
@@ -57,6 +60,6 @@ func services() []service {
 	return []service{
 		postgreSQL(), mariaDB(), openLDAP(), etcd(), memcached(), rabbitMQ(), mosquitto(), natsServer(),
 		nginx(), apache(), phpFPM(), haproxy(), node(),
-		multiprocessing(), puma(), goTLS(), sshd(), postfix(),
+		multiprocessing(), puma(), goTLS(), sshd(), postfix(), samba(),
 	}
 }
