@@ -3,8 +3,8 @@
 // nothing that a service has acknowledged may be lost.
 //
 // A service is a value (service): packages of Debian, a command, and how a client connects. The harness does
-// the rest: image_test.go makes the images, client_test.go asks all
-// the time and keeps account, move_test.go moves.
+// the rest: image_test.go makes the images, client_test.go asks all the time and keeps account, move_test.go
+// moves. A service that Godwit must refuse says so, and has to be refused by name.
 //
 // Environment: SERVICES is a pattern of names, MODES and LINKS are lists, SERVICES_JSON and
 // SERVICES_TABLE are files for the figures. Without them all services move in all modes over both links with

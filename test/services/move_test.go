@@ -199,6 +199,10 @@ func (r *running) thereAndBack(t *testing.T, link, mode string) (row result) {
 	for range 2 {
 		began := time.Now()
 		report, err := r.move(t, mode)
+		if r.service.refused != "" {
+			r.wantRefused(t, &row, report, err)
+			continue
+		}
 		row.Moves++
 		if err != nil {
 			row.Failed++
@@ -244,13 +248,26 @@ func (r *running) account(t *testing.T, row *result) {
 	}
 }
 
+// wantRefused checks that a service that may not move was refused by name, and goes on.
+func (r *running) wantRefused(t *testing.T, row *result, report migration.Report, err error) {
+	t.Helper()
+	row.Refused++
+	if report.Result != migration.Refused || err == nil || !strings.Contains(err.Error(), r.service.refused) {
+		row.Failed++
+		row.note(t, "it was to be refused with %q: %s, %v", r.service.refused, report.Result, err)
+	}
+	if err := r.client.answered(t.Context()); err != nil {
+		row.note(t, "after a refusal: %v", err)
+	}
+}
+
 // move moves the container to the other node, and waits until nothing of it is missing there.
 func (r *running) move(t *testing.T, mode string) (report migration.Report, err error) {
 	t.Helper()
 	if err := r.client.answered(t.Context()); err != nil {
 		return report, err
 	}
-	flags := []string{"--mode", mode, "--json", "--wait"}
+	flags := append([]string{"--mode", mode, "--json", "--wait"}, r.service.migrate...)
 	if mode == string(migration.Hybrid) { // that nothing fits, so that something follows
 		flags = append(flags, "--downtime-target", "1ms", "--max-rounds", "2")
 	}

@@ -16,6 +16,7 @@ type result struct {
 	Mode     string  `json:"mode"`
 	Link     string  `json:"link"`
 	Moves    int     `json:"moves"`
+	Refused  int     `json:"refused"` // of a service that is to be refused
 	Failed   int     `json:"failed"`
 	Errors   int     `json:"errors"`           // that a client saw
 	Lost     int64   `json:"lost"`             // of what was acknowledged
@@ -85,8 +86,10 @@ func (r *results) table() string {
 func (r *result) cell() string {
 	switch {
 	case len(r.Notes) > 0:
-		return fmt.Sprintf("failed %d of %d, errors %d, lost %d", r.Failed, r.Moves, r.Errors,
+		return fmt.Sprintf("failed %d of %d, errors %d, lost %d", r.Failed, r.Moves+r.Refused, r.Errors,
 			r.Lost)
+	case r.Refused > 0:
+		return "refused by name"
 	default:
 		return fmt.Sprintf("%.2f s (%.2f s)", r.Gap, r.Downtime)
 	}

@@ -30,6 +30,11 @@ type service struct {
 	beside func(host string) []string
 	// every is how often a session asks. 0: every 20 ms.
 	every time.Duration
+
+	// migrate are flags of `godwit migrate`.
+	migrate []string
+	// refused are words of the refusal of a service that must not move.
+	refused string
 }
 
 // session is one connection of a client to a service.
@@ -61,5 +66,7 @@ func services() []service {
 		postgreSQL(), mariaDB(), openLDAP(), etcd(), memcached(), rabbitMQ(), mosquitto(), natsServer(),
 		nginx(), apache(), phpFPM(), haproxy(), node(),
 		multiprocessing(), puma(), goTLS(), sshd(), postfix(), samba(),
+		refusedSQLite("sqlite-rollback", "DELETE"), refusedSQLite("sqlite-wal", "WAL"),
+		sharedSQLite(),
 	}
 }
