@@ -10,6 +10,16 @@ func node() service {
 	}
 }
 
+// jvm is a JVM with a garbage collector.
+func jvm(name string, flags ...string) service {
+	command := append([]string{"java", "-Xms64m", "-Xmx256m"}, flags...)
+	return service{
+		name: name, port: 80, packages: []string{"openjdk-17-jdk-headless"},
+		programs: map[string]program{"/srv/Server.java": source("Server.java")},
+		command:  append(command, "/srv/Server.java"), connect: counted("http"),
+	}
+}
+
 func multiprocessing() service {
 	return service{
 		name: "python-multiprocessing", port: 80, packages: []string{"python3"},

@@ -64,8 +64,8 @@ func (a address) Dial(ctx context.Context) (net.Conn, error) {
 func services() []service {
 	return []service{
 		postgreSQL(), mariaDB(), openLDAP(), etcd(), memcached(), rabbitMQ(), mosquitto(), natsServer(),
-		nginx(), apache(), phpFPM(), haproxy(), node(),
-		multiprocessing(), puma(), goTLS(), sshd(), postfix(), samba(),
+		nginx(), apache(), phpFPM(), haproxy(), node(), jvm("jvm-g1", "-XX:+UseG1GC"),
+		jvm("jvm-zgc", "-XX:+UseZGC"), multiprocessing(), puma(), goTLS(), sshd(), postfix(), samba(),
 		refusedSQLite("sqlite-rollback", "DELETE"), refusedSQLite("sqlite-wal", "WAL"),
 		sharedSQLite(),
 	}
