@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // program is one that no package of Debian has.
@@ -82,6 +83,32 @@ func (name source) build(_ context.Context, to string) error {
 		return err
 	}
 	return os.WriteFile(to, content, 0o644)
+}
+
+// crate is a program in Rust below sources, by its directory. It is linked statically: the machine's C
+// library may be newer than the image's.
+type crate string
+
+func (name crate) build(ctx context.Context, to string) error {
+	cache, err := cacheDirectory()
+	if err != nil {
+		return err
+	}
+	target := filepath.Join(cache, "cargo")
+	environment := []string{"CARGO_TARGET_DIR=" + target, "RUSTFLAGS=-Ctarget-feature=+crt-static"}
+	tuple, err := exec.CommandContext(ctx, "rustc", "--print", "host-tuple").Output()
+	if err != nil {
+		return err
+	}
+	machine := strings.TrimSpace(string(tuple)) // named, so that macros, which run here, are not linked so
+	if err := run(ctx, filepath.Join("sources", string(name)), environment, "cargo", "build", "--release", "--locked", "--target", machine); err != nil {
+		return err
+	}
+	content, err := os.ReadFile(filepath.Join(target, machine, "release", filepath.Base(to)))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o755)
 }
 
 // run runs a program of this machine, in a directory.

@@ -77,3 +77,10 @@ func haproxy() service {
 		command:  []string{"haproxy", "-W", "-db", "-f", "/etc/haproxy/bench.cfg"}, connect: counted("http"),
 	}
 }
+
+func rustTokio() service {
+	return service{
+		name: "rust-tokio", port: 80, programs: map[string]program{"/usr/local/bin/counting": crate("tokio")},
+		command: []string{"counting"}, connect: counted("http"),
+	}
+}

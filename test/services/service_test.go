@@ -65,7 +65,7 @@ func services() []service {
 	return []service{
 		postgreSQL(), mariaDB(), openLDAP(), etcd(), memcached(), rabbitMQ(), mosquitto(), natsServer(),
 		nginx(), apache(), phpFPM(), haproxy(), node(), jvm("jvm-g1", "-XX:+UseG1GC"),
-		jvm("jvm-zgc", "-XX:+UseZGC"), multiprocessing(), puma(), goTLS(), sshd(), postfix(), samba(),
+		jvm("jvm-zgc", "-XX:+UseZGC"), multiprocessing(), puma(), goTLS(), rustTokio(), sshd(), postfix(), samba(),
 		refusedSQLite("sqlite-rollback", "DELETE"), refusedSQLite("sqlite-wal", "WAL"),
 		sharedSQLite(),
 	}
