@@ -177,7 +177,10 @@ func (x *examination) isOutside(inode uint32) bool {
 }
 
 // States of unix sockets, include/net/tcp_states.h.
-const stateEstablished = 1
+const (
+	stateEstablished = 1
+	stateListen      = 10
+)
 
 // inFlight finds unix sockets on their way in a message that CRIU dumps and cannot restore ("Empty
 // list on file desc", criu/files.c of 4.2): those that no other socket is connected to, except

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	images "github.com/checkpoint-restore/go-criu/v7/crit/images/fdinfo"
+	sk_unix "github.com/checkpoint-restore/go-criu/v7/crit/images/sk-unix"
 	"github.com/checkpoint-restore/go-criu/v7/crit/images/timerfd"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -45,6 +46,8 @@ func mendFiles(imagesDir string) error {
 // mendEntries goes through the messages; those that need no correction stay as they are, to the byte.
 func mendEntries(image []byte) (mended []byte, changed bool, err error) {
 	mended = append(mended, image[:min(len(image), imageHeaderBytes)]...)
+	var others []byte
+	order := socketOrder{}
 	err = eachFile(image, func(entry *images.FileEntry, message []byte) error {
 		if entry.Tfd != nil && mendTimer(entry.Tfd) {
 			changed = true
@@ -53,11 +56,36 @@ func mendEntries(image []byte) (mended []byte, changed bool, err error) {
 				return fmt.Errorf("%w: %w", errFilesImage, err)
 			}
 		}
-		mended = binary.NativeEndian.AppendUint32(mended, uint32(len(message)))
-		mended = append(mended, message...)
+		if entry.Usk != nil && order.tooLate(entry.Usk) {
+			changed = true
+			mended = appendMessage(mended, message)
+			return nil
+		}
+		others = appendMessage(others, message)
 		return nil
 	})
-	return mended, changed, err
+	return append(mended, others...), changed, err
+}
+
+func appendMessage(to, message []byte) []byte {
+	return append(binary.NativeEndian.AppendUint32(to, uint32(len(message))), message...)
+}
+
+// socketOrder has the inodes of the unix sockets so far: true if it was there, false if another one is
+// connected to it.
+type socketOrder map[uint32]bool
+
+// tooLate tells whether a listening socket comes after the client of a connection that it has not accepted
+// yet. CRIU dumps the client as connected to the listening socket, and when it reads the client first, it does
+// not find that socket any more when it comes: "Peer ... unresolved for ..." (criu/sk-unix.c of 4.2,
+// try_resolve_unix_peer is called for sockets with a peer only).
+func (o socketOrder) tooLate(s *sk_unix.UnixSkEntry) bool {
+	if _, there := o[s.GetPeer()]; s.GetPeer() != 0 && !there {
+		o[s.GetPeer()] = false
+	}
+	there, awaited := o[s.GetIno()]
+	o[s.GetIno()] = true
+	return s.GetState() == stateListen && awaited && !there
 }
 
 // eachFile calls do for each message of the description of open files.

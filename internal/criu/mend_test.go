@@ -7,7 +7,10 @@ import (
 
 	images "github.com/checkpoint-restore/go-criu/v7/crit/images/fdinfo"
 	"github.com/checkpoint-restore/go-criu/v7/crit/images/fown"
+	sk_opts "github.com/checkpoint-restore/go-criu/v7/crit/images/sk-opts"
+	sk_unix "github.com/checkpoint-restore/go-criu/v7/crit/images/sk-unix"
 	"github.com/checkpoint-restore/go-criu/v7/crit/images/timerfd"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -52,6 +55,42 @@ func TestMendFiles(t *testing.T) {
 	} {
 		got, changed, err := mendEntries(filesOf(t, other, pair[0], other))
 		if want := filesOf(t, other, pair[1], other); err != nil || !changed || !bytes.Equal(got, want) {
+			t.Errorf("%s: %t, %v\n%x\n%x", name, changed, err, got, want)
+		}
+	}
+}
+
+func unixEntry(state, ino, peer uint32) *images.FileEntry {
+	return &images.FileEntry{
+		Type: images.FdTypes_UNIXSK.Enum(), Id: proto.Uint32(ino),
+		Usk: &sk_unix.UnixSkEntry{
+			Id: proto.Uint32(ino), Ino: proto.Uint32(ino), Type: proto.Uint32(unix.SOCK_STREAM), State: proto.Uint32(state),
+			Flags: proto.Uint32(0), Uflags: proto.Uint32(0), Backlog: proto.Uint32(0), Peer: proto.Uint32(peer),
+			Fown: timerEntry(0, 0, 0, 0, 0).GetTfd().GetFown(), Name: []byte{},
+			Opts: &sk_opts.SkOptsEntry{
+				SoSndbuf: proto.Uint32(0), SoRcvbuf: proto.Uint32(0), SoSndTmoSec: proto.Uint64(0),
+				SoSndTmoUsec: proto.Uint64(0), SoRcvTmoSec: proto.Uint64(0), SoRcvTmoUsec: proto.Uint64(0),
+			},
+		},
+	}
+}
+
+// TestMendOrder: a listening socket comes before those that wait until it accepts them.
+func TestMendOrder(t *testing.T) {
+	other := timerEntry(0, 0, 0, 0, 0)
+	first, second := unixEntry(stateListen, 5, 0), unixEntry(stateListen, 6, 0)
+	waits, pair, pairOf := unixEntry(stateEstablished, 7, 6), unixEntry(stateEstablished, 8, 9), unixEntry(stateEstablished, 9, 8)
+	for name, c := range map[string]struct{ image, want []byte }{
+		"right":            {filesOf(t, pair, second, other, waits, pairOf, first), nil},
+		"no one waits":     {filesOf(t, pair, other, second, pairOf, first), nil},
+		"the client first": {filesOf(t, pair, waits, other, first, second, pairOf), filesOf(t, second, pair, waits, other, first, pairOf)},
+	} {
+		want := c.want
+		if want == nil {
+			want = c.image
+		}
+		got, changed, err := mendEntries(c.image)
+		if err != nil || changed != (c.want != nil) || !bytes.Equal(got, want) {
 			t.Errorf("%s: %t, %v\n%x\n%x", name, changed, err, got, want)
 		}
 	}

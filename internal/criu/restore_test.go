@@ -85,6 +85,17 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// TestRestoreWaiting moves a connection of unix sockets that is accepted only afterwards. CRIU dumps its client
+// first, as it does where the client is a parent of the server.
+func TestRestoreWaiting(t *testing.T) {
+	c := newContainer(t)
+	client := c.dial()
+	client.do("unix-waiting")
+	c.move(t)
+	client.undo()
+	client.count()
+}
+
 // BenchmarkSwitchover measures what lies between freeze and resume: the dump, its release, and the restore from the
 // agent's word to go until the processes run.
 func BenchmarkSwitchover(b *testing.B) {

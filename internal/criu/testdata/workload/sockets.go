@@ -16,15 +16,17 @@ func unixPair(kind int) maker {
 }
 
 func unixListen(string) (func(), error) {
-	_ = os.Remove("/tmp/sock")
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return nil, err
+	fd, err := listening("/tmp/sock")
+	return holding(fd), err
+}
+
+// listening makes a socket that listens at a path.
+func listening(path string) (fd int, err error) {
+	_ = os.Remove(path)
+	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0); err != nil {
+		return -1, err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "/tmp/sock"}); err != nil {
-		return nil, err
-	}
-	return holding(fd), unix.Listen(fd, 1)
+	return fd, errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 1))
 }
 
 func unixConnect(kind int) maker {

@@ -23,6 +23,7 @@ func states() map[string]maker {
 		"child-sigtrap":       said("sigtrap"),
 		"lease-breaking":      leaseBreaking,
 		"unix-closed-waiting": closedWaiting,
+		"unix-waiting":        waiting,
 		"flight-closed":       flightPair(unix.SOCK_STREAM, true),
 		"flight-pair":         flightPair(unix.SOCK_DGRAM, false),
 		"flight-datagram":     flight(unix.SOCK_DGRAM),
@@ -181,6 +182,38 @@ func closedWaiting(string) (func(), error) {
 		err = unix.Connect(fd, &unix.SockaddrUnix{Name: "/tmp/sock"})
 	}
 	return u, errors.Join(err, unix.Close(fd))
+}
+
+// waiting makes a connection that is not accepted, from a socket with a lower number than the one that
+// listens. In the end it has to be there.
+func waiting(string) (func(), error) {
+	client, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listening("/tmp/sock")
+	if err == nil {
+		err = unix.Connect(client, &unix.SockaddrUnix{Name: "/tmp/sock"})
+	}
+	return func() {
+		if err := talk(client, listener); err != nil {
+			panic(err)
+		}
+	}, err
+}
+
+// talk accepts the connection of a client, has it say something, and closes all.
+func talk(client, listener int) error {
+	server, _, err := unix.Accept(listener)
+	if err != nil {
+		return err
+	}
+	defer holding(client, listener, server)()
+	if _, err := unix.Write(client, []byte("x")); err != nil {
+		return err
+	}
+	_, err = unix.Read(server, make([]byte, 1))
+	return err
 }
 
 // flight sends a socket that is not connected, in a message that is not received.
