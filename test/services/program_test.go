@@ -74,6 +74,17 @@ func (m goModule) download(ctx context.Context) (directory string, err error) {
 	return downloaded.Dir, nil
 }
 
+// moduleFiles is a directory of a module as it is published.
+type moduleFiles struct{ module, directory string }
+
+func (m moduleFiles) build(ctx context.Context, to string) error {
+	downloaded, err := goModule{module: m.module}.download(ctx)
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(to, os.DirFS(filepath.Join(downloaded, m.directory)))
+}
+
 // source is a file below sources.
 type source string
 

@@ -66,7 +66,7 @@ func services() []service {
 		postgreSQL(), mariaDB(), openLDAP(), etcd(), memcached(), rabbitMQ(), mosquitto(), natsServer(),
 		nginx(), apache(), phpFPM(), haproxy(), node(), jvm("jvm-g1", "-XX:+UseG1GC"),
 		jvm("jvm-zgc", "-XX:+UseZGC"), multiprocessing(), puma(), goTLS(), rustTokio(), sshd(), postfix(), samba(),
-		prometheus(), refusedSQLite("sqlite-rollback", "DELETE"), refusedSQLite("sqlite-wal", "WAL"),
+		gitea(), prometheus(), refusedSQLite("sqlite-rollback", "DELETE"), refusedSQLite("sqlite-wal", "WAL"),
 		sharedSQLite(),
 	}
 }
