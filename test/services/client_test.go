@@ -46,15 +46,21 @@ type line struct {
 func start(ctx context.Context, of service, to address) *client {
 	c := &client{of: of, to: to}
 	ctx, c.end = context.WithCancel(ctx)
-	for number := range sessions {
+	count := sessions
+	if of.single {
+		count = 1
+	}
+	for number := range count {
 		c.lines = append(c.lines, &line{number: number + 1})
 	}
 	for _, l := range c.lines {
 		c.work.Go(func() { c.keep(ctx, l) })
 	}
-	visitor := &line{number: sessions + 1}
-	c.lines = append(c.lines, visitor)
-	c.work.Go(func() { c.visit(ctx, visitor) })
+	if !of.single {
+		visitor := &line{number: sessions + 1}
+		c.lines = append(c.lines, visitor)
+		c.work.Go(func() { c.visit(ctx, visitor) })
+	}
 	return c
 }
 

@@ -6,7 +6,7 @@
 // the rest: image_test.go makes the images, client_test.go asks all the time and keeps account, move_test.go
 // moves. A service that Godwit must refuse says so, and has to be refused by name.
 //
-// Environment: SERVICES is a pattern of names, MODES and LINKS are lists, SERVICES_JSON and
+// Environment: SERVICES is a pattern of names, MODES, LINKS and SERVICES_ENGINES are lists, SERVICES_JSON and
 // SERVICES_TABLE are files for the figures. Without them all services move in all modes over both links with
 // the embedded engine.
 //

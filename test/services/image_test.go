@@ -18,6 +18,9 @@ import (
 	"github.com/moby/go-archive"
 	"github.com/moby/go-archive/compression"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/lab"
+	labimage "github.com/godwit/godwit/internal/lab/image"
 )
 
 // layerScript makes file systems of Debian packages.
@@ -31,16 +34,24 @@ const wrapper = "libuid-wrapper"
 type image struct {
 	name   string
 	layers []string
+	lab    string // instead of layers: an archive of a lab image
 	users  string // the directory with etc/passwd
 }
 
 // reference is by what engines know it.
 func (i image) reference() string {
+	if i.lab != "" {
+		return "localhost/" + i.name + ":latest"
+	}
 	return "localhost/service-" + i.name + ":latest"
 }
 
 // makeImage makes the image of a service, or finds it in the cache.
 func makeImage(ctx context.Context, s service) (image, error) {
+	if s.lab != "" {
+		path, err := labimage.Build(ctx, s.lab, filepath.Join(lab.StateDirectory, "images"))
+		return image{name: s.lab, lab: path}, err
+	}
 	cache, err := cacheDirectory()
 	if err != nil {
 		return image{}, err
@@ -169,6 +180,9 @@ func writeFile(path string, content io.Reader) error {
 
 // save writes the image as docker save does.
 func (i image) save(out io.Writer) error {
+	if i.lab != "" {
+		return copyFile(out, i.lab)
+	}
 	w := tar.NewWriter(out)
 	var diffIDs, names []string
 	for number, path := range i.layers {

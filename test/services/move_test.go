@@ -154,8 +154,8 @@ func (r *running) start(ctx context.Context) error {
 
 // reached is how clients reach the service at a host.
 func (r *running) reached(host string) address {
-	return address{
-		hostPort: fmt.Sprintf("%s:%d", host, r.service.port),
+	to := address{
+		network: "tcp", hostPort: fmt.Sprintf("%s:%d", host, r.service.port),
 		dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return world.Dial(ctx, clientMachine, network, address)
 		},
@@ -166,6 +166,10 @@ func (r *running) reached(host string) address {
 			return programOf(ctx, r.image, command...)
 		},
 	}
+	if r.service.udp {
+		to.network = "udp"
+	}
+	return to
 }
 
 // tried connects once.

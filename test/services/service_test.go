@@ -13,6 +13,7 @@ type service struct {
 
 	// The image: packages of Debian, programs by their paths, and a script that sets all up.
 	packages []string
+	lab      string // instead of all this: an image of the lab
 	programs map[string]program
 	setup    string
 
@@ -20,6 +21,7 @@ type service struct {
 	user    string   // of whom its first process is; empty: root
 	flags   []string // of `godwit run`, and of `docker run`
 	port    int
+	udp     bool
 
 	// connect opens a connection of a client, with a number of its own.
 	connect func(ctx context.Context, to address, number int) (session, error)
@@ -30,6 +32,9 @@ type service struct {
 	beside func(host string) []string
 	// every is how often a session asks. 0: every 20 ms.
 	every time.Duration
+	// single says that there is one session, which is opened once: a client of a kind that keeps its
+	// connection.
+	single bool
 
 	// migrate are flags of `godwit migrate`.
 	migrate []string
@@ -46,7 +51,7 @@ type session interface {
 
 // address is where a service is, from where its clients come, and what else they can do there.
 type address struct {
-	hostPort string
+	network, hostPort string
 
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// exec runs a program in the service's container.
@@ -57,7 +62,7 @@ type address struct {
 
 // Dial connects to the service.
 func (a address) Dial(ctx context.Context) (net.Conn, error) {
-	return a.dial(ctx, "tcp", a.hostPort)
+	return a.dial(ctx, a.network, a.hostPort)
 }
 
 // services are all that there are.
@@ -67,6 +72,6 @@ func services() []service {
 		nginx(), apache(), phpFPM(), haproxy(), node(), jvm("jvm-g1", "-XX:+UseG1GC"),
 		jvm("jvm-zgc", "-XX:+UseZGC"), multiprocessing(), puma(), goTLS(), rustTokio(), sshd(), postfix(), samba(),
 		gitea(), prometheus(), refusedSQLite("sqlite-rollback", "DELETE"), refusedSQLite("sqlite-wal", "WAL"),
-		sharedSQLite(),
+		sharedSQLite(), openCV(), californium(),
 	}
 }
