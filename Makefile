@@ -101,9 +101,9 @@ test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) mo
 	GODWIT_STUDIES=all go test -count=1 -timeout 1h -run '^TestStudies$$' -v ./internal/bench
 
 .PHONY: test-services
-test-services: setup ## 17 services (databases, brokers, web servers, runtimes) there and back in all modes with their clients; SERVICES=pattern, MODES, LINKS="1gbit 100mbit" for some; leaves build/services.json
+test-services: setup ## 30 services (databases, brokers, servers, runtimes) there and back in all modes with their clients; SERVICES=pattern, MODES, LINKS="1gbit 100mbit", SERVICES_ENGINES="embedded docker" for some; leaves build/services.json
 	@mkdir -p build
-	SERVICES='$(SERVICES)' MODES='$(MODES)' LINKS='$(LINKS)' \
+	SERVICES='$(SERVICES)' MODES='$(MODES)' LINKS='$(LINKS)' SERVICES_ENGINES='$(SERVICES_ENGINES)' \
 	  SERVICES_JSON='$(CURDIR)/build/services.json' SERVICES_TABLE='$(CURDIR)/build/services.md' \
 	  go test -C test/services -count=1 -timeout 6h -run '^TestServices$$' -v .
 

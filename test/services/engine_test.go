@@ -27,7 +27,9 @@ type engine interface {
 }
 
 // engines are those that there are, by their names.
-func engines() map[string]engine { return map[string]engine{"embedded": embedded{}} }
+func engines() map[string]engine {
+	return map[string]engine{"embedded": embedded{}, "docker": &docker{}}
+}
 
 // embedded is the engine that comes with Godwit.
 type embedded struct{}

@@ -14,6 +14,9 @@ import (
 // and takes nothing of the link between them.
 const clientMachine = "client"
 
+// clientNode is the node next to it.
+const clientNode = "c"
+
 // world is what the tests share.
 var world *lab.Lab
 
@@ -32,5 +35,5 @@ func build(ctx context.Context, directory string) error {
 
 func bringUp(_ context.Context, up *lab.Lab, _ string) error {
 	world = up
-	return up.Client(clientMachine, "c", lab.Link{})
+	return up.Client(clientMachine, clientNode, lab.Link{})
 }

@@ -56,6 +56,9 @@ func TestServices(t *testing.T) {
 		string(migration.PostCopy), string(migration.Hybrid))
 	over := chosen(t, "LINKS", "1gbit", "100mbit")
 	engines, names := engines(), []string{"embedded"}
+	if os.Getenv("SERVICES_ENGINES") != "" {
+		names = chosen(t, "SERVICES_ENGINES", "embedded", "docker")
+	}
 	results := results{}
 	defer func() { t.Logf("\n%s", results.table()) }()
 	for _, s := range services() {

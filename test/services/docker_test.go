@@ -1,0 +1,89 @@
+package services
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// network is one of Docker's that Godwit routes, so that clients reach its containers wherever they are.
+const network = "services"
+
+// docker is a Docker of each node's own, which starts with the first image that a service needs.
+type docker struct{ started sync.Map }
+
+func (*docker) name() string   { return "docker" }
+func (*docker) prefix() string { return "docker:" }
+
+// load also starts Docker on the clients' node, which has no containers: only nodes on which the network is set
+// up route its addresses.
+func (d *docker) load(ctx context.Context, node string, i image) error {
+	for _, each := range []string{node, clientNode} {
+		if err := d.start(ctx, each); err != nil {
+			return err
+		}
+	}
+	return loadInto(ctx, node, i, "docker", "load")
+}
+
+func (d *docker) start(ctx context.Context, node string) error {
+	if _, started := d.started.LoadOrStore(node, true); started {
+		return nil
+	}
+	if err := world.StartDocker(ctx, node); err != nil {
+		return err
+	}
+	// The configuration is not the machine's; StartDocker has told the daemon of the runtime.
+	_, err := world.Exec(ctx, node, "godwit", "engine", "setup", "docker", "--network", network,
+		"--config", "/tmp/daemon.json", "--pidfile", "/tmp/none")
+	return err
+}
+
+func (*docker) run(ctx context.Context, node string, s service, i image) error {
+	flags, err := asUsers(s, i)
+	if err != nil {
+		return err
+	}
+	args := slices.Concat([]string{"docker", "run", "--detach", "--name", s.name, "--network", network},
+		flags, s.flags, []string{i.reference()}, s.command)
+	_, err = world.Exec(ctx, node, args...)
+	return err
+}
+
+func (*docker) address(ctx context.Context, node, container string) (string, error) {
+	out, err := world.Exec(ctx, node, "docker", "inspect", "--format",
+		"{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)
+	return strings.TrimSpace(out), err
+}
+
+func (*docker) logs(ctx context.Context, node, container string) (string, error) {
+	return world.Exec(ctx, node, "sh", "-c", `exec docker logs --tail 30 "$1" 2>&1`, "sh", container)
+}
+
+func (*docker) exec(ctx context.Context, node, container string, command ...string) (string, error) {
+	return world.Exec(ctx, node, append([]string{"docker", "exec", container}, command...)...)
+}
+
+func (d *docker) remove(ctx context.Context, node, container string, i image) error {
+	if _, started := d.started.Load(node); !started {
+		return nil
+	}
+	for _, each := range [][2][]string{
+		{{"docker", "ps", "--all", "--quiet", "--filter", "name=^" + container + "$"},
+			{"docker", "rm", "--force", container}},
+		{{"docker", "images", "--quiet", i.reference()}, {"docker", "rmi", "--force", i.reference()}},
+	} {
+		there, err := world.Exec(ctx, node, each[0]...)
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(there) == "" {
+			continue
+		}
+		if _, err := world.Exec(ctx, node, each[1]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
