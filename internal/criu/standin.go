@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -88,7 +89,8 @@ func enterPlace(args []string) error {
 }
 
 // cgroupRoots are the cgroups that the engine has made for the container, by the names of their hierarchies: the arguments
-// --cgroup-root [CONTROLLERS:]PATH.
+// --cgroup-root [CONTROLLERS:]PATH. On cgroup version 2 alone, LXC's path has no slash at its beginning, and the
+// controllers are those that the container's cgroup has.
 func cgroupRoots(args []string) (map[string]string, error) {
 	groups := map[string]string{}
 	for _, value := range argumentsOf(args, "--cgroup-root") {
@@ -96,10 +98,10 @@ func cgroupRoots(args []string) (map[string]string, error) {
 		if !found {
 			controllers, path = "", value
 		}
-		if !strings.HasPrefix(path, "/") {
+		if !found && !strings.HasPrefix(path, "/") || path == "" {
 			return nil, fmt.Errorf("--cgroup-root %.80q is not [CONTROLLERS:]PATH", value)
 		}
-		groups[controllers] = path
+		groups[controllers] = filepath.Join("/", path)
 	}
 	if len(groups) == 0 {
 		return nil, errors.New("the engine names none")

@@ -45,7 +45,12 @@ func TestCgroupRoots(t *testing.T) {
 	if only, err := cgroupRoots([]string{"--cgroup-root=/lxc.payload.one"}); err != nil || only[""] != "/lxc.payload.one" {
 		t.Errorf("version 2 only: %v, %v", only, err)
 	}
-	for _, wrong := range [][]string{nil, {"--cgroup-root", "freezer"}} {
+	const controllers = "cpuset,cpu,io,memory,hugetlb,pids,rdma,misc"
+	six, err := cgroupRoots([]string{"--cgroup-root", controllers + ":lxc.payload.one"}) // LXC 6.0.4
+	if err != nil || six[controllers] != "/lxc.payload.one" {
+		t.Errorf("version 2 only, with controllers: %v, %v", six, err)
+	}
+	for _, wrong := range [][]string{nil, {"--cgroup-root", "freezer"}, {"--cgroup-root", "freezer:"}, {"--cgroup-root", ""}} {
 		if _, err := cgroupRoots(wrong); err == nil {
 			t.Errorf("%q: no error", wrong)
 		}

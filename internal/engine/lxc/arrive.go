@@ -230,7 +230,7 @@ func (a *arrival) watch(failed func()) {
 	defer close(a.settled)
 	if err := a.lxc.Wait(); err != nil {
 		text, _ := readConfig(a.place.lxcLog()) // bounded; without it the error says less
-		a.settleErr = fmt.Errorf("lxc-checkpoint: %w: %s", err, lastLine(text))
+		a.settleErr = fmt.Errorf("lxc-checkpoint: %w: %s", err, cause(text))
 		failed()
 	}
 }

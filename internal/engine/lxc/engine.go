@@ -143,6 +143,24 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
+// cause is the first error in a log of LXC, with what LXC quotes there of other programs. The errors after it only follow
+// from it.
+func cause(log string) string {
+	_, text, found := strings.Cut(log, " ERROR ")
+	if !found {
+		return lastLine(log)
+	}
+	first, quoted, _ := strings.Cut(text, "\n")
+	words := []string{strings.Join(strings.Fields(first), " ")}
+	for line := range strings.Lines(quoted) {
+		if strings.HasPrefix(line, "lxc-") {
+			break
+		}
+		words = append(words, strings.TrimSpace(line))
+	}
+	return strings.TrimSpace(strings.Join(words, " "))
+}
+
 // List tells of every container, in order of name. With an error it tells of those that it knows nevertheless.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	entries, err := os.ReadDir(e.config.Path)
