@@ -6,11 +6,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
@@ -281,6 +283,30 @@ func TestRestoreFails(t *testing.T) {
 		t.Errorf("Go: %v, want that CRIU failed", err)
 	}
 	t.Log(err)
+	r.neverRan()
+}
+
+// TestRestoreHangs has CRIU hang in a restore that fails: a capability of the processes is not to be had.
+func TestRestoreHangs(t *testing.T) {
+	c := newContainer(t, func(s *specs.Spec) {
+		for _, set := range []*[]string{
+			&s.Process.Capabilities.Bounding, &s.Process.Capabilities.Effective, &s.Process.Capabilities.Permitted,
+		} {
+			*set = append(slices.Clone(*set), "CAP_SYS_BOOT")
+		}
+	})
+	client := c.dial()
+	client.do("child")
+	client.do("child")
+	c.dump()
+	c.killQuietly()
+	c.under = []string{"setpriv", "--bounding-set=-sys_boot"}
+	r := c.startRestore()
+	must(t, r.gate.WaitReady(deadline(t)))
+	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "restore capabilities") || errors.Is(err, ErrUncertain) {
+		t.Errorf("Go: %v, want that CRIU cannot restore capabilities, and that nothing has run\n%s", err, r.logs())
+	}
 	r.neverRan()
 }
 

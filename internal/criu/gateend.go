@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (g *gateProcess) end(err error) error {
 		err = fmt.Errorf("%w: %s", err, cause)
 	}
 	uncertain := g.allowed
-	if g.allowed && (g.refused || !g.freed) {
+	if g.allowed && (g.refused || g.stuck.Load() || !g.freed) {
 		if removeErr := kernel.RemoveDurable(g.record); removeErr != nil {
 			err = errors.Join(err, removeErr)
 		} else {
@@ -74,6 +75,43 @@ func (g *gateProcess) endReal(err error) {
 	if err != nil {
 		g.killRest()
 	}
+}
+
+// hopeless matches the beginnings of lines of CRIU's log after which a restore cannot succeed: a process failed in the code
+// that restores it (criu/pie/restorer.c), or CRIU kills what it made (criu/cr-restore.c).
+var hopeless = regexp.MustCompile(`(?m)^(\(\d+\.\d+\) *)?(pie: \d+: Error \(criu/pie/restorer\.c:|` +
+	`Error \(criu/cr-restore\.c:\d+\): Killing processes because of failure on restore)`)
+
+// watchFailure kills a CRIU whose restore is hopeless and which neither says so nor logs any more, until the returned
+// function is called. CRIU 4.2 hangs in two ways if a process dies in the code that restores it: it waits for a process
+// that waits for it, or it kills the first process, which waits for others that only CRIU, their tracer, can collect. No
+// process has run by then. Without CRIU's end nobody would learn of the failure, and the container would stay frozen
+// at the source.
+func (g *gateProcess) watchFailure(patience time.Duration) (stop func()) {
+	over := make(chan struct{})
+	go func() {
+		ticks := time.NewTicker(patience)
+		defer ticks.Stop()
+		for before := -1; ; {
+			select {
+			case <-over:
+				return
+			case <-ticks.C:
+			}
+			log, err := os.ReadFile(filepath.Join(g.workDir, restoreLog))
+			if err != nil || !hopeless.Match(log[:min(len(log), maxLog)]) {
+				continue
+			}
+			if len(log) == before {
+				g.stuck.Store(true)
+				g.real.signalKill()
+				_ = g.real.conn.SetDeadline(time.Unix(1, 0)) // processes that it made have its end of the connection
+				return
+			}
+			before = len(log)
+		}
+	}()
+	return func() { close(over) }
 }
 
 // endForerunner has the engine learn that the process that it knows has ended, if it never was the container's first one, or that one has

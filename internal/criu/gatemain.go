@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -101,6 +102,7 @@ type gateProcess struct {
 	allowed bool                        // the record was made, or may have been
 	freed   bool                        // CRIU was told so
 	refused bool                        // CRIU answered that it failed: it has killed what it made before any of it ran
+	stuck   atomic.Bool                 // CRIU has failed, and hangs instead of saying so
 	agreed  vet.Agreed                  // what the images may say
 
 	forerunner *kernel.Forerunner // of the first process; nil: there is none
@@ -309,6 +311,8 @@ var forRunc = [...]string{"setup-namespaces", "orphan-pts-master", "post-restore
 
 // relay passes messages between CRIU and runc until CRIU's last.
 func (g *gateProcess) relay() error {
+	stop := g.watchFailure(endPatience)
+	defer stop()
 	for {
 		var m rpc.CriuResp
 		rights, err := g.real.receive(&m)

@@ -96,8 +96,9 @@ type container struct {
 	spec               *specs.Spec
 	pid                int
 	group              *kernel.Cgroup
-	images             string // tmpfs
-	lazy               bool   // dumps leave memory out, and do not look at what is large
+	images             string   // tmpfs
+	lazy               bool     // dumps leave memory out, and do not look at what is large
+	under              []string // a program that starts runc for a restore, and its arguments
 }
 
 var containers atomic.Int64

@@ -46,8 +46,9 @@ func (c *container) startRestore(change ...func(*GateSettings)) *restore {
 	must(c.t, err)
 	c.t.Cleanup(func() { _ = r.gate.Close() })
 	work := filepath.Join(c.dir, "work")
-	r.runc = exec.Command(runcPath(), "--root", c.root(), "--log", filepath.Join(c.dir, "runc.log"), "restore", "--detach",
+	args := append(slices.Clone(c.under), runcPath(), "--root", c.root(), "--log", filepath.Join(c.dir, "runc.log"), "restore", "--detach",
 		"--bundle", c.bundle, "--image-path", c.images, "--work-path", work, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
+	r.runc = exec.Command(args[0], args[1:]...)
 	settings := GateSettings{Socket: filepath.Join(c.dir, "gate.sock"), Record: r.record, Tool: findTool(c.t), CgroupNamespace: true}
 	for _, f := range change {
 		f(&settings)
