@@ -42,34 +42,6 @@ var errAlwaysReading = fmt.Errorf("in %s there was no moment at which none of it
 // vdsoName is how the kernel calls its code in a process's mappings.
 const vdsoName = "[vdso]"
 
-// FreezeToMove freezes the group as Freeze does, at a moment at which all of its threads can go on on another
-// machine: none is in the middle of a reading of a clock, and none waits for a child of vfork(2).
-func (c *Cgroup) FreezeToMove(ctx context.Context) (time.Time, error) {
-	at, err := c.freezeToMove(ctx)
-	if err != nil {
-		return time.Time{}, errors.Join(fmt.Errorf("freeze cgroup %s: %w", c.freeze.dir, err), c.Thaw())
-	}
-	return at, nil
-}
-
-func (c *Cgroup) freezeToMove(ctx context.Context) (time.Time, error) {
-	patient, cancel := context.WithTimeoutCause(ctx, vforkPatience, errAlwaysForking)
-	defer cancel()
-	for {
-		at, err := c.freezeOutsideClocks(ctx)
-		if err != nil {
-			return at, err
-		}
-		waiting, err := c.vforks()
-		if err != nil || len(waiting) == 0 {
-			return at, err
-		}
-		if err := errors.Join(c.Thaw(), awaitVforks(patient, waiting), context.Cause(patient)); err != nil {
-			return at, err
-		}
-	}
-}
-
 // freezeOutsideClocks freezes the group at a moment at which no thread is in the middle of a reading.
 func (c *Cgroup) freezeOutsideClocks(ctx context.Context) (at time.Time, err error) {
 	if at, err = c.Freeze(ctx); err != nil {

@@ -23,14 +23,22 @@ func startSpawner(t *testing.T, mount, argument string) (*Cgroup, io.Reader) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	group, said, begin := startIn(t, mount, program, argument)
+	must(t, begin.Close())
+	return group, said
+}
+
+// startIn starts a program in a group of its own.
+func startIn(t *testing.T, mount, program string, args ...string) (*Cgroup, io.Reader, io.WriteCloser) {
+	t.Helper()
 	dir := filepath.Join(mount, fmt.Sprintf("godwit-spawner-%d", os.Getpid()))
 	must(t, os.Mkdir(dir, 0o755))
 	group, err := CgroupAt(dir)
 	must(t, err)
-	cmd := exec.Command(program, argument)
+	cmd := exec.Command(program, args...)
 	said, err := cmd.StdoutPipe()
 	must(t, err)
-	begin, err := cmd.StdinPipe()
+	in, err := cmd.StdinPipe()
 	must(t, err)
 	must(t, cmd.Start())
 	t.Cleanup(func() {
@@ -43,8 +51,7 @@ func startSpawner(t *testing.T, mount, argument string) (*Cgroup, io.Reader) {
 		}
 	})
 	must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0))
-	must(t, begin.Close())
-	return group, said
+	return group, said, in
 }
 
 // TestFreezeToMoveSpawner freezes a program that starts others all the time: never while it waits in vfork.

@@ -1,0 +1,87 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// passing is a state in which a process cannot be dumped and does not stay for long: a frozen group is let go
+// until the state is over, and frozen again.
+type passing interface {
+	fmt.Stringer
+	// goesOn tells whether the state is not over yet.
+	goesOn() bool
+}
+
+// passingPatience is how long a group may take to come to a moment at which there is no such state. Most are
+// over in less than a millisecond; sshd authenticates a client in some tenths of a second.
+const passingPatience = 5 * time.Second
+
+var errNeverDumpable = fmt.Errorf("within %s there was no moment at which all processes could be dumped; "+
+	"try again", passingPatience)
+
+// FreezeToMove freezes the group as Freeze does, at a moment at which all of its threads can go on on another
+// machine: none is in the middle of a reading of a clock, none waits for a child of vfork(2), and no process
+// is without a free descriptor.
+func (c *Cgroup) FreezeToMove(ctx context.Context) (time.Time, error) {
+	at, err := c.freezeToMove(ctx)
+	if err != nil {
+		return time.Time{}, errors.Join(fmt.Errorf("freeze cgroup %s: %w", c.freeze.dir, err), c.Thaw())
+	}
+	return at, nil
+}
+
+func (c *Cgroup) freezeToMove(ctx context.Context) (time.Time, error) {
+	patient, cancel := context.WithTimeoutCause(ctx, passingPatience, errNeverDumpable)
+	defer cancel()
+	for {
+		at, err := c.freezeOutsideClocks(ctx)
+		if err != nil {
+			return at, err
+		}
+		found, err := c.allPassing()
+		if err != nil || len(found) == 0 {
+			return at, err
+		}
+		if err := errors.Join(c.Thaw(), awaitEnd(patient, found)); err != nil {
+			return at, err
+		}
+	}
+}
+
+// allPassing finds the passing states of a frozen group.
+func (c *Cgroup) allPassing() ([]passing, error) {
+	forks, err := c.vforks()
+	if err != nil {
+		return nil, err
+	}
+	full, err := c.fullProcesses()
+	if err != nil {
+		return nil, err
+	}
+	var found []passing
+	for _, one := range forks {
+		found = append(found, one)
+	}
+	for _, one := range full {
+		found = append(found, one)
+	}
+	return found, nil
+}
+
+// awaitEnd waits in a running group until the states that were found are over.
+func awaitEnd(ctx context.Context, found []passing) error {
+	for _, one := range found {
+		for pause := newBackoff(); one.goesOn(); pause.wait() {
+			if ctx.Err() != nil {
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", one, context.Cause(ctx))
+		}
+	}
+	return nil
+}
