@@ -262,3 +262,33 @@ func TestMovingVolumesAreNotGiven(t *testing.T) {
 		t.Errorf("it has come: %v", err)
 	}
 }
+
+// TestRecoveryNeedsTheEngine: a journal that says that the container has not been resumed here is not used before
+// its engine says so, too: an older journal may have been put back while the container runs here.
+func TestRecoveryNeedsTheEngine(t *testing.T) {
+	a := newVolumeAgent(t)
+	web := engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web"}
+	docker := &otherEngine{down: errors.New("it hangs")}
+	a.engines = engine.NewSet(a.embedded, docker)
+	machine, err := migration.New(migration.Spec{
+		ID: testMigration, Side: migration.Target, Container: web.ID, Name: "web", Source: "a", Target: "b",
+		Mode: migration.Cold, Started: time.Now(),
+	})
+	if err == nil {
+		err = a.moves.journal(testMigration, web).write(machine.Record())
+	}
+	if err == nil {
+		err = a.moves.recover()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.moves.find(testMigration); !errors.Is(err, engine.ErrBusy) || !errors.Is(err, errNotTold) {
+		t.Errorf("%v while its engine says nothing", err)
+	}
+	docker.down = nil
+	a.moves.recoverOne(testMigration)
+	if _, err := a.moves.find(testMigration); err != nil {
+		t.Errorf("%v when its engine has said that it is not there", err)
+	}
+}

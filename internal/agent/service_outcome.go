@@ -142,12 +142,19 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 // errPutBack says that a journal is older than the last one that this node wrote.
 var errPutBack = errors.New("its engine runs the container, of which the journal says that it has not been resumed: an older state was put back")
 
-// contradicted refuses a journal that excludes that the container runs here while the engine runs it.
+// errNotTold says that a journal cannot be checked.
+var errNotTold = errors.New("its engine does not say whether it runs the container, of which the journal says that it has not been resumed")
+
+// contradicted refuses a journal that excludes that the container runs here, unless the engine says that it does not.
 func (a *Agent) contradicted(definition engine.Definition) error {
-	if presence, _ := a.presence(a.ctx, definition); presence == migration.RunsThere {
+	switch presence, _ := a.presence(a.ctx, definition); presence {
+	case migration.RunsThere:
 		return errPutBack
+	case migration.Unlooked:
+		return errNotTold
+	default:
+		return nil
 	}
-	return nil
 }
 
 // wasPutBack reports whether an older journal of the migration was put back.
