@@ -179,6 +179,20 @@ test-mixed: setup ## the system's engines on one node and newer ones, which are 
 	$(call test-mixed,containerd,2,sid,Containerd)
 	$(call test-mixed,lxc,7,sid,LXC)
 
+HOSTS ?= trixie trixie
+hosts-of = HOSTS_SUITES='$(HOSTS)' HOSTS_LONG=$(1) HOSTS_JSON='$(CURDIR)/build/hosts.json' \
+  go test -tags hosts -count=1 -timeout 12h -v ./test/hosts
+
+.PHONY: test-hosts
+test-hosts: setup ## containers of all engines in all modes between two stock Debian machines in QEMU (HOSTS="trixie bookworm" for other suites), which reboot, too; leaves build/hosts.json
+	@mkdir -p build
+	$(call hosts-of,1)
+
+.PHONY: test-hosts-quick
+test-hosts-quick: setup ## the same in two modes, without reboots
+	@mkdir -p build
+	$(call hosts-of)
+
 MOVES ?= 100
 
 .PHONY: test-upgrade
