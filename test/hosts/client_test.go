@@ -5,11 +5,14 @@ package hosts
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // client asks a web server on one connection, all the time.
@@ -49,12 +52,16 @@ func (c *client) ask(ctx context.Context, address string, first chan<- error) er
 	var last time.Time
 	err := func() error {
 		conn, err := dial(ctx, address)
+		for began := time.Now(); errors.Is(err, unix.ECONNREFUSED) && time.Since(began) < patience; {
+			time.Sleep(100 * time.Millisecond) // the server has only been started
+			conn, err = dial(ctx, address)
+		}
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
 		in := bufio.NewReader(conn)
-		for ; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) { // the pace of its questions
+		for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) { // NGINX ends a connection after 1000 answers
 			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 				return err
 			}

@@ -49,7 +49,9 @@ func guests() []guest {
 			setup: "mkdir -p /opt/cni && ln -sfn /usr/lib/cni /opt/cni/bin && systemctl start containerd && " +
 				"godwit engine setup containerd --network birds && ctr images import /mnt/nginx.tar",
 			start:  "ctr run --detach --cni --log-uri file:///var/log/web.log " + image + " web",
-			remove: "ctr tasks kill --signal SIGKILL web; ctr tasks delete web; ctr containers delete web",
+			// ctr leaves what CNI's plugin has made, and the next container of this name would be given the same chain.
+			remove: "ctr tasks kill --signal SIGKILL web; ctr tasks delete web; ctr containers delete web; " +
+				"iptables-save -t nat | grep -v CNI- | iptables-restore --table nat",
 		},
 		{
 			engine: "lxc", ref: "lxc:web",

@@ -177,6 +177,7 @@ func (w *world) move(t *testing.T, g guest, mode string, from, to *machine) bool
 		seen.Result = said
 		t.Errorf("%s in mode %s from %s to %s: %v", g.ref, mode, from.name, to.name, err)
 	}
+	t.Logf("%s in mode %s from %s to %s: %s", g.ref, mode, from.name, to.name, seen.Result)
 	w.results.Cases = append(w.results.Cases, seen)
 	return seen.Result == moved
 }
