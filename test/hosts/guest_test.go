@@ -48,7 +48,7 @@ func guests() []guest {
 			engine: "containerd", ref: "containerd:web",
 			setup: "mkdir -p /opt/cni && ln -sfn /usr/lib/cni /opt/cni/bin && systemctl start containerd && " +
 				"godwit engine setup containerd --network birds && ctr images import /mnt/nginx.tar",
-			start:  "ctr run --detach --cni --log-uri file:///var/log/web.log " + image + " web",
+			start: "ctr run --detach --cni --log-uri file:///var/log/web.log " + image + " web",
 			// ctr leaves what CNI's plugin has made, and the next container of this name would be given the same chain.
 			remove: "ctr tasks kill --signal SIGKILL web; ctr tasks delete web; ctr containers delete web; " +
 				"iptables-save -t nat | grep -v CNI- | iptables-restore --table nat",
@@ -57,8 +57,9 @@ func guests() []guest {
 			engine: "lxc", ref: "lxc:web",
 			setup: "true",
 			start: "mkdir -p /var/lib/lxc/web && cp -a /mnt/nginx /var/lib/lxc/web/rootfs && " +
-				"cp /mnt/lxc.conf /var/lib/lxc/web/config && lxc-start --name web",
-			remove: "lxc-destroy --force --name web",
+				"cp /mnt/lxc.conf /var/lib/lxc/web/config && rm -f /tmp/lxc.log && " +
+				"{ lxc-start --name web --logfile /tmp/lxc.log --logpriority INFO || { cat /tmp/lxc.log; false; }; }",
+			remove: "lxc-destroy --force --name web; rm -rf --one-file-system /var/lib/lxc/web",
 		},
 	}
 }
