@@ -216,7 +216,7 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 		conn net.Conn
 		err  error
 	}
-	dialed := make(chan result)
+	dialled := make(chan result)
 	go func() { // its thread is of another network namespace, and ends with it
 		runtime.LockOSThread()
 		where, err := os.Open("/run/netns/" + namespace)
@@ -227,8 +227,8 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 		if err == nil {
 			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp4", address)
 		}
-		dialed <- result{conn, err}
+		dialled <- result{conn, err}
 	}()
-	d := <-dialed
+	d := <-dialled
 	return d.conn, d.err
 }
