@@ -101,7 +101,7 @@ test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) mo
 	GODWIT_STUDIES=all go test -count=1 -timeout 1h -run '^TestStudies$$' -v ./internal/bench
 
 .PHONY: test-services
-test-services: setup ## 30 services (databases, brokers, servers, runtimes) there and back in all modes with their clients; SERVICES=pattern, MODES, LINKS="1gbit 100mbit", SERVICES_ENGINES="embedded docker" for some; leaves build/services.json
+test-services: setup ## move 30 services (databases, brokers, servers, runtimes) there and back in all modes while clients use them; select with SERVICES=pattern, MODES, LINKS="1gbit 100mbit", SERVICES_ENGINES="embedded docker"; leaves build/services.json
 	@mkdir -p build
 	SERVICES='$(SERVICES)' MODES='$(MODES)' LINKS='$(LINKS)' SERVICES_ENGINES='$(SERVICES_ENGINES)' \
 	  SERVICES_JSON='$(CURDIR)/build/services.json' SERVICES_TABLE='$(CURDIR)/build/services.md' \
@@ -184,7 +184,7 @@ hosts-of = HOSTS_SUITES='$(HOSTS)' HOSTS_LONG=$(1) HOSTS_JSON='$(CURDIR)/build/h
   go test -tags hosts -count=1 -timeout 12h -v ./test/hosts
 
 .PHONY: test-hosts
-test-hosts: setup ## containers of all engines in all modes between two stock Debian machines in QEMU (HOSTS="trixie bookworm" for other suites), which reboot, too; leaves build/hosts.json
+test-hosts: setup ## move containers of all engines in all modes between two stock Debian machines in QEMU, restart agents and reboot a machine; HOSTS="trixie bookworm" selects the suites; leaves build/hosts.json
 	@mkdir -p build
 	$(call hosts-of,1)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the disk of a stock Debian host for test-hosts.sh: Debian's kernel, systemd, AppArmor, all engines, and CRIU as
+# Makes the disk of a stock Debian host for test/hosts: Debian's kernel, systemd, AppArmor, all engines, and CRIU as
 # install-criu.sh installs it. Prints the directory that has disk.qcow2, vmlinuz and initrd, and keeps that for the next time.
 # Needs the packages debootstrap, qemu-utils and e2fsprogs.
 #

@@ -143,9 +143,10 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 var errPutBack = errors.New("its engine runs the container, of which the journal says that it has not been resumed: an older state was put back")
 
 // errNotTold says that a journal cannot be checked.
-var errNotTold = errors.New("its engine does not say whether it runs the container, of which the journal says that it has not been resumed")
+var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this node, and the engine cannot confirm that")
 
-// contradicted refuses a journal that excludes that the container runs here, unless the engine says that it does not.
+// contradicted checks a journal that rules out that the container runs here. It returns an error unless the engine
+// confirms that the container does not run here.
 func (a *Agent) contradicted(definition engine.Definition) error {
 	switch presence, _ := a.presence(a.ctx, definition); presence {
 	case migration.RunsThere:

@@ -82,11 +82,11 @@ func (g *gateProcess) endReal(err error) {
 var hopeless = regexp.MustCompile(`(?m)^(\(\d+\.\d+\) *)?(pie: \d+: Error \(criu/pie/restorer\.c:|` +
 	`Error \(criu/cr-restore\.c:\d+\): Killing processes because of failure on restore)`)
 
-// watchFailure kills a CRIU whose restore is hopeless and which neither says so nor logs any more, until the returned
-// function is called. CRIU 4.2 hangs in two ways if a process dies in the code that restores it: it waits for a process
-// that waits for it, or it kills the first process, which waits for others that only CRIU, their tracer, can collect. No
-// process has run by then. Without CRIU's end nobody would learn of the failure, and the container would stay frozen
-// at the source.
+// watchFailure kills CRIU if the restore has failed for good and CRIU neither reports that nor logs any more. The returned
+// function ends the watch. CRIU 4.2 hangs in two ways if a process dies in the code that restores it: CRIU and another
+// process wait for each other; or CRIU kills the first process, which waits for others that only CRIU, their tracer, can
+// reap. No process of the container has run by then. If CRIU went on hanging, the source would never learn of the
+// failure, and the container would stay frozen.
 func (g *gateProcess) watchFailure(patience time.Duration) (stop func()) {
 	over := make(chan struct{})
 	go func() {

@@ -102,7 +102,7 @@ type gateProcess struct {
 	allowed bool                        // the record was made, or may have been
 	freed   bool                        // CRIU was told so
 	refused bool                        // CRIU answered that it failed: it has killed what it made before any of it ran
-	stuck   atomic.Bool                 // CRIU has failed, and hangs instead of saying so
+	stuck   atomic.Bool                 // CRIU failed, but hung before it said so
 	agreed  vet.Agreed                  // what the images may say
 
 	forerunner *kernel.Forerunner // of the first process; nil: there is none

@@ -68,5 +68,5 @@ func (p fullProcess) goesOn() bool {
 
 func (p fullProcess) String() string {
 	return fmt.Sprintf("process %d has no free descriptor below its limit (RLIMIT_NOFILE %d), "+
-		"and CRIU has to open one in it", p.pid, p.limit)
+		"but CRIU must open one in every process that it dumps", p.pid, p.limit)
 }

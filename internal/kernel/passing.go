@@ -7,24 +7,23 @@ import (
 	"time"
 )
 
-// passing is a state in which a process cannot be dumped and does not stay for long: a frozen group is let go
-// until the state is over, and frozen again.
+// passing is a short-lived state in which CRIU cannot dump a process. FreezeToMove thaws the group until the state is
+// over, then freezes the group again.
 type passing interface {
 	fmt.Stringer
 	// goesOn tells whether the state is not over yet.
 	goesOn() bool
 }
 
-// passingPatience is how long a group may take to come to a moment at which there is no such state. Most are
+// passingPatience limits how long FreezeToMove waits for a moment without such a state. Most are
 // over in less than a millisecond; sshd authenticates a client in some tenths of a second.
 const passingPatience = 5 * time.Second
 
-var errNeverDumpable = fmt.Errorf("within %s there was no moment at which all processes could be dumped; "+
+var errNeverDumpable = fmt.Errorf("there was no moment within %s at which all processes could be dumped; "+
 	"try again", passingPatience)
 
 // FreezeToMove freezes the group as Freeze does, at a moment at which all of its threads can go on on another
-// machine: none is in the middle of a reading of a clock, none waits for a child of vfork(2), and no process
-// is without a free descriptor.
+// machine: no thread is reading a clock or waiting in vfork(2), and every process has a free descriptor.
 func (c *Cgroup) FreezeToMove(ctx context.Context) (time.Time, error) {
 	at, err := c.freezeToMove(ctx)
 	if err != nil {

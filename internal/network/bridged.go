@@ -37,7 +37,7 @@ type bridged struct {
 	Container string      `json:"container"`
 	Address   netip.Addr  `json:"address"`
 	Here      bool        `json:"here"`             // its network namespace is at NetnsPath
-	MTU       int         `json:"mtu,omitempty"`    // of what it sends
+	MTU       int         `json:"mtu,omitempty"`    // of its routes
 	Bridge    string      `json:"bridge,omitempty"` // on which this node answers for it meanwhile
 	Via       int         `json:"via,omitempty"`    // number of the node that has it; 0: this one
 	Origin    int         `json:"origin,omitempty"` // number of the node of its latest arrival; 0: none

@@ -13,9 +13,9 @@ import (
 // compute it again when CRIU sets what the peer has said (tcp_repair_options_est), and later only if the
 // MTU has changed (tcp_current_mss).
 //
-// On a bridge, the routes of the container have that MTU, and its interface keeps its own: veth drops
-// silently what is larger than the interface that it goes to (is_skb_forwardable, net/core/dev.c). Peers
-// know the segments of their connections from before the container came, and would repeat a lost one for ever.
+// On a bridge, the container's routes get that MTU, and the interface keeps its own: veth silently drops packets that are
+// larger than the receiving interface's MTU (is_skb_forwardable, net/core/dev.c). Peers keep the segment size that they
+// negotiated before the move, and would retransmit a dropped segment for ever.
 
 // narrowed is the MTU before the container is plugged in.
 func narrowed(address Address) int { return address.MTU - 1 }
@@ -39,7 +39,7 @@ func narrowRoutes(inside *netlink.Handle, address Address) error {
 		err = limitRoutes(inside, eth0, narrowed(address))
 	}
 	if err != nil {
-		return fmt.Errorf("narrow the routes by the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("set the MTU of the routes through the container's %s: %w", insideDevice, err)
 	}
 	return nil
 }

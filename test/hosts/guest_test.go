@@ -56,7 +56,9 @@ func guests() []guest {
 		{
 			engine: "lxc", ref: "lxc:web",
 			setup: "true",
-			start: "mkdir -p /var/lib/lxc/web && cp -a /mnt/nginx /var/lib/lxc/web/rootfs && " +
+			// LXC cannot give an address away that Godwit still routes to a container that has just been destroyed.
+			start: `timeout 60 sh -c 'while ip route show 10.57.1.200 | grep -q .; do sleep 0.2; done' && ` +
+				"mkdir -p /var/lib/lxc/web && cp -a /mnt/nginx /var/lib/lxc/web/rootfs && " +
 				"cp /mnt/lxc.conf /var/lib/lxc/web/config && rm -f /tmp/lxc.log && " +
 				"{ lxc-start --name web --logfile /tmp/lxc.log --logpriority INFO || { cat /tmp/lxc.log; false; }; }",
 			remove: "lxc-destroy --force --name web; rm -rf --one-file-system /var/lib/lxc/web",

@@ -261,7 +261,7 @@ func (r *running) wantRefused(t *testing.T, row *result, report migration.Report
 	row.Refused++
 	if report.Result != migration.Refused || err == nil || !strings.Contains(err.Error(), r.service.refused) {
 		row.Failed++
-		row.note(t, "it was to be refused with %q: %s, %v", r.service.refused, report.Result, err)
+		row.note(t, "want a refusal that names %q, got %s: %v", r.service.refused, report.Result, err)
 	}
 	if err := r.client.answered(t.Context()); err != nil {
 		row.note(t, "after a refusal: %v", err)
