@@ -239,12 +239,11 @@ func (s *source) unsent() bool {
 	if s.marker.deny() {
 		return true
 	}
-	data := s.data
-	if data == nil || data.FinalMayHaveLeft() {
+	if !s.marker.given() || s.data.FinalMayHaveLeft() {
 		return false
 	}
-	_ = data.Close() // the error is always nil
-	return !data.FinalMayHaveLeft()
+	_ = s.data.Close() // the error is always nil
+	return !s.data.FinalMayHaveLeft()
 }
 
 func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {

@@ -122,6 +122,7 @@ type finalPermit struct {
 	mu       sync.Mutex
 	withheld bool // the marker has not left
 	denied   bool // and must not: the copy may have run, or the send has failed
+	released bool // the marker has been given to the stream
 }
 
 // withhold says that the marker has not left.
@@ -135,8 +136,15 @@ func (p *finalPermit) withhold() {
 func (p *finalPermit) release() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.withheld = p.denied
-	return !p.denied
+	p.withheld, p.released = p.denied, !p.denied
+	return p.released
+}
+
+// given tells whether the marker has been given to the stream, in which it may still wait.
+func (p *finalPermit) given() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.released
 }
 
 // deny keeps the marker here for good. Not ok: the marker may have left.
