@@ -32,7 +32,7 @@ func (g *gateProcess) end(err error) error {
 		err = fmt.Errorf("%w: %s", err, cause)
 	}
 	uncertain := g.allowed
-	if g.allowed && (g.refused || g.stuck.Load() || !g.freed) {
+	if g.allowed && (g.refused || !g.freed) {
 		if removeErr := kernel.RemoveDurable(g.record); removeErr != nil {
 			err = errors.Join(err, removeErr)
 		} else {
@@ -77,16 +77,17 @@ func (g *gateProcess) endReal(err error) {
 	}
 }
 
-// hopeless matches the beginnings of lines of CRIU's log after which a restore cannot succeed: a process failed in the code
-// that restores it (criu/pie/restorer.c), or CRIU kills what it made (criu/cr-restore.c).
+// hopeless matches the beginnings of lines of CRIU's log after which a restore cannot succeed: a process
+// failed in the code that restores it (criu/pie/restorer.c), or CRIU kills what it made (criu/cr-restore.c).
 var hopeless = regexp.MustCompile(`(?m)^(\(\d+\.\d+\) *)?(pie: \d+: Error \(criu/pie/restorer\.c:|` +
 	`Error \(criu/cr-restore\.c:\d+\): Killing processes because of failure on restore)`)
 
-// watchFailure kills CRIU if the restore has failed for good and CRIU neither reports that nor logs any more. The returned
-// function ends the watch. CRIU 4.2 hangs in two ways if a process dies in the code that restores it: CRIU and another
-// process wait for each other; or CRIU kills the first process, which waits for others that only CRIU, their tracer, can
-// reap. No process of the container has run by then. If CRIU went on hanging, the source would never learn of the
-// failure, and the container would stay frozen.
+// watchFailure kills CRIU if the restore has failed for good and CRIU neither reports that nor logs any more.
+// The returned function ends the watch. CRIU 4.2 hangs in two ways if a process dies in the code that restores
+// it: CRIU and another process wait for each other; or CRIU kills the first process, which waits for others
+// that only CRIU, their tracer, can reap. No process of the container has run by then, because CRIU has not
+// come to pre-resume. If CRIU went on hanging, the source would never learn of the failure, and the container
+// would stay frozen.
 func (g *gateProcess) watchFailure(patience time.Duration) (stop func()) {
 	over := make(chan struct{})
 	go func() {

@@ -102,6 +102,7 @@ type gateProcess struct {
 	allowed bool                        // the record was made, or may have been
 	freed   bool                        // CRIU was told so
 	refused bool                        // CRIU answered that it failed: it has killed what it made before any of it ran
+	going   bool                        // CRIU may let go what it made from now on
 	stuck   atomic.Bool                 // CRIU failed, but hung before it said so
 	agreed  vet.Agreed                  // what the images may say
 
@@ -317,6 +318,7 @@ func (g *gateProcess) relay() error {
 		var m rpc.CriuResp
 		rights, err := g.real.receive(&m)
 		if err != nil {
+			g.refused = g.stuck.Load() && !g.going
 			return fmt.Errorf("CRIU ended during the restore: %w", err)
 		}
 		if m.GetType() != rpc.CriuReqType_NOTIFY {
@@ -357,6 +359,8 @@ func (g *gateProcess) notified(m *rpc.CriuResp, rights []byte) error {
 		if err := g.askRunc(m, rights); err != nil {
 			return err
 		}
+	case script == "pre-resume":
+		g.going = true
 	case script == "post-resume":
 		at := time.Now()
 		if err := g.agent.send(gateMessage{Kind: kindResumed, PID: g.pid, At: at.UnixNano()}); err != nil {

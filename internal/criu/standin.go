@@ -88,9 +88,9 @@ func enterPlace(args []string) error {
 	return nil
 }
 
-// cgroupRoots are the cgroups that the engine has made for the container, by the names of their hierarchies: the arguments
-// --cgroup-root [CONTROLLERS:]PATH. On cgroup version 2 alone, LXC's path has no slash at its beginning, and the
-// controllers are those that the container's cgroup has.
+// cgroupRoots are the cgroups that the engine has made for the container, by the names of their hierarchies:
+// the arguments --cgroup-root [CONTROLLERS:]PATH. On cgroup version 2 alone, LXC's path has no slash at its
+// beginning, and the controllers are those that the container's cgroup has.
 func cgroupRoots(args []string) (map[string]string, error) {
 	groups := map[string]string{}
 	for _, value := range argumentsOf(args, "--cgroup-root") {
