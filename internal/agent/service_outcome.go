@@ -143,10 +143,11 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 var errPutBack = errors.New("its engine runs the container, of which the journal says that it has not been resumed: an older state was put back")
 
 // errNotTold says that a journal cannot be checked.
-var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this node, and the engine cannot confirm that")
+var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this node, " +
+	"and the engine cannot confirm that")
 
-// contradicted checks a journal that rules out that the container runs here. It returns an error unless the engine
-// confirms that the container does not run here.
+// contradicted checks a journal that rules out that the container runs here. It returns an error unless the
+// engine confirms that the container does not run here.
 func (a *Agent) contradicted(definition engine.Definition) error {
 	switch presence, _ := a.presence(a.ctx, definition); presence {
 	case migration.RunsThere:

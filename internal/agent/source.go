@@ -233,8 +233,8 @@ func (s *source) send(message migration.Message) {
 	})
 }
 
-// unsent reports whether the final marker certainly stays on this node. A released marker may still be queued in the
-// stream behind unsent content; closing the stream then keeps the marker from leaving.
+// unsent reports whether the final marker certainly stays on this node. A released marker may still be
+// queued in the stream behind unsent content; closing the stream then keeps the marker from leaving.
 func (s *source) unsent() bool {
 	if s.marker.deny() {
 		return true

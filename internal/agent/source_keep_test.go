@@ -75,12 +75,15 @@ func TestFinalPermit(t *testing.T) {
 	}
 	var left finalPermit
 	left.withhold()
-	if !left.release() || left.deny() {
+	if left.given() {
+		t.Error("the stream has a marker that was not released")
+	}
+	if !left.release() || left.deny() || !left.given() {
 		t.Error("the marker of a copy that was held: kept here, or nobody is alarmed")
 	}
 	var ran finalPermit
 	ran.withhold()
-	if !ran.deny() || ran.release() || !ran.deny() {
+	if !ran.deny() || ran.release() || !ran.deny() || ran.given() {
 		t.Error("the marker of a copy that has run: it left, or somebody is alarmed")
 	}
 }

@@ -13,9 +13,9 @@ import (
 // compute it again when CRIU sets what the peer has said (tcp_repair_options_est), and later only if the
 // MTU has changed (tcp_current_mss).
 //
-// On a bridge, the container's routes get that MTU, and the interface keeps its own: veth silently drops packets that are
-// larger than the receiving interface's MTU (is_skb_forwardable, net/core/dev.c). Peers keep the segment size that they
-// negotiated before the move, and would retransmit a dropped segment for ever.
+// On a bridge, the container's routes get that MTU, and the interface keeps its own: veth silently drops
+// packets that are larger than the receiving interface's MTU (is_skb_forwardable, net/core/dev.c). Peers keep
+// the segment size that they negotiated before the move, and would retransmit a dropped segment for ever.
 
 // narrowed is the MTU before the container is plugged in.
 func narrowed(address Address) int { return address.MTU - 1 }
@@ -75,7 +75,8 @@ func widen(path string, attached *attachment) error {
 	return nil
 }
 
-// limitRoutes gives IPv4 routes by an interface this MTU, unless somebody has given them a smaller one.
+// limitRoutes gives IPv4 routes through an interface this MTU, unless somebody has given them a smaller one. A
+// byte less is what narrowRoutes has given them.
 func limitRoutes(handle *netlink.Handle, eth0 netlink.Link, mtu int) error {
 	routes, err := handle.RouteList(eth0, netlink.FAMILY_V4)
 	for i := range routes {

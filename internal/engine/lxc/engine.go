@@ -143,8 +143,8 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// cause is the first error in a log of LXC, with what LXC quotes there of other programs. The errors after it only follow
-// from it.
+// cause is the first error in a log of LXC, with the output of other programs that LXC quotes. Later errors
+// only follow from the first.
 func cause(log string) string {
 	_, text, found := strings.Cut(log, " ERROR ")
 	if !found {
