@@ -225,6 +225,25 @@ func TestCloseReleasesABlockedWriter(t *testing.T) {
 	}
 }
 
+// TestFinalStaysBehindContent ends a session in the middle of the frame that has the marker behind other content.
+func TestFinalStaysBehindContent(t *testing.T) {
+	limiter := &Limiter{}
+	limiter.SetRate(8000) // 1000 bytes per second: the frame would take 40 seconds
+	a, _ := pair(t, Options{Limiter: limiter})
+	sent := make(chan error, 1)
+	go func() { sent <- sendAll(a, []section{{"x", "", content(1, 40<<10)}}) }()
+	for a.Counters().SentWireBytes == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	a.Close()
+	if err := <-sent; !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	if a.FinalMayHaveLeft() {
+		t.Error("the final marker may have left before the content that its frame begins with")
+	}
+}
+
 func TestRefusalReachesThePeer(t *testing.T) {
 	a, b := pipe(t)
 	refusal := errors.New("no such migration")

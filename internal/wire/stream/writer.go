@@ -57,7 +57,7 @@ type writer struct {
 	queue   chan outgoing // in order
 	urgent  chan outgoing // overtakes the queue
 	pending atomic.Int32  // chunks given to the sender that have not left
-	left    atomic.Bool   // the frame with the final marker may have left
+	left    atomic.Bool   // the end of the frame with the final marker may have left
 
 	changed   func(from, to Codec) // nil: the codec stays what it is set to
 	wantTrial atomic.Bool
@@ -345,10 +345,7 @@ func (w *writer) sendItem(item outgoing) error {
 		return w.session.failure()
 	}
 	packed := time.Now()
-	if c.final {
-		w.left.Store(true)
-	}
-	if err := w.write(c.out); err != nil {
+	if err := w.writeChunk(c); err != nil {
 		return err
 	}
 	sent := time.Now()
@@ -384,6 +381,20 @@ func (w *writer) writeFrames(frames [][]byte) error {
 		}
 	}
 	return nil
+}
+
+// writeChunk sends a chunk. The final one ends with the marker, and its last bytes are written by themselves: the
+// peer cannot use a frame without them, so until then the marker certainly has not left.
+func (w *writer) writeChunk(c *chunk) error {
+	if !c.final {
+		return w.write(c.out)
+	}
+	last := max(0, len(c.out)-leastPiece)
+	if err := w.write(c.out[:last]); err != nil {
+		return err
+	}
+	w.left.Store(true)
+	return w.write(c.out[last:])
 }
 
 // write gives bytes to the kernel: all at once, or as the limiter allows.
