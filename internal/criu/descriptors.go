@@ -40,6 +40,13 @@ func descriptors(pid int) ([]descriptor, error) {
 	return all, nil
 }
 
+// stillOpen tells whether the descriptor leads to the same file as when it was listed. If not, what was found
+// meanwhile may be a mixture of two files.
+func (d descriptor) stillOpen(pid int) bool {
+	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, d.fd))
+	return err == nil && target == d.target
+}
+
 // isGone tells whether a look into /proc failed because the process has ended or closed its descriptor.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 

@@ -32,7 +32,7 @@ func (x *examination) checkDescriptors(t *task) ([]finding, error) {
 			}
 			return found, fmt.Errorf("descriptor %d: %w", d.fd, err)
 		}
-		if bad.what != "" {
+		if bad.what != "" && d.stillOpen(t.PID) {
 			bad.fd = d.fd
 			found = append(found, bad)
 		}

@@ -168,6 +168,39 @@ func TestExamineAllows(t *testing.T) {
 	client.count()
 }
 
+// TestExamineReopened lists a descriptor that leads to another file by the time it is checked: what is found of the
+// two together is true of neither. The runtime of Go opens two files of /proc and /sys in turn when a program starts.
+func TestExamineReopened(t *testing.T) {
+	c := newContainer(t, privileged)
+	client := c.dial()
+	client.do("mount-over-tmpfs")
+	pids, err := c.group.Procs()
+	must(t, err)
+	x, err := newExamination(deadline(t), Subject{PIDs: pids})
+	must(t, err)
+	const now, listed = "/data/file", "/data/listed"
+	changed := 0
+	for i := range x.tasks {
+		for j := range x.tasks[i].fds {
+			if d := &x.tasks[i].fds[j]; d.target == now {
+				d.target = listed
+				changed++
+			}
+		}
+		found, err := x.process(&x.tasks[i])
+		must(t, err)
+		for _, f := range found {
+			if strings.Contains(f.what, listed) {
+				t.Errorf("process %d: %s", x.tasks[i].PID, f.what)
+			}
+		}
+	}
+	if changed == 0 {
+		t.Errorf("no process has %s open", now)
+	}
+	client.undo()
+}
+
 // TestMoveSettings wants that settings of the container's ipc and uts namespaces come along.
 func TestMoveSettings(t *testing.T) {
 	c := newContainer(t, privileged)
