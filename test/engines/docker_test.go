@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
 // image of the tests: a busybox.
@@ -238,6 +239,30 @@ func TestDockerRolledBack(t *testing.T) {
 			in(t, "a", "docker", "rm", "--force", "--volumes", name)
 			in(t, "a", "docker", "volume", "rm", "rolled-"+step)
 		})
+	}
+}
+
+// TestDockerEndsWhileArriving: a container that its Docker has forgotten leaves no shim behind, however long its state takes.
+func TestDockerEndsWhileArriving(t *testing.T) {
+	had := left(t)
+	name := docker(t, nil, count)
+	frozen := fault(t, "a", agent.Fault{Side: "source", Step: "dump", When: "after"}, agent.FaultPause)
+	done := begin(name, "pre-copy")
+	frozen.reached(t)
+	runtime := []string{"pgrep", "-f", "^runc .* restore .*/docker/"}
+	in(t, "b", runtime...)
+	in(t, "b", "sh", "-c", "kill -KILL $(cat /run/docker.pid)")
+	eventually(t, "the runtime ends", func() bool { return tried(t, "b", runtime...) != nil })
+	restartDaemon(t, byDocker{byCommand{inDocker}}, "b")
+	frozen.goOn(t)
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "no longer waits") {
+		t.Errorf("%v, want that it did not move because Docker no longer waits for it", err)
+	}
+	counted(t, "a", name, counted(t, "a", name, 1))
+	in(t, "a", "docker", "rm", "--force", name)
+	now := had
+	if !labtest.Within(patience, func() bool { now = left(t); return now == had }) {
+		t.Errorf("there were\n%s\nand are\n%s", had, now)
 	}
 }
 

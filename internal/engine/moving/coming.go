@@ -47,6 +47,9 @@ func (c *Coming) FillFrom(ctx context.Context, pages *memory.Store, config pager
 	return nil
 }
 
+// EndWaiting ends the gate, and with it the restore, before GoOn is called.
+func (c *Coming) EndWaiting() error { return c.gate.Close() }
+
 // Close ends the gate, and with it the restore, and the pager, if the processes have not been resumed.
 func (c *Coming) Close() error {
 	err := c.gate.Close()

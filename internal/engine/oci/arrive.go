@@ -44,10 +44,11 @@ type arrival struct {
 	once       sync.Once
 	startErr   error
 
-	mu      sync.Mutex
-	started chan struct{} // closed when the engine's start has ended, with startErr; nil: it was not begun
-	startAt time.Time     // when it was begun
-	closed  bool
+	mu        sync.Mutex
+	started   chan struct{} // closed when the engine's start has ended, with startErr; nil: it was not begun
+	startAt   time.Time     // when it was begun
+	restoring bool
+	closed    bool
 }
 
 var _ engine.LateArrival = (*arrival)(nil)
@@ -225,6 +226,7 @@ func (a *arrival) start(ctx context.Context) error {
 		a.startErr = a.engine.adapter.Start(context.WithoutCancel(ctx), a.own)
 		if a.startErr != nil {
 			cancel()
+			a.endWaiting()
 		}
 	}()
 	err = a.coming.WaitReady(ready)
@@ -240,6 +242,24 @@ func (a *arrival) start(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return err
+}
+
+// endWaiting ends a runtime that waits for the state although its engine's start has failed. A containerd whose client, such as
+// dockerd, is gone leaves a shim behind that does not answer within five seconds (core/runtime/v2), and the shim
+// waits for its runtime. Once the restore has begun, that asks by itself whether the engine still waits.
+func (a *arrival) endWaiting() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.restoring {
+		_ = a.coming.EndWaiting() // Close tells if that fails
+	}
+}
+
+// beginRestore keeps the runtime from being ended by endWaiting.
+func (a *arrival) beginRestore() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.restoring = true
 }
 
 // connect makes its network, if its engine does not.

@@ -29,6 +29,7 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 	if err := a.remount(); err != nil {
 		return fail(err)
 	}
+	a.beginRestore()
 	if err := a.waits(); err != nil {
 		return fail(err)
 	}

@@ -1,0 +1,27 @@
+package docker
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestIsShimOf(t *testing.T) {
+	own := strings.Repeat("5f", 32)
+	shim := func(args ...string) string { return strings.Join(args, "\x00") + "\x00" }
+	for command, want := range map[string]bool{
+		shim("/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", own, "-address", "/run/containerd/containerd.sock"): true,
+		shim("/usr/bin/containerd-shim-runc-v2", "-namespace", "default", "-id", own, "-address", "/run/containerd.sock"):         false,
+		shim("/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", own[1:]+"0", "-address", "/run/containerd.sock"):    false,
+		shim("/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id"):                                                     false,
+		shim("sh", "-c", "containerd-shim-runc-v2 -namespace moby -id "+own):                                                      false,
+		shim("/usr/bin/vi", "-namespace", "moby", "-id", own):                                                                     false,
+		"": false,
+	} {
+		if got := isShimOf(command, own); got != want {
+			t.Errorf("%q: %t", command, got)
+		}
+	}
+	if isShimOf(shim("containerd-shim-runc-v2", "-namespace", "moby", "-id", ""), "") {
+		t.Error("a shim without a container is one of a container without an id")
+	}
+}
