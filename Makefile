@@ -338,11 +338,13 @@ install: build ## binary, manual pages, the guide and systemd unit into DESTDIR/
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit' README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs' docs/*.md
 	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'
+	install -m 0644 -t '$(DESTDIR)$(UNITDIR)' packaging/godwit.slice packaging/godwit-containers.service
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/godwit-agent.service >'$(DESTDIR)$(UNITDIR)/godwit-agent.service'
 
 .PHONY: uninstall
 uninstall: ## remove what install put there; containers and state stay
-	rm -f '$(DESTDIR)$(PREFIX)/bin/godwit' '$(DESTDIR)$(PREFIX)'/share/man/man1/godwit*.1 '$(DESTDIR)$(UNITDIR)/godwit-agent.service'
+	rm -f '$(DESTDIR)$(PREFIX)/bin/godwit' '$(DESTDIR)$(PREFIX)'/share/man/man1/godwit*.1
+	rm -f '$(DESTDIR)$(UNITDIR)/godwit-agent.service' '$(DESTDIR)$(UNITDIR)/godwit-containers.service' '$(DESTDIR)$(UNITDIR)/godwit.slice'
 	rm -rf '$(DESTDIR)$(PREFIX)/share/doc/godwit'
 
 .PHONY: clean

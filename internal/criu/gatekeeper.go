@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/checkpoint-restore/go-criu/v7/rpc"
@@ -52,8 +51,7 @@ func (k Gatekeeper) Start(executable string) (*exec.Cmd, error) {
 	defer read.Close()
 	cmd := exec.Command(executable, GatekeeperCommand, string(settings))
 	cmd.ExtraFiles = []*os.File{write}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
+	err = kernel.StartLasting(cmd)
 	_ = write.Close() // the gatekeeper has its own
 	if err != nil {
 		return nil, fmt.Errorf("start the gatekeeper: %w", err)

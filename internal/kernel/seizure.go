@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,7 +48,6 @@ func StartSeizure() (*Seizure, error) {
 	cmd := exec.Command("/proc/self/exe", SeizureCommand)
 	cmd.Args[0] = "godwit"
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	s := &Seizure{ended: make(chan struct{})}
 	stdin, in, err := os.Pipe()
 	if err != nil {
@@ -60,7 +58,7 @@ func StartSeizure() (*Seizure, error) {
 		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, errors.Join(err, stdin.Close(), in.Close()))
 	}
 	s.in, s.out, cmd.Stdin, cmd.Stdout = in, out, stdin, stdout
-	if err = errors.Join(cmd.Start(), stdin.Close(), stdout.Close()); err != nil {
+	if err = errors.Join(StartLasting(cmd), stdin.Close(), stdout.Close()); err != nil {
 		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, errors.Join(err, s.Close()))
 	}
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,15 +56,22 @@ type world struct {
 func TestHosts(t *testing.T) {
 	began := time.Now()
 	w := up(t)
-	for _, g := range guests() {
+	for _, g := range chosen() {
 		t.Run(g.engine, func(t *testing.T) { w.moves(t, g) })
 	}
+	t.Run("units", w.units)
 	if os.Getenv("HOSTS_LONG") != "" {
 		t.Run("agents", func(t *testing.T) { w.agentRestarts(t, guests()[0]) })
 		t.Run("reboot", func(t *testing.T) { w.reboots(t, guests()[0]) })
 	}
 	w.results.Seconds = time.Since(began).Seconds()
 	w.write(t)
+}
+
+// chosen are the guests of the engines that are to be tried.
+func chosen() []guest {
+	only := strings.Fields(os.Getenv("HOSTS_ENGINES"))
+	return slices.DeleteFunc(guests(), func(g guest) bool { return len(only) > 0 && !slices.Contains(only, g.engine) })
 }
 
 // up makes both machines nodes of one cluster.
@@ -180,6 +188,33 @@ func (w *world) move(t *testing.T, g guest, mode string, from, to *machine) bool
 	t.Logf("%s in mode %s from %s to %s: %s", g.ref, mode, from.name, to.name, seen.Result)
 	w.results.Cases = append(w.results.Cases, seen)
 	return seen.Result == moved
+}
+
+// units has systemd read its units again and restart an agent to which containers have come: it finds no process left over,
+// and leaves the containers' limits alone.
+func (w *world) units(t *testing.T) {
+	for _, g := range chosen() {
+		if g.engine != "embedded" && g.engine != "podman" { // the others have daemons to start a container's processes
+			continue
+		}
+		w.a.run(t, g.start)
+		t.Cleanup(func() { w.removed(g) })
+		w.a.run(t, "godwit migrate --mode cold "+g.ref+" b")
+		limits := "cd /sys/fs/cgroup && cat cgroup.subtree_control && find godwit -name memory.max -o -name pids.max | sort | xargs grep -H ."
+		before := w.b.run(t, limits)
+		w.b.run(t, "systemctl daemon-reload && systemctl restart godwit-agent && godwit inspect "+g.ref)
+		if after := w.b.run(t, limits); after != before || !strings.Contains(after, "memory.max") {
+			t.Errorf("%s: the limits of control groups were\n%s\nand are\n%s", g.engine, before, after)
+		}
+		watching := w.b.run(t, "systemctl status godwit-containers")
+		if g.engine == "embedded" && !strings.Contains(watching, "container-monitor") {
+			t.Errorf("the monitor is not in the unit:\n%s", watching)
+		}
+		w.removed(g)
+	}
+	if said := w.b.run(t, "journalctl --quiet --boot --unit 'godwit-*' --grep left-over || true"); said != "" {
+		t.Errorf("systemd says:\n%s", said)
+	}
 }
 
 // agentRestarts restarts both agents under way: the migration ends, and the client loses nothing.

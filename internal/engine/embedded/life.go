@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -169,8 +168,7 @@ func (e *Engine) startMonitor(place container, j job) (*os.File, error) {
 	cmd := exec.Command(e.config.Executable, MonitorCommand, place.job())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", output, output
 	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := kernel.StartLasting(cmd); err != nil {
 		reports.Close()
 		return nil, fmt.Errorf("start the container's monitor: %w", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
@@ -206,8 +205,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string
 		"-o", a.place.lxcLog(), "-l", "ERROR")
 	a.lxc.Env = append(os.Environ(), criu.StandInEnv(criu.StandInSettings{Socket: a.place.standIn(), Network: netns, Tool: tool})...)
 	a.lxc.Env = append(a.lxc.Env, "PATH="+path)
-	a.lxc.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := a.lxc.Start(); err != nil {
+	if err := kernel.StartLasting(a.lxc); err != nil {
 		a.lxc = nil
 		return fmt.Errorf("start lxc-checkpoint: %w", err)
 	}

@@ -136,10 +136,18 @@ func podman(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 func run(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
+	return runBy(ctx, cmd, (*exec.Cmd).Start)
+}
+
+// runBy is run with a way to start the command.
+func runBy(ctx context.Context, cmd *exec.Cmd, start func(*exec.Cmd) error) ([]byte, error) {
 	cmd.Env = append(cmd.Environ(), quiet)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
+	err := start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	var ended *exec.ExitError
 	if ctx.Err() == nil && errors.As(err, &ended) {
 		err = &failed{ended.ExitCode(), strings.TrimPrefix(strings.TrimSpace(stderr.String()), "Error: ")}

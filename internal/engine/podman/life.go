@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Stop has Podman stop a container.
@@ -61,7 +62,8 @@ const startPatience = 225 * time.Second
 
 // Start has Podman start a container. It goes on if the caller gives up: half a start would have to be mended.
 func (a *adapter) Start(ctx context.Context, own string) error {
-	_, err := podman(context.WithoutCancel(ctx), "start", own)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "podman", "start", own)
+	_, err := runBy(ctx, cmd, kernel.StartLasting) // conmon comes of it
 	return err
 }
 

@@ -7,11 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -70,8 +70,7 @@ func spawn(config Config, control *os.File) error {
 	cmd := exec.Command(config.Executable, Command, config.WorkDir)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.ExtraFiles = []*os.File{control}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := kernel.StartLasting(cmd); err != nil {
 		return err
 	}
 	go func() { _ = cmd.Wait() }() // how it ended is in its report

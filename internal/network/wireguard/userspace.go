@@ -9,8 +9,9 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Command is the hidden command of this program that becomes the process of a device: see Main.
@@ -60,8 +61,7 @@ func startProcess(config Config) (*inProcess, error) {
 	cmd := exec.Command("/proc/self/exe", Command, config.Name, config.Socket, strconv.Itoa(config.MTU))
 	cmd.Args[0], cmd.Dir, cmd.Stdout, cmd.Stderr = "godwit", "/", log, log
 	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = config.Within(cmd.Start)
+	err = config.Within(func() error { return kernel.StartLasting(cmd) })
 	_ = theirs.Close()
 	if err != nil {
 		return nil, fmt.Errorf("start the WireGuard process: %w", err)

@@ -1,0 +1,44 @@
+package kernel
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const (
+	// lastingGroup is the control group of the unit godwit-containers.service, for what outlives the agent. In the
+	// agent's own group, systemd would find such processes left over when it starts the agent.
+	lastingGroup = "/sys/fs/cgroup/godwit.slice/godwit-containers.service"
+	// agentUnit is the unit that runs the agent.
+	agentUnit = "godwit-agent.service"
+)
+
+// StartLasting starts a command that outlives this process: in a session of its own and, if systemd runs this process as
+// the agent's unit, in the control group of the unit for such processes. Where version 1 of control groups is
+// mounted, too, the command stays in the agent's groups.
+func StartLasting(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return err
+	}
+	if !isAgentUnit(string(own)) {
+		return cmd.Start()
+	}
+	group, err := os.Open(lastingGroup)
+	if err != nil {
+		return cmd.Start() // the unit has been stopped, or an administrator has another
+	}
+	defer group.Close()
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd()) // clone3(2), Linux 5.7
+	return cmd.Start()
+}
+
+// isAgentUnit tells by what /proc/self/cgroup says whether the process is the agent's unit, and version 1 is not mounted.
+func isAgentUnit(own string) bool {
+	group, only := strings.CutPrefix(strings.TrimSpace(own), "0::")
+	return only && !strings.Contains(group, "\n") && filepath.Base(group) == agentUnit
+}
