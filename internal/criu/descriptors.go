@@ -40,11 +40,11 @@ func descriptors(pid int) ([]descriptor, error) {
 	return all, nil
 }
 
-// stillOpen tells whether the descriptor leads to the same file as when it was listed. If not, what was found
-// meanwhile may be a mixture of two files.
+// stillOpen tells whether the descriptor leads to the same file as when it was listed, which may have been removed since.
+// If not, what was found meanwhile may be a mixture of two files.
 func (d descriptor) stillOpen(pid int) bool {
 	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, d.fd))
-	return err == nil && target == d.target
+	return err == nil && strings.TrimSuffix(target, deletedMark) == strings.TrimSuffix(d.target, deletedMark)
 }
 
 // isGone tells whether a look into /proc failed because the process has ended or closed its descriptor.

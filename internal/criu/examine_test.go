@@ -168,8 +168,8 @@ func TestExamineAllows(t *testing.T) {
 	client.count()
 }
 
-// TestExamineReopened lists a descriptor that leads to another file by the time it is checked: what is found of the
-// two together is true of neither. The runtime of Go opens two files of /proc and /sys in turn when a program starts.
+// TestExamineReopened lists a descriptor that leads to another file by the time it is checked: a finding that
+// mixes the two files is wrong for both. The runtime of Go opens two files of /proc and /sys in turn when a program starts.
 func TestExamineReopened(t *testing.T) {
 	c := newContainer(t, privileged)
 	client := c.dial()

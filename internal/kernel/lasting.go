@@ -17,8 +17,8 @@ const (
 )
 
 // StartLasting starts a command that outlives this process: in a session of its own and, if systemd runs this process as
-// the agent's unit, in the control group of the unit for such processes. Where version 1 of control groups is
-// mounted, too, the command stays in the agent's groups.
+// the agent's unit, in the control group of the unit for such processes. On a host with version 1 of control
+// groups the command stays in the agent's groups. StartLasting sets cmd.SysProcAttr.
 func StartLasting(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	own, err := os.ReadFile("/proc/self/cgroup")
@@ -37,7 +37,8 @@ func StartLasting(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// isAgentUnit tells by what /proc/self/cgroup says whether the process is the agent's unit, and version 1 is not mounted.
+// isAgentUnit tells whether /proc/self/cgroup, with this content, places the process in the agent's unit on a host with
+// version 2 of control groups alone.
 func isAgentUnit(own string) bool {
 	group, only := strings.CutPrefix(strings.TrimSpace(own), "0::")
 	return only && !strings.Contains(group, "\n") && filepath.Base(group) == agentUnit

@@ -210,6 +210,12 @@ func (m *machine) run(t *testing.T, script string) string {
 	return said
 }
 
+// until waits until a command of the machine succeeds. It has no single quotes.
+func (m *machine) until(t *testing.T, command string) {
+	t.Helper()
+	m.run(t, "timeout 300 sh -c 'until "+command+"; do sleep 0.2; done'")
+}
+
 // dial connects to an address on the machines' network.
 func dial(ctx context.Context, address string) (net.Conn, error) {
 	type result struct {

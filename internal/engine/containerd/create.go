@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
@@ -24,6 +23,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/contentstore"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // specType is how containerd calls an OCI specification (typeurl of runtime-spec).
@@ -159,8 +159,11 @@ func (a *adapter) Start(ctx context.Context, own string) error {
 	cmd := exec.Command(a.executable, StartCommand, a.socket, own, a.logOf(namespace, id, reply.GetContainer().GetLabels()))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Run(); err != nil {
+	err = kernel.StartLasting(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return nil

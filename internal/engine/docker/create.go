@@ -115,5 +115,8 @@ func (a *adapter) Log(ctx context.Context, f oci.Found) (string, error) {
 // Shm is none: Docker has runc make it.
 func (a *adapter) Shm(oci.Found) string { return "" }
 
+// Gone has nothing to forget.
+func (a *adapter) Gone(string) error { return nil }
+
 // Place is called as the container: its runtime knows it by the same id.
 func (a *adapter) Place(own string) string { return own }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,31 +10,32 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine/moving"
 )
 
-// Gone kills what is left of a container's shim, unless the shim has processes. If dockerd is killed while its runtime waits
-// for the state of a container that arrives, the shim lives on, and containerd 1.6 takes it for one that has a container.
-func (a *adapter) Gone(own string) error {
+// shimPatience is how long the shim of a container that was removed may take to end by itself.
+const shimPatience = 5 * time.Second
+
+// EndLeft ends what is left of the shim of a container that never ran and was removed. If dockerd is killed while its runtime
+// waits for the state of a container that arrives, the shim lives on, and containerd 1.6 treats it as the shim of a
+// live container.
+func (a *adapter) EndLeft(ctx context.Context, own string) error {
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err
 	}
 	for _, path := range commands {
-		command, err := os.ReadFile(path)
-		if err != nil || !isShimOf(string(command), own) {
-			continue // it has ended, or has nothing to do with the container
-		}
-		if err := killShim(path, own); err != nil {
+		if err := endShim(ctx, path, own); err != nil {
 			return fmt.Errorf("end the shim of container %.12s: %w", own, err)
 		}
 	}
 	return nil
 }
 
-// killShim kills the process that has this command line, if it still is the shim.
-func killShim(path, own string) error {
+// endShim ends the process that has this command line if it is the shim and has no processes.
+func endShim(ctx context.Context, path, own string) error {
 	pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 	if err != nil {
 		return err
@@ -45,22 +47,38 @@ func killShim(path, own string) error {
 	if err != nil {
 		return err
 	}
-	if command, err := os.ReadFile(path); err != nil || !isShimOf(string(command), own) {
-		return nil // it has ended, and perhaps another process has its number
+	command, err := os.ReadFile(path)
+	if err != nil || !isShimOf(string(command), own) {
+		return nil // it has ended, or has nothing to do with the container
 	}
-	threads, err := filepath.Glob(filepath.Join(filepath.Dir(path), "task", "[0-9]*", "children"))
-	if err != nil {
-		return err
-	}
-	for _, thread := range threads {
-		if children, err := os.ReadFile(thread); err != nil || len(children) > 0 {
-			return nil
+	ctx, cancel := context.WithTimeout(ctx, shimPatience)
+	defer cancel()
+	for pause := time.NewTicker(20 * time.Millisecond); shim.Alive(); {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			if !childless(filepath.Dir(path)) {
+				return nil
+			}
+			return shim.Kill()
 		}
 	}
-	return shim.Kill()
+	return nil
 }
 
-// isShimOf tells whether a command line, as in /proc/PID/cmdline, is that of the shim of one of Docker's containers.
+// childless tells whether a process certainly has no children; process is its directory in /proc.
+func childless(process string) bool {
+	threads, err := filepath.Glob(filepath.Join(process, "task", "[0-9]*", "children"))
+	for _, thread := range threads {
+		if children, err := os.ReadFile(thread); err != nil || len(children) > 0 {
+			return false
+		}
+	}
+	return err == nil && len(threads) > 0
+}
+
+// isShimOf tells whether a command line, as in /proc/PID/cmdline, is that of the shim of one of Docker's containers. What
+// containerd runs to start a shim, and to clean up after one, has the same name.
 func isShimOf(command, own string) bool {
 	args := strings.Split(command, "\x00")
 	follows := func(name, value string) bool {
@@ -68,5 +86,5 @@ func isShimOf(command, own string) bool {
 		return i >= 0 && i+1 < len(args) && args[i+1] == value
 	}
 	return strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") && own != "" &&
-		follows("-namespace", "moby") && follows("-id", own)
+		follows("-namespace", "moby") && follows("-id", own) && !slices.Contains(args, "start") && !slices.Contains(args, "delete")
 }

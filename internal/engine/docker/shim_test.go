@@ -15,6 +15,8 @@ func TestIsShimOf(t *testing.T) {
 		shim("/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id"):                                                     false,
 		shim("sh", "-c", "containerd-shim-runc-v2 -namespace moby -id "+own):                                                      false,
 		shim("/usr/bin/vi", "-namespace", "moby", "-id", own):                                                                     false,
+		shim("/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-address", "/run/containerd.sock", "-id", own, "start"):   false,
+		shim("/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", own, "-bundle", "/run/docker/x", "delete"):          false,
 		"": false,
 	} {
 		if got := isShimOf(command, own); got != want {

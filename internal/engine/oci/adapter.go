@@ -98,6 +98,12 @@ type Restarter interface {
 	Restarts(ctx context.Context, found Found, policy json.RawMessage, since time.Time) (bool, error)
 }
 
+// LeftEnder is an Adapter whose engine may leave processes behind of a container that it has removed.
+type LeftEnder interface {
+	// EndLeft ends them. The container never ran, and its engine has removed it.
+	EndLeft(ctx context.Context, own string) error
+}
+
 // Networker is an Adapter whose engine may make the network of a container when that has been created, and not before.
 type Networker interface {
 	// NetworksLate tells whether it makes that of this one then.

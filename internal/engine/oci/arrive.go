@@ -246,12 +246,12 @@ func (a *arrival) start(ctx context.Context) error {
 
 // endWaiting ends a runtime that waits for the state although its engine's start has failed. A containerd whose client, such as
 // dockerd, is gone leaves a shim behind that does not answer within five seconds (core/runtime/v2), and the shim
-// waits for its runtime. Once the restore has begun, that asks by itself whether the engine still waits.
+// waits for its runtime. Once the restore has begun, Restore itself checks whether the engine still waits.
 func (a *arrival) endWaiting() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.restoring {
-		_ = a.coming.EndWaiting() // Close tells if that fails
+		_ = a.coming.EndWaiting() // Close reports the error
 	}
 }
 

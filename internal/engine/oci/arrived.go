@@ -203,6 +203,11 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 		if err := e.awaitRemoved(ctx, own); err != nil {
 			return err
 		}
+		if ender, is := e.adapter.(LeftEnder); is {
+			if err := ender.EndLeft(ctx, own); err != nil {
+				return err
+			}
+		}
 		if err := e.vacate(own); err != nil {
 			return err
 		}

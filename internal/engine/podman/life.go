@@ -63,7 +63,7 @@ const startPatience = 225 * time.Second
 // Start has Podman start a container. It goes on if the caller gives up: half a start would have to be mended.
 func (a *adapter) Start(ctx context.Context, own string) error {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "podman", "start", own)
-	_, err := runBy(ctx, cmd, kernel.StartLasting) // conmon comes of it
+	_, err := runBy(ctx, cmd, kernel.StartLasting) // conmon is its child and outlives it
 	return err
 }
 
