@@ -177,13 +177,15 @@ func (m *machine) kill() {
 	<-m.ended
 }
 
-// ssh is a command on the machine. Logging in is slow on an emulated processor, so one connection is kept.
+// ssh is a command on the machine. Logging in is slow on an emulated processor, so one connection is kept. The command ends
+// when the machine has not answered for three minutes.
 func (m *machine) ssh(ctx context.Context, script string) *exec.Cmd {
 	cache := filepath.Dir(m.image)
 	return exec.CommandContext(ctx, "ip", "netns", "exec", namespace, "ssh", "-i", filepath.Join(cache, "key"),
 		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
 		"-o", "ControlMaster=auto", "-o", "ControlPath="+filepath.Join(m.directory, "ssh-"+m.name), "-o", "ControlPersist=1h",
-		"-o", "ConnectTimeout=10", "-o", "BatchMode=yes", "root@"+m.address(), script)
+		"-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=6", "-o", "BatchMode=yes",
+		"root@"+m.address(), script)
 }
 
 // try runs a script on the machine.
