@@ -200,7 +200,7 @@ func (w *world) units(t *testing.T) {
 		start, limits := g.start, "true"
 		if g.engine == "embedded" {
 			start = strings.Replace(start, "run ", "run --memory 200m --cpus 0.5 --pids 50 ", 1)
-			limits = "cd /sys/fs/cgroup/godwit/* && grep -H . memory.max cpu.max pids.max"
+			limits = "cd /sys/fs/cgroup/godwit/*/ && grep -H . memory.max cpu.max pids.max"
 		}
 		w.a.run(t, start)
 		t.Cleanup(func() { w.removed(g) })

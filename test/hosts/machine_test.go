@@ -111,7 +111,8 @@ func boot(t *testing.T, all ...*machine) {
 
 func (m *machine) switchOn(t *testing.T) {
 	t.Helper()
-	accel, cpu := "tcg,thread=multi", "max"
+	// With a thread for each processor, Linux 6.12 died in three of six runs while it patched jump labels in __schedule.
+	accel, cpu := "tcg,thread=single", "max"
 	if accelerated() {
 		accel, cpu = "kvm", "host"
 	}
