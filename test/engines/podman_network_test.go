@@ -111,6 +111,9 @@ func TestPodmanNetworkKilled(t *testing.T) {
 			inPodman.nothing(t, gone, name)
 		})
 	}
+	eventually(t, "the migration is over on b, too", func() bool {
+		return !strings.Contains(in(t, "b", "godwit", "migration", "ls"), "running")
+	})
 	in(t, "b", "podman", "restart", "--time", "0", name)
 	for machine, node := range clientsOf() {
 		talk(t, machine, net.JoinHostPort(addressOf(t, node), "8080"))
