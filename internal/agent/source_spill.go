@@ -127,9 +127,20 @@ func (p *spill) begin(ctx context.Context, maps []memory.TaskMap, pages drain.Re
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		p.fail(err.Error())
+		p.failAgain(err)
 		return err
 	})
+}
+
+// failAgain notes why pages could not be written. Why an earlier copy cannot be read stays the first reason.
+func (p *spill) failAgain(err error) {
+	p.mu.Lock()
+	why := p.why
+	p.mu.Unlock()
+	if why != "" {
+		err = fmt.Errorf("%s; the pages could not be written again: %w", why, err)
+	}
+	p.fail(err.Error())
 }
 
 // write writes all, and has the target keep the key.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -204,6 +205,26 @@ func TestSpillStopped(t *testing.T) {
 	second.begin(t.Context(), lateOf(100), &numbered{})
 	<-second.written
 	readsFromDisk(t, second)
+}
+
+// TestSpillFirstReason: why the copy on the disk cannot be read is still said when the pages cannot be written again, either.
+func TestSpillFirstReason(t *testing.T) {
+	path := filepath.Join(t.TempDir(), spillName)
+	first := newTestSpill(t, path, &keyKeeper{})
+	first.begin(t.Context(), lateOf(100), &numbered{})
+	<-first.written
+	second := newTestSpill(t, path, &keyKeeper{}) // a target that was started again
+	if err := second.recover(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	second.begin(t.Context(), lateOf(100), &numbered{lost: true})
+	<-second.written
+	err := second.instead(errors.New("read"), memory.Task(1), 1<<20, make([]byte, memory.PageSize()))
+	for _, want := range []string{"its key was in the memory of both agents", "could not be written again", "no process"} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
 }
 
 // TestSpillTargetAway waits for a target that may be back, and forgets nothing that it has not asked for.
