@@ -132,7 +132,8 @@ func (p *spill) begin(ctx context.Context, maps []memory.TaskMap, pages drain.Re
 	})
 }
 
-// failAgain notes why pages could not be written. Why an earlier copy cannot be read stays the first reason.
+// failAgain notes that pages could not be written. If an earlier copy on the disk cannot be read, that stays
+// the first reason.
 func (p *spill) failAgain(err error) {
 	p.mu.Lock()
 	why := p.why

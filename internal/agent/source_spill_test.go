@@ -207,7 +207,8 @@ func TestSpillStopped(t *testing.T) {
 	readsFromDisk(t, second)
 }
 
-// TestSpillFirstReason: why the copy on the disk cannot be read is still said when the pages cannot be written again, either.
+// TestSpillFirstReason: the error still says why the copy on the disk cannot be read when the pages cannot be
+// written again, either.
 func TestSpillFirstReason(t *testing.T) {
 	path := filepath.Join(t.TempDir(), spillName)
 	first := newTestSpill(t, path, &keyKeeper{})
@@ -220,7 +221,8 @@ func TestSpillFirstReason(t *testing.T) {
 	second.begin(t.Context(), lateOf(100), &numbered{lost: true})
 	<-second.written
 	err := second.instead(errors.New("read"), memory.Task(1), 1<<20, make([]byte, memory.PageSize()))
-	for _, want := range []string{"its key was in the memory of both agents", "could not be written again", "no process"} {
+	wanted := []string{"its key was in the memory of both agents", "could not be written again", "no process"}
+	for _, want := range wanted {
 		if !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}

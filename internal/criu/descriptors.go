@@ -40,8 +40,8 @@ func descriptors(pid int) ([]descriptor, error) {
 	return all, nil
 }
 
-// stillOpen tells whether the descriptor leads to the same file as when it was listed, which may have been removed since.
-// If not, what was found meanwhile may be a mixture of two files.
+// stillOpen tells whether the descriptor leads to the same file as when it was listed; the file may have been
+// removed since. If not, a finding may mix two files.
 func (d descriptor) stillOpen(pid int) bool {
 	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, d.fd))
 	return err == nil && strings.TrimSuffix(target, deletedMark) == strings.TrimSuffix(d.target, deletedMark)

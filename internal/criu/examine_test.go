@@ -169,7 +169,8 @@ func TestExamineAllows(t *testing.T) {
 }
 
 // TestExamineReopened lists a descriptor that leads to another file by the time it is checked: a finding that
-// mixes the two files is wrong for both. The runtime of Go opens two files of /proc and /sys in turn when a program starts.
+// mixes the two files is wrong for both. When a program starts, the Go runtime opens a file of /proc and then
+// a file of /sys.
 func TestExamineReopened(t *testing.T) {
 	c := newContainer(t, privileged)
 	client := c.dial()

@@ -71,8 +71,8 @@ func appendMessage(to, message []byte) []byte {
 	return append(binary.NativeEndian.AppendUint32(to, uint32(len(message))), message...)
 }
 
-// socketOrder records the inodes of unix sockets so far: true if the socket's own entry was seen, false if only a peer's
-// entry refers to it.
+// socketOrder records the inodes of unix sockets so far: true if the socket's own entry was seen, false if only
+// a peer's entry refers to it.
 type socketOrder map[uint32]bool
 
 // tooLate tells whether a listening socket comes after the client of a connection that it has not accepted

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// lastingGroup is the control group of the unit godwit-containers.service, for what outlives the agent. In the
-	// agent's own group, systemd would find such processes left over when it starts the agent.
+	// lastingGroup is the control group of the unit godwit-containers.service, for processes that outlive the
+	// agent. In the agent's own group, systemd would report them as left over when it starts the agent.
 	lastingGroup = "/sys/fs/cgroup/godwit.slice/godwit-containers.service"
 	// agentUnit is the unit that runs the agent.
 	agentUnit = "godwit-agent.service"
 )
 
-// StartLasting starts a command that outlives this process: in a session of its own and, if systemd runs this process as
-// the agent's unit, in the control group of the unit for such processes. On a host with version 1 of control
-// groups the command stays in the agent's groups. StartLasting sets cmd.SysProcAttr.
+// StartLasting starts a command that outlives this process: in a session of its own and, if this process is the
+// agent's unit of systemd, in the control group of godwit-containers.service. On a host with version 1 of
+// control groups the command stays in the agent's groups. StartLasting sets cmd.SysProcAttr.
 func StartLasting(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	own, err := os.ReadFile("/proc/self/cgroup")
@@ -30,15 +30,15 @@ func StartLasting(cmd *exec.Cmd) error {
 	}
 	group, err := os.Open(lastingGroup)
 	if err != nil {
-		return cmd.Start() // the unit has been stopped, or an administrator has another
+		return cmd.Start() // godwit-containers.service does not run
 	}
 	defer group.Close()
 	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd()) // clone3(2), Linux 5.7
 	return cmd.Start()
 }
 
-// isAgentUnit tells whether /proc/self/cgroup, with this content, places the process in the agent's unit on a host with
-// version 2 of control groups alone.
+// isAgentUnit tells whether /proc/self/cgroup, with this content, places the process in the agent's unit on a
+// host that has version 2 of control groups alone.
 func isAgentUnit(own string) bool {
 	group, only := strings.CutPrefix(strings.TrimSpace(own), "0::")
 	return only && !strings.Contains(group, "\n") && filepath.Base(group) == agentUnit

@@ -242,7 +242,8 @@ func TestDockerRolledBack(t *testing.T) {
 	}
 }
 
-// TestDockerEndsWhileArriving: a container that its Docker has forgotten leaves no shim behind, however long its state takes.
+// TestDockerEndsWhileArriving kills dockerd while a container arrives: no shim is left behind, however long the
+// container's state takes.
 func TestDockerEndsWhileArriving(t *testing.T) {
 	had := left(t)
 	name := docker(t, nil, count)

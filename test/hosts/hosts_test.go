@@ -71,7 +71,8 @@ func TestHosts(t *testing.T) {
 // chosen are the guests of the engines that are to be tried.
 func chosen() []guest {
 	only := strings.Fields(os.Getenv("HOSTS_ENGINES"))
-	return slices.DeleteFunc(guests(), func(g guest) bool { return len(only) > 0 && !slices.Contains(only, g.engine) })
+	unwanted := func(g guest) bool { return len(only) > 0 && !slices.Contains(only, g.engine) }
+	return slices.DeleteFunc(guests(), unwanted)
 }
 
 // up makes both machines nodes of one cluster.
@@ -190,8 +191,8 @@ func (w *world) move(t *testing.T, g guest, mode string, from, to *machine) bool
 	return seen.Result == moved
 }
 
-// units reloads systemd and restarts an agent to which containers have come: no process is left over, and a container keeps
-// its limits.
+// units reloads systemd and restarts an agent to which containers have come: no process is left over, and a
+// container keeps its limits.
 func (w *world) units(t *testing.T) {
 	for _, g := range chosen() {
 		if g.engine == "docker" || g.engine == "containerd" { // their daemons start the processes
@@ -239,7 +240,7 @@ func (w *world) agentRestarts(t *testing.T, g guest) {
 		restarted.run(t, "systemctl restart godwit-agent")
 		t.Logf("the agent of %s was restarted: %v", restarted.name, <-began)
 		for _, m := range []*machine{w.a, w.b} {
-			m.until(t, `! godwit migration ls --json | grep -q "\"result\": *\"\(running\|in-doubt\)\""`)
+			m.until(t, `godwit migration ls --json >/tmp/ls && ! grep -q "\"result\": *\"\(running\|in-doubt\)\"" /tmp/ls`)
 		}
 		if w.b.run(t, "godwit ps | grep -c ' running ' || true") != "0" {
 			w.b.run(t, "godwit migrate "+g.ref+" a")

@@ -111,7 +111,8 @@ func boot(t *testing.T, all ...*machine) {
 
 func (m *machine) switchOn(t *testing.T) {
 	t.Helper()
-	// With a thread for each processor, Linux 6.12 died in three of six runs while it patched jump labels in __schedule.
+	// With a thread for each processor, Linux 6.12 died in three of six runs while it patched jump labels in
+	// __schedule.
 	accel, cpu := "tcg,thread=single", "max"
 	if accelerated() {
 		accel, cpu = "kvm", "host"
@@ -178,8 +179,8 @@ func (m *machine) kill() {
 	<-m.ended
 }
 
-// ssh is a command on the machine. Logging in is slow on an emulated processor, so one connection is kept. The command ends
-// when the machine has not answered for three minutes.
+// ssh is a command on the machine. Logging in is slow on an emulated processor, so one connection is kept. The
+// command ends when the machine has not answered for three minutes.
 func (m *machine) ssh(ctx context.Context, script string) *exec.Cmd {
 	cache := filepath.Dir(m.image)
 	return exec.CommandContext(ctx, "ip", "netns", "exec", namespace, "ssh", "-i", filepath.Join(cache, "key"),

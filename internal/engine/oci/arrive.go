@@ -244,9 +244,9 @@ func (a *arrival) start(ctx context.Context) error {
 	return err
 }
 
-// endWaiting ends a runtime that waits for the state although its engine's start has failed. A containerd whose client, such as
-// dockerd, is gone leaves a shim behind that does not answer within five seconds (core/runtime/v2), and the shim
-// waits for its runtime. Once the restore has begun, Restore itself checks whether the engine still waits.
+// endWaiting ends a runtime that waits for the state although its engine's start has failed: the shim waits for
+// its runtime, and a shim that does not answer is left behind. Once the restore has begun, Restore itself
+// checks whether the engine still waits.
 func (a *arrival) endWaiting() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

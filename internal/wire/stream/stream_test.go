@@ -225,7 +225,8 @@ func TestCloseReleasesABlockedWriter(t *testing.T) {
 	}
 }
 
-// TestFinalStaysBehindContent ends a session in the middle of the frame that has the marker behind other content.
+// TestFinalStaysBehindContent ends a session in the middle of the frame that has the marker behind other
+// content.
 func TestFinalStaysBehindContent(t *testing.T) {
 	limiter := &Limiter{}
 	limiter.SetRate(8000) // 1000 bytes per second: the frame would take 40 seconds

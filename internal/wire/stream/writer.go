@@ -383,8 +383,8 @@ func (w *writer) writeFrames(frames [][]byte) error {
 	return nil
 }
 
-// writeChunk sends a chunk. The final one ends with the marker, and its last bytes are written by themselves: the
-// peer cannot use a frame without them, so until then the marker certainly has not left.
+// writeChunk sends a chunk. The final chunk ends with the marker, and its last bytes are written by themselves:
+// the peer cannot use the frame without them, so until then the marker certainly has not left.
 func (w *writer) writeChunk(c *chunk) error {
 	if !c.final {
 		return w.write(c.out)
