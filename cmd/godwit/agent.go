@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	runtimedebug "runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -100,7 +99,6 @@ func (o *agentOptions) run(cmd *cobra.Command) error {
 		level = slog.LevelDebug
 	}
 	o.config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-	runtimedebug.SetGCPercent(25) // its buffers are reused, so little is collected; the memory is for containers
 	return agent.Run(cmd.Context(), o.config)
 }
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -142,6 +143,7 @@ type Agent struct {
 // Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are under way are undone, or
 // brought to their end if they are that far.
 func Run(ctx context.Context, config Config) error {
+	debug.SetGCPercent(usualGrowth)
 	supervisor := newSupervisor(config.Log)
 	rights, err := config.Rights.resolve(config.Group)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,6 +67,8 @@ type move struct {
 	unknown time.Time          // when the target last said that it cannot know the outcome
 	alarm   string             // logged last
 	halted  bool               // the journal could not be written; see restartFromJournal
+
+	uncollected bool // garbage collections are put off for it
 
 	policy  sync.Mutex // held while the container that it brought is given a policy of copies
 	failure string     // logged last
@@ -432,7 +433,29 @@ func (m *move) finish(result migration.Finish) {
 	done()
 	m.agent.adopted.look()
 	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large
-	time.AfterFunc(settling, debug.FreeOSMemory)
+	time.AfterFunc(settling, m.collectAgain)
+}
+
+// putOffCollections has a freeze that comes soon be free of garbage collections, see collections.
+func (m *move) putOffCollections() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.over && !m.uncollected {
+		m.uncollected = true
+		ofProcess.putOff()
+	}
+}
+
+// collectAgain is called some time after the end of the move.
+func (m *move) collectAgain() {
+	m.mu.Lock()
+	uncollected := m.uncollected
+	m.uncollected = false
+	m.mu.Unlock()
+	if uncollected {
+		ofProcess.goOn()
+	}
+	ofProcess.giveBack()
 }
 
 // remember makes this a migration that has ended already.
