@@ -2,13 +2,15 @@ package agent
 
 import (
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
 )
 
-// How much the heap may grow between two garbage collections, in percent of what is in use.
+// How much the heap may grow between two garbage collections.
 const (
-	usualGrowth = 25 // buffers are reused, so little is collected; the memory is for containers
-	movesGrowth = 400
+	usualGrowth = 25       // percent of what is in use: buffers are reused, and the memory is for containers
+	movesGrowth = 64 << 20 // bytes, while containers move; more than is allocated in a freeze
+	mostGrowth  = 400      // percent, then
 )
 
 // collections puts garbage collections off while containers move. One takes several milliseconds of all
@@ -26,8 +28,20 @@ func (c *collections) putOff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.moves++; c.moves == 1 {
-		debug.SetGCPercent(movesGrowth)
+		debug.SetGCPercent(growthInMoves(heapInUse()))
 	}
+}
+
+// heapInUse is what the last collection has left, in bytes.
+func heapInUse() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// growthInMoves is movesGrowth in percent of what is in use.
+func growthInMoves(inUse uint64) int {
+	return max(usualGrowth, min(mostGrowth, int(movesGrowth*100/max(inUse, 1))))
 }
 
 func (c *collections) goOn() {
