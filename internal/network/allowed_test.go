@@ -1,6 +1,7 @@
 package network
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -52,5 +53,29 @@ func TestAllowedRules(t *testing.T) {
 			must(t, AllowRules(n.config.StateDir))
 			must(t, n.KeepPassing()) // there is nothing to put a rule into
 		})
+	}
+}
+
+// TestRuleNotLookedFor: a rule counts as absent when iptables says so, not when iptables could not look.
+func TestRuleNotLookedFor(t *testing.T) {
+	s := newSite(t)
+	n := s.nodes["a"]
+	s.must("a", "iptables", "-N", userChain)
+	s.must("a", "iptables", "-P", "FORWARD", "DROP")
+	s.must("a", "iptables", "-A", "FORWARD", "-j", userChain)
+	must(t, AllowRules(n.config.StateDir))
+	must(t, n.KeepPassing())
+	must(t, ForbidRules(n.config.StateDir))
+	t.Run("locked", func(t *testing.T) {
+		busy := t.TempDir()
+		must(t, os.WriteFile(busy+"/iptables", []byte("#!/bin/sh\nexit 4\n"), 0o700))
+		t.Setenv("PATH", busy+":"+os.Getenv("PATH"))
+		if err := n.KeepPassing(); err == nil || !strings.Contains(err.Error(), userChain) {
+			t.Errorf("rules that could not be looked for count as removed: %v", err)
+		}
+	})
+	must(t, n.KeepPassing())
+	if out, err := s.run("a", "iptables", "-S", userChain); err != nil || strings.Contains(out, "godwit") {
+		t.Errorf("left is\n%s", out)
 	}
 }

@@ -40,8 +40,8 @@ func (n *Network) letPass() error {
 }
 
 func (n *Network) makePassRule(rule passRule) error {
-	if _, err := n.iptables("--check", rule); err == nil {
-		return nil
+	if is, err := n.ruleThere(rule); err != nil || is {
+		return err
 	}
 	rules, there, err := n.listChain(rule)
 	if err != nil || !there || !rule.needed(rules) {
@@ -85,7 +85,9 @@ func (n *Network) endPass() error { return n.endRules(passRules()) }
 func (n *Network) endRules(rules []passRule) error {
 	var failed error
 	for _, rule := range rules {
-		if _, err := n.iptables("--check", rule); err != nil { // also if the program is missing
+		there, err := n.ruleThere(rule)
+		if err != nil || !there {
+			failed = errors.Join(failed, err)
 			continue
 		}
 		if out, err := n.iptables("--delete", rule); err != nil {
@@ -93,6 +95,29 @@ func (n *Network) endRules(rules []passRule) error {
 		}
 	}
 	return failed
+}
+
+// The exit codes by which iptables says that a rule is not there: there is none, or the kernel lacks its table. With other codes it
+// says that it could not look, for example because another program held its lock for too long (libxtables, enum
+// xtables_exittype).
+const (
+	exitNoRule  = 1
+	exitNoTable = 3
+)
+
+// ruleThere tells whether a rule is in its chain. Where there is no iptables there are no rules of ours.
+func (n *Network) ruleThere(rule passRule) (bool, error) {
+	out, err := n.iptables("--check", rule)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, exec.ErrNotFound):
+		return false, nil
+	case errors.As(err, &exit) && (exit.ExitCode() == exitNoRule || exit.ExitCode() == exitNoTable):
+		return false, nil
+	}
+	return false, fmt.Errorf("look for the rule in chain %s: %w: %s", rule.chain, err, out)
 }
 
 // iptables adds, removes or checks a rule, with the program that Docker uses, too.
