@@ -38,7 +38,16 @@ func (m *moves) rebuild(ctx context.Context) {
 		return
 	}
 	for _, one := range containers {
-		if one.Leaving == nil || !m.lost(one) {
+		if one.Leaving == nil {
+			continue
+		}
+		if m.undone(one) {
+			if err := m.agent.engines.Of(one.Definition).Thaw(ctx, one.Definition.ID); err != nil {
+				m.agent.log.Error("container stays marked as leaving although its migration was undone", "container", one.Definition.Name, "error", err)
+			}
+			continue
+		}
+		if !m.lost(one) {
 			continue
 		}
 		if err := m.rebuildOne(ctx, one.Definition); err != nil {
@@ -46,6 +55,17 @@ func (m *moves) rebuild(ctx context.Context) {
 				"error", err)
 		}
 	}
+}
+
+// undone reports whether the migration for which a container leaves has been undone all the same: by an agent of v0.1.0, which does not
+// know the note of the embedded engine that a reboot does not lose.
+func (m *moves) undone(one engine.Container) bool {
+	if one.Definition.EngineName != "" || m.of(one.Definition.ID) != nil {
+		return false
+	}
+	record := m.recordOf(one.Leaving.Migration)
+	return record != nil && record.Spec.Side == migration.Source && record.Spec.Container == one.Definition.ID &&
+		record.State == migration.Done && record.Result == migration.RolledBack
 }
 
 // lost reports whether no migration is in charge of a leaving container.

@@ -98,6 +98,11 @@ func (e *Engine) prepare() error {
 				return fmt.Errorf("finish the removal of a container: %w", err)
 			}
 		}
+		if idPattern.MatchString(entry.Name()) {
+			if err := keepDeparture(e.paths.of(entry.Name())); err != nil {
+				return fmt.Errorf("keep the record of a departure: %w", err)
+			}
+		}
 	}
 	return nil
 }

@@ -71,6 +71,9 @@ func (e *Engine) nameFree(ctx context.Context, d engine.Definition) error {
 	return nil
 }
 
+// errLeaving refuses to start a container that may run at the target of its migration.
+var errLeaving = fmt.Errorf("%w: it left by a migration, or is leaving, and is not back: \"godwit migration ls\" shows that migration", engine.ErrBusy)
+
 // Start starts a container that was created or has ended. It returns when the first process runs its program.
 func (e *Engine) Start(ctx context.Context, id string) error {
 	defer e.lock(id)()
@@ -80,6 +83,9 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	}
 	if one.State != engine.Created && one.State != engine.Exited {
 		return fmt.Errorf("start container %s: %w: it is %s", one.Definition.Name, engine.ErrBusy, one.State)
+	}
+	if one.Leaving != nil {
+		return fmt.Errorf("start container %s: %w", one.Definition.Name, errLeaving)
 	}
 	place := e.paths.of(id)
 	if err := e.settle(ctx, place); err != nil {

@@ -45,29 +45,30 @@ func (c container) private() string    { return filepath.Join(c.dir(), "private"
 func (c container) log() string        { return filepath.Join(c.private(), "log") }
 func (c container) arrival() string    { return filepath.Join(c.dir(), "arrival.json") }
 func (c container) lost() string       { return filepath.Join(c.dir(), "memory.json") }
+func (c container) departure() string  { return filepath.Join(c.dir(), "departure.json") }
 func (c container) halted() string     { return filepath.Join(c.dir(), "halted.json") }
 func (c container) resumed() string    { return filepath.Join(c.dir(), "resumed") }
 
 // What does not survive a reboot.
-func (c container) runDir() string     { return filepath.Join(c.paths.runContainers(), c.id) }
-func (c container) rootfs() string     { return filepath.Join(c.runDir(), "rootfs") }
-func (c container) shm() string        { return filepath.Join(c.runDir(), "shm") }
-func (c container) tmpfs(i int) string { return filepath.Join(c.runDir(), "tmpfs-"+strconv.Itoa(i)) }
-func (c container) images() string     { return filepath.Join(c.runDir(), "images") }
-func (c container) criuWork() string   { return filepath.Join(c.runDir(), "criu") }
-func (c container) runtime() string    { return filepath.Join(c.runDir(), "runtime.json") }
-func (c container) spared() string     { return filepath.Join(c.runDir(), "spared.json") }
-func (c container) departure() string  { return filepath.Join(c.runDir(), "departure.json") }
-func (c container) monitorLog() string { return filepath.Join(c.runDir(), "monitor.log") }
-func (c container) job() string        { return filepath.Join(c.runDir(), "job.json") }
-func (c container) gate() string       { return filepath.Join(c.runDir(), "gate.sock") }
-func (c container) control() string    { return filepath.Join(c.runDir(), "ctl.sock") }
-func (c container) console() string    { return filepath.Join(c.runDir(), "tty.sock") }
-func (c container) pidFile() string    { return filepath.Join(c.runDir(), "pid") }
-func (c container) pagerLog() string   { return filepath.Join(c.runDir(), "pager.log") }
-func (c container) memory() string     { return filepath.Join(c.runDir(), "memory.json") }
-func (c container) lateSocket() string { return filepath.Join(c.runDir(), "late.sock") }
-func (c container) runcLog() string    { return filepath.Join(c.runDir(), "runc.log") }
+func (c container) runDir() string       { return filepath.Join(c.paths.runContainers(), c.id) }
+func (c container) rootfs() string       { return filepath.Join(c.runDir(), "rootfs") }
+func (c container) shm() string          { return filepath.Join(c.runDir(), "shm") }
+func (c container) tmpfs(i int) string   { return filepath.Join(c.runDir(), "tmpfs-"+strconv.Itoa(i)) }
+func (c container) images() string       { return filepath.Join(c.runDir(), "images") }
+func (c container) criuWork() string     { return filepath.Join(c.runDir(), "criu") }
+func (c container) runtime() string      { return filepath.Join(c.runDir(), "runtime.json") }
+func (c container) spared() string       { return filepath.Join(c.runDir(), "spared.json") }
+func (c container) monitorLog() string   { return filepath.Join(c.runDir(), "monitor.log") }
+func (c container) job() string          { return filepath.Join(c.runDir(), "job.json") }
+func (c container) gate() string         { return filepath.Join(c.runDir(), "gate.sock") }
+func (c container) control() string      { return filepath.Join(c.runDir(), "ctl.sock") }
+func (c container) console() string      { return filepath.Join(c.runDir(), "tty.sock") }
+func (c container) pidFile() string      { return filepath.Join(c.runDir(), "pid") }
+func (c container) pagerLog() string     { return filepath.Join(c.runDir(), "pager.log") }
+func (c container) memory() string       { return filepath.Join(c.runDir(), "memory.json") }
+func (c container) lateSocket() string   { return filepath.Join(c.runDir(), "late.sock") }
+func (c container) oldDeparture() string { return filepath.Join(c.runDir(), "departure.json") } // of v0.1.0
+func (c container) runcLog() string      { return filepath.Join(c.runDir(), "runc.log") }
 
 // cgroup is the container's cgroup, below the mount point of each hierarchy.
 func (c container) cgroup() string { return filepath.Join(c.paths.group, c.id) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
@@ -23,6 +24,9 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 	var group *kernel.Cgroup
 	if err == nil {
 		group, err = kernel.OpenCgroup(place.cgroup())
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the machine was rebooted: there is no copy
 	}
 	if err == nil {
 		err = moving.Protect(ctx, group, place.spared(), hold, held)

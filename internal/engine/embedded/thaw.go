@@ -30,7 +30,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 
 func thaw(ctx context.Context, place container) error {
 	if !records.Exists(place.departure()) {
-		return nil
+		return forgetDeparture(place)
 	}
 	if err := moving.Unprotect(place.spared()); err != nil {
 		return err
@@ -42,5 +42,18 @@ func thaw(ctx context.Context, place container) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return records.Remove(place.departure())
+	return forgetDeparture(place)
+}
+
+// forgetDeparture removes the record that a container leaves, for good. A container that was destroyed
+// has none.
+func forgetDeparture(place container) error {
+	if err := records.Remove(place.oldDeparture()); err != nil {
+		return err
+	}
+	err := kernel.RemoveDurable(place.departure())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

@@ -1,0 +1,83 @@
+package embedded
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/records"
+)
+
+// boot does to a node what a loss of power does: its processes, cgroups, mounts and run directory are gone.
+func (n *testNode) boot() *testNode {
+	n.t.Helper()
+	all, err := n.List(n.t.Context())
+	for _, one := range all {
+		place := n.paths.of(one.Definition.ID)
+		err = errors.Join(err, killMonitor(place), sweep(n.t.Context(), n.runc, place))
+	}
+	if err = errors.Join(err, mounts.UnmountBelow(n.paths.run), os.RemoveAll(n.paths.run)); err != nil {
+		n.t.Fatal(err)
+	}
+	return n.reopen()
+}
+
+// TestBootLeaving: the record that a container leaves outlives a boot, and keeps it from being started
+// until the migration is undone.
+func TestBootLeaving(t *testing.T) {
+	n := newTestNode(t)
+	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
+	leave := engine.Leave{Migration: "0123456789abcdef", Target: "b"}
+	departure, err := n.Depart(t.Context(), d.ID, engine.DepartOptions{Leave: leave})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { departure.Close() })
+	if _, err := departure.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n = n.boot()
+	if one := n.state(d.ID); one.State != engine.Exited || one.Leaving == nil || one.Leaving.Target != "b" {
+		t.Fatalf("after a boot it is %s, leaving as %+v", one.State, one.Leaving)
+	}
+	if err := n.Start(t.Context(), d.ID); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("it is started although it may be at b: %v", err)
+	}
+	if err := n.Protect(t.Context(), d.ID, nil, nil); err != nil {
+		t.Errorf("protected, of which there is nothing: %v", err)
+	}
+	if err := n.Thaw(t.Context(), d.ID); err != nil {
+		t.Fatal(err)
+	}
+	if one := n.state(d.ID); one.Leaving != nil {
+		t.Errorf("leaving as %+v, after the migration was undone", one.Leaving)
+	}
+	if err := n.Start(t.Context(), d.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOldDeparture: an agent takes over what v0.1.0 noted of a departure in the run directory.
+func TestOldDeparture(t *testing.T) {
+	n := newTestNode(t)
+	d := n.start(definition(t, "sleep", "600"))
+	place := n.paths.of(d.ID)
+	was := departureRecord{Started: time.Now(), Leave: engine.Leave{Target: "b"}}
+	if err := records.Save(place.oldDeparture(), was); err != nil {
+		t.Fatal(err)
+	}
+	n = n.reopen()
+	if one := n.state(d.ID); one.Leaving == nil || one.Leaving.Target != "b" {
+		t.Errorf("leaving as %+v", one.Leaving)
+	}
+	if err := n.Thaw(t.Context(), d.ID); err != nil {
+		t.Fatal(err)
+	}
+	n = n.reopen()
+	if one := n.state(d.ID); one.Leaving != nil || records.Exists(place.oldDeparture()) {
+		t.Errorf("leaving as %+v, after the migration was undone", one.Leaving)
+	}
+}
