@@ -77,6 +77,9 @@ type Definition struct {
 	StopTimeout  float64 `json:"stop_timeout_seconds,omitempty"`  // 0: the default
 	StartTimeout float64 `json:"start_timeout_seconds,omitempty"` // 0: the default
 	Health       *Health `json:"health,omitempty"`
+	// Restart is the policy of the embedded engine by which it is started again, see ParseRestartPolicy. Other engines
+	// carry theirs in Engine.
+	Restart string `json:"restart,omitempty"`
 	// Ports of the node by which it is reached, if its address is of the engine's own network.
 	Ports []Published `json:"ports,omitempty"`
 	// Engine is the engine's own knowledge about a running container that its namesake at the target must have before
@@ -139,6 +142,8 @@ type Container struct {
 	// Migration is the state of the migration by which it leaves, as in package migration. The agent tells
 	// it.
 	Migration string `json:"migration,omitempty"`
+	// NotRunning is why a container of the embedded engine does not run. The agent tells it.
+	NotRunning string `json:"not_running,omitempty"`
 }
 
 // LogOptions choose what Logs emits.

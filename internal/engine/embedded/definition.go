@@ -136,6 +136,9 @@ func validateLife(d engine.Definition) error {
 			return fmt.Errorf("%s timeout: %w", what, err)
 		}
 	}
+	if _, err := engine.ParseRestartPolicy(d.Restart); err != nil {
+		return err
+	}
 	if d.Health == nil {
 		return nil
 	}

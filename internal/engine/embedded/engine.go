@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
@@ -34,6 +35,7 @@ type Config struct {
 	Executable string // this program, which becomes monitors and gates; "" for the running one
 	ResolvConf string // "" for /etc/resolv.conf
 	Cgroup     string // parent of the containers' cgroups; "" for /godwit
+	State      string // names the content of StateDir; another name: that may be older than what this node had last
 }
 
 // Engine runs containers with runc. It implements engine.Engine.
@@ -45,6 +47,9 @@ type Engine struct {
 
 	locks    moving.Locks
 	arrivals moving.Arrivals
+
+	policyMu sync.Mutex
+	policies map[string]bool // by id: whether a container has a restart policy
 }
 
 var _ engine.Engine = (*Engine)(nil)

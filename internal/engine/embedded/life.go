@@ -74,25 +74,45 @@ func (e *Engine) nameFree(ctx context.Context, d engine.Definition) error {
 // errLeaving refuses to start a container that may run at the target of its migration.
 var errLeaving = fmt.Errorf("%w: it left by a migration, or is leaving, and is not back: \"godwit migration ls\" shows that migration", engine.ErrBusy)
 
-// Start starts a container that was created or has ended. It returns when the first process runs its program.
+// Prepare makes what a container that is about to be started needs of others, such as its network; or it refuses the start.
+type Prepare func(context.Context, engine.Definition) error
+
+// Start is StartAfter for a container that needs nothing of others.
 func (e *Engine) Start(ctx context.Context, id string) error {
+	return e.StartAfter(ctx, id, func(context.Context, engine.Definition) error { return nil })
+}
+
+// start starts a container that was created or has ended, after note has looked at it and made a note of that. It returns when the
+// first process runs its program.
+func (e *Engine) start(ctx context.Context, id string, prepare Prepare, note func(container, engine.Container) error) error {
 	defer e.lock(id)()
 	one, err := e.inspect(id)
 	if err != nil {
 		return err
 	}
-	if one.State != engine.Created && one.State != engine.Exited {
-		return fmt.Errorf("start container %s: %w: it is %s", one.Definition.Name, engine.ErrBusy, one.State)
-	}
-	if one.Leaving != nil {
-		return fmt.Errorf("start container %s: %w", one.Definition.Name, errLeaving)
-	}
 	place := e.paths.of(id)
-	if err := e.settle(ctx, place); err != nil {
-		return err
+	switch {
+	case one.Leaving != nil:
+		err = errLeaving
+	case one.State != engine.Created && one.State != engine.Exited:
+		err = fmt.Errorf("%w: it is %s", engine.ErrBusy, one.State)
+	default:
+		err = note(place, one)
 	}
-	if err := e.bringUp(ctx, place, one.Definition, false); err != nil {
-		return errors.Join(fmt.Errorf("start container %s: %w", one.Definition.Name, err), e.settle(ctx, place))
+	if err == nil {
+		err = prepare(ctx, one.Definition)
+	}
+	if err == nil {
+		err = e.settle(ctx, place)
+	}
+	if err == nil {
+		again := one.State == engine.Exited
+		if err = e.bringUp(ctx, place, one.Definition, again); err != nil {
+			err = errors.Join(err, e.endTrial(context.WithoutCancel(ctx), place))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("start container %s: %w", one.Definition.Name, err)
 	}
 	return nil
 }
@@ -234,12 +254,15 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	defer e.lock(id)()
 	one, err := e.running(id)
 	if errors.Is(err, engine.ErrNotRunning) && one.State == engine.Exited {
-		return nil
+		return noteStopped(e.paths.of(id)) // its policy would start it again
 	}
 	if err != nil {
 		return err
 	}
 	init, err := moving.Identify(one.PID)
+	if err == nil {
+		err = noteStopped(e.paths.of(id))
+	}
 	if err != nil {
 		return err
 	}

@@ -134,12 +134,17 @@ func (m *monitor) run(reports *json.Encoder) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	_ = reports.Encode(report{PID: m.state.Init.PID}) // the reader may be gone; the container stays
-	return m.finish(m.collect())
+	return m.finish(m.collect(), began)
 }
 
-// start makes the container from its bundle.
+// start makes the container from its bundle. If that fails it is what it was before: created, or ended.
 func (m *monitor) start() error {
+	var was record
+	if err := records.Load(m.files.record(), &was); err != nil {
+		return err
+	}
 	args := []string{"create", "--bundle", m.files.dir(), "--pid-file", m.files.pidFile()}
 	if err := m.callRunc(nil, args); err != nil {
 		return err
@@ -150,11 +155,12 @@ func (m *monitor) start() error {
 	if err := records.Save(m.files.record(), record{State: engine.Running, Started: time.Now()}); err != nil {
 		return errors.Join(err, m.clean())
 	}
-	if err := m.stdio.follow(); err != nil {
-		return errors.Join(err, m.clean())
+	err := m.stdio.follow()
+	if err == nil {
+		err = m.runc.run(context.Background(), m.files.runcLog(), "start", m.job.ID)
 	}
-	if err := m.runc.run(context.Background(), m.files.runcLog(), "start", m.job.ID); err != nil {
-		return errors.Join(err, m.clean(), records.Save(m.files.record(), record{State: engine.Created}))
+	if err != nil {
+		return errors.Join(err, m.clean(), records.Save(m.files.record(), was))
 	}
 	m.awaitProgram()
 	return nil
@@ -259,8 +265,8 @@ func (m *monitor) collect() int {
 	}
 }
 
-// finish records the container's end, after nothing of it is left in the kernel.
-func (m *monitor) finish(code int) error {
+// finish records the container's end, after nothing of it is left in the kernel. How long it ran is by the monotonic clock of began.
+func (m *monitor) finish(code int, began time.Time) error {
 	finished := time.Now()
 	logErr := m.stdio.finish()
 	if m.quiet.Load() {
@@ -270,7 +276,7 @@ func (m *monitor) finish(code int) error {
 	if err := records.Load(m.files.record(), &was); err != nil {
 		return errors.Join(logErr, err)
 	}
-	was.State, was.Finished, was.ExitCode = engine.Exited, finished, code
+	was.State, was.Finished, was.ExitCode, was.RanSeconds = engine.Exited, finished, code, finished.Sub(began).Seconds()
 	return errors.Join(logErr, m.clean(), keepLoss(m.files), records.Save(m.files.record(), was), os.RemoveAll(m.files.runDir()))
 }
 

@@ -47,6 +47,7 @@ func (c container) arrival() string    { return filepath.Join(c.dir(), "arrival.
 func (c container) lost() string       { return filepath.Join(c.dir(), "memory.json") }
 func (c container) departure() string  { return filepath.Join(c.dir(), "departure.json") }
 func (c container) halted() string     { return filepath.Join(c.dir(), "halted.json") }
+func (c container) restarts() string   { return filepath.Join(c.dir(), "restarts.json") }
 func (c container) resumed() string    { return filepath.Join(c.dir(), "resumed") }
 
 // What does not survive a reboot.
@@ -67,7 +68,7 @@ func (c container) pidFile() string      { return filepath.Join(c.runDir(), "pid
 func (c container) pagerLog() string     { return filepath.Join(c.runDir(), "pager.log") }
 func (c container) memory() string       { return filepath.Join(c.runDir(), "memory.json") }
 func (c container) lateSocket() string   { return filepath.Join(c.runDir(), "late.sock") }
-func (c container) oldDeparture() string { return filepath.Join(c.runDir(), "departure.json") } // of v0.1.0
+func (c container) oldDeparture() string { return filepath.Join(c.runDir(), "departure.json") } // the only one of v0.1.0, which may have to go on with the migration
 func (c container) runcLog() string      { return filepath.Join(c.runDir(), "runc.log") }
 
 // cgroup is the container's cgroup, below the mount point of each hierarchy.

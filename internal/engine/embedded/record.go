@@ -17,6 +17,8 @@ type record struct {
 	Started  time.Time    `json:"started"`
 	Finished time.Time    `json:"finished"`
 	ExitCode int          `json:"exit_code"`
+	// RanSeconds is how long it ran until it ended; 0: that does not matter any more, or nobody saw it.
+	RanSeconds float64 `json:"ran_seconds,omitempty"`
 }
 
 // liveState is what is known of a container that has processes. Its monitor writes it.

@@ -1,0 +1,221 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// This engine starts nothing by itself. It remembers what a restart policy asks about, and the agent,
+// which alone knows of migrations and of other nodes, starts the containers that are due.
+
+// restartRecord is what must be known of a container's starts after a reboot. It does not travel: at
+// another node the container has not been stopped, and has not failed.
+type restartRecord struct {
+	// Holder is the state (Config.State) in which this node was last known to have the container:
+	// somebody started it here, or the source of its migration confirmed that it has given the
+	// container away. Empty: an arrival that was not confirmed.
+	Holder   string `json:"holder,omitempty"`
+	Failures int    `json:"failures,omitempty"` // starts by its policy since it last ran for longSeconds
+	Boot     string `json:"boot,omitempty"`     // of the machine, at the last of these starts
+	Stopped  string `json:"stopped,omitempty"`  // boot of the machine in which somebody stopped it
+}
+
+// longSeconds is how long a container must run to have not failed when it ends after that.
+const longSeconds = 10
+
+// Standing is whether a container that does not run is to be started again by its policy.
+type Standing struct {
+	Due      bool
+	Why      string // it is not due
+	Unheld   bool   // it is not known that this node has it; somebody has to decide that
+	Failures int    // in a row
+}
+
+// Restartable lists the containers that have a restart policy, by id.
+func (e *Engine) Restartable() ([]string, error) {
+	entries, err := os.ReadDir(e.paths.containers())
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	e.policyMu.Lock()
+	defer e.policyMu.Unlock()
+	known := make(map[string]bool, len(entries))
+	var all []string
+	for _, entry := range entries {
+		id := entry.Name()
+		if !idPattern.MatchString(id) {
+			continue
+		}
+		has, is := e.policies[id]
+		if !is { // a definition never changes
+			var d engine.Definition
+			if records.Load(e.paths.of(id).definition(), &d) != nil { // it is being made or removed, or it is damaged
+				continue
+			}
+			has = d.Restart != "" && d.Restart != string(engine.RestartNo)
+		}
+		if known[id] = has; has {
+			all = append(all, id)
+		}
+	}
+	e.policies = known
+	return all, nil
+}
+
+// Standing tells whether a container is to be started again now. It knows of no migration but by what
+// leaves records here.
+func (e *Engine) Standing(one engine.Container) (Standing, error) {
+	standing, _, err := e.standing(one)
+	return standing, err
+}
+
+func (e *Engine) standing(one engine.Container) (Standing, restartRecord, error) {
+	place := e.paths.of(one.Definition.ID)
+	var was restartRecord
+	var ran record
+	boot, err := kernel.BootID()
+	if err == nil {
+		was, err = loadRestarts(place)
+	}
+	if err == nil {
+		err = records.Load(place.record(), &ran)
+	}
+	if err != nil {
+		return Standing{}, was, err
+	}
+	switch {
+	case one.Leaving != nil:
+		return Standing{Why: "it left by a migration, or is leaving, and is not back"}, was, nil
+	case one.State == engine.Created:
+		return Standing{Why: "it was never started"}, was, nil
+	case one.State != engine.Exited || records.Exists(place.arrival()):
+		return Standing{Why: "it is " + string(one.State)}, was, nil
+	}
+	standing, err := stands(one, ran, was, boot, e.config.State)
+	return standing, was, err
+}
+
+func loadRestarts(place container) (restartRecord, error) {
+	var was restartRecord
+	err := records.Load(place.restarts(), &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return was, err
+}
+
+// stands decides by a container that has ended, given the boot of the machine and the name of the
+// engine's state.
+func stands(one engine.Container, ran record, was restartRecord, boot, state string) (Standing, error) {
+	policy, err := engine.ParseRestartPolicy(one.Definition.Restart)
+	if err != nil {
+		return Standing{}, err
+	}
+	unseen := ran.State == engine.Running // nobody saw its end
+	s := Standing{Failures: was.Failures}
+	if ran.RanSeconds >= longSeconds || unseen && was.Boot != boot {
+		s.Failures = 0
+	}
+	switch {
+	case was.Holder == "":
+		s.Unheld, s.Why = true, "it is not recorded that this node has it: the source of its migration has not "+
+			"confirmed that it gave it away, or an older godwit started it"
+	case was.Holder != state:
+		s.Unheld, s.Why = true, "the state of this node was put back, or is another machine's, since it was last "+
+			"started here: it may run elsewhere"
+	case was.Stopped != "" && (policy.When != engine.RestartAlways || was.Stopped == boot):
+		s.Why = "it was stopped"
+	case policy.When == engine.RestartNo && unseen:
+		s.Why = "its node went down, and it has no restart policy"
+	case policy.When == engine.RestartNo:
+		s.Why = "it has no restart policy"
+	case policy.When == engine.RestartOnFailure && one.ExitCode == 0:
+		s.Why = "it ended without an error"
+	case policy.Most > 0 && s.Failures >= policy.Most:
+		s.Why = fmt.Sprintf("it failed again after %d restarts", s.Failures)
+	default:
+		s.Due = true
+	}
+	return s, nil
+}
+
+// noteStopped remembers that somebody has stopped a container.
+func noteStopped(place container) error {
+	boot, err := kernel.BootID()
+	if err != nil {
+		return err
+	}
+	was, err := loadRestarts(place)
+	if err != nil {
+		return err
+	}
+	was.Stopped = boot
+	return records.Save(place.restarts(), was)
+}
+
+// Settled notes that a container that came by a migration is this node's: the source has nothing of it
+// any more.
+func (e *Engine) Settled(_ context.Context, id string) error {
+	defer e.lock(id)()
+	place, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) { // it was removed since
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	was, err := loadRestarts(place)
+	if err != nil || was.Holder == e.config.State {
+		return err
+	}
+	was.Holder = e.config.State
+	return records.Save(place.restarts(), was)
+}
+
+// StartAfter starts a container that has ended for somebody who knows that this node has it. With the
+// container locked, prepare makes what the container needs of others, or refuses.
+func (e *Engine) StartAfter(ctx context.Context, id string, prepare Prepare) error {
+	return e.start(ctx, id, prepare, func(place container, _ engine.Container) error {
+		return records.Save(place.restarts(), restartRecord{Holder: e.config.State})
+	})
+}
+
+// Restart is StartAfter for a container that is due by its policy. Error: engine.ErrBusy if it is not
+// due any more.
+func (e *Engine) Restart(ctx context.Context, id string, prepare Prepare) error {
+	return e.start(ctx, id, prepare, func(place container, one engine.Container) error {
+		standing, was, err := e.standing(one)
+		if err == nil && !standing.Due {
+			err = fmt.Errorf("%w: %s", engine.ErrBusy, standing.Why)
+		}
+		if err == nil {
+			was.Boot, err = kernel.BootID()
+		}
+		if err != nil {
+			return err
+		}
+		was.Failures = standing.Failures + 1
+		if err := records.Save(place.restarts(), was); err != nil {
+			return err
+		}
+		return countRun(place)
+	})
+}
+
+// countRun notes that the last run was counted: a start that fails before the next run has failed, too.
+func countRun(place container) error {
+	var ran record
+	err := records.Load(place.record(), &ran)
+	if err != nil || ran.RanSeconds == 0 {
+		return err
+	}
+	ran.RanSeconds = 0
+	return records.Save(place.record(), ran)
+}

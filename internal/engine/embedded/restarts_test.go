@@ -1,0 +1,259 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
+)
+
+// TestStands goes through what a policy says of a container that has ended.
+func TestStands(t *testing.T) {
+	long, short, unseen := record{State: engine.Exited, RanSeconds: 60}, record{State: engine.Exited, RanSeconds: 1}, record{State: engine.Running}
+	for _, c := range []struct {
+		name     string
+		policy   string
+		code     int
+		ran      record
+		was      restartRecord
+		why      string // "": it is due
+		failures int
+		unheld   bool
+	}{
+		{name: "no policy", ran: long, why: "no restart policy"},
+		{name: "no policy, power lost", code: exitUnknown, ran: unseen, why: "its node went down"},
+		{name: "always", policy: "always", ran: long},
+		{name: "power lost", policy: "always", code: exitUnknown, ran: unseen, was: restartRecord{Failures: 7, Boot: "before"}},
+		{name: "monitor killed", policy: "always", code: exitUnknown, ran: unseen, was: restartRecord{Failures: 7, Boot: "now"}, failures: 7},
+		{name: "power lost, on failure", policy: "on-failure", code: exitUnknown, ran: unseen},
+		{name: "stopped", policy: "always", ran: long, was: restartRecord{Stopped: "now"}, why: "stopped"},
+		{name: "stopped before the boot", policy: "always", ran: long, was: restartRecord{Stopped: "before"}},
+		{name: "unless it was stopped", policy: "unless-stopped", ran: long, was: restartRecord{Stopped: "before"}, why: "stopped"},
+		{name: "unless-stopped", policy: "unless-stopped", ran: long},
+		{name: "no failure", policy: "on-failure", ran: long, why: "without an error"},
+		{name: "first failure", policy: "on-failure:2", code: 1, ran: short},
+		{name: "second failure", policy: "on-failure:2", code: 1, ran: short, was: restartRecord{Failures: 1}, failures: 1},
+		{name: "too many failures", policy: "on-failure:2", code: 1, ran: short, was: restartRecord{Failures: 2}, failures: 2, why: "after 2 restarts"},
+		{name: "and a boot", policy: "on-failure:2", code: 1, ran: short, was: restartRecord{Failures: 2, Boot: "before"}, failures: 2, why: "after 2"},
+		{name: "failed after long", policy: "on-failure:2", code: 1, ran: long, was: restartRecord{Failures: 2}},
+		{name: "not confirmed", policy: "always", ran: long, was: restartRecord{Holder: "nobody"}, why: "has not confirmed", unheld: true},
+		{name: "another state", policy: "always", ran: long, was: restartRecord{Holder: "two", Stopped: "now"}, why: "put back", unheld: true},
+	} {
+		one := engine.Container{State: engine.Exited, ExitCode: c.code}
+		one.Definition.Restart = c.policy
+		if c.was.Holder = strings.TrimPrefix(c.was.Holder, "nobody"); !c.unheld {
+			c.was.Holder = "one"
+		}
+		got, err := stands(one, c.ran, c.was, "now", "one")
+		if err != nil || got.Due != (c.why == "") || !strings.Contains(got.Why, c.why) || got.Failures != c.failures || got.Unheld != c.unheld {
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		}
+	}
+}
+
+func noPreparation(context.Context, engine.Definition) error { return nil }
+
+// ended waits for the end of a container.
+func (n *testNode) ended(id string) engine.Container {
+	n.t.Helper()
+	if _, err := n.Wait(n.t.Context(), id); err != nil {
+		n.t.Fatal(err)
+	}
+	return n.state(id)
+}
+
+// stands wants a container that has ended to be due, or not to be for a reason.
+func (n *testNode) stands(id, why string) Standing {
+	n.t.Helper()
+	s, err := n.Standing(n.ended(id))
+	if err != nil || s.Due != (why == "") || !strings.Contains(s.Why, why) {
+		n.t.Fatalf("it stands at %+v, %v; want %q", s, err, why)
+	}
+	return s
+}
+
+// TestRestarts lets a real container end, and looks at what is said of it and who may start it.
+func TestRestarts(t *testing.T) {
+	n := newTestNode(t)
+	wanted := definition(t, "sh", "-c", "exit 3")
+	wanted.Restart = "on-failure:1"
+	d := n.start(wanted)
+	if ids, err := n.Restartable(); err != nil || len(ids) != 1 || ids[0] != d.ID {
+		t.Errorf("with a policy: %v, %v", ids, err)
+	}
+	n.stands(d.ID, "")
+	must(t, n.Restart(t.Context(), d.ID, noPreparation))
+	n.stands(d.ID, "failed again after 1")
+	if err := n.Restart(t.Context(), d.ID, noPreparation); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("it is started again although it is not due: %v", err)
+	}
+	must(t, n.Start(t.Context(), d.ID)) // somebody wants it: it has not failed yet
+	n.stands(d.ID, "")
+	must(t, n.Stop(t.Context(), d.ID, 0))
+	n.stands(d.ID, "it was stopped")
+	must(t, n.Start(t.Context(), d.ID))
+	n.stands(d.ID, "")
+}
+
+// TestRestartsInAnotherState: a state that was put back, or is a copy, says so of all its containers
+// from its first moment on, and that a container was stopped is not forgotten meanwhile.
+func TestRestartsInAnotherState(t *testing.T) {
+	n := newTestNode(t)
+	d := definition(t, "true")
+	d.Restart = "always"
+	n.start(d)
+	n.stands(d.ID, "")
+	must(t, n.Stop(t.Context(), d.ID, 0))
+	n.config.State = "two"
+	n = n.reopen()
+	if s := n.stands(d.ID, "put back"); !s.Unheld {
+		t.Errorf("it stands at %+v", s)
+	}
+	if err := n.Restart(t.Context(), d.ID, noPreparation); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("it is started in another state: %v", err)
+	}
+	must(t, n.Stop(t.Context(), d.ID, 0))
+	n.stands(d.ID, "put back")
+	n.config.State = "one"
+	n = n.reopen()
+	n.stands(d.ID, "it was stopped")
+	n.config.State = "two"
+	n = n.reopen()
+	must(t, n.Start(t.Context(), d.ID)) // somebody knows that this node has it
+	n.stands(d.ID, "")
+}
+
+// TestRestartsAfterAMove: the target has the container when its source has confirmed that, and not
+// before. A boot changes nothing of that, and the source's own copy does not start again.
+func TestRestartsAfterAMove(t *testing.T) {
+	a, b := newTestNode(t), newTestNode(t)
+	d := definition(t, "sh", "-c", "while :; do sleep 0.05; done")
+	d.Restart = "always"
+	a.start(d)
+	move(t, a, b, d.ID)
+	if _, err := b.Arrived(t.Context(), d.ID); err != nil {
+		t.Fatal(err)
+	}
+	b = b.boot()
+	if s := b.stands(d.ID, "has not confirmed"); !s.Unheld {
+		t.Errorf("it stands at %+v", s)
+	}
+	must(t, b.Stop(t.Context(), d.ID, 0))
+	must(t, b.Settled(t.Context(), d.ID))
+	b.stands(d.ID, "it was stopped")
+	must(t, b.Start(t.Context(), d.ID))
+	b = b.boot()
+	b.stands(d.ID, "")
+	must(t, b.Restart(t.Context(), d.ID, noPreparation))
+	must(t, b.Settled(t.Context(), newID(t))) // removed meanwhile
+}
+
+// TestFailedStart: a container whose start fails, in whatever part, has ended as before, and each
+// failure counts.
+func TestFailedStart(t *testing.T) {
+	n := newTestNode(t)
+	broken := shortDir(t) + "/runc"
+	script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = start ] && [ -e %[1]s.broken ] && exit 1; done\nexec %[2]s \"$@\"\n", broken, n.runc.path)
+	must(t, os.WriteFile(broken, []byte(script), 0o700))
+	n.config.Runc = broken
+	n = n.reopen()
+	d := definition(t, "sh", "-c", "exit 3")
+	d.Restart = "on-failure"
+	n.start(d)
+	place := n.paths.of(d.ID)
+	n.ended(d.ID)
+	var ran record
+	must(t, records.Load(place.record(), &ran))
+	if ran.RanSeconds <= 0 || ran.RanSeconds > 60 {
+		t.Errorf("it ran for %f s", ran.RanSeconds)
+	}
+	ran.RanSeconds = 3600 // as if it had
+	must(t, records.Save(place.record(), ran))
+	must(t, os.WriteFile(broken+".broken", nil, 0o600))
+	for failures := range 3 {
+		if s := n.stands(d.ID, ""); s.Failures != failures {
+			t.Errorf("%d starts have failed: %+v", failures, s)
+		}
+		if err := n.Restart(t.Context(), d.ID, noPreparation); err == nil {
+			t.Fatal("a broken runc starts it")
+		}
+		if one := n.state(d.ID); one.State != engine.Exited || one.ExitCode != 3 {
+			t.Errorf("after a failed start it is %s, %d", one.State, one.ExitCode)
+		}
+	}
+	refused := errors.New("refused")
+	if err := n.Restart(t.Context(), d.ID, func(context.Context, engine.Definition) error { return refused }); !errors.Is(err, refused) {
+		t.Error(err)
+	}
+	must(t, os.Remove(broken+".broken"))
+	must(t, n.Restart(t.Context(), d.ID, noPreparation))
+	if s := n.stands(d.ID, ""); s.Failures != 5 {
+		t.Errorf("five starts have failed: %+v", s)
+	}
+}
+
+// TestMonitorKilled: a container whose monitor is killed with it while it starts is not started for
+// ever without a pause.
+func TestMonitorKilled(t *testing.T) {
+	n := newTestNode(t)
+	d := definition(t, "sleep", "600")
+	d.Restart = "always"
+	n.start(d)
+	for failures := range 2 {
+		place := n.paths.of(d.ID)
+		must(t, killMonitor(place))
+		must(t, sweep(t.Context(), n.runc, place))
+		if s := n.stands(d.ID, ""); s.Failures != failures {
+			t.Errorf("after %d restarts: %+v", failures, s)
+		}
+		must(t, n.Restart(t.Context(), d.ID, noPreparation))
+	}
+}
+
+// TestStartIsTimely ends all of a start that takes too long.
+func TestStartIsTimely(t *testing.T) {
+	n := newTestNode(t)
+	slow := shortDir(t) + "/runc"
+	script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = create ] && [ -e %[1]s.slow ] && sleep 600; done\nexec %[2]s \"$@\"\n", slow, n.runc.path)
+	must(t, os.WriteFile(slow, []byte(script), 0o700))
+	n.config.Runc = slow
+	n = n.reopen()
+	d := definition(t, "true")
+	n.start(d)
+	n.ended(d.ID)
+	must(t, os.WriteFile(slow+".slow", nil, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- n.Start(ctx, d.ID) }()
+	eventually(t, "runc to be started", func() bool {
+		var live liveState
+		if records.Load(n.paths.of(d.ID).runtime(), &live) != nil {
+			return false
+		}
+		left, err := sessionOf(live.Monitor)
+		return err == nil && len(left) > 1
+	})
+	session := monitorOf(t, n, d.ID)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if left, err := sessionOf(session); err != nil || len(left) > 0 {
+		t.Errorf("left is %+v, %v", left, err)
+	}
+	must(t, os.Remove(slow+".slow"))
+	must(t, n.Start(t.Context(), d.ID))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
