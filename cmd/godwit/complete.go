@@ -71,6 +71,13 @@ func completeNodes(cmd *cobra.Command, flag string) {
 	}
 }
 
+// completeWords makes the shell offer words for a flag.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // Only where there is no such flag.
+	}
+}
+
 // placeholders are the arguments in a usage such as "exec [flags] CONTAINER COMMAND [ARG...]", up to its first flag.
 func placeholders(use string) []string {
 	var found []string

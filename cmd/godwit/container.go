@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -26,8 +28,13 @@ wherever it moves. Without -d, run shows the container's output until the contai
 same code.
 
 No ports are published: clients connect to the container's address. Every node can reach it. Other machines
-need a route to the pool (10.57.0.0/16, unless node init was given another) through any node. An exited
-container cannot be started again: run a new one.
+need a route to the pool (10.57.0.0/16, unless node init was given another) through any node.
+
+With --restart, the node where the container was last starts it again after it has ended, and after a boot: no
+(default), on-failure[:N] after an exit code other than 0 (at most N times in a row), always, or unless-stopped.
+A container that "godwit stop" has stopped stays so; with always, until the next boot. The policy moves with the
+container. After a boot, a container starts when no migration has to do with it and all other nodes have said
+that it is not there ("godwit ps" says what it waits for). "godwit start" starts an ended container at once.
 
 A volume is created when first used, and stays when its container is removed ("godwit volume"). A host
 directory must already exist. A tmpfs lives in memory and is lost with the container. "godwit migrate --help"
@@ -35,6 +42,8 @@ says what happens to each of them in a migration.`
 
 const runExample = `  godwit run -d --name cache redis
   godwit run --memory 64m --cpus 0.5 busybox sh -c 'echo hello'
+  godwit run -d --restart always --name cache redis
+  godwit run -d --restart on-failure:5 --name job busybox sh -c './work'
   godwit run -d -v data:/data -e MODE=fast busybox httpd -f -h /data
   godwit run -d -v /srv/www:/www:ro --tmpfs /cache:size=64m busybox httpd -f -h /www
   godwit run -d --name web --stage-to b,c web:2   # b and c get the image's layers
@@ -82,8 +91,22 @@ func newRunCommand() *cobra.Command {
 	completeNodes(cmd, "stage-to")
 	flags.BoolVar(&request.ReadOnly, "read-only", false, "mount the root file system read-only")
 	flags.StringArrayVarP(&request.Labels, "label", "l", nil, "label, NAME=VALUE")
+	addRestartFlag(cmd, request)
 	addLifeFlags(cmd, request)
 	return cmd
+}
+
+// addRestartFlag adds the restart policy.
+func addRestartFlag(cmd *cobra.Command, request *api.RunRequest) {
+	cmd.Flags().Var(&parsed[string]{kind: "policy", parse: func(text string) (string, error) {
+		_, err := engine.ParseRestartPolicy(text)
+		request.Restart = text
+		return text, err
+	}}, "restart", "when to start the container again: no, on-failure[:N], always or unless-stopped (default: no)")
+	policies := []string{
+		string(engine.RestartNo), string(engine.RestartOnFailure), string(engine.RestartAlways), string(engine.RestartUnlessStopped),
+	}
+	completeWords(cmd, "restart", policies...)
 }
 
 // addLifeFlags adds the flags for how the container is stopped, and when a started one counts as healthy.
@@ -208,6 +231,9 @@ func newWaitCommand() *cobra.Command {
 
 const psLong = `Ps lists the containers of this node, including those of Docker, Podman, containerd and LXC.
 
+Ps also lists a container that has ended and that its restart policy wants to run (--all: every container that
+does not run), and says in the column NOT RUNNING why a container of "godwit run" does not run.
+
 The frozen copy of a container that has left is shown as "moved to NODE", or as "in doubt, NODE?" while it is
 not known where the container runs.
 
@@ -253,7 +279,11 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 		return printJSON(w, containers)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tNAME\tIMAGE\tSTATE\tADDRESS\tSINCE")
+	header, why := "ID\tNAME\tIMAGE\tSTATE\tADDRESS\tSINCE", func(engine.Container) string { return "" }
+	if slices.ContainsFunc(containers, func(c engine.Container) bool { return c.NotRunning != "" }) {
+		header, why = header+"\tNOT RUNNING", func(c engine.Container) string { return "\t" + cmp.Or(c.NotRunning, "-") }
+	}
+	fmt.Fprintln(table, header)
 	for _, c := range containers {
 		state, since := stateOf(c), c.Started
 		if c.State == engine.Exited {
@@ -263,8 +293,8 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 		if c.Definition.Network.Address.IsValid() {
 			address = c.Definition.Network.Address.String()
 		}
-		fmt.Fprintf(table, "%.12s\t%s\t%s\t%s\t%s\t%s\n", c.Definition.ID, engine.Label(c.Definition), c.Definition.Image, state,
-			address, ago(since))
+		fmt.Fprintf(table, "%.12s\t%s\t%s\t%s\t%s\t%s%s\n", c.Definition.ID, engine.Label(c.Definition), c.Definition.Image, state,
+			address, ago(since), why(c))
 	}
 	return table.Flush()
 }
@@ -386,8 +416,9 @@ func newStopCommand() *cobra.Command {
 		Long: `Stop sends each container's first process its stop signal (SIGTERM, unless the image or run
 --stop-signal says otherwise), and SIGKILL if it is still running when the grace period ends.
 
-A stopped container cannot be started again. Its output can be read until it is removed, and its volumes can
-be used until they are removed.`,
+A stopped container stays stopped, whatever its restart policy, until "godwit start" starts it; with
+--restart always it starts at the next boot, too. Its output can be read until it is removed, and its volumes
+can be used until they are removed.`,
 		Example: "  godwit stop --time 30s cache",
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -406,6 +437,37 @@ be used until they are removed.`,
 	}
 	cmd.Flags().DurationVar(&grace, "time", 0,
 		"grace period before SIGKILL (default: that of run --stop-timeout, or 10s)")
+	return cmd
+}
+
+const startLong = `Start starts containers of "godwit run" that have ended, with their files and their addresses. A container of
+another engine is started by that engine.
+
+Start refuses a container with which a migration has to do, and one that another node has. The agent asks all
+other nodes, unless it has seen the container run here. If one of them cannot be reached, or if the state of this
+node was put back or copied since the container was last started here, only --force starts it: then two copies
+may run. A node that is lost for good need not answer after "godwit node rm".`
+
+func newStartCommand() *cobra.Command {
+	request := &api.StartRequest{}
+	cmd := &cobra.Command{
+		Use:   "start [flags] CONTAINER...",
+		Short: "Start containers that have ended",
+		Long:  startLong,
+		Example: `  godwit start cache
+  godwit start --force cache   # the other nodes are down, and none of them has it
+  godwit start $(godwit ps --all --json | jq -r '.[] | select(.state=="exited").definition.name')`,
+		Args: usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withAgent(cmd, func(agent api.AgentClient) error {
+				return eachContainer(cmd, args, func(reference string) error {
+					_, err := agent.Start(cmd.Context(), &api.StartRequest{Reference: reference, Force: request.Force})
+					return err
+				})
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&request.Force, "force", "f", false, "also if it cannot be found out whether another node has it")
 	return cmd
 }
 

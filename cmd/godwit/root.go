@@ -36,7 +36,7 @@ func newRootCommand() *cobra.Command {
 	)
 	addGroup(root, "move", newMigrateCommand(), newPlanCommand(), newMigrationCommand(), newThawCommand(), newStageCommand())
 	addGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newTopCommand(), newLogsCommand(),
-		newExecCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
+		newExecCommand(), newStartCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
 	addGroup(root, "node", newAgentCommand(), withAgentCommands(newNodeCommand()), newNodesCommand(), newAuditCommand(), newEngineCommand())
 	addGroup(root, "try", newLabCommand(), newDemoCommand(), newBenchCommand(), newDoctorCommand(), newSetupCommand())
 	root.AddCommand(newVersionCommand(), newManCommand())

@@ -129,6 +129,7 @@ type Agent struct {
 	reservations *reservations
 	locations    *locations
 	doubles      *doubles
+	restarts     *restarts
 	releases     *releases
 	adoptions    *adoptions
 	adopted      adopted
@@ -223,7 +224,7 @@ func (a *Agent) open() error {
 		return err
 	}
 	a.embedded, err = embedded.New(embedded.Config{
-		StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: a.images,
+		StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: a.images, State: a.incarnation(),
 	})
 	if err != nil {
 		return err
@@ -246,7 +247,7 @@ func (a *Agent) open() error {
 	a.peers.recallKeys(a.network.Keys())
 	a.peers.removed, a.peers.log, a.peers.lost = a.nodeRemoved, a.log, a.locations.dropNode
 	a.peers.refused = a.config.Policy.Refused(modeNames())
-	a.doubles = newDoubles(a)
+	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
 	a.peers.claims, a.peers.claimed = a.doubles.here, a.doubles.heard
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
@@ -468,6 +469,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
 	all.Go(func() { a.adoptForEver(a.ctx) })
+	all.Go(func() { a.restarts.run(a.ctx) })
 	all.Go(func() { a.watchContainers(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
 	a.ahead.begin()

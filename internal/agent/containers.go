@@ -55,6 +55,7 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 		return definition, errors.Join(err, undone)
 	}
 	a.made(definition.ID)
+	a.restarts.ran(definition.ID)
 	a.stageTo(definition, candidates)
 	return definition, nil
 }
@@ -225,6 +226,10 @@ const noHealth = "none"
 // applyLife finds out how a container is stopped, and when one that was started counts as healthy.
 func applyLife(definition *engine.Definition, request *api.RunRequest, config image.Config) error {
 	definition.StopSignal = cmp.Or(request.StopSignal, config.StopSignal)
+	definition.Restart = request.Restart
+	if _, err := engine.ParseRestartPolicy(definition.Restart); err != nil {
+		return fmt.Errorf("%w: %w", errInvalid, err)
+	}
 	definition.StopTimeout, definition.StartTimeout = request.StopTimeoutSeconds, request.StartTimeoutSeconds
 	if _, err := engine.ParseSignal(definition.StopSignal); err != nil {
 		return fmt.Errorf("%w: stop signal: %w", errInvalid, err)

@@ -41,7 +41,7 @@ func rights() map[string]Right {
 		RightLook: "Version ListImages Wait List Top Volumes InspectVolume Nodes RolloverStatus Policy Plan " +
 			"Watch Migrations Stages",
 		RightMove: "Migrate Set Switch Cancel Resolve Thaw Stage StageAhead Unstage",
-		RightRun:  "LoadImage PullImage RemoveImage Run Stop Remove Logs Exec Inspect RemoveVolume",
+		RightRun:  "LoadImage PullImage RemoveImage Run Start Stop Remove Logs Exec Inspect RemoveVolume",
 	} {
 		for method := range strings.FieldsSeq(methods) {
 			needed[method] = right

@@ -58,8 +58,10 @@ func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api
 		return nil, wireError(err)
 	}
 	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
-		return !request.All && (c.State == engine.Exited || c.State == engine.Created)
+		ended := c.State == engine.Exited || c.State == engine.Created
+		return !request.All && ended && !(c.Definition.EngineName == "" && s.agent.restarts.wanted(c))
 	})
+	s.agent.restarts.explain(containers)
 	s.agent.moves.tell(containers)
 	if !s.agent.rights.mayRun(ctx) {
 		for i := range containers {
@@ -88,10 +90,12 @@ func (s *localService) Inspect(ctx context.Context, request *api.ContainerReques
 	if err != nil {
 		return nil, wireError(err)
 	}
+	explained := []engine.Container{container}
+	s.agent.restarts.explain(explained)
 	inspected := struct {
 		engine.Container
 		Measured *predict.Measured `json:"measured,omitempty"` // of one that runs
-	}{Container: container}
+	}{Container: explained[0]}
 	if container.State == engine.Running {
 		if measured, err := s.agent.seen(ctx, container); err == nil { // or it has just ended
 			inspected.Measured = &measured
@@ -110,6 +114,10 @@ func (s *localService) Stop(ctx context.Context, request *api.StopRequest) (*api
 		grace = -1
 	}
 	return &api.StopReply{}, wireError(s.agent.halt(ctx, request.Reference, grace))
+}
+
+func (s *localService) Start(ctx context.Context, request *api.StartRequest) (*api.StartReply, error) {
+	return &api.StartReply{}, wireError(s.agent.start(ctx, request.Reference, request.Force))
 }
 
 func (s *localService) Remove(ctx context.Context, request *api.RemoveRequest) (*api.RemoveReply, error) {

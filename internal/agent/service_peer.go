@@ -271,6 +271,15 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 	return &api.ReleaseReply{}, wireError(s.agent.releaseAddress(ctx, address, request.Container))
 }
 
+// Presence tells whether this node has a container of the embedded engine, or is about to get it.
+func (s *peerService) Presence(ctx context.Context, request *api.PresenceRequest) (*api.PresenceReply, error) {
+	if err := migration.CheckContainerID(request.Container); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	state, err := s.agent.holding(ctx, request.Container)
+	return &api.PresenceReply{State: state}, wireError(err)
+}
+
 // Removed forgets what is kept of a container that is no more. It is nothing that anybody would miss, so any node may say so.
 func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) (*api.RemovedReply, error) {
 	from, err := caller(ctx)

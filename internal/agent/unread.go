@@ -66,6 +66,16 @@ func (m *moves) unreadable() []unread {
 	return list
 }
 
+// unreadOf names a migration whose journal could not be used, and that may be the container's.
+func (m *moves) unreadOf(container string) string {
+	for _, one := range m.unreadable() {
+		if one.spec.Container == container || one.spec.Container == "" {
+			return one.spec.ID
+		}
+	}
+	return ""
+}
+
 // report tells users that the journal needs their attention.
 func (u unread) report() migration.Report {
 	text := fmt.Sprintf("its journal cannot be used: %v; it is tried again every %s, and nothing of it is touched meanwhile",

@@ -719,6 +719,7 @@ type RunRequest struct {
 	HealthTimeoutSeconds  float64  `protobuf:"fixed64,24,opt,name=health_timeout_seconds,json=healthTimeoutSeconds,proto3" json:"health_timeout_seconds,omitempty"`
 	HealthRetries         int32    `protobuf:"varint,25,opt,name=health_retries,json=healthRetries,proto3" json:"health_retries,omitempty"`
 	StartTimeoutSeconds   float64  `protobuf:"fixed64,26,opt,name=start_timeout_seconds,json=startTimeoutSeconds,proto3" json:"start_timeout_seconds,omitempty"`
+	Restart               string   `protobuf:"bytes,27,opt,name=restart,proto3" json:"restart,omitempty"`                // no, on-failure[:N], always or unless-stopped
 	StageTo               []string `protobuf:"bytes,40,rep,name=stage_to,json=stageTo,proto3" json:"stage_to,omitempty"` // nodes that get the image's layers as soon as it runs
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
@@ -906,6 +907,13 @@ func (x *RunRequest) GetStartTimeoutSeconds() float64 {
 		return x.StartTimeoutSeconds
 	}
 	return 0
+}
+
+func (x *RunRequest) GetRestart() string {
+	if x != nil {
+		return x.Restart
+	}
+	return ""
 }
 
 func (x *RunRequest) GetStageTo() []string {
@@ -1472,6 +1480,94 @@ func (*StopReply) Descriptor() ([]byte, []int) {
 	return file_godwit_proto_rawDescGZIP(), []int{24}
 }
 
+type StartRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reference     string                 `protobuf:"bytes,1,opt,name=reference,proto3" json:"reference,omitempty"`
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"` // also if it cannot be found out whether another node has it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartRequest) Reset() {
+	*x = StartRequest{}
+	mi := &file_godwit_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartRequest) ProtoMessage() {}
+
+func (x *StartRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
+func (*StartRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *StartRequest) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *StartRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type StartReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartReply) Reset() {
+	*x = StartReply{}
+	mi := &file_godwit_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartReply) ProtoMessage() {}
+
+func (x *StartReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartReply.ProtoReflect.Descriptor instead.
+func (*StartReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{26}
+}
+
 type RemoveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reference     string                 `protobuf:"bytes,1,opt,name=reference,proto3" json:"reference,omitempty"`
@@ -1482,7 +1578,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_godwit_proto_msgTypes[25]
+	mi := &file_godwit_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1590,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[25]
+	mi := &file_godwit_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1603,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{25}
+	return file_godwit_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveRequest) GetReference() string {
@@ -1532,7 +1628,7 @@ type RemoveReply struct {
 
 func (x *RemoveReply) Reset() {
 	*x = RemoveReply{}
-	mi := &file_godwit_proto_msgTypes[26]
+	mi := &file_godwit_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1640,7 @@ func (x *RemoveReply) String() string {
 func (*RemoveReply) ProtoMessage() {}
 
 func (x *RemoveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[26]
+	mi := &file_godwit_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1653,7 @@ func (x *RemoveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveReply.ProtoReflect.Descriptor instead.
 func (*RemoveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{26}
+	return file_godwit_proto_rawDescGZIP(), []int{28}
 }
 
 type LogsRequest struct {
@@ -1571,7 +1667,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_godwit_proto_msgTypes[27]
+	mi := &file_godwit_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1679,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[27]
+	mi := &file_godwit_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1692,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{27}
+	return file_godwit_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LogsRequest) GetReference() string {
@@ -1631,7 +1727,7 @@ type LogEntry struct {
 
 func (x *LogEntry) Reset() {
 	*x = LogEntry{}
-	mi := &file_godwit_proto_msgTypes[28]
+	mi := &file_godwit_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1739,7 @@ func (x *LogEntry) String() string {
 func (*LogEntry) ProtoMessage() {}
 
 func (x *LogEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[28]
+	mi := &file_godwit_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1752,7 @@ func (x *LogEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEntry.ProtoReflect.Descriptor instead.
 func (*LogEntry) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{28}
+	return file_godwit_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LogEntry) GetUnixNanoseconds() int64 {
@@ -1694,7 +1790,7 @@ type ExecStart struct {
 
 func (x *ExecStart) Reset() {
 	*x = ExecStart{}
-	mi := &file_godwit_proto_msgTypes[29]
+	mi := &file_godwit_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1802,7 @@ func (x *ExecStart) String() string {
 func (*ExecStart) ProtoMessage() {}
 
 func (x *ExecStart) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[29]
+	mi := &file_godwit_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1815,7 @@ func (x *ExecStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecStart.ProtoReflect.Descriptor instead.
 func (*ExecStart) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{29}
+	return file_godwit_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecStart) GetReference() string {
@@ -1775,7 +1871,7 @@ type ExecInput struct {
 
 func (x *ExecInput) Reset() {
 	*x = ExecInput{}
-	mi := &file_godwit_proto_msgTypes[30]
+	mi := &file_godwit_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1883,7 @@ func (x *ExecInput) String() string {
 func (*ExecInput) ProtoMessage() {}
 
 func (x *ExecInput) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[30]
+	mi := &file_godwit_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1896,7 @@ func (x *ExecInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecInput.ProtoReflect.Descriptor instead.
 func (*ExecInput) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{30}
+	return file_godwit_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExecInput) GetStart() *ExecStart {
@@ -1836,7 +1932,7 @@ type ExecOutput struct {
 
 func (x *ExecOutput) Reset() {
 	*x = ExecOutput{}
-	mi := &file_godwit_proto_msgTypes[31]
+	mi := &file_godwit_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1944,7 @@ func (x *ExecOutput) String() string {
 func (*ExecOutput) ProtoMessage() {}
 
 func (x *ExecOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[31]
+	mi := &file_godwit_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +1957,7 @@ func (x *ExecOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecOutput.ProtoReflect.Descriptor instead.
 func (*ExecOutput) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{31}
+	return file_godwit_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecOutput) GetStdout() []byte {
@@ -1900,7 +1996,7 @@ type VolumesRequest struct {
 
 func (x *VolumesRequest) Reset() {
 	*x = VolumesRequest{}
-	mi := &file_godwit_proto_msgTypes[32]
+	mi := &file_godwit_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2008,7 @@ func (x *VolumesRequest) String() string {
 func (*VolumesRequest) ProtoMessage() {}
 
 func (x *VolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[32]
+	mi := &file_godwit_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2021,7 @@ func (x *VolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesRequest.ProtoReflect.Descriptor instead.
 func (*VolumesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{32}
+	return file_godwit_proto_rawDescGZIP(), []int{34}
 }
 
 type VolumesReply struct {
@@ -1937,7 +2033,7 @@ type VolumesReply struct {
 
 func (x *VolumesReply) Reset() {
 	*x = VolumesReply{}
-	mi := &file_godwit_proto_msgTypes[33]
+	mi := &file_godwit_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1949,7 +2045,7 @@ func (x *VolumesReply) String() string {
 func (*VolumesReply) ProtoMessage() {}
 
 func (x *VolumesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[33]
+	mi := &file_godwit_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1962,7 +2058,7 @@ func (x *VolumesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesReply.ProtoReflect.Descriptor instead.
 func (*VolumesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{33}
+	return file_godwit_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VolumesReply) GetVolumesJson() [][]byte {
@@ -1981,7 +2077,7 @@ type VolumeRequest struct {
 
 func (x *VolumeRequest) Reset() {
 	*x = VolumeRequest{}
-	mi := &file_godwit_proto_msgTypes[34]
+	mi := &file_godwit_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2089,7 @@ func (x *VolumeRequest) String() string {
 func (*VolumeRequest) ProtoMessage() {}
 
 func (x *VolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[34]
+	mi := &file_godwit_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2102,7 @@ func (x *VolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeRequest.ProtoReflect.Descriptor instead.
 func (*VolumeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{34}
+	return file_godwit_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *VolumeRequest) GetName() string {
@@ -2025,7 +2121,7 @@ type InspectVolumeReply struct {
 
 func (x *InspectVolumeReply) Reset() {
 	*x = InspectVolumeReply{}
-	mi := &file_godwit_proto_msgTypes[35]
+	mi := &file_godwit_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2133,7 @@ func (x *InspectVolumeReply) String() string {
 func (*InspectVolumeReply) ProtoMessage() {}
 
 func (x *InspectVolumeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[35]
+	mi := &file_godwit_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2146,7 @@ func (x *InspectVolumeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectVolumeReply.ProtoReflect.Descriptor instead.
 func (*InspectVolumeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{35}
+	return file_godwit_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *InspectVolumeReply) GetVolumeJson() []byte {
@@ -2068,7 +2164,7 @@ type RemoveVolumeReply struct {
 
 func (x *RemoveVolumeReply) Reset() {
 	*x = RemoveVolumeReply{}
-	mi := &file_godwit_proto_msgTypes[36]
+	mi := &file_godwit_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2176,7 @@ func (x *RemoveVolumeReply) String() string {
 func (*RemoveVolumeReply) ProtoMessage() {}
 
 func (x *RemoveVolumeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[36]
+	mi := &file_godwit_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2189,7 @@ func (x *RemoveVolumeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveVolumeReply.ProtoReflect.Descriptor instead.
 func (*RemoveVolumeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{36}
+	return file_godwit_proto_rawDescGZIP(), []int{38}
 }
 
 type NodesRequest struct {
@@ -2105,7 +2201,7 @@ type NodesRequest struct {
 
 func (x *NodesRequest) Reset() {
 	*x = NodesRequest{}
-	mi := &file_godwit_proto_msgTypes[37]
+	mi := &file_godwit_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2213,7 @@ func (x *NodesRequest) String() string {
 func (*NodesRequest) ProtoMessage() {}
 
 func (x *NodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[37]
+	mi := &file_godwit_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2226,7 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
 func (*NodesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{37}
+	return file_godwit_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NodesRequest) GetMeasure() bool {
@@ -2163,7 +2259,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2271,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[38]
+	mi := &file_godwit_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2284,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{38}
+	return file_godwit_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Node) GetName() string {
@@ -2305,7 +2401,7 @@ type NodesReply struct {
 
 func (x *NodesReply) Reset() {
 	*x = NodesReply{}
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2413,7 @@ func (x *NodesReply) String() string {
 func (*NodesReply) ProtoMessage() {}
 
 func (x *NodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[39]
+	mi := &file_godwit_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2426,7 @@ func (x *NodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodesReply.ProtoReflect.Descriptor instead.
 func (*NodesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{39}
+	return file_godwit_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *NodesReply) GetNodes() []*Node {
@@ -2349,7 +2445,7 @@ type NodeRequest struct {
 
 func (x *NodeRequest) Reset() {
 	*x = NodeRequest{}
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2457,7 @@ func (x *NodeRequest) String() string {
 func (*NodeRequest) ProtoMessage() {}
 
 func (x *NodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[40]
+	mi := &file_godwit_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2470,7 @@ func (x *NodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRequest.ProtoReflect.Descriptor instead.
 func (*NodeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{40}
+	return file_godwit_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *NodeRequest) GetName() string {
@@ -2394,7 +2490,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2502,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[41]
+	mi := &file_godwit_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2515,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{41}
+	return file_godwit_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RemoveNodeRequest) GetName() string {
@@ -2447,7 +2543,7 @@ type RemoveNodeReply struct {
 
 func (x *RemoveNodeReply) Reset() {
 	*x = RemoveNodeReply{}
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2555,7 @@ func (x *RemoveNodeReply) String() string {
 func (*RemoveNodeReply) ProtoMessage() {}
 
 func (x *RemoveNodeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[42]
+	mi := &file_godwit_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2568,7 @@ func (x *RemoveNodeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeReply.ProtoReflect.Descriptor instead.
 func (*RemoveNodeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{42}
+	return file_godwit_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RemoveNodeReply) GetVersion() uint64 {
@@ -2504,7 +2600,7 @@ type PromoteNodeReply struct {
 
 func (x *PromoteNodeReply) Reset() {
 	*x = PromoteNodeReply{}
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2612,7 @@ func (x *PromoteNodeReply) String() string {
 func (*PromoteNodeReply) ProtoMessage() {}
 
 func (x *PromoteNodeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[43]
+	mi := &file_godwit_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2625,7 @@ func (x *PromoteNodeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromoteNodeReply.ProtoReflect.Descriptor instead.
 func (*PromoteNodeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{43}
+	return file_godwit_proto_rawDescGZIP(), []int{45}
 }
 
 type RolloverRequest struct {
@@ -2544,7 +2640,7 @@ type RolloverRequest struct {
 
 func (x *RolloverRequest) Reset() {
 	*x = RolloverRequest{}
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2652,7 @@ func (x *RolloverRequest) String() string {
 func (*RolloverRequest) ProtoMessage() {}
 
 func (x *RolloverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[44]
+	mi := &file_godwit_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2665,7 @@ func (x *RolloverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloverRequest.ProtoReflect.Descriptor instead.
 func (*RolloverRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{44}
+	return file_godwit_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RolloverRequest) GetWithinSeconds() float64 {
@@ -2608,7 +2704,7 @@ type RolloverStatusRequest struct {
 
 func (x *RolloverStatusRequest) Reset() {
 	*x = RolloverStatusRequest{}
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2716,7 @@ func (x *RolloverStatusRequest) String() string {
 func (*RolloverStatusRequest) ProtoMessage() {}
 
 func (x *RolloverStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[45]
+	mi := &file_godwit_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2729,7 @@ func (x *RolloverStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloverStatusRequest.ProtoReflect.Descriptor instead.
 func (*RolloverStatusRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{45}
+	return file_godwit_proto_rawDescGZIP(), []int{47}
 }
 
 type RolloverReply struct {
@@ -2655,7 +2751,7 @@ type RolloverReply struct {
 
 func (x *RolloverReply) Reset() {
 	*x = RolloverReply{}
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2763,7 @@ func (x *RolloverReply) String() string {
 func (*RolloverReply) ProtoMessage() {}
 
 func (x *RolloverReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[46]
+	mi := &file_godwit_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2776,7 @@ func (x *RolloverReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloverReply.ProtoReflect.Descriptor instead.
 func (*RolloverReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{46}
+	return file_godwit_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RolloverReply) GetUnderWay() bool {
@@ -2761,7 +2857,7 @@ type DemoteNodeReply struct {
 
 func (x *DemoteNodeReply) Reset() {
 	*x = DemoteNodeReply{}
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2869,7 @@ func (x *DemoteNodeReply) String() string {
 func (*DemoteNodeReply) ProtoMessage() {}
 
 func (x *DemoteNodeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[47]
+	mi := &file_godwit_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2882,7 @@ func (x *DemoteNodeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DemoteNodeReply.ProtoReflect.Descriptor instead.
 func (*DemoteNodeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{47}
+	return file_godwit_proto_rawDescGZIP(), []int{49}
 }
 
 type AuditRequest struct {
@@ -2798,7 +2894,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2906,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[48]
+	mi := &file_godwit_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2919,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{48}
+	return file_godwit_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AuditRequest) GetSinceUnixNanoseconds() int64 {
@@ -2842,7 +2938,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +2950,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[49]
+	mi := &file_godwit_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +2963,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{49}
+	return file_godwit_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AuditReply) GetEntryJson() []byte {
@@ -2887,7 +2983,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +2995,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[50]
+	mi := &file_godwit_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +3008,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{50}
+	return file_godwit_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TokenRequest) GetTtlSeconds() float64 {
@@ -2939,7 +3035,7 @@ type TokenReply struct {
 
 func (x *TokenReply) Reset() {
 	*x = TokenReply{}
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3047,7 @@ func (x *TokenReply) String() string {
 func (*TokenReply) ProtoMessage() {}
 
 func (x *TokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[51]
+	mi := &file_godwit_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3060,7 @@ func (x *TokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenReply.ProtoReflect.Descriptor instead.
 func (*TokenReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{51}
+	return file_godwit_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TokenReply) GetToken() string {
@@ -3009,7 +3105,7 @@ type MigrateRequest struct {
 
 func (x *MigrateRequest) Reset() {
 	*x = MigrateRequest{}
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3021,7 +3117,7 @@ func (x *MigrateRequest) String() string {
 func (*MigrateRequest) ProtoMessage() {}
 
 func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[52]
+	mi := &file_godwit_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3034,7 +3130,7 @@ func (x *MigrateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateRequest.ProtoReflect.Descriptor instead.
 func (*MigrateRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{52}
+	return file_godwit_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MigrateRequest) GetContainer() string {
@@ -3186,7 +3282,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3294,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[53]
+	mi := &file_godwit_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3307,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{53}
+	return file_godwit_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PlanReply) GetPlanJson() []byte {
@@ -3230,7 +3326,7 @@ type MigrateReply struct {
 
 func (x *MigrateReply) Reset() {
 	*x = MigrateReply{}
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3338,7 @@ func (x *MigrateReply) String() string {
 func (*MigrateReply) ProtoMessage() {}
 
 func (x *MigrateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[54]
+	mi := &file_godwit_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3351,7 @@ func (x *MigrateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrateReply.ProtoReflect.Descriptor instead.
 func (*MigrateReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{54}
+	return file_godwit_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MigrateReply) GetMigration() string {
@@ -3274,7 +3370,7 @@ type MigrationRequest struct {
 
 func (x *MigrationRequest) Reset() {
 	*x = MigrationRequest{}
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3286,7 +3382,7 @@ func (x *MigrationRequest) String() string {
 func (*MigrationRequest) ProtoMessage() {}
 
 func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[55]
+	mi := &file_godwit_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3299,7 +3395,7 @@ func (x *MigrationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationRequest.ProtoReflect.Descriptor instead.
 func (*MigrationRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{55}
+	return file_godwit_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MigrationRequest) GetMigration() string {
@@ -3319,7 +3415,7 @@ type MigrationUpdate struct {
 
 func (x *MigrationUpdate) Reset() {
 	*x = MigrationUpdate{}
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3427,7 @@ func (x *MigrationUpdate) String() string {
 func (*MigrationUpdate) ProtoMessage() {}
 
 func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[56]
+	mi := &file_godwit_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3440,7 @@ func (x *MigrationUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationUpdate.ProtoReflect.Descriptor instead.
 func (*MigrationUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{56}
+	return file_godwit_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MigrationUpdate) GetProgressJson() []byte {
@@ -3375,7 +3471,7 @@ type SetRequest struct {
 
 func (x *SetRequest) Reset() {
 	*x = SetRequest{}
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +3483,7 @@ func (x *SetRequest) String() string {
 func (*SetRequest) ProtoMessage() {}
 
 func (x *SetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[57]
+	mi := &file_godwit_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +3496,7 @@ func (x *SetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRequest.ProtoReflect.Descriptor instead.
 func (*SetRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{57}
+	return file_godwit_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SetRequest) GetMigration() string {
@@ -3446,7 +3542,7 @@ type SetReply struct {
 
 func (x *SetReply) Reset() {
 	*x = SetReply{}
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3554,7 @@ func (x *SetReply) String() string {
 func (*SetReply) ProtoMessage() {}
 
 func (x *SetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[58]
+	mi := &file_godwit_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3567,7 @@ func (x *SetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReply.ProtoReflect.Descriptor instead.
 func (*SetReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{58}
+	return file_godwit_proto_rawDescGZIP(), []int{60}
 }
 
 type SwitchReply struct {
@@ -3482,7 +3578,7 @@ type SwitchReply struct {
 
 func (x *SwitchReply) Reset() {
 	*x = SwitchReply{}
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3494,7 +3590,7 @@ func (x *SwitchReply) String() string {
 func (*SwitchReply) ProtoMessage() {}
 
 func (x *SwitchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[59]
+	mi := &file_godwit_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3507,7 +3603,7 @@ func (x *SwitchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchReply.ProtoReflect.Descriptor instead.
 func (*SwitchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{59}
+	return file_godwit_proto_rawDescGZIP(), []int{61}
 }
 
 type MigrationsRequest struct {
@@ -3518,7 +3614,7 @@ type MigrationsRequest struct {
 
 func (x *MigrationsRequest) Reset() {
 	*x = MigrationsRequest{}
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3530,7 +3626,7 @@ func (x *MigrationsRequest) String() string {
 func (*MigrationsRequest) ProtoMessage() {}
 
 func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[60]
+	mi := &file_godwit_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3543,7 +3639,7 @@ func (x *MigrationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsRequest.ProtoReflect.Descriptor instead.
 func (*MigrationsRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{60}
+	return file_godwit_proto_rawDescGZIP(), []int{62}
 }
 
 type MigrationsReply struct {
@@ -3555,7 +3651,7 @@ type MigrationsReply struct {
 
 func (x *MigrationsReply) Reset() {
 	*x = MigrationsReply{}
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3567,7 +3663,7 @@ func (x *MigrationsReply) String() string {
 func (*MigrationsReply) ProtoMessage() {}
 
 func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[61]
+	mi := &file_godwit_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3580,7 +3676,7 @@ func (x *MigrationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationsReply.ProtoReflect.Descriptor instead.
 func (*MigrationsReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{61}
+	return file_godwit_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *MigrationsReply) GetReportJson() []byte {
@@ -3598,7 +3694,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3706,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[62]
+	mi := &file_godwit_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3719,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{62}
+	return file_godwit_proto_rawDescGZIP(), []int{64}
 }
 
 type ResolveRequest struct {
@@ -3638,7 +3734,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3650,7 +3746,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[63]
+	mi := &file_godwit_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3663,7 +3759,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{63}
+	return file_godwit_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ResolveRequest) GetMigration() string {
@@ -3703,7 +3799,7 @@ type ResolveReply struct {
 
 func (x *ResolveReply) Reset() {
 	*x = ResolveReply{}
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3715,7 +3811,7 @@ func (x *ResolveReply) String() string {
 func (*ResolveReply) ProtoMessage() {}
 
 func (x *ResolveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[64]
+	mi := &file_godwit_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3728,7 +3824,7 @@ func (x *ResolveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveReply.ProtoReflect.Descriptor instead.
 func (*ResolveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{64}
+	return file_godwit_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ResolveReply) GetNotice() string {
@@ -3748,7 +3844,7 @@ type ThawRequest struct {
 
 func (x *ThawRequest) Reset() {
 	*x = ThawRequest{}
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3760,7 +3856,7 @@ func (x *ThawRequest) String() string {
 func (*ThawRequest) ProtoMessage() {}
 
 func (x *ThawRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[65]
+	mi := &file_godwit_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3773,7 +3869,7 @@ func (x *ThawRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawRequest.ProtoReflect.Descriptor instead.
 func (*ThawRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{65}
+	return file_godwit_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ThawRequest) GetReference() string {
@@ -3799,7 +3895,7 @@ type ThawReply struct {
 
 func (x *ThawReply) Reset() {
 	*x = ThawReply{}
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3811,7 +3907,7 @@ func (x *ThawReply) String() string {
 func (*ThawReply) ProtoMessage() {}
 
 func (x *ThawReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[66]
+	mi := &file_godwit_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +3920,7 @@ func (x *ThawReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThawReply.ProtoReflect.Descriptor instead.
 func (*ThawReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{66}
+	return file_godwit_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ThawReply) GetNotice() string {
@@ -3848,7 +3944,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +3956,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[67]
+	mi := &file_godwit_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +3969,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{67}
+	return file_godwit_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StageRequest) GetContainer() string {
@@ -3933,7 +4029,7 @@ type StageAheadRequest struct {
 
 func (x *StageAheadRequest) Reset() {
 	*x = StageAheadRequest{}
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3945,7 +4041,7 @@ func (x *StageAheadRequest) String() string {
 func (*StageAheadRequest) ProtoMessage() {}
 
 func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[68]
+	mi := &file_godwit_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3958,7 +4054,7 @@ func (x *StageAheadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageAheadRequest.ProtoReflect.Descriptor instead.
 func (*StageAheadRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{68}
+	return file_godwit_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StageAheadRequest) GetContainer() string {
@@ -4020,7 +4116,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4032,7 +4128,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[69]
+	mi := &file_godwit_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4045,7 +4141,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{69}
+	return file_godwit_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Stop) GetNode() string {
@@ -4071,7 +4167,7 @@ type StageUpdate struct {
 
 func (x *StageUpdate) Reset() {
 	*x = StageUpdate{}
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4179,7 @@ func (x *StageUpdate) String() string {
 func (*StageUpdate) ProtoMessage() {}
 
 func (x *StageUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[70]
+	mi := &file_godwit_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4192,7 @@ func (x *StageUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageUpdate.ProtoReflect.Descriptor instead.
 func (*StageUpdate) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{70}
+	return file_godwit_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StageUpdate) GetStageJson() []byte {
@@ -4114,7 +4210,7 @@ type StagesRequest struct {
 
 func (x *StagesRequest) Reset() {
 	*x = StagesRequest{}
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4222,7 @@ func (x *StagesRequest) String() string {
 func (*StagesRequest) ProtoMessage() {}
 
 func (x *StagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[71]
+	mi := &file_godwit_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4235,7 @@ func (x *StagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesRequest.ProtoReflect.Descriptor instead.
 func (*StagesRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{71}
+	return file_godwit_proto_rawDescGZIP(), []int{73}
 }
 
 type StagesReply struct {
@@ -4151,7 +4247,7 @@ type StagesReply struct {
 
 func (x *StagesReply) Reset() {
 	*x = StagesReply{}
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4163,7 +4259,7 @@ func (x *StagesReply) String() string {
 func (*StagesReply) ProtoMessage() {}
 
 func (x *StagesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[72]
+	mi := &file_godwit_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4176,7 +4272,7 @@ func (x *StagesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagesReply.ProtoReflect.Descriptor instead.
 func (*StagesReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{72}
+	return file_godwit_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *StagesReply) GetStagesJson() [][]byte {
@@ -4196,7 +4292,7 @@ type UnstageRequest struct {
 
 func (x *UnstageRequest) Reset() {
 	*x = UnstageRequest{}
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4208,7 +4304,7 @@ func (x *UnstageRequest) String() string {
 func (*UnstageRequest) ProtoMessage() {}
 
 func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[73]
+	mi := &file_godwit_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4221,7 +4317,7 @@ func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageRequest.ProtoReflect.Descriptor instead.
 func (*UnstageRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{73}
+	return file_godwit_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *UnstageRequest) GetContainer() string {
@@ -4246,7 +4342,7 @@ type UnstageReply struct {
 
 func (x *UnstageReply) Reset() {
 	*x = UnstageReply{}
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4354,7 @@ func (x *UnstageReply) String() string {
 func (*UnstageReply) ProtoMessage() {}
 
 func (x *UnstageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[74]
+	mi := &file_godwit_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4367,7 @@ func (x *UnstageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageReply.ProtoReflect.Descriptor instead.
 func (*UnstageReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{74}
+	return file_godwit_proto_rawDescGZIP(), []int{76}
 }
 
 type Location struct {
@@ -4285,7 +4381,7 @@ type Location struct {
 
 func (x *Location) Reset() {
 	*x = Location{}
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4297,7 +4393,7 @@ func (x *Location) String() string {
 func (*Location) ProtoMessage() {}
 
 func (x *Location) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[75]
+	mi := &file_godwit_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4310,7 +4406,7 @@ func (x *Location) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Location.ProtoReflect.Descriptor instead.
 func (*Location) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{75}
+	return file_godwit_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Location) GetAddress() string {
@@ -4345,7 +4441,7 @@ type ProtocolRange struct {
 
 func (x *ProtocolRange) Reset() {
 	*x = ProtocolRange{}
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4357,7 +4453,7 @@ func (x *ProtocolRange) String() string {
 func (*ProtocolRange) ProtoMessage() {}
 
 func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[76]
+	mi := &file_godwit_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4370,7 +4466,7 @@ func (x *ProtocolRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtocolRange.ProtoReflect.Descriptor instead.
 func (*ProtocolRange) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{76}
+	return file_godwit_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ProtocolRange) GetOldest() uint32 {
@@ -4402,7 +4498,7 @@ type Overlay struct {
 
 func (x *Overlay) Reset() {
 	*x = Overlay{}
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4414,7 +4510,7 @@ func (x *Overlay) String() string {
 func (*Overlay) ProtoMessage() {}
 
 func (x *Overlay) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[77]
+	mi := &file_godwit_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4427,7 +4523,7 @@ func (x *Overlay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlay.ProtoReflect.Descriptor instead.
 func (*Overlay) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{77}
+	return file_godwit_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Overlay) GetKind() string {
@@ -4479,7 +4575,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4491,7 +4587,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[78]
+	mi := &file_godwit_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4504,7 +4600,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{78}
+	return file_godwit_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *HelloRequest) GetNodesJson() []byte {
@@ -4652,7 +4748,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4664,7 +4760,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[79]
+	mi := &file_godwit_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4677,7 +4773,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{79}
+	return file_godwit_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *HelloReply) GetNodesJson() []byte {
@@ -4808,7 +4904,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4820,7 +4916,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[80]
+	mi := &file_godwit_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4833,7 +4929,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{80}
+	return file_godwit_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ProveRequest) GetProofs() []*Proof {
@@ -4853,7 +4949,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4865,7 +4961,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[81]
+	mi := &file_godwit_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4878,7 +4974,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{81}
+	return file_godwit_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Proof) GetVolume() *Volume {
@@ -4904,7 +5000,7 @@ type ProveReply struct {
 
 func (x *ProveReply) Reset() {
 	*x = ProveReply{}
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4916,7 +5012,7 @@ func (x *ProveReply) String() string {
 func (*ProveReply) ProtoMessage() {}
 
 func (x *ProveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[82]
+	mi := &file_godwit_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4929,7 +5025,7 @@ func (x *ProveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveReply.ProtoReflect.Descriptor instead.
 func (*ProveReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{82}
+	return file_godwit_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ProveReply) GetProven() []*Proven {
@@ -4953,7 +5049,7 @@ type Proven struct {
 
 func (x *Proven) Reset() {
 	*x = Proven{}
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4965,7 +5061,7 @@ func (x *Proven) String() string {
 func (*Proven) ProtoMessage() {}
 
 func (x *Proven) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[83]
+	mi := &file_godwit_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4978,7 +5074,7 @@ func (x *Proven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proven.ProtoReflect.Descriptor instead.
 func (*Proven) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{83}
+	return file_godwit_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Proven) GetToken() string {
@@ -5035,7 +5131,7 @@ type Envelope struct {
 
 func (x *Envelope) Reset() {
 	*x = Envelope{}
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5047,7 +5143,7 @@ func (x *Envelope) String() string {
 func (*Envelope) ProtoMessage() {}
 
 func (x *Envelope) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[84]
+	mi := &file_godwit_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5060,7 +5156,7 @@ func (x *Envelope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envelope.ProtoReflect.Descriptor instead.
 func (*Envelope) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{84}
+	return file_godwit_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Envelope) GetMessage() *Message {
@@ -5100,7 +5196,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5112,7 +5208,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[85]
+	mi := &file_godwit_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5125,7 +5221,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{85}
+	return file_godwit_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Message) GetKind() string {
@@ -5198,7 +5294,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5210,7 +5306,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[86]
+	mi := &file_godwit_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5223,7 +5319,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{86}
+	return file_godwit_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Offer) GetProtocol() uint32 {
@@ -5332,7 +5428,7 @@ type Reservation struct {
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5344,7 +5440,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[87]
+	mi := &file_godwit_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5357,7 +5453,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{87}
+	return file_godwit_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Reservation) GetMissingLayers() []string {
@@ -5419,7 +5515,7 @@ type TellRequest struct {
 
 func (x *TellRequest) Reset() {
 	*x = TellRequest{}
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5431,7 +5527,7 @@ func (x *TellRequest) String() string {
 func (*TellRequest) ProtoMessage() {}
 
 func (x *TellRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[88]
+	mi := &file_godwit_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5444,7 +5540,7 @@ func (x *TellRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellRequest.ProtoReflect.Descriptor instead.
 func (*TellRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{88}
+	return file_godwit_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *TellRequest) GetMigration() string {
@@ -5471,7 +5567,7 @@ type TellReply struct {
 
 func (x *TellReply) Reset() {
 	*x = TellReply{}
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5483,7 +5579,7 @@ func (x *TellReply) String() string {
 func (*TellReply) ProtoMessage() {}
 
 func (x *TellReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[89]
+	mi := &file_godwit_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5496,7 +5592,7 @@ func (x *TellReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellReply.ProtoReflect.Descriptor instead.
 func (*TellReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{89}
+	return file_godwit_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *TellReply) GetAnswer() *Message {
@@ -5527,7 +5623,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5539,7 +5635,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[90]
+	mi := &file_godwit_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5552,7 +5648,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{90}
+	return file_godwit_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *OutcomeRequest) GetMigration() string {
@@ -5606,7 +5702,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5618,7 +5714,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[91]
+	mi := &file_godwit_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5631,7 +5727,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{91}
+	return file_godwit_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *OutcomeReply) GetMessage() *Message {
@@ -5652,7 +5748,7 @@ type DurableRequest struct {
 
 func (x *DurableRequest) Reset() {
 	*x = DurableRequest{}
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5664,7 +5760,7 @@ func (x *DurableRequest) String() string {
 func (*DurableRequest) ProtoMessage() {}
 
 func (x *DurableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[92]
+	mi := &file_godwit_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5677,7 +5773,7 @@ func (x *DurableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableRequest.ProtoReflect.Descriptor instead.
 func (*DurableRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{92}
+	return file_godwit_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *DurableRequest) GetMigration() string {
@@ -5702,7 +5798,7 @@ type DurableReply struct {
 
 func (x *DurableReply) Reset() {
 	*x = DurableReply{}
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5714,7 +5810,7 @@ func (x *DurableReply) String() string {
 func (*DurableReply) ProtoMessage() {}
 
 func (x *DurableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[93]
+	mi := &file_godwit_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5727,7 +5823,7 @@ func (x *DurableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DurableReply.ProtoReflect.Descriptor instead.
 func (*DurableReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{93}
+	return file_godwit_proto_rawDescGZIP(), []int{95}
 }
 
 type SpillRequest struct {
@@ -5740,7 +5836,7 @@ type SpillRequest struct {
 
 func (x *SpillRequest) Reset() {
 	*x = SpillRequest{}
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5752,7 +5848,7 @@ func (x *SpillRequest) String() string {
 func (*SpillRequest) ProtoMessage() {}
 
 func (x *SpillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[94]
+	mi := &file_godwit_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5765,7 +5861,7 @@ func (x *SpillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpillRequest.ProtoReflect.Descriptor instead.
 func (*SpillRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{94}
+	return file_godwit_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *SpillRequest) GetMigration() string {
@@ -5791,7 +5887,7 @@ type SpillReply struct {
 
 func (x *SpillReply) Reset() {
 	*x = SpillReply{}
-	mi := &file_godwit_proto_msgTypes[95]
+	mi := &file_godwit_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5803,7 +5899,7 @@ func (x *SpillReply) String() string {
 func (*SpillReply) ProtoMessage() {}
 
 func (x *SpillReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[95]
+	mi := &file_godwit_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5816,7 +5912,7 @@ func (x *SpillReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpillReply.ProtoReflect.Descriptor instead.
 func (*SpillReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{95}
+	return file_godwit_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *SpillReply) GetKey() []byte {
@@ -5836,7 +5932,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_godwit_proto_msgTypes[96]
+	mi := &file_godwit_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5848,7 +5944,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[96]
+	mi := &file_godwit_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5861,7 +5957,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{96}
+	return file_godwit_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ReleaseRequest) GetAddress() string {
@@ -5886,7 +5982,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_godwit_proto_msgTypes[97]
+	mi := &file_godwit_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5898,7 +5994,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[97]
+	mi := &file_godwit_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5911,7 +6007,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{97}
+	return file_godwit_proto_rawDescGZIP(), []int{99}
 }
 
 type Layer struct {
@@ -5925,7 +6021,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_godwit_proto_msgTypes[98]
+	mi := &file_godwit_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5937,7 +6033,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[98]
+	mi := &file_godwit_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5950,7 +6046,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{98}
+	return file_godwit_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Layer) GetDiffId() string {
@@ -5992,7 +6088,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_godwit_proto_msgTypes[99]
+	mi := &file_godwit_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6004,7 +6100,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[99]
+	mi := &file_godwit_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6017,7 +6113,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{99}
+	return file_godwit_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *FetchRequest) GetTransfer() string {
@@ -6099,7 +6195,7 @@ type FetchReply struct {
 
 func (x *FetchReply) Reset() {
 	*x = FetchReply{}
-	mi := &file_godwit_proto_msgTypes[100]
+	mi := &file_godwit_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6111,7 +6207,7 @@ func (x *FetchReply) String() string {
 func (*FetchReply) ProtoMessage() {}
 
 func (x *FetchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[100]
+	mi := &file_godwit_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6124,7 +6220,7 @@ func (x *FetchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
 func (*FetchReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{100}
+	return file_godwit_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *FetchReply) GetLayersJson() []byte {
@@ -6143,7 +6239,7 @@ type LayersRequest struct {
 
 func (x *LayersRequest) Reset() {
 	*x = LayersRequest{}
-	mi := &file_godwit_proto_msgTypes[101]
+	mi := &file_godwit_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6155,7 +6251,7 @@ func (x *LayersRequest) String() string {
 func (*LayersRequest) ProtoMessage() {}
 
 func (x *LayersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[101]
+	mi := &file_godwit_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6168,7 +6264,7 @@ func (x *LayersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersRequest.ProtoReflect.Descriptor instead.
 func (*LayersRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{101}
+	return file_godwit_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *LayersRequest) GetDiffIds() []string {
@@ -6187,7 +6283,7 @@ type LayersReply struct {
 
 func (x *LayersReply) Reset() {
 	*x = LayersReply{}
-	mi := &file_godwit_proto_msgTypes[102]
+	mi := &file_godwit_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6199,7 +6295,7 @@ func (x *LayersReply) String() string {
 func (*LayersReply) ProtoMessage() {}
 
 func (x *LayersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[102]
+	mi := &file_godwit_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6212,7 +6308,7 @@ func (x *LayersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayersReply.ProtoReflect.Descriptor instead.
 func (*LayersReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{102}
+	return file_godwit_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *LayersReply) GetLayers() []*Layer {
@@ -6220,6 +6316,94 @@ func (x *LayersReply) GetLayers() []*Layer {
 		return x.Layers
 	}
 	return nil
+}
+
+type PresenceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Container     string                 `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"` // id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceRequest) Reset() {
+	*x = PresenceRequest{}
+	mi := &file_godwit_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceRequest) ProtoMessage() {}
+
+func (x *PresenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceRequest.ProtoReflect.Descriptor instead.
+func (*PresenceRequest) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{105}
+}
+
+func (x *PresenceRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+type PresenceReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"` // in words, for people; empty: the node has nothing of it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceReply) Reset() {
+	*x = PresenceReply{}
+	mi := &file_godwit_proto_msgTypes[106]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceReply) ProtoMessage() {}
+
+func (x *PresenceReply) ProtoReflect() protoreflect.Message {
+	mi := &file_godwit_proto_msgTypes[106]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceReply.ProtoReflect.Descriptor instead.
+func (*PresenceReply) Descriptor() ([]byte, []int) {
+	return file_godwit_proto_rawDescGZIP(), []int{106}
+}
+
+func (x *PresenceReply) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
 }
 
 type RemovedRequest struct {
@@ -6231,7 +6415,7 @@ type RemovedRequest struct {
 
 func (x *RemovedRequest) Reset() {
 	*x = RemovedRequest{}
-	mi := &file_godwit_proto_msgTypes[103]
+	mi := &file_godwit_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6243,7 +6427,7 @@ func (x *RemovedRequest) String() string {
 func (*RemovedRequest) ProtoMessage() {}
 
 func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[103]
+	mi := &file_godwit_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6256,7 +6440,7 @@ func (x *RemovedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedRequest.ProtoReflect.Descriptor instead.
 func (*RemovedRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{103}
+	return file_godwit_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *RemovedRequest) GetContainer() string {
@@ -6274,7 +6458,7 @@ type RemovedReply struct {
 
 func (x *RemovedReply) Reset() {
 	*x = RemovedReply{}
-	mi := &file_godwit_proto_msgTypes[104]
+	mi := &file_godwit_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6286,7 +6470,7 @@ func (x *RemovedReply) String() string {
 func (*RemovedReply) ProtoMessage() {}
 
 func (x *RemovedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[104]
+	mi := &file_godwit_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6299,7 +6483,7 @@ func (x *RemovedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedReply.ProtoReflect.Descriptor instead.
 func (*RemovedReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{104}
+	return file_godwit_proto_rawDescGZIP(), []int{108}
 }
 
 type KeepRequest struct {
@@ -6312,7 +6496,7 @@ type KeepRequest struct {
 
 func (x *KeepRequest) Reset() {
 	*x = KeepRequest{}
-	mi := &file_godwit_proto_msgTypes[105]
+	mi := &file_godwit_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6324,7 +6508,7 @@ func (x *KeepRequest) String() string {
 func (*KeepRequest) ProtoMessage() {}
 
 func (x *KeepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[105]
+	mi := &file_godwit_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6337,7 +6521,7 @@ func (x *KeepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepRequest.ProtoReflect.Descriptor instead.
 func (*KeepRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{105}
+	return file_godwit_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *KeepRequest) GetContainer() string {
@@ -6364,7 +6548,7 @@ type KeepReply struct {
 
 func (x *KeepReply) Reset() {
 	*x = KeepReply{}
-	mi := &file_godwit_proto_msgTypes[106]
+	mi := &file_godwit_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6376,7 +6560,7 @@ func (x *KeepReply) String() string {
 func (*KeepReply) ProtoMessage() {}
 
 func (x *KeepReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[106]
+	mi := &file_godwit_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6389,7 +6573,7 @@ func (x *KeepReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepReply.ProtoReflect.Descriptor instead.
 func (*KeepReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{106}
+	return file_godwit_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *KeepReply) GetMemoryBytes() int64 {
@@ -6417,7 +6601,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_godwit_proto_msgTypes[107]
+	mi := &file_godwit_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6429,7 +6613,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[107]
+	mi := &file_godwit_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6442,7 +6626,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{107}
+	return file_godwit_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *FollowRequest) GetPolicyJson() []byte {
@@ -6474,7 +6658,7 @@ type FollowReply struct {
 
 func (x *FollowReply) Reset() {
 	*x = FollowReply{}
-	mi := &file_godwit_proto_msgTypes[108]
+	mi := &file_godwit_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6486,7 +6670,7 @@ func (x *FollowReply) String() string {
 func (*FollowReply) ProtoMessage() {}
 
 func (x *FollowReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[108]
+	mi := &file_godwit_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6499,7 +6683,7 @@ func (x *FollowReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowReply.ProtoReflect.Descriptor instead.
 func (*FollowReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{108}
+	return file_godwit_proto_rawDescGZIP(), []int{112}
 }
 
 type TakeAuthorityRequest struct {
@@ -6511,7 +6695,7 @@ type TakeAuthorityRequest struct {
 
 func (x *TakeAuthorityRequest) Reset() {
 	*x = TakeAuthorityRequest{}
-	mi := &file_godwit_proto_msgTypes[109]
+	mi := &file_godwit_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6523,7 +6707,7 @@ func (x *TakeAuthorityRequest) String() string {
 func (*TakeAuthorityRequest) ProtoMessage() {}
 
 func (x *TakeAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[109]
+	mi := &file_godwit_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6536,7 +6720,7 @@ func (x *TakeAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*TakeAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{109}
+	return file_godwit_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *TakeAuthorityRequest) GetHandoverJson() []byte {
@@ -6554,7 +6738,7 @@ type TakeAuthorityReply struct {
 
 func (x *TakeAuthorityReply) Reset() {
 	*x = TakeAuthorityReply{}
-	mi := &file_godwit_proto_msgTypes[110]
+	mi := &file_godwit_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6566,7 +6750,7 @@ func (x *TakeAuthorityReply) String() string {
 func (*TakeAuthorityReply) ProtoMessage() {}
 
 func (x *TakeAuthorityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[110]
+	mi := &file_godwit_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6579,7 +6763,7 @@ func (x *TakeAuthorityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeAuthorityReply.ProtoReflect.Descriptor instead.
 func (*TakeAuthorityReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{110}
+	return file_godwit_proto_rawDescGZIP(), []int{114}
 }
 
 type DropAuthorityRequest struct {
@@ -6591,7 +6775,7 @@ type DropAuthorityRequest struct {
 
 func (x *DropAuthorityRequest) Reset() {
 	*x = DropAuthorityRequest{}
-	mi := &file_godwit_proto_msgTypes[111]
+	mi := &file_godwit_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6603,7 +6787,7 @@ func (x *DropAuthorityRequest) String() string {
 func (*DropAuthorityRequest) ProtoMessage() {}
 
 func (x *DropAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[111]
+	mi := &file_godwit_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6616,7 +6800,7 @@ func (x *DropAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*DropAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{111}
+	return file_godwit_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *DropAuthorityRequest) GetOrderJson() []byte {
@@ -6635,7 +6819,7 @@ type DropAuthorityReply struct {
 
 func (x *DropAuthorityReply) Reset() {
 	*x = DropAuthorityReply{}
-	mi := &file_godwit_proto_msgTypes[112]
+	mi := &file_godwit_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6647,7 +6831,7 @@ func (x *DropAuthorityReply) String() string {
 func (*DropAuthorityReply) ProtoMessage() {}
 
 func (x *DropAuthorityReply) ProtoReflect() protoreflect.Message {
-	mi := &file_godwit_proto_msgTypes[112]
+	mi := &file_godwit_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6660,7 +6844,7 @@ func (x *DropAuthorityReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropAuthorityReply.ProtoReflect.Descriptor instead.
 func (*DropAuthorityReply) Descriptor() ([]byte, []int) {
-	return file_godwit_proto_rawDescGZIP(), []int{112}
+	return file_godwit_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *DropAuthorityReply) GetRestJson() []byte {
@@ -6715,7 +6899,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\x06source\x18\x05 \x01(\tR\x06source\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x06 \x01(\x03R\tsizeBytes\x12\x16\n" +
-	"\x06engine\x18\a \x01(\tR\x06engine\"\xdb\x05\n" +
+	"\x06engine\x18\a \x01(\tR\x06engine\"\xf5\x05\n" +
 	"\n" +
 	"RunRequest\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12\x12\n" +
@@ -6743,7 +6927,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\x17health_interval_seconds\x18\x17 \x01(\x01R\x15healthIntervalSeconds\x124\n" +
 	"\x16health_timeout_seconds\x18\x18 \x01(\x01R\x14healthTimeoutSeconds\x12%\n" +
 	"\x0ehealth_retries\x18\x19 \x01(\x05R\rhealthRetries\x122\n" +
-	"\x15start_timeout_seconds\x18\x1a \x01(\x01R\x13startTimeoutSeconds\x12\x19\n" +
+	"\x15start_timeout_seconds\x18\x1a \x01(\x01R\x13startTimeoutSeconds\x12\x18\n" +
+	"\arestart\x18\x1b \x01(\tR\arestart\x12\x19\n" +
 	"\bstage_to\x18( \x03(\tR\astageTo\"H\n" +
 	"\bRunReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -6776,7 +6961,12 @@ const file_godwit_proto_rawDesc = "" +
 	"\treference\x18\x01 \x01(\tR\treference\x12#\n" +
 	"\rgrace_seconds\x18\x02 \x01(\x01R\fgraceSeconds\x12\x1b\n" +
 	"\town_grace\x18\x03 \x01(\bR\bownGrace\"\v\n" +
-	"\tStopReply\"C\n" +
+	"\tStopReply\"B\n" +
+	"\fStartRequest\x12\x1c\n" +
+	"\treference\x18\x01 \x01(\tR\treference\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"\f\n" +
+	"\n" +
+	"StartReply\"C\n" +
 	"\rRemoveRequest\x12\x1c\n" +
 	"\treference\x18\x01 \x01(\tR\treference\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"\r\n" +
@@ -7143,7 +7333,11 @@ const file_godwit_proto_rawDesc = "" +
 	"\rLayersRequest\x12\x19\n" +
 	"\bdiff_ids\x18\x01 \x03(\tR\adiffIds\"7\n" +
 	"\vLayersReply\x12(\n" +
-	"\x06layers\x18\x01 \x03(\v2\x10.godwit.v1.LayerR\x06layers\".\n" +
+	"\x06layers\x18\x01 \x03(\v2\x10.godwit.v1.LayerR\x06layers\"/\n" +
+	"\x0fPresenceRequest\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\"%\n" +
+	"\rPresenceReply\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\".\n" +
 	"\x0eRemovedRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\"\x0e\n" +
 	"\fRemovedReply\"E\n" +
@@ -7168,7 +7362,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"order_json\x18\x01 \x01(\fR\torderJson\"1\n" +
 	"\x12DropAuthorityReply\x12\x1b\n" +
-	"\trest_json\x18\x01 \x01(\fR\brestJson2\x95\x13\n" +
+	"\trest_json\x18\x01 \x01(\fR\brestJson2\xce\x13\n" +
 	"\x05Agent\x12=\n" +
 	"\aVersion\x12\x19.godwit.v1.VersionRequest\x1a\x17.godwit.v1.VersionReply\x12;\n" +
 	"\tLoadImage\x12\x10.godwit.v1.Chunk\x1a\x18.godwit.v1.ImageProgress(\x010\x01\x12D\n" +
@@ -7181,7 +7375,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\x04List\x12\x16.godwit.v1.ListRequest\x1a\x14.godwit.v1.ListReply\x12?\n" +
 	"\aInspect\x12\x1b.godwit.v1.ContainerRequest\x1a\x17.godwit.v1.InspectReply\x121\n" +
 	"\x03Top\x12\x15.godwit.v1.TopRequest\x1a\x13.godwit.v1.TopReply\x124\n" +
-	"\x04Stop\x12\x16.godwit.v1.StopRequest\x1a\x14.godwit.v1.StopReply\x12:\n" +
+	"\x04Stop\x12\x16.godwit.v1.StopRequest\x1a\x14.godwit.v1.StopReply\x127\n" +
+	"\x05Start\x12\x17.godwit.v1.StartRequest\x1a\x15.godwit.v1.StartReply\x12:\n" +
 	"\x06Remove\x12\x18.godwit.v1.RemoveRequest\x1a\x16.godwit.v1.RemoveReply\x125\n" +
 	"\x04Logs\x12\x16.godwit.v1.LogsRequest\x1a\x13.godwit.v1.LogEntry0\x01\x127\n" +
 	"\x04Exec\x12\x14.godwit.v1.ExecInput\x1a\x15.godwit.v1.ExecOutput(\x010\x01\x12=\n" +
@@ -7213,7 +7408,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"StageAhead\x12\x1c.godwit.v1.StageAheadRequest\x1a\x16.godwit.v1.StagesReply\x12:\n" +
 	"\x06Stages\x12\x18.godwit.v1.StagesRequest\x1a\x16.godwit.v1.StagesReply\x12=\n" +
-	"\aUnstage\x12\x19.godwit.v1.UnstageRequest\x1a\x17.godwit.v1.UnstageReply2\xa7\a\n" +
+	"\aUnstage\x12\x19.godwit.v1.UnstageRequest\x1a\x17.godwit.v1.UnstageReply2\xe9\a\n" +
 	"\x04Peer\x127\n" +
 	"\x05Hello\x12\x17.godwit.v1.HelloRequest\x1a\x15.godwit.v1.HelloReply\x127\n" +
 	"\x05Prove\x12\x17.godwit.v1.ProveRequest\x1a\x15.godwit.v1.ProveReply\x127\n" +
@@ -7224,7 +7419,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\x05Spill\x12\x17.godwit.v1.SpillRequest\x1a\x15.godwit.v1.SpillReply\x12=\n" +
 	"\aRelease\x12\x19.godwit.v1.ReleaseRequest\x1a\x17.godwit.v1.ReleaseReply\x129\n" +
 	"\x05Fetch\x12\x17.godwit.v1.FetchRequest\x1a\x15.godwit.v1.FetchReply0\x01\x12:\n" +
-	"\x06Layers\x12\x18.godwit.v1.LayersRequest\x1a\x16.godwit.v1.LayersReply\x12=\n" +
+	"\x06Layers\x12\x18.godwit.v1.LayersRequest\x1a\x16.godwit.v1.LayersReply\x12@\n" +
+	"\bPresence\x12\x1a.godwit.v1.PresenceRequest\x1a\x18.godwit.v1.PresenceReply\x12=\n" +
 	"\aRemoved\x12\x19.godwit.v1.RemovedRequest\x1a\x17.godwit.v1.RemovedReply\x124\n" +
 	"\x04Keep\x12\x16.godwit.v1.KeepRequest\x1a\x14.godwit.v1.KeepReply\x12:\n" +
 	"\x06Follow\x12\x18.godwit.v1.FollowRequest\x1a\x16.godwit.v1.FollowReply\x12O\n" +
@@ -7243,7 +7439,7 @@ func file_godwit_proto_rawDescGZIP() []byte {
 	return file_godwit_proto_rawDescData
 }
 
-var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 113)
+var file_godwit_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
 var file_godwit_proto_goTypes = []any{
 	(*VersionRequest)(nil),        // 0: godwit.v1.VersionRequest
 	(*VersionReply)(nil),          // 1: godwit.v1.VersionReply
@@ -7270,121 +7466,125 @@ var file_godwit_proto_goTypes = []any{
 	(*TopReply)(nil),              // 22: godwit.v1.TopReply
 	(*StopRequest)(nil),           // 23: godwit.v1.StopRequest
 	(*StopReply)(nil),             // 24: godwit.v1.StopReply
-	(*RemoveRequest)(nil),         // 25: godwit.v1.RemoveRequest
-	(*RemoveReply)(nil),           // 26: godwit.v1.RemoveReply
-	(*LogsRequest)(nil),           // 27: godwit.v1.LogsRequest
-	(*LogEntry)(nil),              // 28: godwit.v1.LogEntry
-	(*ExecStart)(nil),             // 29: godwit.v1.ExecStart
-	(*ExecInput)(nil),             // 30: godwit.v1.ExecInput
-	(*ExecOutput)(nil),            // 31: godwit.v1.ExecOutput
-	(*VolumesRequest)(nil),        // 32: godwit.v1.VolumesRequest
-	(*VolumesReply)(nil),          // 33: godwit.v1.VolumesReply
-	(*VolumeRequest)(nil),         // 34: godwit.v1.VolumeRequest
-	(*InspectVolumeReply)(nil),    // 35: godwit.v1.InspectVolumeReply
-	(*RemoveVolumeReply)(nil),     // 36: godwit.v1.RemoveVolumeReply
-	(*NodesRequest)(nil),          // 37: godwit.v1.NodesRequest
-	(*Node)(nil),                  // 38: godwit.v1.Node
-	(*NodesReply)(nil),            // 39: godwit.v1.NodesReply
-	(*NodeRequest)(nil),           // 40: godwit.v1.NodeRequest
-	(*RemoveNodeRequest)(nil),     // 41: godwit.v1.RemoveNodeRequest
-	(*RemoveNodeReply)(nil),       // 42: godwit.v1.RemoveNodeReply
-	(*PromoteNodeReply)(nil),      // 43: godwit.v1.PromoteNodeReply
-	(*RolloverRequest)(nil),       // 44: godwit.v1.RolloverRequest
-	(*RolloverStatusRequest)(nil), // 45: godwit.v1.RolloverStatusRequest
-	(*RolloverReply)(nil),         // 46: godwit.v1.RolloverReply
-	(*DemoteNodeReply)(nil),       // 47: godwit.v1.DemoteNodeReply
-	(*AuditRequest)(nil),          // 48: godwit.v1.AuditRequest
-	(*AuditReply)(nil),            // 49: godwit.v1.AuditReply
-	(*TokenRequest)(nil),          // 50: godwit.v1.TokenRequest
-	(*TokenReply)(nil),            // 51: godwit.v1.TokenReply
-	(*MigrateRequest)(nil),        // 52: godwit.v1.MigrateRequest
-	(*PlanReply)(nil),             // 53: godwit.v1.PlanReply
-	(*MigrateReply)(nil),          // 54: godwit.v1.MigrateReply
-	(*MigrationRequest)(nil),      // 55: godwit.v1.MigrationRequest
-	(*MigrationUpdate)(nil),       // 56: godwit.v1.MigrationUpdate
-	(*SetRequest)(nil),            // 57: godwit.v1.SetRequest
-	(*SetReply)(nil),              // 58: godwit.v1.SetReply
-	(*SwitchReply)(nil),           // 59: godwit.v1.SwitchReply
-	(*MigrationsRequest)(nil),     // 60: godwit.v1.MigrationsRequest
-	(*MigrationsReply)(nil),       // 61: godwit.v1.MigrationsReply
-	(*CancelReply)(nil),           // 62: godwit.v1.CancelReply
-	(*ResolveRequest)(nil),        // 63: godwit.v1.ResolveRequest
-	(*ResolveReply)(nil),          // 64: godwit.v1.ResolveReply
-	(*ThawRequest)(nil),           // 65: godwit.v1.ThawRequest
-	(*ThawReply)(nil),             // 66: godwit.v1.ThawReply
-	(*StageRequest)(nil),          // 67: godwit.v1.StageRequest
-	(*StageAheadRequest)(nil),     // 68: godwit.v1.StageAheadRequest
-	(*Stop)(nil),                  // 69: godwit.v1.Stop
-	(*StageUpdate)(nil),           // 70: godwit.v1.StageUpdate
-	(*StagesRequest)(nil),         // 71: godwit.v1.StagesRequest
-	(*StagesReply)(nil),           // 72: godwit.v1.StagesReply
-	(*UnstageRequest)(nil),        // 73: godwit.v1.UnstageRequest
-	(*UnstageReply)(nil),          // 74: godwit.v1.UnstageReply
-	(*Location)(nil),              // 75: godwit.v1.Location
-	(*ProtocolRange)(nil),         // 76: godwit.v1.ProtocolRange
-	(*Overlay)(nil),               // 77: godwit.v1.Overlay
-	(*HelloRequest)(nil),          // 78: godwit.v1.HelloRequest
-	(*HelloReply)(nil),            // 79: godwit.v1.HelloReply
-	(*ProveRequest)(nil),          // 80: godwit.v1.ProveRequest
-	(*Proof)(nil),                 // 81: godwit.v1.Proof
-	(*ProveReply)(nil),            // 82: godwit.v1.ProveReply
-	(*Proven)(nil),                // 83: godwit.v1.Proven
-	(*Envelope)(nil),              // 84: godwit.v1.Envelope
-	(*Message)(nil),               // 85: godwit.v1.Message
-	(*Offer)(nil),                 // 86: godwit.v1.Offer
-	(*Reservation)(nil),           // 87: godwit.v1.Reservation
-	(*TellRequest)(nil),           // 88: godwit.v1.TellRequest
-	(*TellReply)(nil),             // 89: godwit.v1.TellReply
-	(*OutcomeRequest)(nil),        // 90: godwit.v1.OutcomeRequest
-	(*OutcomeReply)(nil),          // 91: godwit.v1.OutcomeReply
-	(*DurableRequest)(nil),        // 92: godwit.v1.DurableRequest
-	(*DurableReply)(nil),          // 93: godwit.v1.DurableReply
-	(*SpillRequest)(nil),          // 94: godwit.v1.SpillRequest
-	(*SpillReply)(nil),            // 95: godwit.v1.SpillReply
-	(*ReleaseRequest)(nil),        // 96: godwit.v1.ReleaseRequest
-	(*ReleaseReply)(nil),          // 97: godwit.v1.ReleaseReply
-	(*Layer)(nil),                 // 98: godwit.v1.Layer
-	(*FetchRequest)(nil),          // 99: godwit.v1.FetchRequest
-	(*FetchReply)(nil),            // 100: godwit.v1.FetchReply
-	(*LayersRequest)(nil),         // 101: godwit.v1.LayersRequest
-	(*LayersReply)(nil),           // 102: godwit.v1.LayersReply
-	(*RemovedRequest)(nil),        // 103: godwit.v1.RemovedRequest
-	(*RemovedReply)(nil),          // 104: godwit.v1.RemovedReply
-	(*KeepRequest)(nil),           // 105: godwit.v1.KeepRequest
-	(*KeepReply)(nil),             // 106: godwit.v1.KeepReply
-	(*FollowRequest)(nil),         // 107: godwit.v1.FollowRequest
-	(*FollowReply)(nil),           // 108: godwit.v1.FollowReply
-	(*TakeAuthorityRequest)(nil),  // 109: godwit.v1.TakeAuthorityRequest
-	(*TakeAuthorityReply)(nil),    // 110: godwit.v1.TakeAuthorityReply
-	(*DropAuthorityRequest)(nil),  // 111: godwit.v1.DropAuthorityRequest
-	(*DropAuthorityReply)(nil),    // 112: godwit.v1.DropAuthorityReply
+	(*StartRequest)(nil),          // 25: godwit.v1.StartRequest
+	(*StartReply)(nil),            // 26: godwit.v1.StartReply
+	(*RemoveRequest)(nil),         // 27: godwit.v1.RemoveRequest
+	(*RemoveReply)(nil),           // 28: godwit.v1.RemoveReply
+	(*LogsRequest)(nil),           // 29: godwit.v1.LogsRequest
+	(*LogEntry)(nil),              // 30: godwit.v1.LogEntry
+	(*ExecStart)(nil),             // 31: godwit.v1.ExecStart
+	(*ExecInput)(nil),             // 32: godwit.v1.ExecInput
+	(*ExecOutput)(nil),            // 33: godwit.v1.ExecOutput
+	(*VolumesRequest)(nil),        // 34: godwit.v1.VolumesRequest
+	(*VolumesReply)(nil),          // 35: godwit.v1.VolumesReply
+	(*VolumeRequest)(nil),         // 36: godwit.v1.VolumeRequest
+	(*InspectVolumeReply)(nil),    // 37: godwit.v1.InspectVolumeReply
+	(*RemoveVolumeReply)(nil),     // 38: godwit.v1.RemoveVolumeReply
+	(*NodesRequest)(nil),          // 39: godwit.v1.NodesRequest
+	(*Node)(nil),                  // 40: godwit.v1.Node
+	(*NodesReply)(nil),            // 41: godwit.v1.NodesReply
+	(*NodeRequest)(nil),           // 42: godwit.v1.NodeRequest
+	(*RemoveNodeRequest)(nil),     // 43: godwit.v1.RemoveNodeRequest
+	(*RemoveNodeReply)(nil),       // 44: godwit.v1.RemoveNodeReply
+	(*PromoteNodeReply)(nil),      // 45: godwit.v1.PromoteNodeReply
+	(*RolloverRequest)(nil),       // 46: godwit.v1.RolloverRequest
+	(*RolloverStatusRequest)(nil), // 47: godwit.v1.RolloverStatusRequest
+	(*RolloverReply)(nil),         // 48: godwit.v1.RolloverReply
+	(*DemoteNodeReply)(nil),       // 49: godwit.v1.DemoteNodeReply
+	(*AuditRequest)(nil),          // 50: godwit.v1.AuditRequest
+	(*AuditReply)(nil),            // 51: godwit.v1.AuditReply
+	(*TokenRequest)(nil),          // 52: godwit.v1.TokenRequest
+	(*TokenReply)(nil),            // 53: godwit.v1.TokenReply
+	(*MigrateRequest)(nil),        // 54: godwit.v1.MigrateRequest
+	(*PlanReply)(nil),             // 55: godwit.v1.PlanReply
+	(*MigrateReply)(nil),          // 56: godwit.v1.MigrateReply
+	(*MigrationRequest)(nil),      // 57: godwit.v1.MigrationRequest
+	(*MigrationUpdate)(nil),       // 58: godwit.v1.MigrationUpdate
+	(*SetRequest)(nil),            // 59: godwit.v1.SetRequest
+	(*SetReply)(nil),              // 60: godwit.v1.SetReply
+	(*SwitchReply)(nil),           // 61: godwit.v1.SwitchReply
+	(*MigrationsRequest)(nil),     // 62: godwit.v1.MigrationsRequest
+	(*MigrationsReply)(nil),       // 63: godwit.v1.MigrationsReply
+	(*CancelReply)(nil),           // 64: godwit.v1.CancelReply
+	(*ResolveRequest)(nil),        // 65: godwit.v1.ResolveRequest
+	(*ResolveReply)(nil),          // 66: godwit.v1.ResolveReply
+	(*ThawRequest)(nil),           // 67: godwit.v1.ThawRequest
+	(*ThawReply)(nil),             // 68: godwit.v1.ThawReply
+	(*StageRequest)(nil),          // 69: godwit.v1.StageRequest
+	(*StageAheadRequest)(nil),     // 70: godwit.v1.StageAheadRequest
+	(*Stop)(nil),                  // 71: godwit.v1.Stop
+	(*StageUpdate)(nil),           // 72: godwit.v1.StageUpdate
+	(*StagesRequest)(nil),         // 73: godwit.v1.StagesRequest
+	(*StagesReply)(nil),           // 74: godwit.v1.StagesReply
+	(*UnstageRequest)(nil),        // 75: godwit.v1.UnstageRequest
+	(*UnstageReply)(nil),          // 76: godwit.v1.UnstageReply
+	(*Location)(nil),              // 77: godwit.v1.Location
+	(*ProtocolRange)(nil),         // 78: godwit.v1.ProtocolRange
+	(*Overlay)(nil),               // 79: godwit.v1.Overlay
+	(*HelloRequest)(nil),          // 80: godwit.v1.HelloRequest
+	(*HelloReply)(nil),            // 81: godwit.v1.HelloReply
+	(*ProveRequest)(nil),          // 82: godwit.v1.ProveRequest
+	(*Proof)(nil),                 // 83: godwit.v1.Proof
+	(*ProveReply)(nil),            // 84: godwit.v1.ProveReply
+	(*Proven)(nil),                // 85: godwit.v1.Proven
+	(*Envelope)(nil),              // 86: godwit.v1.Envelope
+	(*Message)(nil),               // 87: godwit.v1.Message
+	(*Offer)(nil),                 // 88: godwit.v1.Offer
+	(*Reservation)(nil),           // 89: godwit.v1.Reservation
+	(*TellRequest)(nil),           // 90: godwit.v1.TellRequest
+	(*TellReply)(nil),             // 91: godwit.v1.TellReply
+	(*OutcomeRequest)(nil),        // 92: godwit.v1.OutcomeRequest
+	(*OutcomeReply)(nil),          // 93: godwit.v1.OutcomeReply
+	(*DurableRequest)(nil),        // 94: godwit.v1.DurableRequest
+	(*DurableReply)(nil),          // 95: godwit.v1.DurableReply
+	(*SpillRequest)(nil),          // 96: godwit.v1.SpillRequest
+	(*SpillReply)(nil),            // 97: godwit.v1.SpillReply
+	(*ReleaseRequest)(nil),        // 98: godwit.v1.ReleaseRequest
+	(*ReleaseReply)(nil),          // 99: godwit.v1.ReleaseReply
+	(*Layer)(nil),                 // 100: godwit.v1.Layer
+	(*FetchRequest)(nil),          // 101: godwit.v1.FetchRequest
+	(*FetchReply)(nil),            // 102: godwit.v1.FetchReply
+	(*LayersRequest)(nil),         // 103: godwit.v1.LayersRequest
+	(*LayersReply)(nil),           // 104: godwit.v1.LayersReply
+	(*PresenceRequest)(nil),       // 105: godwit.v1.PresenceRequest
+	(*PresenceReply)(nil),         // 106: godwit.v1.PresenceReply
+	(*RemovedRequest)(nil),        // 107: godwit.v1.RemovedRequest
+	(*RemovedReply)(nil),          // 108: godwit.v1.RemovedReply
+	(*KeepRequest)(nil),           // 109: godwit.v1.KeepRequest
+	(*KeepReply)(nil),             // 110: godwit.v1.KeepReply
+	(*FollowRequest)(nil),         // 111: godwit.v1.FollowRequest
+	(*FollowReply)(nil),           // 112: godwit.v1.FollowReply
+	(*TakeAuthorityRequest)(nil),  // 113: godwit.v1.TakeAuthorityRequest
+	(*TakeAuthorityReply)(nil),    // 114: godwit.v1.TakeAuthorityReply
+	(*DropAuthorityRequest)(nil),  // 115: godwit.v1.DropAuthorityRequest
+	(*DropAuthorityReply)(nil),    // 116: godwit.v1.DropAuthorityReply
 }
 var file_godwit_proto_depIdxs = []int32{
 	6,   // 0: godwit.v1.ImageProgress.image:type_name -> godwit.v1.Image
 	6,   // 1: godwit.v1.ListImagesReply.images:type_name -> godwit.v1.Image
 	12,  // 2: godwit.v1.RunRequest.volumes:type_name -> godwit.v1.Volume
 	19,  // 3: godwit.v1.ListReply.alarms:type_name -> godwit.v1.Alarm
-	29,  // 4: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
-	38,  // 5: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
-	69,  // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
-	75,  // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
-	76,  // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
-	77,  // 9: godwit.v1.HelloRequest.overlay:type_name -> godwit.v1.Overlay
-	75,  // 10: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
-	76,  // 11: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
-	77,  // 12: godwit.v1.HelloReply.overlay:type_name -> godwit.v1.Overlay
-	81,  // 13: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
+	31,  // 4: godwit.v1.ExecInput.start:type_name -> godwit.v1.ExecStart
+	40,  // 5: godwit.v1.NodesReply.nodes:type_name -> godwit.v1.Node
+	71,  // 6: godwit.v1.StageAheadRequest.path:type_name -> godwit.v1.Stop
+	77,  // 7: godwit.v1.HelloRequest.locations:type_name -> godwit.v1.Location
+	78,  // 8: godwit.v1.HelloRequest.protocol:type_name -> godwit.v1.ProtocolRange
+	79,  // 9: godwit.v1.HelloRequest.overlay:type_name -> godwit.v1.Overlay
+	77,  // 10: godwit.v1.HelloReply.locations:type_name -> godwit.v1.Location
+	78,  // 11: godwit.v1.HelloReply.protocol:type_name -> godwit.v1.ProtocolRange
+	79,  // 12: godwit.v1.HelloReply.overlay:type_name -> godwit.v1.Overlay
+	83,  // 13: godwit.v1.ProveRequest.proofs:type_name -> godwit.v1.Proof
 	12,  // 14: godwit.v1.Proof.volume:type_name -> godwit.v1.Volume
-	83,  // 15: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
-	85,  // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
-	86,  // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
-	87,  // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
-	98,  // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
-	85,  // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
-	85,  // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
-	85,  // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
-	98,  // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
-	98,  // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
+	85,  // 15: godwit.v1.ProveReply.proven:type_name -> godwit.v1.Proven
+	87,  // 16: godwit.v1.Envelope.message:type_name -> godwit.v1.Message
+	88,  // 17: godwit.v1.Envelope.offer:type_name -> godwit.v1.Offer
+	89,  // 18: godwit.v1.Envelope.reservation:type_name -> godwit.v1.Reservation
+	100, // 19: godwit.v1.Offer.layers:type_name -> godwit.v1.Layer
+	87,  // 20: godwit.v1.TellRequest.message:type_name -> godwit.v1.Message
+	87,  // 21: godwit.v1.TellReply.answer:type_name -> godwit.v1.Message
+	87,  // 22: godwit.v1.OutcomeReply.message:type_name -> godwit.v1.Message
+	100, // 23: godwit.v1.FetchRequest.layers:type_name -> godwit.v1.Layer
+	100, // 24: godwit.v1.LayersReply.layers:type_name -> godwit.v1.Layer
 	0,   // 25: godwit.v1.Agent.Version:input_type -> godwit.v1.VersionRequest
 	4,   // 26: godwit.v1.Agent.LoadImage:input_type -> godwit.v1.Chunk
 	7,   // 27: godwit.v1.Agent.PullImage:input_type -> godwit.v1.PullImageRequest
@@ -7396,105 +7596,109 @@ var file_godwit_proto_depIdxs = []int32{
 	15,  // 33: godwit.v1.Agent.Inspect:input_type -> godwit.v1.ContainerRequest
 	21,  // 34: godwit.v1.Agent.Top:input_type -> godwit.v1.TopRequest
 	23,  // 35: godwit.v1.Agent.Stop:input_type -> godwit.v1.StopRequest
-	25,  // 36: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
-	27,  // 37: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
-	30,  // 38: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
-	32,  // 39: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
-	34,  // 40: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
-	34,  // 41: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
-	37,  // 42: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
-	50,  // 43: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
-	41,  // 44: godwit.v1.Agent.RemoveNode:input_type -> godwit.v1.RemoveNodeRequest
-	40,  // 45: godwit.v1.Agent.PromoteNode:input_type -> godwit.v1.NodeRequest
-	40,  // 46: godwit.v1.Agent.DemoteNode:input_type -> godwit.v1.NodeRequest
-	44,  // 47: godwit.v1.Agent.Rollover:input_type -> godwit.v1.RolloverRequest
-	45,  // 48: godwit.v1.Agent.RolloverStatus:input_type -> godwit.v1.RolloverStatusRequest
-	2,   // 49: godwit.v1.Agent.Policy:input_type -> godwit.v1.PolicyRequest
-	48,  // 50: godwit.v1.Agent.Audit:input_type -> godwit.v1.AuditRequest
-	52,  // 51: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
-	52,  // 52: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
-	55,  // 53: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
-	60,  // 54: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
-	57,  // 55: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
-	55,  // 56: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
-	55,  // 57: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
-	63,  // 58: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
-	65,  // 59: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
-	67,  // 60: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
-	68,  // 61: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
-	71,  // 62: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
-	73,  // 63: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
-	78,  // 64: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
-	80,  // 65: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
-	84,  // 66: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
-	88,  // 67: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
-	90,  // 68: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
-	92,  // 69: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
-	94,  // 70: godwit.v1.Peer.Spill:input_type -> godwit.v1.SpillRequest
-	96,  // 71: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
-	99,  // 72: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
-	101, // 73: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
-	103, // 74: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
-	105, // 75: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
-	107, // 76: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
-	109, // 77: godwit.v1.Peer.TakeAuthority:input_type -> godwit.v1.TakeAuthorityRequest
-	111, // 78: godwit.v1.Peer.DropAuthority:input_type -> godwit.v1.DropAuthorityRequest
-	1,   // 79: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
-	5,   // 80: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
-	5,   // 81: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
-	9,   // 82: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
-	11,  // 83: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
-	14,  // 84: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
-	16,  // 85: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
-	18,  // 86: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
-	20,  // 87: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
-	22,  // 88: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
-	24,  // 89: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
-	26,  // 90: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
-	28,  // 91: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
-	31,  // 92: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
-	33,  // 93: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
-	35,  // 94: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
-	36,  // 95: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
-	39,  // 96: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
-	51,  // 97: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
-	42,  // 98: godwit.v1.Agent.RemoveNode:output_type -> godwit.v1.RemoveNodeReply
-	43,  // 99: godwit.v1.Agent.PromoteNode:output_type -> godwit.v1.PromoteNodeReply
-	47,  // 100: godwit.v1.Agent.DemoteNode:output_type -> godwit.v1.DemoteNodeReply
-	46,  // 101: godwit.v1.Agent.Rollover:output_type -> godwit.v1.RolloverReply
-	46,  // 102: godwit.v1.Agent.RolloverStatus:output_type -> godwit.v1.RolloverReply
-	3,   // 103: godwit.v1.Agent.Policy:output_type -> godwit.v1.PolicyReply
-	49,  // 104: godwit.v1.Agent.Audit:output_type -> godwit.v1.AuditReply
-	53,  // 105: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
-	54,  // 106: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
-	56,  // 107: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
-	61,  // 108: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
-	58,  // 109: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
-	59,  // 110: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
-	62,  // 111: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
-	64,  // 112: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
-	66,  // 113: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
-	70,  // 114: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
-	72,  // 115: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
-	72,  // 116: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
-	74,  // 117: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
-	79,  // 118: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
-	82,  // 119: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
-	84,  // 120: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
-	89,  // 121: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
-	91,  // 122: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
-	93,  // 123: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
-	95,  // 124: godwit.v1.Peer.Spill:output_type -> godwit.v1.SpillReply
-	97,  // 125: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
-	100, // 126: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
-	102, // 127: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
-	104, // 128: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
-	106, // 129: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
-	108, // 130: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
-	110, // 131: godwit.v1.Peer.TakeAuthority:output_type -> godwit.v1.TakeAuthorityReply
-	112, // 132: godwit.v1.Peer.DropAuthority:output_type -> godwit.v1.DropAuthorityReply
-	79,  // [79:133] is the sub-list for method output_type
-	25,  // [25:79] is the sub-list for method input_type
+	25,  // 36: godwit.v1.Agent.Start:input_type -> godwit.v1.StartRequest
+	27,  // 37: godwit.v1.Agent.Remove:input_type -> godwit.v1.RemoveRequest
+	29,  // 38: godwit.v1.Agent.Logs:input_type -> godwit.v1.LogsRequest
+	32,  // 39: godwit.v1.Agent.Exec:input_type -> godwit.v1.ExecInput
+	34,  // 40: godwit.v1.Agent.Volumes:input_type -> godwit.v1.VolumesRequest
+	36,  // 41: godwit.v1.Agent.InspectVolume:input_type -> godwit.v1.VolumeRequest
+	36,  // 42: godwit.v1.Agent.RemoveVolume:input_type -> godwit.v1.VolumeRequest
+	39,  // 43: godwit.v1.Agent.Nodes:input_type -> godwit.v1.NodesRequest
+	52,  // 44: godwit.v1.Agent.Token:input_type -> godwit.v1.TokenRequest
+	43,  // 45: godwit.v1.Agent.RemoveNode:input_type -> godwit.v1.RemoveNodeRequest
+	42,  // 46: godwit.v1.Agent.PromoteNode:input_type -> godwit.v1.NodeRequest
+	42,  // 47: godwit.v1.Agent.DemoteNode:input_type -> godwit.v1.NodeRequest
+	46,  // 48: godwit.v1.Agent.Rollover:input_type -> godwit.v1.RolloverRequest
+	47,  // 49: godwit.v1.Agent.RolloverStatus:input_type -> godwit.v1.RolloverStatusRequest
+	2,   // 50: godwit.v1.Agent.Policy:input_type -> godwit.v1.PolicyRequest
+	50,  // 51: godwit.v1.Agent.Audit:input_type -> godwit.v1.AuditRequest
+	54,  // 52: godwit.v1.Agent.Plan:input_type -> godwit.v1.MigrateRequest
+	54,  // 53: godwit.v1.Agent.Migrate:input_type -> godwit.v1.MigrateRequest
+	57,  // 54: godwit.v1.Agent.Watch:input_type -> godwit.v1.MigrationRequest
+	62,  // 55: godwit.v1.Agent.Migrations:input_type -> godwit.v1.MigrationsRequest
+	59,  // 56: godwit.v1.Agent.Set:input_type -> godwit.v1.SetRequest
+	57,  // 57: godwit.v1.Agent.Switch:input_type -> godwit.v1.MigrationRequest
+	57,  // 58: godwit.v1.Agent.Cancel:input_type -> godwit.v1.MigrationRequest
+	65,  // 59: godwit.v1.Agent.Resolve:input_type -> godwit.v1.ResolveRequest
+	67,  // 60: godwit.v1.Agent.Thaw:input_type -> godwit.v1.ThawRequest
+	69,  // 61: godwit.v1.Agent.Stage:input_type -> godwit.v1.StageRequest
+	70,  // 62: godwit.v1.Agent.StageAhead:input_type -> godwit.v1.StageAheadRequest
+	73,  // 63: godwit.v1.Agent.Stages:input_type -> godwit.v1.StagesRequest
+	75,  // 64: godwit.v1.Agent.Unstage:input_type -> godwit.v1.UnstageRequest
+	80,  // 65: godwit.v1.Peer.Hello:input_type -> godwit.v1.HelloRequest
+	82,  // 66: godwit.v1.Peer.Prove:input_type -> godwit.v1.ProveRequest
+	86,  // 67: godwit.v1.Peer.Session:input_type -> godwit.v1.Envelope
+	90,  // 68: godwit.v1.Peer.Tell:input_type -> godwit.v1.TellRequest
+	92,  // 69: godwit.v1.Peer.Outcome:input_type -> godwit.v1.OutcomeRequest
+	94,  // 70: godwit.v1.Peer.Durable:input_type -> godwit.v1.DurableRequest
+	96,  // 71: godwit.v1.Peer.Spill:input_type -> godwit.v1.SpillRequest
+	98,  // 72: godwit.v1.Peer.Release:input_type -> godwit.v1.ReleaseRequest
+	101, // 73: godwit.v1.Peer.Fetch:input_type -> godwit.v1.FetchRequest
+	103, // 74: godwit.v1.Peer.Layers:input_type -> godwit.v1.LayersRequest
+	105, // 75: godwit.v1.Peer.Presence:input_type -> godwit.v1.PresenceRequest
+	107, // 76: godwit.v1.Peer.Removed:input_type -> godwit.v1.RemovedRequest
+	109, // 77: godwit.v1.Peer.Keep:input_type -> godwit.v1.KeepRequest
+	111, // 78: godwit.v1.Peer.Follow:input_type -> godwit.v1.FollowRequest
+	113, // 79: godwit.v1.Peer.TakeAuthority:input_type -> godwit.v1.TakeAuthorityRequest
+	115, // 80: godwit.v1.Peer.DropAuthority:input_type -> godwit.v1.DropAuthorityRequest
+	1,   // 81: godwit.v1.Agent.Version:output_type -> godwit.v1.VersionReply
+	5,   // 82: godwit.v1.Agent.LoadImage:output_type -> godwit.v1.ImageProgress
+	5,   // 83: godwit.v1.Agent.PullImage:output_type -> godwit.v1.ImageProgress
+	9,   // 84: godwit.v1.Agent.ListImages:output_type -> godwit.v1.ListImagesReply
+	11,  // 85: godwit.v1.Agent.RemoveImage:output_type -> godwit.v1.RemoveImageReply
+	14,  // 86: godwit.v1.Agent.Run:output_type -> godwit.v1.RunReply
+	16,  // 87: godwit.v1.Agent.Wait:output_type -> godwit.v1.WaitReply
+	18,  // 88: godwit.v1.Agent.List:output_type -> godwit.v1.ListReply
+	20,  // 89: godwit.v1.Agent.Inspect:output_type -> godwit.v1.InspectReply
+	22,  // 90: godwit.v1.Agent.Top:output_type -> godwit.v1.TopReply
+	24,  // 91: godwit.v1.Agent.Stop:output_type -> godwit.v1.StopReply
+	26,  // 92: godwit.v1.Agent.Start:output_type -> godwit.v1.StartReply
+	28,  // 93: godwit.v1.Agent.Remove:output_type -> godwit.v1.RemoveReply
+	30,  // 94: godwit.v1.Agent.Logs:output_type -> godwit.v1.LogEntry
+	33,  // 95: godwit.v1.Agent.Exec:output_type -> godwit.v1.ExecOutput
+	35,  // 96: godwit.v1.Agent.Volumes:output_type -> godwit.v1.VolumesReply
+	37,  // 97: godwit.v1.Agent.InspectVolume:output_type -> godwit.v1.InspectVolumeReply
+	38,  // 98: godwit.v1.Agent.RemoveVolume:output_type -> godwit.v1.RemoveVolumeReply
+	41,  // 99: godwit.v1.Agent.Nodes:output_type -> godwit.v1.NodesReply
+	53,  // 100: godwit.v1.Agent.Token:output_type -> godwit.v1.TokenReply
+	44,  // 101: godwit.v1.Agent.RemoveNode:output_type -> godwit.v1.RemoveNodeReply
+	45,  // 102: godwit.v1.Agent.PromoteNode:output_type -> godwit.v1.PromoteNodeReply
+	49,  // 103: godwit.v1.Agent.DemoteNode:output_type -> godwit.v1.DemoteNodeReply
+	48,  // 104: godwit.v1.Agent.Rollover:output_type -> godwit.v1.RolloverReply
+	48,  // 105: godwit.v1.Agent.RolloverStatus:output_type -> godwit.v1.RolloverReply
+	3,   // 106: godwit.v1.Agent.Policy:output_type -> godwit.v1.PolicyReply
+	51,  // 107: godwit.v1.Agent.Audit:output_type -> godwit.v1.AuditReply
+	55,  // 108: godwit.v1.Agent.Plan:output_type -> godwit.v1.PlanReply
+	56,  // 109: godwit.v1.Agent.Migrate:output_type -> godwit.v1.MigrateReply
+	58,  // 110: godwit.v1.Agent.Watch:output_type -> godwit.v1.MigrationUpdate
+	63,  // 111: godwit.v1.Agent.Migrations:output_type -> godwit.v1.MigrationsReply
+	60,  // 112: godwit.v1.Agent.Set:output_type -> godwit.v1.SetReply
+	61,  // 113: godwit.v1.Agent.Switch:output_type -> godwit.v1.SwitchReply
+	64,  // 114: godwit.v1.Agent.Cancel:output_type -> godwit.v1.CancelReply
+	66,  // 115: godwit.v1.Agent.Resolve:output_type -> godwit.v1.ResolveReply
+	68,  // 116: godwit.v1.Agent.Thaw:output_type -> godwit.v1.ThawReply
+	72,  // 117: godwit.v1.Agent.Stage:output_type -> godwit.v1.StageUpdate
+	74,  // 118: godwit.v1.Agent.StageAhead:output_type -> godwit.v1.StagesReply
+	74,  // 119: godwit.v1.Agent.Stages:output_type -> godwit.v1.StagesReply
+	76,  // 120: godwit.v1.Agent.Unstage:output_type -> godwit.v1.UnstageReply
+	81,  // 121: godwit.v1.Peer.Hello:output_type -> godwit.v1.HelloReply
+	84,  // 122: godwit.v1.Peer.Prove:output_type -> godwit.v1.ProveReply
+	86,  // 123: godwit.v1.Peer.Session:output_type -> godwit.v1.Envelope
+	91,  // 124: godwit.v1.Peer.Tell:output_type -> godwit.v1.TellReply
+	93,  // 125: godwit.v1.Peer.Outcome:output_type -> godwit.v1.OutcomeReply
+	95,  // 126: godwit.v1.Peer.Durable:output_type -> godwit.v1.DurableReply
+	97,  // 127: godwit.v1.Peer.Spill:output_type -> godwit.v1.SpillReply
+	99,  // 128: godwit.v1.Peer.Release:output_type -> godwit.v1.ReleaseReply
+	102, // 129: godwit.v1.Peer.Fetch:output_type -> godwit.v1.FetchReply
+	104, // 130: godwit.v1.Peer.Layers:output_type -> godwit.v1.LayersReply
+	106, // 131: godwit.v1.Peer.Presence:output_type -> godwit.v1.PresenceReply
+	108, // 132: godwit.v1.Peer.Removed:output_type -> godwit.v1.RemovedReply
+	110, // 133: godwit.v1.Peer.Keep:output_type -> godwit.v1.KeepReply
+	112, // 134: godwit.v1.Peer.Follow:output_type -> godwit.v1.FollowReply
+	114, // 135: godwit.v1.Peer.TakeAuthority:output_type -> godwit.v1.TakeAuthorityReply
+	116, // 136: godwit.v1.Peer.DropAuthority:output_type -> godwit.v1.DropAuthorityReply
+	81,  // [81:137] is the sub-list for method output_type
+	25,  // [25:81] is the sub-list for method input_type
 	25,  // [25:25] is the sub-list for extension type_name
 	25,  // [25:25] is the sub-list for extension extendee
 	0,   // [0:25] is the sub-list for field type_name
@@ -7505,14 +7709,14 @@ func file_godwit_proto_init() {
 	if File_godwit_proto != nil {
 		return
 	}
-	file_godwit_proto_msgTypes[57].OneofWrappers = []any{}
+	file_godwit_proto_msgTypes[59].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_godwit_proto_rawDesc), len(file_godwit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   113,
+			NumMessages:   117,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

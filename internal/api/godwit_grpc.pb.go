@@ -35,6 +35,7 @@ const (
 	Agent_Inspect_FullMethodName        = "/godwit.v1.Agent/Inspect"
 	Agent_Top_FullMethodName            = "/godwit.v1.Agent/Top"
 	Agent_Stop_FullMethodName           = "/godwit.v1.Agent/Stop"
+	Agent_Start_FullMethodName          = "/godwit.v1.Agent/Start"
 	Agent_Remove_FullMethodName         = "/godwit.v1.Agent/Remove"
 	Agent_Logs_FullMethodName           = "/godwit.v1.Agent/Logs"
 	Agent_Exec_FullMethodName           = "/godwit.v1.Agent/Exec"
@@ -83,6 +84,8 @@ type AgentClient interface {
 	// Top measures containers that run: their memory, what it holds and how fast they write to it.
 	Top(ctx context.Context, in *TopRequest, opts ...grpc.CallOption) (*TopReply, error)
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error)
+	// Start starts a container of the embedded engine that has ended.
+	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartReply, error)
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveReply, error)
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogEntry], error)
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecInput, ExecOutput], error)
@@ -250,6 +253,16 @@ func (c *agentClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.Ca
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StopReply)
 	err := c.cc.Invoke(ctx, Agent_Stop_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StartReply)
+	err := c.cc.Invoke(ctx, Agent_Start_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -602,6 +615,8 @@ type AgentServer interface {
 	// Top measures containers that run: their memory, what it holds and how fast they write to it.
 	Top(context.Context, *TopRequest) (*TopReply, error)
 	Stop(context.Context, *StopRequest) (*StopReply, error)
+	// Start starts a container of the embedded engine that has ended.
+	Start(context.Context, *StartRequest) (*StartReply, error)
 	Remove(context.Context, *RemoveRequest) (*RemoveReply, error)
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogEntry]) error
 	Exec(grpc.BidiStreamingServer[ExecInput, ExecOutput]) error
@@ -685,6 +700,9 @@ func (UnimplementedAgentServer) Top(context.Context, *TopRequest) (*TopReply, er
 }
 func (UnimplementedAgentServer) Stop(context.Context, *StopRequest) (*StopReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedAgentServer) Start(context.Context, *StartRequest) (*StartReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Start not implemented")
 }
 func (UnimplementedAgentServer) Remove(context.Context, *RemoveRequest) (*RemoveReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
@@ -967,6 +985,24 @@ func _Agent_Stop_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AgentServer).Stop(ctx, req.(*StopRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Start_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Start(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Start_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Start(ctx, req.(*StartRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1473,6 +1509,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Agent_Stop_Handler,
 		},
 		{
+			MethodName: "Start",
+			Handler:    _Agent_Start_Handler,
+		},
+		{
 			MethodName: "Remove",
 			Handler:    _Agent_Remove_Handler,
 		},
@@ -1619,6 +1659,7 @@ const (
 	Peer_Release_FullMethodName       = "/godwit.v1.Peer/Release"
 	Peer_Fetch_FullMethodName         = "/godwit.v1.Peer/Fetch"
 	Peer_Layers_FullMethodName        = "/godwit.v1.Peer/Layers"
+	Peer_Presence_FullMethodName      = "/godwit.v1.Peer/Presence"
 	Peer_Removed_FullMethodName       = "/godwit.v1.Peer/Removed"
 	Peer_Keep_FullMethodName          = "/godwit.v1.Peer/Keep"
 	Peer_Follow_FullMethodName        = "/godwit.v1.Peer/Follow"
@@ -1651,6 +1692,8 @@ type PeerClient interface {
 	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchReply], error)
 	// Layers tells which layers a node has.
 	Layers(ctx context.Context, in *LayersRequest, opts ...grpc.CallOption) (*LayersReply, error)
+	// Presence tells whether the node has a container, in any state, or is about to get it.
+	Presence(ctx context.Context, in *PresenceRequest, opts ...grpc.CallOption) (*PresenceReply, error)
 	// Removed tells that a container is no more: what is kept in case that it comes back is of no use.
 	Removed(ctx context.Context, in *RemovedRequest, opts ...grpc.CallOption) (*RemovedReply, error)
 	// Keep asks for the copy of a container's memory to stay for some time more, or to go.
@@ -1783,6 +1826,16 @@ func (c *peerClient) Layers(ctx context.Context, in *LayersRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *peerClient) Presence(ctx context.Context, in *PresenceRequest, opts ...grpc.CallOption) (*PresenceReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PresenceReply)
+	err := c.cc.Invoke(ctx, Peer_Presence_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *peerClient) Removed(ctx context.Context, in *RemovedRequest, opts ...grpc.CallOption) (*RemovedReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RemovedReply)
@@ -1858,6 +1911,8 @@ type PeerServer interface {
 	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchReply]) error
 	// Layers tells which layers a node has.
 	Layers(context.Context, *LayersRequest) (*LayersReply, error)
+	// Presence tells whether the node has a container, in any state, or is about to get it.
+	Presence(context.Context, *PresenceRequest) (*PresenceReply, error)
 	// Removed tells that a container is no more: what is kept in case that it comes back is of no use.
 	Removed(context.Context, *RemovedRequest) (*RemovedReply, error)
 	// Keep asks for the copy of a container's memory to stay for some time more, or to go.
@@ -1907,6 +1962,9 @@ func (UnimplementedPeerServer) Fetch(*FetchRequest, grpc.ServerStreamingServer[F
 }
 func (UnimplementedPeerServer) Layers(context.Context, *LayersRequest) (*LayersReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Layers not implemented")
+}
+func (UnimplementedPeerServer) Presence(context.Context, *PresenceRequest) (*PresenceReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Presence not implemented")
 }
 func (UnimplementedPeerServer) Removed(context.Context, *RemovedRequest) (*RemovedReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Removed not implemented")
@@ -2106,6 +2164,24 @@ func _Peer_Layers_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Presence_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PresenceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Presence(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Presence_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Presence(ctx, req.(*PresenceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Peer_Removed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemovedRequest)
 	if err := dec(in); err != nil {
@@ -2234,6 +2310,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Layers",
 			Handler:    _Peer_Layers_Handler,
+		},
+		{
+			MethodName: "Presence",
+			Handler:    _Peer_Presence_Handler,
 		},
 		{
 			MethodName: "Removed",

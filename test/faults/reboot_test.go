@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -68,7 +69,7 @@ func (w *world) rebootAt(t *testing.T, c rebooted) {
 	w.meet(t)
 	const from, to = "a", "b"
 	side := map[string]string{"source": from, "target": to}
-	w.must(t, from, "run", "-d", "--name", container, "redis")
+	w.must(t, from, "run", "-d", "--name", container, "--restart", cmp.Or(w.policy, "no"), "redis")
 	w.id = w.find(t, from, container).Definition.ID
 	w.set(t, side[c.point.Side], c.point, agent.FaultPause)
 	id := w.begin(t, from, to)

@@ -39,6 +39,7 @@ type world struct {
 
 	via         via // the container's engine
 	mode        migration.Mode
+	policy      string // by which containers that run anew are started again
 	spill       bool   // pages that follow go to the disk, too
 	peerTimeout string // of the agents
 	content     string // of the container's memory, in short

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// Before a container that has ended is started here, the other members of the cluster are asked whether
+// they have it.
+
+// errElsewhere says that a container is at another node, or that this cannot be ruled out.
+var errElsewhere = fmt.Errorf("%w: it may be on another node", engine.ErrBusy)
+
+// elsewhere refuses to start a container that another member of the cluster has. If this agent has not
+// seen it run here, members that cannot say count as if they had it. They are asked twice: between two
+// answers the container may have moved from a node that was not asked yet to one that was.
+func (r *restarts) elsewhere(ctx context.Context, d engine.Definition, seen bool) error {
+	err := r.askAll(ctx, d, seen)
+	if err == nil {
+		err = r.askAll(ctx, d, seen)
+	}
+	return err
+}
+
+func (r *restarts) askAll(ctx context.Context, d engine.Definition, seen bool) error {
+	nodes := r.others()
+	answers := make(chan error, len(nodes))
+	for _, node := range nodes {
+		go r.agent.guarded(func() {
+			err := fmt.Errorf("%w: node %s has not answered", errElsewhere, node.Name)
+			defer func() { answers <- err }() // also after a panic
+			err = r.askOne(ctx, node, d, seen)
+		})()
+	}
+	var err error
+	for range nodes {
+		err = errors.Join(err, <-answers)
+	}
+	return err
+}
+
+func (r *restarts) askOne(ctx context.Context, node identity.Node, d engine.Definition, seen bool) error {
+	err := errors.New("it cannot be reached")
+	state := ""
+	if r.reaches(node.Name) {
+		state, err = r.presence(ctx, node, d.ID)
+	}
+	switch {
+	case err == nil && state != "":
+		return fmt.Errorf("%w: node %s has container %s (%.100q): remove it there, or here (godwit rm)",
+			errElsewhere, node.Name, d.Name, state)
+	case err == nil || seen:
+		return nil
+	}
+	return fmt.Errorf("%w: node %s cannot say whether it has container %s: %s",
+		errElsewhere, node.Name, d.Name, plain(err))
+}
+
+// askPresence asks a node whether it has a container.
+func (a *Agent) askPresence(ctx context.Context, node identity.Node, container string) (state string, err error) {
+	client, err := a.peers.client(node)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.config.callTimeout())
+	defer cancel()
+	reply, err := api.NewPeerClient(client).Presence(ctx, &api.PresenceRequest{Container: container})
+	if status.Code(err) == codes.Unimplemented {
+		return "", errors.New("its version of godwit is older, and does not know the question")
+	}
+	return reply.GetState(), err
+}
+
+// holding tells in words what this node has of a container of the embedded engine; empty: nothing. A
+// migration is looked for first: what comes or goes is known to it for longer than to the engine.
+func (a *Agent) holding(ctx context.Context, container string) (string, error) {
+	if move := a.moves.of(container); move != nil {
+		return "migration " + move.tracker.spec.ID + " of it is under way", nil
+	}
+	if id := a.moves.unreadOf(container); id != "" {
+		return "the journal of migration " + id + ", which may be its, cannot be used", nil
+	}
+	one, err := a.embedded.Inspect(ctx, container)
+	switch {
+	case errors.Is(err, engine.ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return "it is " + string(one.State), nil
+}

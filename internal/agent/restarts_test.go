@@ -1,0 +1,378 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// noLayers is an image store of an engine that starts nothing.
+type noLayers struct{}
+
+func (noLayers) LayerPath(string) (string, error) { return "", errors.New("no layers") }
+
+// restartsNode is an agent whose engine has containers on disk only, and that asks nobody.
+type restartsNode struct {
+	*restarts
+	t *testing.T
+}
+
+func newRestartsNode(t *testing.T, members ...string) *restartsNode {
+	t.Helper()
+	a := newTestAgent(t)
+	var err error
+	a.embedded, err = embedded.New(embedded.Config{
+		StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: noLayers{}, State: "one", Runc: "/bin/false",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.peers.nodes = []identity.Node{a.self}
+	for i, name := range members {
+		a.peers.nodes = append(a.peers.nodes, identity.Node{Name: name, Number: 10 + i})
+	}
+	r := newRestarts(a)
+	a.restarts = r
+	r.reaches = func(string) bool { return true }
+	r.presence = func(context.Context, identity.Node, string) (string, error) { return "", nil }
+	r.again = func(context.Context, engine.Definition) error { return errors.New("it must not be started") }
+	return &restartsNode{r, t}
+}
+
+// ended makes a container that has ended, with some failures behind it. What the wall clock said then
+// has no meaning.
+func (n *restartsNode) ended(number, failures int) engine.Container {
+	n.t.Helper()
+	id := fmt.Sprintf("%064x", number)
+	dir := filepath.Join(n.agent.config.StateDir, "containers", id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		n.t.Fatal(err)
+	}
+	for name, content := range map[string]any{
+		"definition.json": engine.Definition{ID: id, Name: fmt.Sprintf("c%d", number), Restart: "always"},
+		"record.json": map[string]any{
+			"state": engine.Exited, "started": time.Now().AddDate(50, 0, 0), "finished": time.Now().AddDate(-50, 0, 0), "exit_code": 1,
+		},
+		"restarts.json": map[string]any{"holder": "one", "failures": failures},
+	} {
+		data, err := json.Marshal(content)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o600)
+		}
+		if err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	one, err := n.agent.embedded.Inspect(n.t.Context(), id)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return one
+}
+
+// moving lets a migration of a container be under way.
+func (n *restartsNode) moving(container string) *move {
+	n.t.Helper()
+	record, err := migration.Banned(testMigration, "a", "b", time.Now())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	machine, _, err := migration.Resume(record)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	m := newMove(n.agent, n.agent.moves.journal(testMigration, engine.Definition{}), machine)
+	m.tracker.spec.Container = container
+	n.agent.moves.byID[testMigration] = m
+	return m
+}
+
+// started waits until a container is not being started any more.
+func (n *restartsNode) started(container string) *followed {
+	n.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		n.mu.Lock()
+		f := *n.of(container)
+		n.mu.Unlock()
+		if !f.starting {
+			return &f
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatal("it is still being started")
+		}
+	}
+}
+
+// TestElsewhere asks other nodes for a container that was seen here, or was not.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	d := engine.Definition{ID: strings.Repeat("0", 64), Name: "web"}
+	for _, c := range []struct {
+		name         string
+		members      []string
+		down         string // cannot be reached
+		says         string // of c
+		fails        error  // of c
+		seen, unseen string // why it is refused; "": it is not
+	}{
+		{name: "alone"},
+		{name: "nobody has it", members: []string{"c", "d"}},
+		{name: "c has it", members: []string{"c", "d"}, says: "it is exited", seen: "node c has", unseen: "node c has"},
+		{name: "d is down", members: []string{"c", "d"}, down: "d", unseen: "node d cannot say"},
+		{name: "d was removed", members: []string{"c"}, down: "d"},
+		{name: "c fails", members: []string{"c", "d"}, fails: errors.New("broken"), unseen: "broken"},
+	} {
+		n := newRestartsNode(t, c.members...)
+		n.reaches = func(node string) bool { return node != c.down }
+		n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
+			if node.Name == "c" {
+				return c.says, c.fails
+			}
+			return "", nil
+		}
+		for seen, want := range map[bool]string{true: c.seen, false: c.unseen} {
+			err := n.elsewhere(t.Context(), d, seen)
+			if (err == nil) != (want == "") || err != nil && (!errors.Is(err, errElsewhere) || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s, seen %t: %v, want %q", c.name, seen, err, want)
+			}
+		}
+	}
+}
+
+// TestElsewhereMoving: a container that moves from a node that was not asked yet to one that was is
+// found all the same.
+func TestElsewhereMoving(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t, "c", "d")
+	at := "d"
+	moved := make(chan struct{})
+	n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
+		if node.Name == "d" { // it answers last, when the container has gone to c
+			<-moved
+		}
+		if node.Name == at {
+			return "it is running", nil
+		}
+		if node.Name == "c" {
+			at = "c"
+			select {
+			case <-moved:
+			default:
+				close(moved)
+			}
+		}
+		return "", nil
+	}
+	if err := n.elsewhere(t.Context(), engine.Definition{Name: "web"}, false); !errors.Is(err, errElsewhere) {
+		t.Errorf("c has it: %v", err)
+	}
+}
+
+// TestRestartsBackOff lets starts fail. The next ones come later and later, and no wall clock has a say
+// in that.
+func TestRestartsBackOff(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t)
+	n.again = func(context.Context, engine.Definition) error { return errors.New("no room") }
+	now := time.Now()
+	for failures, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
+		one := n.ended(1, failures)
+		if wait := n.follow(t.Context(), one, now); wait != want {
+			t.Errorf("after %d failures: in %s, want %s", failures, wait, want)
+		}
+		now = now.Add(want - time.Millisecond)
+		if wait := n.follow(t.Context(), one, now); wait != time.Millisecond || n.started(one.Definition.ID).failed != nil && failures == 0 {
+			t.Errorf("after %d failures: started too early, or in %s", failures, wait)
+		}
+		now = now.Add(time.Millisecond)
+		n.follow(t.Context(), one, now)
+		if f := n.started(one.Definition.ID); f.failed == nil || !strings.Contains(n.whyNot(one), "no room") {
+			t.Errorf("after %d failures: %v, %s", failures, f.failed, n.whyNot(one))
+		}
+	}
+	if wait := backoff(1000); wait != time.Minute {
+		t.Errorf("after many failures: in %s", wait)
+	}
+	n.again = func(context.Context, engine.Definition) error { panic("broken") }
+	one := n.ended(1, 0)
+	n.follow(t.Context(), one, now)
+	n.follow(t.Context(), one, now.Add(time.Second))
+	if f := n.started(one.Definition.ID); f.failed == nil || f.seen {
+		t.Errorf("after a panic: %+v", f)
+	}
+}
+
+// TestRestartsAtOnce has many containers due: some are started at once, and one that takes long keeps
+// the others from nothing but its own place.
+func TestRestartsAtOnce(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t)
+	var mu sync.Mutex
+	running, most, done := 0, 0, map[string]bool{}
+	stuck := make(chan struct{})
+	n.again = func(_ context.Context, d engine.Definition) error {
+		mu.Lock()
+		running++
+		most = max(most, running)
+		mu.Unlock()
+		if d.Name == "c0" {
+			<-stuck
+		}
+		mu.Lock()
+		running--
+		done[d.ID] = true
+		mu.Unlock()
+		return nil
+	}
+	var all []engine.Container
+	for number := range 3 * restartsAtOnce {
+		all = append(all, n.ended(number, 0))
+	}
+	began := time.Now()
+	for deadline := began.Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		for _, one := range all {
+			mu.Lock()
+			started := done[one.Definition.ID]
+			mu.Unlock()
+			if !started {
+				n.follow(t.Context(), one, began)
+				n.follow(t.Context(), one, began.Add(time.Second))
+			}
+		}
+		mu.Lock()
+		enough := len(done) == len(all)-1
+		mu.Unlock()
+		if enough || time.Now().After(deadline) {
+			break
+		}
+	}
+	close(stuck)
+	n.started(all[0].Definition.ID)
+	if most > restartsAtOnce || len(done) != len(all) {
+		t.Errorf("%d at once, %d of %d started", most, len(done), len(all))
+	}
+}
+
+// TestRestartsWhileMoving: nothing is started as long as a migration of it is known, or may be. What
+// was seen before counts no more.
+func TestRestartsWhileMoving(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t, "c")
+	n.reaches = func(string) bool { return false }
+	one := n.ended(1, 0)
+	id := one.Definition.ID
+	if why := n.whyNot(one); !strings.Contains(why, "may be on c, which cannot be reached") {
+		t.Error(why)
+	}
+	n.ran(id)
+	if why := n.whyNot(one); !strings.Contains(why, "in a moment") {
+		t.Error(why)
+	}
+	m := n.moving(id)
+	if why := n.whyNot(one); !strings.Contains(why, "is being migrated") {
+		t.Error(why)
+	}
+	n.follow(t.Context(), one, time.Now())
+	if err := n.agent.startAgain(t.Context(), one.Definition, n.agent.embedded.Restart); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("started with its migration under way: %v", err)
+	}
+	if _, err := n.look(t.Context()); err != nil || n.hasSeen(id) {
+		t.Errorf("seen %t, %v", n.hasSeen(id), err)
+	}
+	m.remember()
+	n.agent.moves.unread["x"] = unread{spec: migration.Spec{ID: "x"}}
+	if why := n.whyNot(one); !strings.Contains(why, "journal of migration x cannot be used") {
+		t.Error(why)
+	}
+	delete(n.agent.moves.unread, "x")
+	if why := n.whyNot(one); !strings.Contains(why, "may be on c") {
+		t.Error(why)
+	}
+	if f := n.started(id); f.failed != nil {
+		t.Errorf("it was started: %v", f.failed)
+	}
+}
+
+// TestHolding tells others what this node has of a container.
+func TestHolding(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t)
+	id := n.ended(1, 0).Definition.ID
+	says := func(container, want string) {
+		t.Helper()
+		state, err := n.agent.holding(t.Context(), container)
+		if err != nil || !strings.Contains(state, want) || (state == "") != (want == "") {
+			t.Errorf("%q, %v; want %q", state, err, want)
+		}
+	}
+	says(id, "exited")
+	absent := strings.Repeat("f", 64)
+	says(absent, "")
+	m := n.moving(absent)
+	says(absent, "under way")
+	m.remember()
+	n.agent.moves.unread["x"] = unread{spec: migration.Spec{ID: "x"}}
+	says(absent, "journal of migration x")
+	delete(n.agent.moves.unread, "x")
+	if err := os.WriteFile(filepath.Join(n.agent.config.StateDir, "containers", id, "record.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := n.agent.holding(t.Context(), id); err == nil {
+		t.Errorf("a damaged one is %q", state)
+	}
+	if ids, err := n.agent.embedded.Restartable(); err != nil || !slices.Contains(ids, id) {
+		t.Errorf("%v, %v", ids, err)
+	}
+}
+
+// TestUndoneElsewhere: v0.1.0 undoes a migration without the note that a reboot does not lose. The
+// journal says so, and the note goes.
+func TestUndoneElsewhere(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t)
+	a := n.agent
+	a.engines = engine.NewSet(a.embedded)
+	one := n.ended(1, 0)
+	id := one.Definition.ID
+	m := n.moving(id)
+	note, err := json.Marshal(map[string]any{"leave": engine.Leave{Migration: testMigration, Target: "c", Mode: "cold"}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(a.config.StateDir, "containers", id, "departure.json"), note, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaves := func(want bool, when string) {
+		t.Helper()
+		a.moves.rebuild(t.Context())
+		now, err := a.embedded.Inspect(t.Context(), id)
+		if err != nil || (now.Leaving != nil) != want {
+			t.Fatalf("%s: %+v, %v", when, now.Leaving, err)
+		}
+	}
+	leaves(true, "under way")
+	m.remember()
+	leaves(true, "ended at a target")
+	record := m.record()
+	record.Spec.Side, record.Spec.Container = migration.Source, id
+	for _, result := range []migration.Result{migration.Moved, migration.RolledBack} {
+		record.Result = result
+		if m.machine, _, err = migration.Resume(record); err != nil {
+			t.Fatal(err)
+		}
+		leaves(result == migration.Moved, string(result))
+	}
+}
