@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
@@ -19,20 +18,6 @@ import (
 type departure struct {
 	*moving.Departure
 	files container
-}
-
-// keepDeparture makes durable what an agent of v0.1.0 recorded of a departure where a reboot loses it.
-func keepDeparture(place container) error {
-	var was departureRecord
-	err := records.Load(place.oldDeparture(), &was)
-	kept := records.Exists(place.departure()) || !records.Exists(place.definition())
-	if errors.Is(err, fs.ErrNotExist) || err == nil && kept {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return records.Save(place.departure(), was)
 }
 
 // Processes are all processes of a container at this moment.
@@ -74,12 +59,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err != nil {
 		return nil, err
 	}
-	record := departureRecord{Started: time.Now(), Leave: options.Leave}
-	err = records.Save(place.departure(), record)
-	if err == nil {
-		err = records.Save(place.oldDeparture(), record)
-	}
-	if err != nil {
+	if err := e.noteDeparture(place, departureRecord{Started: time.Now(), Leave: options.Leave}); err != nil {
 		return nil, errors.Join(err, forgetDeparture(place))
 	}
 	d, err := moving.Depart(ctx, e.criu, leaving, options)

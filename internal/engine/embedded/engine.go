@@ -48,8 +48,11 @@ type Engine struct {
 	locks    moving.Locks
 	arrivals moving.Arrivals
 
-	policyMu sync.Mutex
+	room     room
+	notesMu  sync.Mutex
 	policies map[string]bool // by id: whether a container has a restart policy
+	pending  map[string]bool // by id: some note of it is to be made durable; see KeepNotes
+	stopped  map[string]bool // by id: somebody has stopped it, which could not be noted
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -82,6 +85,7 @@ func New(config Config) (*Engine, error) {
 	p := paths{state: config.StateDir, run: config.RunDir, group: config.Cgroup}
 	e := &Engine{
 		config: config, paths: p, criu: moving.NewCRIU(config.Criu), runc: runc{path: config.Runc, root: p.runcRoot()},
+		room: room{path: filepath.Join(p.containers(), roomName)}, pending: map[string]bool{}, stopped: map[string]bool{},
 	}
 	return e, e.prepare()
 }
@@ -103,12 +107,11 @@ func (e *Engine) prepare() error {
 				return fmt.Errorf("finish the removal of a container: %w", err)
 			}
 		}
-		if idPattern.MatchString(entry.Name()) {
-			if err := keepDeparture(e.paths.of(entry.Name())); err != nil {
-				return fmt.Errorf("keep the record of a departure: %w", err)
-			}
+		if idPattern.MatchString(entry.Name()) && e.keepNotesOf(entry.Name()) != nil {
+			e.setPending(entry.Name()) // an agent must start on a full disk: KeepNotes tries again, and tells
 		}
 	}
+	_ = e.room.keep() // KeepNotes tells
 	return nil
 }
 
@@ -230,8 +233,7 @@ func (e *Engine) inspect(id string) (engine.Container, error) {
 
 // leavingOf tells why a container leaves; nil: it does not.
 func leavingOf(files container) (*engine.Leave, error) {
-	var departed departureRecord
-	err := records.Load(files.departure(), &departed)
+	departed, err := loadDeparture(files)
 	if err == nil {
 		return &departed.Leave, nil
 	}

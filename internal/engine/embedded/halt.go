@@ -53,7 +53,7 @@ func (e *Engine) halt(ctx context.Context, place container, one engine.Container
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := records.Save(place.halted(), haltRecord{Init: init, At: time.Now(), Ports: ports, Leave: leave}); err != nil {
+	if err := e.room.save(place.halted(), haltRecord{Init: init, At: time.Now(), Ports: ports, Leave: leave}); err != nil {
 		return time.Time{}, err
 	}
 	// A look that fails finds nothing that would have to be waited for.

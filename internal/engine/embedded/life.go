@@ -254,15 +254,33 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	defer e.lock(id)()
 	one, err := e.running(id)
 	if errors.Is(err, engine.ErrNotRunning) && one.State == engine.Exited {
-		return noteStopped(e.paths.of(id)) // its policy would start it again
+		return e.stoppedAs(one, nil) // its policy would start it again
 	}
 	if err != nil {
 		return err
 	}
-	init, err := moving.Identify(one.PID)
-	if err == nil {
-		err = noteStopped(e.paths.of(id))
+	return e.stoppedAs(one, func() error { return e.stop(ctx, one, grace) })
+}
+
+// stoppedAs notes that somebody stops a container, before stop does: its policy must not start it again, also if this agent dies
+// now. A full disk keeps nobody from stopping it.
+func (e *Engine) stoppedAs(one engine.Container, stop func() error) error {
+	noted := e.noteStopped(e.paths.of(one.Definition.ID))
+	if stop != nil {
+		if err := stop(); err != nil {
+			return err
+		}
 	}
+	if noted == nil || !restartable(one.Definition) {
+		return nil
+	}
+	return fmt.Errorf("container %s has been stopped, but that cannot be noted, so its restart policy starts it again when the agent "+
+		"has been started again: free some space on the disk, and stop it again: %w", one.Definition.Name, noted)
+}
+
+func (e *Engine) stop(ctx context.Context, one engine.Container, grace time.Duration) error {
+	id := one.Definition.ID
+	init, err := moving.Identify(one.PID)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -18,7 +17,7 @@ var _ engine.Protector = (*Engine)(nil)
 func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
 	defer e.lock(id)()
 	place, err := e.find(id)
-	if errors.Is(err, engine.ErrNotFound) || err == nil && !records.Exists(place.departure()) {
+	if errors.Is(err, engine.ErrNotFound) || err == nil && !leaves(place) {
 		return nil
 	}
 	var group *kernel.Cgroup

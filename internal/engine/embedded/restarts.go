@@ -38,14 +38,19 @@ type Standing struct {
 	Failures int    // in a row
 }
 
+// restartable tells whether a container has a restart policy by which it may be started again.
+func restartable(d engine.Definition) bool {
+	return d.Restart != "" && d.Restart != string(engine.RestartNo)
+}
+
 // Restartable lists the containers that have a restart policy, by id.
 func (e *Engine) Restartable() ([]string, error) {
 	entries, err := os.ReadDir(e.paths.containers())
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	e.policyMu.Lock()
-	defer e.policyMu.Unlock()
+	e.notesMu.Lock()
+	defer e.notesMu.Unlock()
 	known := make(map[string]bool, len(entries))
 	var all []string
 	for _, entry := range entries {
@@ -59,7 +64,7 @@ func (e *Engine) Restartable() ([]string, error) {
 			if records.Load(e.paths.of(id).definition(), &d) != nil { // it is being made or removed, or it is damaged
 				continue
 			}
-			has = d.Restart != "" && d.Restart != string(engine.RestartNo)
+			has = restartable(d)
 		}
 		if known[id] = has; has {
 			all = append(all, id)
@@ -78,17 +83,17 @@ func (e *Engine) Standing(one engine.Container) (Standing, error) {
 
 func (e *Engine) standing(one engine.Container) (Standing, restartRecord, error) {
 	place := e.paths.of(one.Definition.ID)
-	var was restartRecord
 	var ran record
 	boot, err := kernel.BootID()
-	if err == nil {
-		was, err = loadRestarts(place)
-	}
 	if err == nil {
 		err = records.Load(place.record(), &ran)
 	}
 	if err != nil {
-		return Standing{}, was, err
+		return Standing{}, restartRecord{}, err
+	}
+	was, unread := loadRestarts(place)
+	if e.hasStopped(place.id) {
+		was.Stopped = boot
 	}
 	switch {
 	case one.Leaving != nil:
@@ -97,6 +102,9 @@ func (e *Engine) standing(one engine.Container) (Standing, restartRecord, error)
 		return Standing{Why: "it was never started"}, was, nil
 	case one.State != engine.Exited || records.Exists(place.arrival()):
 		return Standing{Why: "it is " + string(one.State)}, was, nil
+	case unread != nil:
+		why := fmt.Sprintf("it is not known whether this node has it: what was noted of its restarts cannot be read: %v", unread)
+		return Standing{Unheld: true, Why: why}, was, nil
 	}
 	standing, err := stands(one, ran, was, boot, e.config.State)
 	return standing, was, err
@@ -146,18 +154,32 @@ func stands(one engine.Container, ran record, was restartRecord, boot, state str
 	return s, nil
 }
 
-// noteStopped remembers that somebody has stopped a container.
-func noteStopped(place container) error {
+// noteStopped notes that somebody has stopped a container. If that fails this engine knows it all the same.
+func (e *Engine) noteStopped(place container) error {
 	boot, err := kernel.BootID()
-	if err != nil {
-		return err
+	var was restartRecord
+	if err == nil {
+		was, err = loadRestarts(place)
 	}
-	was, err := loadRestarts(place)
-	if err != nil {
-		return err
+	if err == nil {
+		was.Stopped = boot
+		err = e.room.save(place.restarts(), was)
 	}
-	was.Stopped = boot
-	return records.Save(place.restarts(), was)
+	e.notesMu.Lock()
+	defer e.notesMu.Unlock()
+	if err != nil {
+		e.stopped[place.id], e.pending[place.id] = true, true
+	} else {
+		delete(e.stopped, place.id)
+	}
+	return err
+}
+
+// hasStopped tells whether somebody has stopped a container, which could not be noted.
+func (e *Engine) hasStopped(id string) bool {
+	e.notesMu.Lock()
+	defer e.notesMu.Unlock()
+	return e.stopped[id]
 }
 
 // Settled notes that a container that came by a migration is this node's: the source has nothing of it
@@ -176,7 +198,7 @@ func (e *Engine) Settled(_ context.Context, id string) error {
 		return err
 	}
 	was.Holder = e.config.State
-	return records.Save(place.restarts(), was)
+	return e.room.save(place.restarts(), was)
 }
 
 // StartAfter starts a container that has ended for somebody who knows that this node has it. With the

@@ -251,7 +251,7 @@ func TestStartIsTimely(t *testing.T) {
 	must(t, n.Start(t.Context(), d.ID))
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -28,9 +27,30 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 	return nil
 }
 
+// ThawOf is Thaw for a container that leaves by this migration, which was undone. It does nothing to one
+// that leaves by another migration: that one may have begun since the caller looked.
+func (e *Engine) ThawOf(ctx context.Context, id, migration string) error {
+	defer e.lock(id)()
+	place, err := e.find(id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	leave, err := leavingOf(place)
+	if err == nil && leave != nil && leave.Migration == migration {
+		err = thaw(ctx, place)
+	}
+	if err != nil {
+		return fmt.Errorf("thaw container %.12s: %w", id, err)
+	}
+	return nil
+}
+
 func thaw(ctx context.Context, place container) error {
-	if !records.Exists(place.departure()) {
-		return forgetDeparture(place)
+	if !leaves(place) {
+		return nil
 	}
 	if err := moving.Unprotect(place.spared()); err != nil {
 		return err
@@ -43,17 +63,4 @@ func thaw(ctx context.Context, place container) error {
 		return err
 	}
 	return forgetDeparture(place)
-}
-
-// forgetDeparture removes the record that a container leaves, for good. A container that was destroyed
-// has none.
-func forgetDeparture(place container) error {
-	if err := records.Remove(place.oldDeparture()); err != nil {
-		return err
-	}
-	err := kernel.RemoveDurable(place.departure())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -1,0 +1,108 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+
+	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// The note that a container leaves is in two places. The one in the state directory outlives a reboot.
+// The one in the run directory is the only one that v0.1.0 writes, reads and removes. While the machine is
+// up, that one decides: v0.1.0 may have ended the migration of the durable note, and begun another one.
+
+// loadDeparture reads the note that a container leaves. No note is fs.ErrNotExist.
+func loadDeparture(place container) (departureRecord, error) {
+	var was departureRecord
+	err := records.Load(place.oldDeparture(), &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = records.Load(place.departure(), &was)
+	}
+	return was, err
+}
+
+// leaves tells whether there is a note that a container leaves. What cannot be found out counts as a note.
+func leaves(place container) bool {
+	return records.Exists(place.oldDeparture()) || records.Exists(place.departure())
+}
+
+// noteDeparture notes that a container leaves. The note that decides is written first: a crash between the
+// two leaves a container that was not frozen yet.
+func (e *Engine) noteDeparture(place container, note departureRecord) error {
+	err := records.Save(place.oldDeparture(), note)
+	if err == nil {
+		err = e.room.save(place.departure(), note)
+	}
+	if err != nil {
+		return fmt.Errorf("note that it leaves: %w", err)
+	}
+	return nil
+}
+
+// forgetDeparture removes the note that a container leaves, for good. A container that was destroyed has none.
+func forgetDeparture(place container) error {
+	if err := records.Remove(place.oldDeparture()); err != nil {
+		return err
+	}
+	err := kernel.RemoveDurable(place.departure())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// keepDeparture makes durable what v0.1.0 noted of a departure where a reboot loses it. The caller has locked
+// the container.
+func (e *Engine) keepDeparture(place container) error {
+	var note, kept departureRecord
+	err := records.Load(place.oldDeparture(), &note)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if records.Load(place.departure(), &kept) == nil && reflect.DeepEqual(note, kept) {
+		return nil
+	}
+	return e.room.save(place.departure(), note)
+}
+
+// KeepNotes writes the notes to disk that could not be written when they were made, and takes the room for
+// the next ones. What is missing meanwhile is lost when the machine goes down.
+func (e *Engine) KeepNotes() error {
+	e.notesMu.Lock()
+	pending := e.pending
+	e.pending = map[string]bool{}
+	e.notesMu.Unlock()
+	var failed error
+	for id := range pending {
+		if err := e.keepNotesOf(id); err != nil {
+			e.setPending(id)
+			failed = errors.Join(failed, fmt.Errorf("keep the notes of container %.12s: %w", id, err))
+		}
+	}
+	return errors.Join(failed, e.room.keep())
+}
+
+func (e *Engine) keepNotesOf(id string) error {
+	defer e.lock(id)()
+	place := e.paths.of(id)
+	if !records.Exists(place.definition()) { // removed meanwhile
+		return nil
+	}
+	err := e.keepDeparture(place)
+	if e.hasStopped(id) {
+		err = errors.Join(err, e.noteStopped(place))
+	}
+	return err
+}
+
+func (e *Engine) setPending(id string) {
+	e.notesMu.Lock()
+	defer e.notesMu.Unlock()
+	e.pending[id] = true
+}

@@ -1,0 +1,189 @@
+package embedded
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+// leaveAs is a note as v0.1.0 writes it.
+func leaveAs(migration, target string) departureRecord {
+	return departureRecord{Started: time.Now(), Leave: engine.Leave{Migration: migration, Target: target}}
+}
+
+// TestOldDepartureDecides: after v0.1.0 has undone the migration of the durable note and begun another one,
+// the container leaves by that other one. It is not taken for undone, and a boot does not forget it.
+func TestOldDepartureDecides(t *testing.T) {
+	n := newTestNode(t)
+	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
+	place := n.paths.of(d.ID)
+	must(t, records.Save(place.departure(), leaveAs("one", "b")))
+	must(t, records.Save(place.oldDeparture(), leaveAs("two", "c")))
+	group, err := kernel.OpenCgroup(place.cgroup())
+	if err == nil {
+		_, err = group.Freeze(t.Context())
+	}
+	must(t, err)
+	leaves := func(when string, state engine.State) {
+		t.Helper()
+		if one := n.state(d.ID); one.Leaving == nil || one.Leaving.Target != "c" || one.State != state {
+			t.Fatalf("%s it is %s, leaving as %+v", when, one.State, one.Leaving)
+		}
+	}
+	leaves("before the engine is opened again", engine.Frozen)
+	n = n.reopen()
+	must(t, n.ThawOf(t.Context(), d.ID, "one"))
+	leaves("when the other migration was undone", engine.Frozen)
+	must(t, os.Remove(place.oldDeparture()))
+	leaves("with the run directory emptied", engine.Frozen)
+	n = n.boot()
+	leaves("after a boot", engine.Exited)
+	must(t, n.ThawOf(t.Context(), d.ID, "one"))
+	leaves("when the other migration was undone", engine.Exited)
+	must(t, n.ThawOf(t.Context(), d.ID, "two"))
+	if one := n.state(d.ID); one.Leaving != nil {
+		t.Errorf("leaving as %+v, after its migration was undone", one.Leaving)
+	}
+	must(t, n.ThawOf(t.Context(), newID(t), "two")) // removed meanwhile
+}
+
+// TestThawOf thaws nothing that a migration has frozen that began since the caller looked.
+func TestThawOf(t *testing.T) {
+	n := newTestNode(t)
+	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
+	departure, err := n.Depart(t.Context(), d.ID, engine.DepartOptions{Leave: engine.Leave{Migration: "two", Target: "b"}})
+	must(t, err)
+	defer departure.Close()
+	_, err = departure.Freeze(t.Context())
+	must(t, err)
+	must(t, n.ThawOf(t.Context(), d.ID, "one"))
+	if one := n.state(d.ID); one.State != engine.Frozen || one.Leaving == nil {
+		t.Errorf("it is %s, leaving as %+v", one.State, one.Leaving)
+	}
+	must(t, n.ThawOf(t.Context(), d.ID, "two"))
+	if one := n.state(d.ID); one.State != engine.Running || one.Leaving != nil {
+		t.Errorf("it is %s, leaving as %+v", one.State, one.Leaving)
+	}
+}
+
+// smallNode is a node with a small disk.
+func smallNode(t *testing.T) *testNode {
+	t.Helper()
+	n := newTestNode(t)
+	state := n.config.StateDir
+	must(t, unix.Mount("tmpfs", state, "tmpfs", 0, "size=1m"))
+	t.Cleanup(func() { must(t, unix.Unmount(state, unix.MNT_DETACH)) })
+	t.Cleanup(n.clean)
+	return n.reopen()
+}
+
+// fill leaves no room on a node's disk, and no room for notes if that is wanted. free takes that back.
+func (n *testNode) fill(spent bool) (free func()) {
+	n.t.Helper()
+	if spent {
+		must(n.t, os.Remove(n.room.path))
+	}
+	path := filepath.Join(n.config.StateDir, "filler")
+	file, err := os.Create(path)
+	must(n.t, err)
+	for size := 1 << 16; size > 0; {
+		if _, err := file.Write(make([]byte, size)); errors.Is(err, unix.ENOSPC) {
+			size /= 2
+		} else {
+			must(n.t, err)
+		}
+	}
+	must(n.t, file.Close())
+	return func() { must(n.t, os.Remove(path)) }
+}
+
+// TestFullDisk: containers leave a node with a full disk, and are stopped there. What had to be noted is in the
+// room that is kept for that.
+func TestFullDisk(t *testing.T) {
+	n := smallNode(t)
+	wanted := definition(t, "sleep", "600")
+	wanted.Restart = "always"
+	d := n.start(wanted)
+	wanted = definition(t, "sleep", "600")
+	wanted.StopTimeout = 0.1
+	halted := n.start(wanted)
+	free := n.fill(false)
+	defer free()
+	_, err := n.Halt(t.Context(), halted.ID, engine.Leave{Migration: "two", Target: "b"})
+	must(t, err)
+	must(t, n.Destroy(t.Context(), halted.ID, nil))
+	for range 20 {
+		departure, err := n.Depart(t.Context(), d.ID, engine.DepartOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
+		must(t, err)
+		if !records.Exists(n.paths.of(d.ID).departure()) {
+			t.Fatal("that it leaves is not noted")
+		}
+		must(t, departure.Close())
+	}
+	must(t, n.Stop(t.Context(), d.ID, 0))
+	n.stands(d.ID, "it was stopped")
+	n = n.reopen()
+	n.stands(d.ID, "it was stopped")
+}
+
+// TestFullDiskWithoutRoom: if the room is gone, too, a container does not leave, and goes on. It is stopped all
+// the same, and what could not be noted is noted when there is room again.
+func TestFullDiskWithoutRoom(t *testing.T) {
+	n := smallNode(t)
+	always, none := definition(t, "sleep", "600"), n.start(definition(t, "sleep", "600"))
+	always.Restart = "always"
+	n.start(always)
+	free := n.fill(true)
+	_, err := n.Depart(t.Context(), always.ID, engine.DepartOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
+	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "note that it leaves") {
+		t.Errorf("it leaves: %v", err)
+	}
+	if one := n.state(always.ID); one.State != engine.Running || one.Leaving != nil {
+		t.Errorf("it is %s, leaving as %+v", one.State, one.Leaving)
+	}
+	must(t, n.Stop(t.Context(), none.ID, 0))
+	if err := n.Stop(t.Context(), always.ID, 0); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "has been stopped") {
+		t.Errorf("stopped: %v", err)
+	}
+	n.stands(always.ID, "it was stopped")
+	if err := n.KeepNotes(); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("noted: %v", err)
+	}
+	free()
+	must(t, n.KeepNotes())
+	n = n.reopen()
+	n.stands(always.ID, "it was stopped")
+}
+
+// TestFullDiskUpgrade: the engine opens on a full disk with the note of v0.1.0 that a container leaves, and makes
+// the note durable when there is room.
+func TestFullDiskUpgrade(t *testing.T) {
+	n := smallNode(t)
+	d := n.start(definition(t, "sleep", "600"))
+	must(t, records.Save(n.paths.of(d.ID).oldDeparture(), leaveAs("one", "b")))
+	free := n.fill(true)
+	n = n.reopen()
+	leaves := func(when string) {
+		t.Helper()
+		if one := n.state(d.ID); one.Leaving == nil || one.Leaving.Target != "b" {
+			t.Fatalf("%s: leaving as %+v", when, one.Leaving)
+		}
+	}
+	leaves("on a full disk")
+	if err := n.KeepNotes(); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("noted: %v", err)
+	}
+	free()
+	must(t, n.KeepNotes())
+	n = n.boot()
+	leaves("after a boot")
+}
