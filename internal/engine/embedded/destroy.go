@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -60,17 +59,14 @@ func (e *Engine) destroy(ctx context.Context, place container, stay []string) er
 
 // endMonitor waits for the monitor of a container whose processes are gone, and ends one that does not go.
 func (e *Engine) endMonitor(ctx context.Context, place container) error {
-	var last liveState
-	if err := records.Load(place.runtime(), &last); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	monitor, err := monitorProcess(place)
+	if err != nil {
 		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if waitGone(waiting, last.Monitor) == nil {
+	if waitGone(waiting, monitor) == nil {
 		return nil
 	}
-	return errors.Join(ctx.Err(), last.Monitor.Kill())
+	return errors.Join(ctx.Err(), monitor.Kill())
 }

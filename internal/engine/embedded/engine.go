@@ -252,8 +252,8 @@ func leavingOf(files container) (*engine.Leave, error) {
 
 // addProcesses tells the state of a container that was started or is arriving.
 func (e *Engine) addProcesses(files container, one *engine.Container) error {
-	var now liveState
-	if err := records.Load(files.runtime(), &now); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	now, lives, err := living(files)
+	if err != nil {
 		return err
 	}
 	arriving := records.Exists(files.arrival()) && !records.Exists(files.resumed())
@@ -261,7 +261,7 @@ func (e *Engine) addProcesses(files container, one *engine.Container) error {
 	case arriving:
 		one.State = engine.Arriving
 		return nil
-	case !now.Init.Alive() && !now.Monitor.Alive():
+	case !lives:
 		one.State, one.ExitCode = engine.Exited, exitUnknown
 		return e.lateExit(files, one)
 	}
@@ -271,6 +271,46 @@ func (e *Engine) addProcesses(files container, one *engine.Container) error {
 		one.State = engine.Frozen
 	}
 	return nil
+}
+
+// living is what is known of a container's processes, and whether it has any. If what its monitor recorded is
+// gone, because somebody has emptied the run directory, its cgroup tells; the monitor is not known then.
+func living(files container) (now liveState, lives bool, err error) {
+	err = records.Load(files.runtime(), &now)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return now, err == nil && (now.Init.Alive() || now.Monitor.Alive()), err
+	}
+	now.Init, lives, err = firstProcess(files)
+	return now, lives, err
+}
+
+// firstProcess finds a container's first process by its cgroup, and tells whether there is any process.
+func firstProcess(files container) (first moving.Identity, found bool, err error) {
+	group, err := kernel.OpenCgroup(files.cgroup())
+	if errors.Is(err, fs.ErrNotExist) { // as after a boot
+		return first, false, nil
+	}
+	var pids []int
+	if err == nil {
+		pids, err = group.Procs()
+	}
+	if err != nil {
+		return first, false, fmt.Errorf("look for processes: %w", err)
+	}
+	for _, pid := range pids {
+		process, err := kernel.ReadProcess(pid)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (process.State == 'Z' || process.State == 'X') {
+			continue
+		}
+		if err != nil {
+			return first, true, err
+		}
+		if found = true; process.NamespaceID == 1 {
+			first, err = moving.Identify(pid)
+			return first, true, err
+		}
+	}
+	return first, found, nil
 }
 
 // lateExit tells of a container that is found to have ended: its monitor may have recorded that just now.

@@ -141,11 +141,8 @@ func hasEnded(place container) (bool, error) {
 	if was.State == engine.Exited {
 		return true, nil
 	}
-	var live liveState
-	if err := records.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
-	return !live.Init.Alive() && !live.Monitor.Alive(), nil
+	_, lives, err := living(place)
+	return err == nil && !lives, err
 }
 
 // Halted tells whether there is something for Revive to start.

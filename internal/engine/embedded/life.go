@@ -137,11 +137,10 @@ func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definiti
 
 // settle waits for the monitor of a container that has ended, and removes what a monitor that was killed has left.
 func (e *Engine) settle(ctx context.Context, place container) error {
-	var last liveState
-	if err := records.Load(place.runtime(), &last); err == nil {
+	if monitor, err := monitorProcess(place); err == nil {
 		ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 		defer cancel()
-		if err := waitGone(ctx, last.Monitor); err != nil {
+		if err := waitGone(ctx, monitor); err != nil {
 			return err
 		}
 	}
@@ -219,15 +218,11 @@ func readReport(decoder *json.Decoder) (report, error) {
 
 // killMonitor ends a container's monitor, if there is one.
 func killMonitor(place container) error {
-	var last liveState
-	err := records.Load(place.runtime(), &last)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !last.Monitor.Alive() {
-		return nil
-	}
-	if err != nil {
+	monitor, err := monitorProcess(place)
+	if err != nil || !monitor.Alive() {
 		return err
 	}
-	return last.Monitor.Kill()
+	return monitor.Kill()
 }
 
 // Wait waits until a container has ended and returns its exit code.
@@ -327,6 +322,9 @@ func (e *Engine) running(id string) (engine.Container, error) {
 		return one, nil
 	case one.State == engine.Frozen || one.State == engine.Arriving:
 		return one, fmt.Errorf("container %s: %w: it is being moved", one.Definition.Name, engine.ErrBusy)
+	case one.State == engine.Running:
+		return one, fmt.Errorf("container %s: %w: it has processes, but what was recorded of them in %s is gone: "+
+			`only "godwit rm --force" can end it`, one.Definition.Name, engine.ErrBusy, e.paths.of(id).runDir())
 	}
 	return one, fmt.Errorf("container %s: %w: it is %s", one.Definition.Name, engine.ErrNotRunning, one.State)
 }

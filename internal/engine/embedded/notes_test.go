@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -186,4 +188,42 @@ func TestFullDiskUpgrade(t *testing.T) {
 	must(t, n.KeepNotes())
 	n = n.boot()
 	leaves("after a boot")
+}
+
+// TestRunDirectoryEmptied: a container whose run directory somebody has emptied runs on. It is not taken for one
+// that has ended: nothing starts it a second time, or removes it. It can be stopped.
+func TestRunDirectoryEmptied(t *testing.T) {
+	n := newTestNode(t)
+	d := n.start(definition(t, "sleep", "600"))
+	place, was := n.paths.of(d.ID), n.state(d.ID)
+	first, err := moving.Identify(was.PID)
+	must(t, err)
+	entries, err := os.ReadDir(place.runDir())
+	must(t, err)
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			must(t, os.Remove(filepath.Join(place.runDir(), entry.Name())))
+		}
+	}
+	runs := func(when string) {
+		t.Helper()
+		if one := n.state(d.ID); one.State != engine.Running || one.PID != was.PID || !first.Alive() {
+			t.Fatalf("%s: it is %s, process %d, alive %t", when, one.State, one.PID, first.Alive())
+		}
+	}
+	runs("with its run directory emptied")
+	if err := n.Start(t.Context(), d.ID); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("started again: %v", err)
+	}
+	if err := n.Remove(t.Context(), d.ID, false); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("removed: %v", err)
+	}
+	if problems, err := n.Examine(t.Context(), d.ID); err != nil || len(problems) == 0 {
+		t.Errorf("it could be moved: %v, %v", problems, err)
+	}
+	n = n.reopen()
+	runs("after all that")
+	must(t, n.Stop(t.Context(), d.ID, 0))
+	eventually(t, "its end to be recorded", func() bool { return n.state(d.ID).State == engine.Exited && !first.Alive() })
+	must(t, n.Start(context.WithoutCancel(t.Context()), d.ID))
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,15 +21,12 @@ import (
 // not the container, whose processes have sessions of their own. It returns when all are gone.
 func endSession(ctx context.Context, place container) error {
 	const pause = 2 * time.Millisecond
-	var last liveState
-	if err := records.Load(place.runtime(), &last); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	monitor, err := monitorProcess(place)
+	if err != nil {
 		return err
 	}
 	for {
-		left, err := sessionOf(last.Monitor)
+		left, err := sessionOf(monitor)
 		if err != nil {
 			return err
 		}
@@ -45,6 +44,44 @@ func endSession(ctx context.Context, place container) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// monitorProcess is a container's monitor, or was; zero: there is none. What the monitor recorded is gone if somebody has
+// emptied the run directory, and after a boot.
+func monitorProcess(place container) (moving.Identity, error) {
+	var last liveState
+	err := records.Load(place.runtime(), &last)
+	if errors.Is(err, fs.ErrNotExist) {
+		return findMonitor(place)
+	}
+	return last.Monitor, err
+}
+
+// findMonitor finds a container's monitor by its command line.
+func findMonitor(place container) (moving.Identity, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return moving.Identity{}, fmt.Errorf("list processes: %w", err)
+	}
+	command := "\x00" + MonitorCommand + "\x00" + place.job() + "\x00"
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if err != nil || !strings.HasSuffix(string(line), command) {
+			continue
+		}
+		session, err := unix.Getsid(pid)
+		if err != nil || session != pid { // it has just ended, or is on its way to become runc
+			continue
+		}
+		if process, err := moving.Identify(pid); err == nil {
+			return process, nil
+		}
+	}
+	return moving.Identity{}, nil
 }
 
 // sessionOf lists the processes that are alive in the session that a process leads, or has led. The kernel does not
