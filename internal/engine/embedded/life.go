@@ -82,39 +82,55 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	return e.StartAfter(ctx, id, func(context.Context, engine.Definition) error { return nil })
 }
 
-// start starts a container that was created or has ended, after note has looked at it and made a note of that. It returns when the
-// first process runs its program.
-func (e *Engine) start(ctx context.Context, id string, prepare Prepare, note func(container, engine.Container) error) error {
+// start starts a container that was created or has ended. It returns when the first process runs its program. With the container
+// locked, due finds out what is to be noted of the start, or refuses the start.
+func (e *Engine) start(ctx context.Context, id string, prepare Prepare, due func(engine.Container) (restartRecord, error)) error {
 	defer e.lock(id)()
 	one, err := e.inspect(id)
 	if err != nil {
 		return err
 	}
-	place := e.paths.of(id)
+	var note restartRecord
 	switch {
 	case one.Leaving != nil:
 		err = errLeaving
 	case one.State != engine.Created && one.State != engine.Exited:
 		err = fmt.Errorf("%w: it is %s", engine.ErrBusy, one.State)
 	default:
-		err = note(place, one)
+		note, err = due(one)
 	}
 	if err == nil {
 		err = prepare(ctx, one.Definition)
 	}
 	if err == nil {
-		err = e.settle(ctx, place)
+		err = e.settle(ctx, e.paths.of(id))
 	}
 	if err == nil {
-		again := one.State == engine.Exited
-		if err = e.bringUp(ctx, place, one.Definition, again); err != nil {
-			err = errors.Join(err, e.endTrial(context.WithoutCancel(ctx), place))
-		}
+		err = e.startNoted(ctx, one, note)
 	}
 	if err != nil {
 		return fmt.Errorf("start container %s: %w", one.Definition.Name, err)
 	}
 	return nil
+}
+
+// startNoted starts a container that nothing stands against any more, and notes that before. Nothing is noted of a start that is
+// broken off, because the agent ends or the user does not wait: that was no failure of the container.
+func (e *Engine) startNoted(ctx context.Context, one engine.Container, note restartRecord) error {
+	place := e.paths.of(one.Definition.ID)
+	was, known := loadRestarts(place)
+	err := e.noteStart(place, note)
+	if err != nil {
+		return err
+	}
+	if err = e.bringUp(ctx, place, one.Definition, one.State == engine.Exited); err == nil {
+		return nil
+	}
+	ended := e.endTrial(context.WithoutCancel(ctx), place)
+	if ended == nil && known == nil && errors.Is(ctx.Err(), context.Canceled) {
+		ended = e.room.save(place.restarts(), was)
+	}
+	return errors.Join(err, ended)
 }
 
 // bringUp makes what a container needs from the kernel, and then its processes: if attended, not if this agent dies meanwhile.

@@ -204,40 +204,41 @@ func (e *Engine) Settled(_ context.Context, id string) error {
 // StartAfter starts a container that has ended for somebody who knows that this node has it. With the
 // container locked, prepare makes what the container needs of others, or refuses.
 func (e *Engine) StartAfter(ctx context.Context, id string, prepare Prepare) error {
-	return e.start(ctx, id, prepare, func(place container, _ engine.Container) error {
-		return records.Save(place.restarts(), restartRecord{Holder: e.config.State})
+	return e.start(ctx, id, prepare, func(engine.Container) (restartRecord, error) {
+		return restartRecord{Holder: e.config.State}, nil
 	})
 }
 
 // Restart is StartAfter for a container that is due by its policy. Error: engine.ErrBusy if it is not
-// due any more.
+// due any more. Only a start that nothing stands against counts as a failure.
 func (e *Engine) Restart(ctx context.Context, id string, prepare Prepare) error {
-	return e.start(ctx, id, prepare, func(place container, one engine.Container) error {
-		standing, was, err := e.standing(one)
+	return e.start(ctx, id, prepare, func(one engine.Container) (restartRecord, error) {
+		standing, note, err := e.standing(one)
 		if err == nil && !standing.Due {
 			err = fmt.Errorf("%w: %s", engine.ErrBusy, standing.Why)
 		}
 		if err == nil {
-			was.Boot, err = kernel.BootID()
+			note.Boot, err = kernel.BootID()
 		}
-		if err != nil {
-			return err
-		}
-		was.Failures = standing.Failures + 1
-		if err := records.Save(place.restarts(), was); err != nil {
-			return err
-		}
-		return countRun(place)
+		note.Failures = standing.Failures + 1
+		return note, err
 	})
 }
 
-// countRun notes that the last run was counted: a start that fails before the next run has failed, too.
-func countRun(place container) error {
+// noteStart notes that a container is started, and that its last run was counted: a start that fails before
+// the next run has failed, too.
+func (e *Engine) noteStart(place container, note restartRecord) error {
+	if err := e.room.save(place.restarts(), note); err != nil {
+		return err
+	}
+	e.notesMu.Lock()
+	delete(e.stopped, place.id)
+	e.notesMu.Unlock()
 	var ran record
 	err := records.Load(place.record(), &ran)
-	if err != nil || ran.RanSeconds == 0 {
+	if err != nil || ran.RanSeconds < longSeconds {
 		return err
 	}
 	ran.RanSeconds = 0
-	return records.Save(place.record(), ran)
+	return e.room.save(place.record(), ran)
 }
