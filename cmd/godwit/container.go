@@ -444,9 +444,10 @@ const startLong = `Start starts containers of "godwit run" that have ended, with
 another engine is started by that engine.
 
 Start refuses a container with which a migration has to do, and one that another node has. The agent asks all
-other nodes, unless it has seen the container run here. If one of them cannot be reached, or if the state of this
-node was put back or copied since the container was last started here, only --force starts it: then two copies
-may run. A node that is lost for good need not answer after "godwit node rm".`
+other nodes, unless it has seen the container run here. If one of them cannot be reached or cannot say,
+if the state of this node was put back or copied since the container was last started here, or if the journal of
+its migration cannot be read, only --force starts it: then two copies may run. A node that is lost for good need
+not answer after "godwit node rm".`
 
 func newStartCommand() *cobra.Command {
 	request := &api.StartRequest{}

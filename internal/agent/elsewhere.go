@@ -19,6 +19,9 @@ import (
 // errElsewhere says that a container is at another node, or that this cannot be ruled out.
 var errElsewhere = fmt.Errorf("%w: it may be on another node", engine.ErrBusy)
 
+// errThere is an errElsewhere of a node that has the container.
+var errThere = fmt.Errorf("%w", errElsewhere)
+
 // elsewhere refuses to start a container that another member of the cluster has. If this agent has not
 // seen it run here, members that cannot say count as if they had it. They are asked twice: between two
 // answers the container may have moved from a node that was not asked yet to one that was.
@@ -56,7 +59,7 @@ func (r *restarts) askOne(ctx context.Context, node identity.Node, d engine.Defi
 	switch {
 	case err == nil && state != "":
 		return fmt.Errorf("%w: node %s has container %s (%.100q): remove it there, or here (godwit rm)",
-			errElsewhere, node.Name, d.Name, state)
+			errThere, node.Name, d.Name, state)
 	case err == nil || seen:
 		return nil
 	}
@@ -74,23 +77,31 @@ func (a *Agent) askPresence(ctx context.Context, node identity.Node, container s
 	defer cancel()
 	reply, err := api.NewPeerClient(client).Presence(ctx, &api.PresenceRequest{Container: container})
 	if status.Code(err) == codes.Unimplemented {
-		return "", errors.New("its version of godwit is older, and does not know the question")
+		return "", errors.New("its version of godwit is older, and does not know the question: upgrade it")
 	}
 	return reply.GetState(), err
 }
 
 // holding tells in words what this node has of a container of the embedded engine; empty: nothing. A
 // migration is looked for first: what comes or goes is known to it for longer than to the engine.
+//
+// An arrival that never runs counts as nothing, also while its removal fails: the migration has told the
+// source the same. A journal that cannot be used, and does not say of which container it is, leaves the answer
+// to the engine: before the engine has something of a container that comes, nothing can run here, and after it
+// has nothing of a container that leaves, nothing runs here any more.
 func (a *Agent) holding(ctx context.Context, container string) (string, error) {
+	never := false
 	if move := a.moves.of(container); move != nil {
-		return "migration " + move.tracker.spec.ID + " of it is under way", nil
+		if never = move.neverRuns(); !never {
+			return "migration " + move.tracker.spec.ID + " of it is under way", nil
+		}
 	}
-	if id := a.moves.unreadOf(container); id != "" {
-		return "the journal of migration " + id + ", which may be its, cannot be used", nil
+	if id := a.moves.unreadAmong(container); id != "" {
+		return "", fmt.Errorf(`the journal of migration %s, which is its, cannot be used: see "godwit migration ls" there`, id)
 	}
 	one, err := a.embedded.Inspect(ctx, container)
 	switch {
-	case errors.Is(err, engine.ErrNotFound):
+	case errors.Is(err, engine.ErrNotFound), err == nil && never && one.State == engine.Arriving:
 		return "", nil
 	case err != nil:
 		return "", err

@@ -146,6 +146,13 @@ func (m *move) record() migration.Record {
 	return m.machine.Record()
 }
 
+// neverRuns tells whether this node has told the source, or may, that the container never runs here.
+func (m *move) neverRuns() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.halted && m.machine.Record().NeverRuns()
+}
+
 // begin executes the first actions: those of Start, or those that Resume returned after a crash.
 func (m *move) begin(actions []migration.Action) {
 	func() {

@@ -42,7 +42,7 @@ func (m *moves) rebuild(ctx context.Context) {
 			continue
 		}
 		if m.undone(one) {
-			if err := m.agent.engines.Of(one.Definition).Thaw(ctx, one.Definition.ID); err != nil {
+			if err := m.agent.embedded.ThawOf(ctx, one.Definition.ID, one.Leaving.Migration); err != nil {
 				m.agent.log.Error("container stays marked as leaving although its migration was undone", "container", one.Definition.Name, "error", err)
 			}
 			continue
@@ -58,9 +58,11 @@ func (m *moves) rebuild(ctx context.Context) {
 }
 
 // undone reports whether the migration for which a container leaves has been undone all the same: by an agent of v0.1.0, which does not
-// know the note of the embedded engine that a reboot does not lose.
+// know the note of the embedded engine that a reboot does not lose. That agent may also have begun another migration of the container:
+// its journal may be the one that cannot be used.
 func (m *moves) undone(one engine.Container) bool {
-	if one.Definition.EngineName != "" || m.of(one.Definition.ID) != nil {
+	id := one.Definition.ID
+	if one.Definition.EngineName != "" || m.of(id) != nil || m.unreadOf(id) != "" {
 		return false
 	}
 	record := m.recordOf(one.Leaving.Migration)

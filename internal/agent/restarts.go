@@ -60,11 +60,12 @@ type followed struct {
 	starting bool      // it is being started
 	due      time.Time // when it is to be started; zero: that is not decided yet
 	failed   error     // the last start
+	refused  int       // starts in a row that failed; the engine counts only those that were the container's failures
 }
 
 func newRestarts(a *Agent) *restarts {
 	again := func(ctx context.Context, d engine.Definition) error {
-		return a.startAgain(ctx, d, a.embedded.Restart)
+		return a.startAgain(ctx, d, false, a.embedded.Restart)
 	}
 	return &restarts{
 		agent: a, others: a.peers.others, reaches: a.peers.reaches, presence: a.askPresence, again: again,
@@ -126,7 +127,7 @@ func (r *restarts) follow(ctx context.Context, one engine.Container, now time.Ti
 		f.due = time.Time{}
 		return restartEvery
 	case f.due.IsZero():
-		f.due = now.Add(backoff(standing.Failures))
+		f.due = now.Add(backoff(max(standing.Failures, f.refused)))
 	}
 	if wait := f.due.Sub(now); wait > 0 {
 		return wait
@@ -167,8 +168,13 @@ func (r *restarts) started(one engine.Container, err error) {
 	f := r.of(d.ID)
 	was := f.failed
 	f.starting, f.due, f.failed, f.seen = false, time.Time{}, err, f.seen || err == nil
-	if errors.Is(err, errElsewhere) {
+	switch {
+	case err == nil:
+		f.refused = 0
+	case errors.Is(err, errElsewhere):
 		f.due = time.Now().Add(askAgainEvery)
+	default:
+		f.refused++
 	}
 	r.mu.Unlock()
 	switch {
@@ -229,13 +235,17 @@ func (r *restarts) hasSeen(container string) bool {
 
 // standing is what the container's policy says now, and why the container is not to be started; "": it is.
 func (r *restarts) standing(one engine.Container) (embedded.Standing, string) {
-	if err := r.agent.mayStart(one.Definition); err != nil {
+	if err := r.agent.mayStart(one.Definition, false); err != nil {
 		return embedded.Standing{}, plain(err)
 	}
 	standing, err := r.agent.embedded.Standing(one)
 	switch {
 	case err != nil:
 		return standing, plain(err)
+	case one.Leaving != nil:
+		return standing, standing.Why + r.agent.moves.unusable(one)
+	case standing.Unheld:
+		return standing, standing.Why + "; " + byForce(one.Definition)
 	case !standing.Due:
 		return standing, standing.Why
 	}
@@ -283,10 +293,18 @@ func (r *restarts) whyNot(one engine.Container) string {
 	if f != nil && time.Until(f.due) > restartEvery {
 		again = fmt.Sprintf("it is started again in %s", time.Until(f.due).Round(time.Second))
 	}
+	if f != nil && errors.Is(f.failed, errElsewhere) && !errors.Is(f.failed, errThere) {
+		again = byForce(one.Definition) + "; the other nodes are asked again every " + askAgainEvery.String()
+	}
 	if f != nil && f.failed != nil {
 		return fmt.Sprintf("it could not be started: %s; %s", plain(f.failed), again)
 	}
 	return again
+}
+
+// byForce says how a user starts a container of which it cannot be found out whether another node has it.
+func byForce(d engine.Definition) string {
+	return fmt.Sprintf(`if it is nowhere else, "godwit start --force %s" starts it here`, d.Name)
 }
 
 // wanted tells whether a container that has ended has a policy that would have it run.
@@ -328,15 +346,23 @@ func (a *Agent) start(ctx context.Context, reference string, force bool) error {
 	if err != nil {
 		return err
 	}
-	const remedy = `if it is nowhere else, "godwit start --force %s" starts it here`
 	if standing.Unheld && !force {
-		return fmt.Errorf("%w: container %s: %s; "+remedy, errRefused, d.Name, standing.Why, d.Name)
+		return fmt.Errorf("%w: container %s: %s; %s", errRefused, d.Name, standing.Why, byForce(d))
 	}
-	seen := a.restarts.hasSeen(d.ID)
-	if err := a.restarts.elsewhere(ctx, d, seen || force); err != nil {
-		return fmt.Errorf("%w; "+remedy, err, d.Name)
+	if one.Leaving != nil {
+		return fmt.Errorf("%w: container %s: %s%s", engine.ErrBusy, d.Name, standing.Why, a.moves.unusable(one))
 	}
-	err = a.startAgain(ctx, d, a.embedded.StartAfter)
+	if err := a.mayStart(d, force); err != nil {
+		return err
+	}
+	err = a.restarts.elsewhere(ctx, d, force || a.restarts.hasSeen(d.ID))
+	if err != nil && !errors.Is(err, errThere) {
+		return fmt.Errorf("%w; %s", err, byForce(d))
+	}
+	if err != nil {
+		return err
+	}
+	err = a.startAgain(ctx, d, force, a.embedded.StartAfter)
 	if err == nil {
 		a.restarts.ran(d.ID)
 	}
@@ -345,10 +371,11 @@ func (a *Agent) start(ctx context.Context, reference string, force bool) error {
 
 // startAgain starts a container, and makes what it needs of this node when the engine has locked it.
 func (a *Agent) startAgain(
-	ctx context.Context, d engine.Definition, start func(ctx context.Context, id string, prepare embedded.Prepare) error,
+	ctx context.Context, d engine.Definition, force bool,
+	start func(ctx context.Context, id string, prepare embedded.Prepare) error,
 ) error {
 	return start(ctx, d.ID, func(ctx context.Context, d engine.Definition) error {
-		if err := a.mayStart(d); err != nil {
+		if err := a.mayStart(d, force); err != nil {
 			return err
 		}
 		if err := a.moves.checkVolumes(d); err != nil {
@@ -361,14 +388,16 @@ func (a *Agent) startAgain(
 	})
 }
 
-// mayStart refuses to start a container with which a migration here has to do, or may have.
-func (a *Agent) mayStart(d engine.Definition) error {
+// mayStart refuses to start a container with which a migration here has to do. A user who knows better may
+// start one of whose migration the journal cannot be used. A journal that does not say of which container it is stands
+// against none: if a container here had left by its migration the engine's note would say so, and else the other nodes.
+func (a *Agent) mayStart(d engine.Definition, force bool) error {
 	if move := a.moves.of(d.ID); move != nil {
 		return move.busy()
 	}
-	if id := a.moves.unreadOf(d.ID); id != "" {
+	if id := a.moves.unreadAmong(d.ID); id != "" && !force {
 		return fmt.Errorf("%w: the journal of migration %s cannot be used, so it is not known whether container %s "+
-			`has moved away: see "godwit migration ls"`, engine.ErrBusy, id, d.Name)
+			`has moved away: see "godwit migration ls"; %s`, engine.ErrBusy, id, d.Name, byForce(d))
 	}
 	return nil
 }

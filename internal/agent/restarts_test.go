@@ -90,6 +90,8 @@ func (n *restartsNode) moving(container string) *move {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	record.State, record.Decision, record.Spec.Mode = migration.Committed, "", migration.Cold
+	record.Begun = []migration.StepName{migration.StepRestore}
 	machine, _, err := migration.Resume(record)
 	if err != nil {
 		n.t.Fatal(err)
@@ -98,6 +100,11 @@ func (n *restartsNode) moving(container string) *move {
 	m.tracker.spec.Container = container
 	n.agent.moves.byID[testMigration] = m
 	return m
+}
+
+// unread lets there be a journal that cannot be used, of a container; "": it is not known of which.
+func (n *restartsNode) unread(container string) {
+	n.agent.moves.unread["x"] = unread{spec: migration.Spec{ID: "x", Container: container}}
 }
 
 // started waits until a container is not being started any more.
@@ -203,6 +210,9 @@ func TestRestartsBackOff(t *testing.T) {
 			t.Errorf("after %d failures: %v, %s", failures, f.failed, n.whyNot(one))
 		}
 	}
+	if wait := n.follow(t.Context(), n.ended(1, 0), now); wait != 800*time.Millisecond {
+		t.Errorf("after three starts that the engine does not count: in %s", wait)
+	}
 	if wait := backoff(1000); wait != time.Minute {
 		t.Errorf("after many failures: in %s", wait)
 	}
@@ -286,18 +296,21 @@ func TestRestartsWhileMoving(t *testing.T) {
 		t.Error(why)
 	}
 	n.follow(t.Context(), one, time.Now())
-	if err := n.agent.startAgain(t.Context(), one.Definition, n.agent.embedded.Restart); !errors.Is(err, engine.ErrBusy) {
+	if err := n.agent.startAgain(t.Context(), one.Definition, false, n.agent.embedded.Restart); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("started with its migration under way: %v", err)
 	}
 	if _, err := n.look(t.Context()); err != nil || n.hasSeen(id) {
 		t.Errorf("seen %t, %v", n.hasSeen(id), err)
 	}
 	m.remember()
-	n.agent.moves.unread["x"] = unread{spec: migration.Spec{ID: "x"}}
-	if why := n.whyNot(one); !strings.Contains(why, "journal of migration x cannot be used") {
+	n.unread(id)
+	if why := n.whyNot(one); !strings.Contains(why, "journal of migration x cannot be used") || !strings.Contains(why, "start --force c1") {
 		t.Error(why)
 	}
-	delete(n.agent.moves.unread, "x")
+	if err := n.agent.mayStart(one.Definition, true); err != nil {
+		t.Errorf("a user who knows better may not start it: %v", err)
+	}
+	n.unread("") // whose is not known
 	if why := n.whyNot(one); !strings.Contains(why, "may be on c") {
 		t.Error(why)
 	}
@@ -324,8 +337,14 @@ func TestHolding(t *testing.T) {
 	m := n.moving(absent)
 	says(absent, "under way")
 	m.remember()
-	n.agent.moves.unread["x"] = unread{spec: migration.Spec{ID: "x"}}
-	says(absent, "journal of migration x")
+	n.unread("") // it is not known of which container
+	says(absent, "")
+	says(id, "exited")
+	n.unread(absent)
+	says(id, "exited")
+	if state, err := n.agent.holding(t.Context(), absent); err == nil || !strings.Contains(err.Error(), "journal of migration x") {
+		t.Errorf("the container of a journal that cannot be used is %q, %v", state, err)
+	}
 	delete(n.agent.moves.unread, "x")
 	if err := os.WriteFile(filepath.Join(n.agent.config.StateDir, "containers", id, "record.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -335,6 +354,78 @@ func TestHolding(t *testing.T) {
 	}
 	if ids, err := n.agent.embedded.Restartable(); err != nil || !slices.Contains(ids, id) {
 		t.Errorf("%v, %v", ids, err)
+	}
+}
+
+// TestHoldingUndone: an arrival that never runs keeps the container from starting nowhere, also if its removal does
+// not come to an end. What has been taken back from here, or runs, does.
+func TestHoldingUndone(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t)
+	id := n.ended(1, 0).Definition.ID
+	arrival := filepath.Join(n.agent.config.StateDir, "containers", id, "arrival.json")
+	if err := os.WriteFile(arrival, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := n.moving(id)
+	record := m.record()
+	record.Spec.Side, record.Spec.Mode, record.Spec.Container = migration.Target, migration.Cold, id
+	holds := func(when, want string) {
+		t.Helper()
+		machine, _, err := migration.Resume(record)
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		m.machine = machine
+		state, err := n.agent.holding(t.Context(), id)
+		if err != nil || !strings.Contains(state, want) || (state == "") != (want == "") {
+			t.Errorf("%s: %q, %v; want %q", when, state, err, want)
+		}
+	}
+	record.State, record.Decision, record.Begun = migration.Committed, "", []migration.StepName{migration.StepArrive, migration.StepRestore}
+	holds("it may run", "under way")
+	record.State, record.Decision, record.Begun = migration.Undoing, migration.NeverRan, []migration.StepName{migration.StepArrive}
+	holds("it never runs", "")
+	record.Overruled, record.Begun = true, []migration.StepName{migration.StepArrive, migration.StepRestore}
+	holds("what runs is being taken back", "under way")
+	record.Overruled = false
+	if err := os.Remove(arrival); err != nil {
+		t.Fatal(err)
+	}
+	holds("it is no arrival", "it is exited")
+}
+
+// TestElsewhereUnsaid: what keeps a container from starting is told with the way out: there is none past a node
+// that has it, and a user may decide about a node that cannot say, such as one with an older version.
+func TestElsewhereUnsaid(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t, "c", "d")
+	one := n.ended(1, 0)
+	answers := map[string]string{}
+	n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
+		if node.Name == "d" {
+			return "", errors.New("its version of godwit is older")
+		}
+		return answers[node.Name], nil
+	}
+	n.follow(t.Context(), one, time.Now())
+	n.follow(t.Context(), one, time.Now().Add(time.Second))
+	if f := n.started(one.Definition.ID); !errors.Is(f.failed, errElsewhere) || errors.Is(f.failed, errThere) || f.refused != 0 {
+		t.Errorf("it was tried: %+v", f)
+	}
+	if why := n.whyNot(one); !strings.Contains(why, "node d cannot say") || !strings.Contains(why, "start --force c1") {
+		t.Error(why)
+	}
+	if err := n.elsewhere(t.Context(), one.Definition, true); err != nil {
+		t.Errorf("a user who knows better: %v", err)
+	}
+	answers["c"] = "it is running"
+	if err := n.elsewhere(t.Context(), one.Definition, true); !errors.Is(err, errThere) {
+		t.Errorf("c has it: %v", err)
+	}
+	n.follow(t.Context(), one, time.Now().Add(time.Minute))
+	if n.started(one.Definition.ID); strings.Contains(n.whyNot(one), "--force") {
+		t.Error(n.whyNot(one))
 	}
 }
 
@@ -367,12 +458,31 @@ func TestUndoneElsewhere(t *testing.T) {
 	m.remember()
 	leaves(true, "ended at a target")
 	record := m.record()
-	record.Spec.Side, record.Spec.Container = migration.Source, id
+	record.Spec.Side, record.Spec.Container, record.State, record.Begun = migration.Source, id, migration.Done, nil
 	for _, result := range []migration.Result{migration.Moved, migration.RolledBack} {
-		record.Result = result
+		if record.Result = result; result == migration.RolledBack {
+			n.unread("")
+		}
 		if m.machine, _, err = migration.Resume(record); err != nil {
 			t.Fatal(err)
 		}
-		leaves(result == migration.Moved, string(result))
+		leaves(true, string(result))
 	}
+	n.unread(id)
+	leaves(true, "rolled back, and a journal of it cannot be used")
+	if one, err = a.embedded.Inspect(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if why := n.whyNot(one); !strings.Contains(why, "journal of migration x cannot be used") {
+		t.Error(why)
+	}
+	n.unread("")
+	if why := n.whyNot(one); !strings.Contains(why, "it left by a migration") || !strings.Contains(why, "migrations/x away") {
+		t.Error(why)
+	}
+	if err := a.start(t.Context(), id, true); !errors.Is(err, engine.ErrBusy) || !strings.Contains(err.Error(), "migrations/x away") {
+		t.Errorf("it is started: %v", err)
+	}
+	n.unread(strings.Repeat("f", 64))
+	leaves(false, "rolled back")
 }

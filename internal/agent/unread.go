@@ -38,6 +38,7 @@ func (m *moves) retry(ctx context.Context) {
 	ticker := time.NewTicker(unreadEvery)
 	defer ticker.Stop()
 	looked := time.Now() // when the agent was started
+	told := map[string]string{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,6 +50,7 @@ func (m *moves) retry(ctx context.Context) {
 		}
 		if time.Since(looked) > rebuildEvery { // an engine may have come back
 			m.rebuild(ctx)
+			m.agent.tellOnce(told, "notes of containers that a boot would lose", m.agent.embedded.KeepNotes())
 			looked = time.Now()
 		}
 	}
@@ -68,12 +70,29 @@ func (m *moves) unreadable() []unread {
 
 // unreadOf names a migration whose journal could not be used, and that may be the container's.
 func (m *moves) unreadOf(container string) string {
+	return m.unreadAmong(container, "")
+}
+
+// unreadAmong names a migration whose journal could not be used, and that is of one of these
+// containers; "": whose is not known.
+func (m *moves) unreadAmong(containers ...string) string {
 	for _, one := range m.unreadable() {
-		if one.spec.Container == container || one.spec.Container == "" {
+		if slices.Contains(containers, one.spec.Container) {
 			return one.spec.ID
 		}
 	}
 	return ""
+}
+
+// unusable says what a user does about a container that leaves by a migration of which the journal
+// may be one that cannot be used; empty: there is no such journal.
+func (m *moves) unusable(one engine.Container) string {
+	id := m.unreadOf(one.Definition.ID)
+	if id == "" {
+		return ""
+	}
+	return fmt.Sprintf("; the journal of migration %s cannot be used: if it cannot be repaired, move %s away and start "+
+		"the agent again: the journal is made anew from the engine's note, and the target is asked", id, m.dir(id))
 }
 
 // report tells users that the journal needs their attention.

@@ -251,10 +251,7 @@ func (m *Machine) asked(e Asked) {
 }
 
 // neverRan tells whether it may be said that the container does not run here and never will.
-func (m *Machine) neverRan() bool {
-	fencing := m.rec.Overruled && slices.Contains(m.rec.Begun, m.steps[m.commitIndex()].Name)
-	return m.rec.Decision == NeverRan && !fencing
-}
+func (m *Machine) neverRan() bool { return m.rec.NeverRuns() }
 
 func (m *Machine) neverRanMessage() Message {
 	reason := m.rec.Error

@@ -60,7 +60,25 @@ func (r Record) DeniesRun() bool {
 	if r.Spec.Side != Target || r.State == Done || r.Decision == Ran || r.Overruled {
 		return false
 	}
-	return !slices.ContainsFunc(Steps(r.Spec.Mode), func(s Step) bool { return s.Commit && slices.Contains(r.Begun, s.Name) })
+	return !r.resumes()
+}
+
+// resumes tells whether the step that resumes the container may have begun.
+func (r Record) resumes() bool {
+	return slices.ContainsFunc(Steps(r.Spec.Mode), func(s Step) bool {
+		return s.Commit && slices.Contains(r.Begun, s.Name)
+	})
+}
+
+// NeverRuns tells whether the record of a target says that the container does not run there, and
+// never will: the source has been told that, or is told when it asks, and lets the container go on.
+// What is left of the arrival may still be being removed.
+func (r Record) NeverRuns() bool {
+	if r.Spec.Side != Target || r.Decision != NeverRan {
+		return false
+	}
+	fencing := r.Overruled && r.resumes()
+	return !fencing
 }
 
 // doubted tells whether the source must not believe what ends its doubt: it was said by another state than the one that took the

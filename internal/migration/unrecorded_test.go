@@ -151,3 +151,25 @@ func TestDeniesRun(t *testing.T) {
 		}
 	}
 }
+
+// TestNeverRuns tells the records of a target that has told the source, or may, that the container does not run there.
+func TestNeverRuns(t *testing.T) {
+	before, resumes := []StepName{StepReserve, StepArrive, StepReceive}, []StepName{StepReserve, StepArrive, StepReceive, StepRestore}
+	spec := testSpec(Target, Cold)
+	for name, one := range map[string]struct {
+		record Record
+		want   bool
+	}{
+		"begun":              {Record{Spec: spec, State: Forward, Begun: before}, false},
+		"undoing":            {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan}, true},
+		"restored, failed":   {Record{Spec: spec, State: Undoing, Begun: resumes, Decision: NeverRan}, true},
+		"being fenced":       {Record{Spec: spec, State: Undoing, Begun: resumes, Decision: NeverRan, Overruled: true}, false},
+		"fenced":             {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan, Overruled: true}, true},
+		"running":            {Record{Spec: spec, State: Running, Begun: resumes, Decision: Ran}, false},
+		"that of the source": {Record{Spec: testSpec(Source, Cold), State: Undoing, Decision: NeverRan}, false},
+	} {
+		if got := one.record.NeverRuns(); got != one.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -214,6 +214,59 @@ func TestBootPutBack(t *testing.T) {
 	w.expectState(t, "a", engine.Running)
 }
 
+// TestBootBesideOthers boots a node while others cannot come to an end: a container that has nothing to do
+// with a journal that cannot be read starts, and one whose arrival at another node never runs, although its
+// removal is not over.
+func TestBootBesideOthers(t *testing.T) {
+	t.Parallel()
+	w := newNodes(t, lab.Config{})
+	w.loadRedis(t, "a")
+	w.meet(t)
+	w.must(t, "a", "run", "-d", "--name", container, "--restart", "always", "redis")
+	w.id = w.find(t, "a", container).Definition.ID
+	t.Run("journals that cannot be read", func(t *testing.T) {
+		w.reboot(t, "a")
+		w.killAgent(t, "b")
+		for _, node := range nodes {
+			directory := w.journal(t, node, "0123456789abcdef")
+			err := os.MkdirAll(directory, 0o700)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(directory, "journal.json"), []byte("{"), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.reviveAgents(t)
+		w.isStarted(t, "a", container)
+		for _, node := range nodes {
+			w.forget(t, node, "0123456789abcdef")
+		}
+	})
+	t.Run("an arrival that is not removed", func(t *testing.T) {
+		dump := agent.Fault{Side: "source", Step: "dump", When: "before"}
+		discard := agent.Fault{Side: "target", Step: "discard", When: "before"}
+		w.set(t, "a", dump, agent.FaultPause)
+		w.set(t, "b", discard, agent.FaultPause)
+		id := w.begin(t, "a", "b")
+		w.reach(t, "a", dump)
+		w.cancel(t, "a", id)
+		w.goOn(t, "a", dump)
+		w.reach(t, "b", discard)
+		eventually(t, "the source to have undone it", func() error {
+			if r, _ := w.report(t, "a", id); r.Result != migration.RolledBack {
+				return fmt.Errorf("it is %s", r.Result)
+			}
+			return nil
+		})
+		w.reboot(t, "a")
+		w.reviveAgents(t)
+		w.isStarted(t, "a", container)
+		w.goOn(t, "b", discard)
+		w.ended(t, id, migration.RolledBack)
+	})
+}
+
 // putBack makes the content of a disk what it was when it was copied. The directory itself stays: the
 // node has it mounted.
 func putBack(t *testing.T, disk, backup string) {
