@@ -57,9 +57,10 @@ func (m *moves) rebuild(ctx context.Context) {
 	}
 }
 
-// undone reports whether the migration for which a container leaves has been undone all the same: by an agent of v0.1.0, which does not
-// know the note of the embedded engine that a reboot does not lose. That agent may also have begun another migration of the container:
-// its journal may be the one that cannot be used.
+// undone reports whether the migration for which a container leaves has been undone all the same:
+// by an agent of v0.1.0, which does not know the note of the embedded engine that a reboot does not
+// lose. That agent may also have begun another migration of the container: its journal may be the
+// one that cannot be used.
 func (m *moves) undone(one engine.Container) bool {
 	id := one.Definition.ID
 	if one.Definition.EngineName != "" || m.of(id) != nil || m.unreadOf(id) != "" {

@@ -22,7 +22,8 @@ const (
 	// askAgainEvery is how often other nodes are asked again for a container that one of them has, or
 	// may have.
 	askAgainEvery = 5 * time.Second
-	// restartsAtOnce bounds how many containers are started at once, and startPatience how long one may take.
+	// restartsAtOnce bounds how many containers are started at once, and startPatience how long one
+	// may take.
 	restartsAtOnce = 4
 	startPatience  = 2 * time.Minute
 )
@@ -233,7 +234,8 @@ func (r *restarts) hasSeen(container string) bool {
 	return f != nil && f.seen
 }
 
-// standing is what the container's policy says now, and why the container is not to be started; "": it is.
+// standing is what the container's policy says now, and why the container is not to be started; "":
+// it is.
 func (r *restarts) standing(one engine.Container) (embedded.Standing, string) {
 	if err := r.agent.mayStart(one.Definition, false); err != nil {
 		return embedded.Standing{}, plain(err)
@@ -388,9 +390,10 @@ func (a *Agent) startAgain(
 	})
 }
 
-// mayStart refuses to start a container with which a migration here has to do. A user who knows better may
-// start one of whose migration the journal cannot be used. A journal that does not say of which container it is stands
-// against none: if a container here had left by its migration the engine's note would say so, and else the other nodes.
+// mayStart refuses to start a container with which a migration here has to do. A user who knows
+// better may start one of whose migration the journal cannot be used. A journal that does not say
+// of which container it is stands against none: if a container here had left by its migration the
+// engine's note would say so, and else the other nodes.
 func (a *Agent) mayStart(d engine.Definition, force bool) error {
 	if move := a.moves.of(d.ID); move != nil {
 		return move.busy()

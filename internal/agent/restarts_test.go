@@ -357,8 +357,8 @@ func TestHolding(t *testing.T) {
 	}
 }
 
-// TestHoldingUndone: an arrival that never runs keeps the container from starting nowhere, also if its removal does
-// not come to an end. What has been taken back from here, or runs, does.
+// TestHoldingUndone: an arrival that never runs keeps the container from starting nowhere, also if
+// its removal does not come to an end. What has been taken back from here, or runs, does.
 func TestHoldingUndone(t *testing.T) {
 	t.Parallel()
 	n := newRestartsNode(t)
@@ -395,8 +395,9 @@ func TestHoldingUndone(t *testing.T) {
 	holds("it is no arrival", "it is exited")
 }
 
-// TestElsewhereUnsaid: what keeps a container from starting is told with the way out: there is none past a node
-// that has it, and a user may decide about a node that cannot say, such as one with an older version.
+// TestElsewhereUnsaid: what keeps a container from starting is told with the way out: there is none
+// past a node that has it, and a user may decide about a node that cannot say, such as one with an
+// older version.
 func TestElsewhereUnsaid(t *testing.T) {
 	t.Parallel()
 	n := newRestartsNode(t, "c", "d")

@@ -77,8 +77,8 @@ type Definition struct {
 	StopTimeout  float64 `json:"stop_timeout_seconds,omitempty"`  // 0: the default
 	StartTimeout float64 `json:"start_timeout_seconds,omitempty"` // 0: the default
 	Health       *Health `json:"health,omitempty"`
-	// Restart is the policy of the embedded engine by which it is started again, see ParseRestartPolicy. Other engines
-	// carry theirs in Engine.
+	// Restart is the policy of the embedded engine by which it is started again, see
+	// ParseRestartPolicy. Other engines carry theirs in Engine.
 	Restart string `json:"restart,omitempty"`
 	// Ports of the node by which it is reached, if its address is of the engine's own network.
 	Ports []Published `json:"ports,omitempty"`

@@ -152,7 +152,8 @@ func TestDeniesRun(t *testing.T) {
 	}
 }
 
-// TestNeverRuns tells the records of a target that has told the source, or may, that the container does not run there.
+// TestNeverRuns tells the records of a target that has told the source, or may, that the container
+// does not run there.
 func TestNeverRuns(t *testing.T) {
 	before, resumes := []StepName{StepReserve, StepArrive, StepReceive}, []StepName{StepReserve, StepArrive, StepReceive, StepRestore}
 	spec := testSpec(Target, Cold)

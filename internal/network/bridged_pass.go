@@ -97,9 +97,9 @@ func (n *Network) endRules(rules []passRule) error {
 	return failed
 }
 
-// The exit codes by which iptables says that a rule is not there: there is none, or the kernel lacks its table. With other codes it
-// says that it could not look, for example because another program held its lock for too long (libxtables, enum
-// xtables_exittype).
+// The exit codes by which iptables says that a rule is not there: there is none, or the kernel
+// lacks its table. With other codes it says that it could not look, for example because another
+// program held its lock for too long (libxtables, enum xtables_exittype).
 const (
 	exitNoRule  = 1
 	exitNoTable = 3

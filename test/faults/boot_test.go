@@ -214,9 +214,9 @@ func TestBootPutBack(t *testing.T) {
 	w.expectState(t, "a", engine.Running)
 }
 
-// TestBootBesideOthers boots a node while others cannot come to an end: a container that has nothing to do
-// with a journal that cannot be read starts, and one whose arrival at another node never runs, although its
-// removal is not over.
+// TestBootBesideOthers boots a node while others cannot come to an end: a container that has
+// nothing to do with a journal that cannot be read starts, and one whose arrival at another node
+// never runs, although its removal is not over.
 func TestBootBesideOthers(t *testing.T) {
 	t.Parallel()
 	w := newNodes(t, lab.Config{})

@@ -14,9 +14,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestRestartPolicyBesidePrevious ends a container that is to run always while the other node runs the
-// previous release, which cannot say whether it has a container. The container waits, and ps says for what.
-// A user who knows better starts it.
+// TestRestartPolicyBesidePrevious ends a container that is to run always while the other node runs
+// the previous release, which cannot say whether it has a container. The container waits, and ps
+// says for what. A user who knows better starts it.
 func TestRestartPolicyBesidePrevious(t *testing.T) {
 	c := &cluster{}
 	c.use(t, "a", present)
@@ -51,9 +51,9 @@ func TestRestartPolicyBesidePrevious(t *testing.T) {
 	}
 }
 
-// TestStaleDeparture has this tree begin a migration that the previous release undoes, and the previous
-// release one that comes to the target. When this tree is back, and the journal is lost, the durable note is
-// of the migration that was undone, and the container runs at the target only.
+// TestStaleDeparture has this tree begin a migration that the previous release undoes, and the
+// previous release one that comes to the target. When this tree is back, and the journal is lost,
+// the durable note is of the migration that was undone, and the container runs at the target only.
 func TestStaleDeparture(t *testing.T) {
 	c := &cluster{}
 	c.use(t, "a", present)

@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// boot does to a node what a loss of power does: its processes, cgroups, mounts and run directory are gone.
+// boot does to a node what a loss of power does: its processes, cgroups, mounts and run directory
+// are gone.
 func (n *testNode) boot() *testNode {
 	n.t.Helper()
 	all, err := n.List(n.t.Context())

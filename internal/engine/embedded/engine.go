@@ -273,8 +273,9 @@ func (e *Engine) addProcesses(files container, one *engine.Container) error {
 	return nil
 }
 
-// living is what is known of a container's processes, and whether it has any. If what its monitor recorded is
-// gone, because somebody has emptied the run directory, its cgroup tells; the monitor is not known then.
+// living is what is known of a container's processes, and whether it has any. If what its monitor
+// recorded is gone, because somebody has emptied the run directory, its cgroup tells; the monitor
+// is not known then.
 func living(files container) (now liveState, lives bool, err error) {
 	err = records.Load(files.runtime(), &now)
 	if !errors.Is(err, fs.ErrNotExist) {

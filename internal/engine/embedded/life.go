@@ -72,9 +72,11 @@ func (e *Engine) nameFree(ctx context.Context, d engine.Definition) error {
 }
 
 // errLeaving refuses to start a container that may run at the target of its migration.
-var errLeaving = fmt.Errorf("%w: it left by a migration, or is leaving, and is not back: \"godwit migration ls\" shows that migration", engine.ErrBusy)
+var errLeaving = fmt.Errorf("%w: it left by a migration, or is leaving, and is not back: "+
+	`"godwit migration ls" shows that migration`, engine.ErrBusy)
 
-// Prepare makes what a container that is about to be started needs of others, such as its network; or it refuses the start.
+// Prepare makes what a container that is about to be started needs of others, such as its network;
+// or it refuses the start.
 type Prepare func(context.Context, engine.Definition) error
 
 // Start is StartAfter for a container that needs nothing of others.
@@ -82,9 +84,12 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	return e.StartAfter(ctx, id, func(context.Context, engine.Definition) error { return nil })
 }
 
-// start starts a container that was created or has ended. It returns when the first process runs its program. With the container
-// locked, due finds out what is to be noted of the start, or refuses the start.
-func (e *Engine) start(ctx context.Context, id string, prepare Prepare, due func(engine.Container) (restartRecord, error)) error {
+// start starts a container that was created or has ended. It returns when the first process runs
+// its program. With the container locked, due finds out what is to be noted of the start, or
+// refuses the start.
+func (e *Engine) start(
+	ctx context.Context, id string, prepare Prepare, due func(engine.Container) (restartRecord, error),
+) error {
 	defer e.lock(id)()
 	one, err := e.inspect(id)
 	if err != nil {
@@ -114,8 +119,9 @@ func (e *Engine) start(ctx context.Context, id string, prepare Prepare, due func
 	return nil
 }
 
-// startNoted starts a container that nothing stands against any more, and notes that before. Nothing is noted of a start that is
-// broken off, because the agent ends or the user does not wait: that was no failure of the container.
+// startNoted starts a container that nothing stands against any more, and notes that before.
+// Nothing is noted of a start that is broken off, because the agent ends or the user does not wait:
+// that was no failure of the container.
 func (e *Engine) startNoted(ctx context.Context, one engine.Container, note restartRecord) error {
 	place := e.paths.of(one.Definition.ID)
 	was, known := loadRestarts(place)
@@ -273,8 +279,8 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	return e.stoppedAs(one, func() error { return e.stop(ctx, one, grace) })
 }
 
-// stoppedAs notes that somebody stops a container, before stop does: its policy must not start it again, also if this agent dies
-// now. A full disk keeps nobody from stopping it.
+// stoppedAs notes that somebody stops a container, before stop does: its policy must not start it
+// again, also if this agent dies now. A full disk keeps nobody from stopping it.
 func (e *Engine) stoppedAs(one engine.Container, stop func() error) error {
 	noted := e.noteStopped(e.paths.of(one.Definition.ID))
 	if stop != nil {
@@ -285,8 +291,8 @@ func (e *Engine) stoppedAs(one engine.Container, stop func() error) error {
 	if noted == nil || !restartable(one.Definition) {
 		return nil
 	}
-	return fmt.Errorf("container %s has been stopped, but that cannot be noted, so its restart policy starts it again when the agent "+
-		"has been started again: free some space on the disk, and stop it again: %w", one.Definition.Name, noted)
+	return fmt.Errorf("container %s has been stopped, but that cannot be noted, so its restart policy starts it again when "+
+		"the agent has been started again: free some space on the disk, and stop it again: %w", one.Definition.Name, noted)
 }
 
 func (e *Engine) stop(ctx context.Context, one engine.Container, grace time.Duration) error {

@@ -265,7 +265,8 @@ func (m *monitor) collect() int {
 	}
 }
 
-// finish records the container's end, after nothing of it is left in the kernel. How long it ran is by the monotonic clock of began.
+// finish records the container's end, after nothing of it is left in the kernel. How long it ran is
+// by the monotonic clock of began.
 func (m *monitor) finish(code int, began time.Time) error {
 	finished := time.Now()
 	logErr := m.stdio.finish()

@@ -10,9 +10,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// The note that a container leaves is in two places. The one in the state directory outlives a reboot.
-// The one in the run directory is the only one that v0.1.0 writes, reads and removes. While the machine is
-// up, that one decides: v0.1.0 may have ended the migration of the durable note, and begun another one.
+// The note that a container leaves is in two places. The one in the state directory outlives a
+// reboot. The one in the run directory is the only one that v0.1.0 writes, reads and removes. While
+// the machine is up, that one decides: v0.1.0 may have ended the migration of the durable note, and
+// begun another one.
 
 // loadDeparture reads the note that a container leaves. No note is fs.ErrNotExist.
 func loadDeparture(place container) (departureRecord, error) {
@@ -24,13 +25,14 @@ func loadDeparture(place container) (departureRecord, error) {
 	return was, err
 }
 
-// leaves tells whether there is a note that a container leaves. What cannot be found out counts as a note.
+// leaves tells whether there is a note that a container leaves. What cannot be found out counts as
+// a note.
 func leaves(place container) bool {
 	return records.Exists(place.oldDeparture()) || records.Exists(place.departure())
 }
 
-// noteDeparture notes that a container leaves. The note that decides is written first: a crash between the
-// two leaves a container that was not frozen yet.
+// noteDeparture notes that a container leaves. The note that decides is written first: a crash
+// between the two leaves a container that was not frozen yet.
 func (e *Engine) noteDeparture(place container, note departureRecord) error {
 	err := records.Save(place.oldDeparture(), note)
 	if err == nil {
@@ -42,7 +44,8 @@ func (e *Engine) noteDeparture(place container, note departureRecord) error {
 	return nil
 }
 
-// forgetDeparture removes the note that a container leaves, for good. A container that was destroyed has none.
+// forgetDeparture removes the note that a container leaves, for good. A container that was
+// destroyed has none.
 func forgetDeparture(place container) error {
 	if err := records.Remove(place.oldDeparture()); err != nil {
 		return err
@@ -54,8 +57,8 @@ func forgetDeparture(place container) error {
 	return err
 }
 
-// keepDeparture makes durable what v0.1.0 noted of a departure where a reboot loses it. The caller has locked
-// the container.
+// keepDeparture makes durable what v0.1.0 noted of a departure where a reboot loses it. The caller
+// has locked the container.
 func (e *Engine) keepDeparture(place container) error {
 	var note, kept departureRecord
 	err := records.Load(place.oldDeparture(), &note)
@@ -71,8 +74,8 @@ func (e *Engine) keepDeparture(place container) error {
 	return e.room.save(place.departure(), note)
 }
 
-// KeepNotes writes the notes to disk that could not be written when they were made, and takes the room for
-// the next ones. What is missing meanwhile is lost when the machine goes down.
+// KeepNotes writes the notes to disk that could not be written when they were made, and takes the
+// room for the next ones. What is missing meanwhile is lost when the machine goes down.
 func (e *Engine) KeepNotes() error {
 	e.notesMu.Lock()
 	pending := e.pending

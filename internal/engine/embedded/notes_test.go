@@ -22,8 +22,9 @@ func leaveAs(migration, target string) departureRecord {
 	return departureRecord{Started: time.Now(), Leave: engine.Leave{Migration: migration, Target: target}}
 }
 
-// TestOldDepartureDecides: after v0.1.0 has undone the migration of the durable note and begun another one,
-// the container leaves by that other one. It is not taken for undone, and a boot does not forget it.
+// TestOldDepartureDecides: after v0.1.0 has undone the migration of the durable note and begun
+// another one, the container leaves by that other one. It is not taken for undone, and a boot does
+// not forget it.
 func TestOldDepartureDecides(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
@@ -108,8 +109,8 @@ func (n *testNode) fill(spent bool) (free func()) {
 	return func() { must(n.t, os.Remove(path)) }
 }
 
-// TestFullDisk: containers leave a node with a full disk, and are stopped there. What had to be noted is in the
-// room that is kept for that.
+// TestFullDisk: containers leave a node with a full disk, and are stopped there. What had to be
+// noted is in the room that is kept for that.
 func TestFullDisk(t *testing.T) {
 	n := smallNode(t)
 	wanted := definition(t, "sleep", "600")
@@ -137,8 +138,8 @@ func TestFullDisk(t *testing.T) {
 	n.stands(d.ID, "it was stopped")
 }
 
-// TestFullDiskWithoutRoom: if the room is gone, too, a container does not leave, and goes on. It is stopped all
-// the same, and what could not be noted is noted when there is room again.
+// TestFullDiskWithoutRoom: if the room is gone, too, a container does not leave, and goes on. It is
+// stopped all the same, and what could not be noted is noted when there is room again.
 func TestFullDiskWithoutRoom(t *testing.T) {
 	n := smallNode(t)
 	always, none := definition(t, "sleep", "600"), n.start(definition(t, "sleep", "600"))
@@ -166,8 +167,8 @@ func TestFullDiskWithoutRoom(t *testing.T) {
 	n.stands(always.ID, "it was stopped")
 }
 
-// TestFullDiskUpgrade: the engine opens on a full disk with the note of v0.1.0 that a container leaves, and makes
-// the note durable when there is room.
+// TestFullDiskUpgrade: the engine opens on a full disk with the note of v0.1.0 that a container
+// leaves, and makes the note durable when there is room.
 func TestFullDiskUpgrade(t *testing.T) {
 	n := smallNode(t)
 	d := n.start(definition(t, "sleep", "600"))
@@ -190,8 +191,8 @@ func TestFullDiskUpgrade(t *testing.T) {
 	leaves("after a boot")
 }
 
-// TestRunDirectoryEmptied: a container whose run directory somebody has emptied runs on. It is not taken for one
-// that has ended: nothing starts it a second time, or removes it. It can be stopped.
+// TestRunDirectoryEmptied: a container whose run directory somebody has emptied runs on. It is not
+// taken for one that has ended: nothing starts it a second time, or removes it. It can be stopped.
 func TestRunDirectoryEmptied(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sleep", "600"))

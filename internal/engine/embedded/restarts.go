@@ -154,7 +154,8 @@ func stands(one engine.Container, ran record, was restartRecord, boot, state str
 	return s, nil
 }
 
-// noteStopped notes that somebody has stopped a container. If that fails this engine knows it all the same.
+// noteStopped notes that somebody has stopped a container. If that fails this engine knows it all
+// the same.
 func (e *Engine) noteStopped(place container) error {
 	boot, err := kernel.BootID()
 	var was restartRecord
@@ -225,8 +226,8 @@ func (e *Engine) Restart(ctx context.Context, id string, prepare Prepare) error 
 	})
 }
 
-// noteStart notes that a container is started, and that its last run was counted: a start that fails before
-// the next run has failed, too.
+// noteStart notes that a container is started, and that its last run was counted: a start that
+// fails before the next run has failed, too.
 func (e *Engine) noteStart(place container, note restartRecord) error {
 	if err := e.room.save(place.restarts(), note); err != nil {
 		return err

@@ -17,8 +17,9 @@ const (
 	noteBytes = 4 << 10 // that a note takes
 )
 
-// room is space on the disk, taken while there is plenty, for notes that must be made on a full disk, too: that
-// a container leaves a node whose disk it has filled, or that somebody has stopped it.
+// room is space on the disk, taken while there is plenty, for notes that must be made on a full
+// disk, too: that a container leaves a node whose disk it has filled, or that somebody has stopped
+// it.
 type room struct {
 	path string
 	mu   sync.Mutex

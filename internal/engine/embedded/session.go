@@ -46,8 +46,8 @@ func endSession(ctx context.Context, place container) error {
 	}
 }
 
-// monitorProcess is a container's monitor, or was; zero: there is none. What the monitor recorded is gone if somebody has
-// emptied the run directory, and after a boot.
+// monitorProcess is a container's monitor, or was; zero: there is none. What the monitor recorded
+// is gone if somebody has emptied the run directory, and after a boot.
 func monitorProcess(place container) (moving.Identity, error) {
 	var last liveState
 	err := records.Load(place.runtime(), &last)
