@@ -50,6 +50,9 @@ func TestBootLeaving(t *testing.T) {
 	if err := n.Protect(t.Context(), d.ID, nil, nil); err != nil {
 		t.Errorf("protected, of which there is nothing: %v", err)
 	}
+	if err := n.Protect(t.Context(), d.ID, nil, func() { t.Error("it is said to be held") }); err == nil {
+		t.Error("a copy that a migration has just frozen, and that is gone, counts as held")
+	}
 	if err := n.Thaw(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}

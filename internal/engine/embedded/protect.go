@@ -24,8 +24,8 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 	if err == nil {
 		group, err = kernel.OpenCgroup(place.cgroup())
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the machine was rebooted: there is no copy
+	if errors.Is(err, fs.ErrNotExist) && held == nil {
+		return nil // protected again, after the machine was rebooted: there is no copy
 	}
 	if err == nil {
 		err = moving.Protect(ctx, group, place.spared(), hold, held)
