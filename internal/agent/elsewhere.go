@@ -19,7 +19,8 @@ import (
 // errElsewhere says that a container is at another node, or that this cannot be ruled out.
 var errElsewhere = fmt.Errorf("%w: it may be on another node", engine.ErrBusy)
 
-// errThere is an errElsewhere of a node that has the container.
+// errThere is an errElsewhere of a node that has the container, or that answers and yet cannot say
+// whether it has it: no user may overrule a node that can be asked.
 var errThere = fmt.Errorf("%w", errElsewhere)
 
 // elsewhere refuses to start a container that another member of the cluster has. If this agent has not
@@ -27,8 +28,11 @@ var errThere = fmt.Errorf("%w", errElsewhere)
 // answers the container may have moved from a node that was not asked yet to one that was.
 func (r *restarts) elsewhere(ctx context.Context, d engine.Definition, seen bool) error {
 	err := r.askAll(ctx, d, seen)
-	if err == nil {
-		err = r.askAll(ctx, d, seen)
+	if errors.Is(err, errThere) {
+		return err
+	}
+	if again := r.askAll(ctx, d, seen); again != nil {
+		return again
 	}
 	return err
 }
@@ -62,9 +66,27 @@ func (r *restarts) askOne(ctx context.Context, node identity.Node, d engine.Defi
 			errThere, node.Name, d.Name, state)
 	case err == nil || seen:
 		return nil
+	case refusedToSay(err):
+		return fmt.Errorf("%w: node %s answers, but cannot say whether it has container %s: %s: mend that there first",
+			errThere, node.Name, d.Name, plain(err))
 	}
 	return fmt.Errorf("%w: node %s cannot say whether it has container %s: %s",
 		errElsewhere, node.Name, d.Name, plain(err))
+}
+
+// refusedToSay tells whether a node has answered with an error, and may have the container. One that has
+// nothing of it but a journal that cannot be used answers with codes.Unavailable.
+func refusedToSay(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok {
+		return false
+	}
+	switch s.Code() {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unimplemented:
+		return false
+	default:
+		return true
+	}
 }
 
 // askPresence asks a node whether it has a container.
@@ -86,8 +108,9 @@ func (a *Agent) askPresence(ctx context.Context, node identity.Node, container s
 // migration is looked for first: what comes or goes is known to it for longer than to the engine.
 //
 // An arrival that never runs counts as nothing, also while its removal fails: the migration has
-// told the source the same. A journal that cannot be used, and does not say of which container it
-// is, leaves the answer to the engine: before the engine has something of a container that comes,
+// told the source the same. The engine is asked before the journals that cannot be used: such a
+// journal may be of a container that runs here (errPutBack). A journal that cannot be used, and does
+// not say of which container it is, leaves the answer to the engine: before the engine has something of a container that comes,
 // nothing can run here, and after it has nothing of a container that leaves, nothing runs here any
 // more.
 func (a *Agent) holding(ctx context.Context, container string) (string, error) {
@@ -97,15 +120,16 @@ func (a *Agent) holding(ctx context.Context, container string) (string, error) {
 			return "migration " + move.tracker.spec.ID + " of it is under way", nil
 		}
 	}
-	if id := a.moves.unreadAmong(container); id != "" {
-		return "", fmt.Errorf(`the journal of migration %s, which is its, cannot be used: see "godwit migration ls" there`, id)
-	}
 	one, err := a.embedded.Inspect(ctx, container)
 	switch {
-	case errors.Is(err, engine.ErrNotFound), err == nil && never && one.State == engine.Arriving:
-		return "", nil
-	case err != nil:
+	case err == nil && (!never || one.State != engine.Arriving):
+		return "it is " + string(one.State), nil
+	case err != nil && !errors.Is(err, engine.ErrNotFound):
 		return "", err
 	}
-	return "it is " + string(one.State), nil
+	if id := a.moves.unreadAmong(container); id != "" {
+		return "", status.Errorf(codes.Unavailable,
+			`the journal of migration %s, which is its, cannot be used: see "godwit migration ls" there`, id)
+	}
+	return "", nil
 }

@@ -357,12 +357,12 @@ func (a *Agent) start(ctx context.Context, reference string, force bool) error {
 	if err := a.mayStart(d, force); err != nil {
 		return err
 	}
-	err = a.restarts.elsewhere(ctx, d, force || a.restarts.hasSeen(d.ID))
-	if err != nil && !errors.Is(err, errThere) {
-		return fmt.Errorf("%w; %s", err, byForce(d))
-	}
-	if err != nil {
+	err = a.restarts.elsewhere(ctx, d, a.restarts.hasSeen(d.ID))
+	switch {
+	case errors.Is(err, errThere):
 		return err
+	case err != nil && !force:
+		return fmt.Errorf("%w; %s", err, byForce(d))
 	}
 	err = a.startAgain(ctx, d, force, a.embedded.StartAfter)
 	if err == nil {

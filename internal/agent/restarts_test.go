@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/migration"
@@ -345,6 +348,8 @@ func TestHolding(t *testing.T) {
 	if state, err := n.agent.holding(t.Context(), absent); err == nil || !strings.Contains(err.Error(), "journal of migration x") {
 		t.Errorf("the container of a journal that cannot be used is %q, %v", state, err)
 	}
+	n.unread(id)
+	says(id, "exited")
 	delete(n.agent.moves.unread, "x")
 	if err := os.WriteFile(filepath.Join(n.agent.config.StateDir, "containers", id, "record.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -427,6 +432,32 @@ func TestElsewhereUnsaid(t *testing.T) {
 	n.follow(t.Context(), one, time.Now().Add(time.Minute))
 	if n.started(one.Definition.ID); strings.Contains(n.whyNot(one), "--force") {
 		t.Error(n.whyNot(one))
+	}
+}
+
+// TestForceOverAnswer: a user may overrule a node that cannot be asked, but none that answers.
+func TestForceOverAnswer(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t, "c", "d")
+	n.agent.engines = engine.NewSet(n.agent.embedded)
+	id := n.ended(1, 0).Definition.ID
+	for code, overruled := range map[codes.Code]bool{
+		codes.Unavailable: true, codes.DeadlineExceeded: true, codes.Canceled: true, codes.Unimplemented: true,
+		codes.Unknown: false, codes.FailedPrecondition: false, codes.PermissionDenied: false,
+	} {
+		n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
+			if node.Name == "c" {
+				return "", status.Error(code, "broken")
+			}
+			return "", nil
+		}
+		err := n.agent.start(t.Context(), id, false)
+		if !errors.Is(err, errElsewhere) || strings.Contains(err.Error(), "start --force") != overruled {
+			t.Errorf("%s: %v", code, err)
+		}
+		if err := n.agent.start(t.Context(), id, true); err == nil || errors.Is(err, errElsewhere) == overruled {
+			t.Errorf("%s, with force: %v", code, err)
+		}
 	}
 }
 
