@@ -174,6 +174,8 @@ func (r *restarts) started(one engine.Container, err error) {
 		f.refused = 0
 	case errors.Is(err, errElsewhere):
 		f.due = time.Now().Add(askAgainEvery)
+	case errors.Is(err, engine.ErrBusy), errors.Is(err, network.ErrHeld): // it passes, and is no failure
+		f.due = time.Now().Add(restartEvery)
 	default:
 		f.refused++
 	}

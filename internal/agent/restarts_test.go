@@ -19,6 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -225,6 +226,25 @@ func TestRestartsBackOff(t *testing.T) {
 	n.follow(t.Context(), one, now.Add(time.Second))
 	if f := n.started(one.Definition.ID); f.failed == nil || f.seen {
 		t.Errorf("after a panic: %+v", f)
+	}
+}
+
+// TestRestartsWhileBusy: what passes by itself puts the next start off by no more than a moment.
+func TestRestartsWhileBusy(t *testing.T) {
+	t.Parallel()
+	n := newRestartsNode(t)
+	one := n.ended(1, 0)
+	for _, busy := range []error{engine.ErrBusy, network.ErrHeld} {
+		n.again = func(context.Context, engine.Definition) error { return fmt.Errorf("volume: %w", busy) }
+		for range 3 {
+			began := time.Now()
+			n.follow(t.Context(), one, began)
+			n.follow(t.Context(), one, began.Add(time.Hour))
+			f := n.started(one.Definition.ID)
+			if !errors.Is(f.failed, busy) || f.refused != 0 || f.due.IsZero() || f.due.After(time.Now().Add(restartEvery)) {
+				t.Errorf("after %v: %+v", busy, f)
+			}
+		}
 	}
 }
 
