@@ -132,7 +132,9 @@ func (e *Engine) startNoted(ctx context.Context, one engine.Container, note rest
 	if err = e.bringUp(ctx, place, one.Definition, one.State == engine.Exited); err == nil {
 		return nil
 	}
-	ended := e.endTrial(context.WithoutCancel(ctx), place)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	defer cancel()
+	ended := e.endTrial(ending, place) // a process that cannot be ended must not keep the container locked
 	if ended == nil && known == nil && errors.Is(ctx.Err(), context.Canceled) {
 		ended = e.room.save(place.restarts(), was)
 	}
