@@ -31,6 +31,7 @@ func TestRestartPolicyBesidePrevious(t *testing.T) {
 	if out, err := world.lab.Exec(t.Context(), "a", "kill", "-KILL", strconv.Itoa(was.PID)); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	recordsEnd(t, "a", was.Definition.ID)
 	c.replace(t, "a", present)
 	eventually(t, "ps to say that b cannot tell", func() error {
 		one := named(t, "a", name)
@@ -49,6 +50,32 @@ func TestRestartPolicyBesidePrevious(t *testing.T) {
 	if one := named(t, "a", name); one.State != engine.Running {
 		t.Errorf("it is %s", one.State)
 	}
+}
+
+// recordsEnd waits until the monitor of a container has recorded its end: an agent that looked before
+// would have seen the container run.
+func recordsEnd(t *testing.T, node, id string) {
+	t.Helper()
+	root, err := world.lab.Root(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end to be recorded", func() error {
+		data, err := os.ReadFile(filepath.Join(root, "var/lib/godwit/containers", id, "record.json"))
+		if err != nil {
+			return err
+		}
+		var record struct {
+			State engine.State `json:"state"`
+		}
+		if err := json.Unmarshal(data, &record); err != nil {
+			return err
+		}
+		if record.State != engine.Exited {
+			return fmt.Errorf("it is %s", record.State)
+		}
+		return nil
+	})
 }
 
 // TestStaleDeparture has this tree begin a migration that the previous release undoes, and the
