@@ -67,8 +67,8 @@ func (r *restarts) askOne(ctx context.Context, node identity.Node, d engine.Defi
 	case err == nil || seen:
 		return nil
 	case refusedToSay(err):
-		return fmt.Errorf("%w: node %s answers, but cannot say whether it has container %s: %s: mend that there first",
-			errThere, node.Name, d.Name, plain(err))
+		return fmt.Errorf("%w: node %s answers, but cannot say whether it has container %s: %s: "+
+			"mend that there first", errThere, node.Name, d.Name, plain(err))
 	}
 	return fmt.Errorf("%w: node %s cannot say whether it has container %s: %s",
 		errElsewhere, node.Name, d.Name, plain(err))
