@@ -33,10 +33,12 @@ const (
 // peers is what this node knows of the others. It says hello to each of them now and then; what they answer
 // keeps the list of nodes and the places of travelling containers the same everywhere.
 type peers struct {
-	id      *identity.Identity
-	state   string // directory of nodes.json
-	version string
-	timeout time.Duration // of a hello
+	id    *identity.Identity
+	state string // directory of nodes.json
+	// listLost: nodes.json was missing when the agent started, although every node has one from its first start on.
+	listLost bool
+	version  string
+	timeout  time.Duration // of a hello
 	// here lists the containers that live on this node and are not at home here.
 	here func() []*api.Location
 	// changed is called when the list of nodes, or what is known of their overlays, has changed.
@@ -101,6 +103,18 @@ type peer struct {
 	sent, resent float64
 }
 
+// unknownNode stands for the nodes that a missing nodes.json may have named. It cannot be reached.
+const unknownNode = "(unknown: nodes.json was missing)"
+
+// allOthers are the other nodes of the cluster, of which unknownNode is one if this agent has lost the list of them.
+func (p *peers) allOthers() []identity.Node {
+	nodes := p.others()
+	if p.listLost {
+		nodes = append(nodes, identity.Node{Name: unknownNode})
+	}
+	return nodes
+}
+
 func newPeers(id *identity.Identity, state, version string, timeout time.Duration) (*peers, error) {
 	nodes, err := identity.LoadNodes(state)
 	if err != nil {
@@ -111,7 +125,7 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 		return nil, err
 	}
 	return &peers{
-		id: id, state: state, version: version, timeout: timeout, nodes: merged, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
+		id: id, state: state, version: version, timeout: timeout, nodes: merged, listLost: nodes == nil, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
 		guests: newGuestLists(), claimsTold: newClaimLists(), hosts: newHosts(), log: slog.New(slog.DiscardHandler), lost: func(string) {},
 	}, nil
 }
