@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
@@ -29,8 +30,19 @@ import (
 // specType is how containerd calls an OCI specification (typeurl of runtime-spec).
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// Create makes a container that comes, and its snapshot.
+// createTimeout is how long containerd may take to make a container.
+const createTimeout = time.Minute
+
+// Create makes a container that comes, and its snapshot. It waits for containerd also when ctx ends meanwhile:
+// containerd may make the container even if nobody waits for it any more, and a look for what is to be removed
+// would come too early.
 func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	defer cancel()
+	return a.create(ctx, d, label, value)
+}
+
+func (a *adapter) create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
 	x, err := decode(d)
 	if err != nil {
 		return "", err
