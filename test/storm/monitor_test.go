@@ -52,8 +52,25 @@ type monitor struct {
 // seenProcess is a process, and whose it is.
 type seenProcess struct {
 	first   time.Time
-	asked   time.Time // when it was asked last whose it is
-	subject string    // its mark; empty: of no container
+	asked   time.Time   // when it was asked last whose it is
+	subject string      // its mark; empty: of no container
+	answer  chan string // whose it is, when that is known; nil: it is not being asked
+}
+
+// ask asks whose a process is. Its environment may be memory that has yet to come, or never comes if its pager
+// was stopped, and who reads that waits. So a later look takes an answer that is slow.
+func (p *seenProcess) ask(now time.Time, whose func() string) {
+	patience := time.Duration(0)
+	if p.answer == nil {
+		answer := make(chan string, 1)
+		go func() { answer <- whose() }()
+		p.answer, p.asked, patience = answer, now, look
+	}
+	select {
+	case p.subject = <-p.answer:
+		p.answer = nil
+	case <-time.After(patience):
+	}
 }
 
 func newMonitor(subjects []*subject) *monitor {
@@ -187,7 +204,7 @@ func (m *monitor) find() {
 			m.known[pid] = p
 		}
 		if p.due(now) {
-			p.subject, p.asked = m.whose(pid), now
+			p.ask(now, func() string { return m.whose(pid) })
 		}
 	}
 	for pid := range m.known {

@@ -57,6 +57,28 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// TestSlowEnvironment has a process whose environment cannot be read yet: no look waits for that.
+func TestSlowEnvironment(t *testing.T) {
+	readable := make(chan struct{})
+	whose := func() string {
+		<-readable
+		return "a container"
+	}
+	p := &seenProcess{first: time.Now()}
+	p.ask(time.Now(), whose)
+	p.ask(time.Now(), whose)
+	if p.subject != "" {
+		t.Errorf("it is taken for one of %q", p.subject)
+	}
+	close(readable)
+	eventually(t, "the answer to be taken", func() error {
+		if p.ask(time.Now(), whose); p.subject != "a container" {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
 // firstOf is the first process of a cgroup.
 func firstOf(t *testing.T, group string) int {
 	t.Helper()
