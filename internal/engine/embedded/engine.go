@@ -47,6 +47,7 @@ type Engine struct {
 
 	locks    moving.Locks
 	arrivals moving.Arrivals
+	starting sync.Map // by id: a container that this process is just starting
 
 	room     room
 	notesMu  sync.Mutex
@@ -261,7 +262,7 @@ func (e *Engine) addProcesses(files container, one *engine.Container) error {
 	case arriving:
 		one.State = engine.Arriving
 		return nil
-	case !lives:
+	case !lives, now.Init.PID == 0 && e.starts(files.id): // whose record may be of before a boot
 		one.State, one.ExitCode = engine.Exited, exitUnknown
 		return e.lateExit(files, one)
 	}
@@ -271,6 +272,13 @@ func (e *Engine) addProcesses(files container, one *engine.Container) error {
 		one.State = engine.Frozen
 	}
 	return nil
+}
+
+// starts reports whether this process is just starting a container. Until its first process is
+// known nobody can do anything with it, so it does not run yet.
+func (e *Engine) starts(id string) bool {
+	_, is := e.starting.Load(id)
+	return is
 }
 
 // living is what is known of a container's processes, and whether it has any. If what its monitor

@@ -129,7 +129,7 @@ func (e *Engine) startNoted(ctx context.Context, one engine.Container, note rest
 	if err != nil {
 		return err
 	}
-	if err = e.bringUp(ctx, place, one.Definition, one.State == engine.Exited); err == nil {
+	if err = e.bringUpUnseen(ctx, place, one); err == nil {
 		return nil
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
@@ -139,6 +139,13 @@ func (e *Engine) startNoted(ctx context.Context, one engine.Container, note rest
 		ended = e.room.save(place.restarts(), was)
 	}
 	return errors.Join(err, ended)
+}
+
+// bringUpUnseen is bringUp of a container that does not count as running before that is over.
+func (e *Engine) bringUpUnseen(ctx context.Context, place container, one engine.Container) error {
+	e.starting.Store(place.id, true)
+	defer e.starting.Delete(place.id)
+	return e.bringUp(ctx, place, one.Definition, one.State == engine.Exited)
 }
 
 // bringUp makes what a container needs from the kernel, and then its processes: if attended, not if this agent dies meanwhile.

@@ -217,31 +217,69 @@ func TestMonitorKilled(t *testing.T) {
 	}
 }
 
-// TestStartIsTimely ends all of a start that is broken off, which is no failure of the container.
-func TestStartIsTimely(t *testing.T) {
-	n := newTestNode(t)
+// slowNode is a node whose runc makes no container as long as a file is there.
+func slowNode(t *testing.T) (n *testNode, file string) {
+	t.Helper()
+	n = newTestNode(t)
 	slow := shortDir(t) + "/runc"
 	script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = create ] && [ -e %[1]s.slow ] && sleep 600; done\nexec %[2]s \"$@\"\n", slow, n.runc.path)
 	must(t, os.WriteFile(slow, []byte(script), 0o700))
 	n.config.Runc = slow
-	n = n.reopen()
-	d := definition(t, "true")
-	d.Restart = "always"
-	n.start(d)
-	n.ended(d.ID)
-	must(t, os.WriteFile(slow+".slow", nil, 0o600))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	return n.reopen(), slow + ".slow"
+}
+
+// startsSlowly restarts a container, and returns when its runc is there, which makes no container.
+func (n *testNode) startsSlowly(ctx context.Context, t *testing.T, id, file string) <-chan error {
+	t.Helper()
+	must(t, os.WriteFile(file, nil, 0o600))
 	done := make(chan error, 1)
-	go func() { done <- n.Restart(ctx, d.ID, noPreparation) }()
+	go func() { done <- n.Restart(ctx, id, noPreparation) }()
 	eventually(t, "runc to be started", func() bool {
 		var live liveState
-		if records.Load(n.paths.of(d.ID).runtime(), &live) != nil {
+		if records.Load(n.paths.of(id).runtime(), &live) != nil {
 			return false
 		}
 		left, err := sessionOf(live.Monitor)
 		return err == nil && len(left) > 1
 	})
+	return done
+}
+
+// TestStartingDoesNotRun: a container that is started after a boot, which its record does not know
+// of, does not count as running before it does.
+func TestStartingDoesNotRun(t *testing.T) {
+	n, file := slowNode(t)
+	d := definition(t, "sleep", "600")
+	d.Restart = "always"
+	n.start(d)
+	place := n.paths.of(d.ID)
+	must(t, killMonitor(place))
+	must(t, sweep(t.Context(), n.runc, place))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := n.startsSlowly(ctx, t, d.ID, file)
+	if one, err := n.Inspect(t.Context(), d.ID); err != nil || one.State != engine.Exited {
+		t.Errorf("while it is started it is %s, %v", one.State, err)
+	}
+	cancel()
+	<-done
+	must(t, os.Remove(file))
+	must(t, n.Start(t.Context(), d.ID))
+	if one, err := n.Inspect(t.Context(), d.ID); err != nil || one.State != engine.Running {
+		t.Errorf("when it was started it is %s, %v", one.State, err)
+	}
+}
+
+// TestStartIsTimely ends all of a start that is broken off, which is no failure of the container.
+func TestStartIsTimely(t *testing.T) {
+	n, file := slowNode(t)
+	d := definition(t, "true")
+	d.Restart = "always"
+	n.start(d)
+	n.ended(d.ID)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := n.startsSlowly(ctx, t, d.ID, file)
 	session := monitorOf(t, n, d.ID)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -253,7 +291,7 @@ func TestStartIsTimely(t *testing.T) {
 	if s := n.stands(d.ID, ""); s.Failures != 0 {
 		t.Errorf("a start that was broken off counts: %+v", s)
 	}
-	must(t, os.Remove(slow+".slow"))
+	must(t, os.Remove(file))
 	must(t, n.Start(t.Context(), d.ID))
 }
 
