@@ -145,7 +145,7 @@ func (c *control) askFor(ctx context.Context, limit time.Duration, call func(con
 		go c.agent.guarded(func() { session.onLoss(ctx, cancel) })()
 		return call(ctx, api.NewPeerClient(client))
 	}
-	client, err := wire.DialControl(c.agent.id, c.peer.Address, c.peer.Name)
+	client, err := wire.DialControl(c.agent.id, c.peer.Address, c.peer.Name, nil)
 	if err != nil {
 		return err
 	}

@@ -9,17 +9,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network/wireguard"
+	"github.com/godwit/godwit/internal/patience"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -27,6 +27,7 @@ import (
 
 const (
 	helloEvery   = 3 * time.Second
+	helloLonger  = 4       // times the time for which the other node may be silent: a hello makes the connection, too
 	maxLocations = 1 << 16 // all addresses of a pool
 )
 
@@ -38,7 +39,7 @@ type peers struct {
 	// listLost: nodes.json was missing when the agent started, although every node has one from its first start on.
 	listLost bool
 	version  string
-	timeout  time.Duration // of a hello
+	timeout  time.Duration // how long a node that is greeted may be silent
 	// here lists the containers that live on this node and are not at home here.
 	here func() []*api.Location
 	// changed is called when the list of nodes, or what is known of their overlays, has changed.
@@ -79,6 +80,7 @@ type peers struct {
 // peer is one other node as it was last seen.
 type peer struct {
 	client    *grpc.ClientConn // nil: was given up, the next call makes another
+	heard     *atomic.Int64    // bytes that have come from it by client
 	sessions  int              // that use it
 	address   string
 	reachable bool
@@ -176,13 +178,25 @@ func (p *peers) client(node identity.Node) (*grpc.ClientConn, error) {
 	return known.client, nil
 }
 
+// helloClient is client, and counts the bytes that come from the node.
+func (p *peers) helloClient(node identity.Node) (*grpc.ClientConn, *atomic.Int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, err := p.connected(node)
+	if err != nil {
+		return nil, nil, err
+	}
+	return known.client, known.heard, nil
+}
+
 // connected is the peer with its client. The caller has locked mu.
 func (p *peers) connected(node identity.Node) (*peer, error) {
 	known := p.known[node.Name]
 	if known != nil && known.client != nil && known.address == node.Address {
 		return known, nil
 	}
-	client, err := wire.DialControl(p.id, node.Address, node.Name)
+	heard := &atomic.Int64{}
+	client, err := wire.DialControl(p.id, node.Address, node.Name, heard)
 	if err != nil {
 		return nil, fmt.Errorf("node %s at %s: %w", node.Name, node.Address, err)
 	}
@@ -192,7 +206,7 @@ func (p *peers) connected(node identity.Node) (*peer, error) {
 	} else if known.client != nil {
 		known.client.Close()
 	}
-	known.client, known.address, known.sessions = client, node.Address, 0
+	known.client, known.heard, known.address, known.sessions = client, heard, node.Address, 0
 	return known, nil
 }
 
@@ -259,19 +273,24 @@ func (p *peers) keep(nodes []identity.Node) {
 	p.changed()
 }
 
-// run says hello to every other node until ctx ends.
+// run says hello to every other node until ctx ends. A node that takes long to answer keeps nobody else from being greeted.
 func (p *peers) run(ctx context.Context) {
 	ticker := time.NewTicker(min(helloEvery, p.timeout))
 	defer ticker.Stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	var underWay sync.Map // by name
 	for {
 		p.keepRevoked()
-		var all sync.WaitGroup
 		for _, node := range p.others() {
+			if _, is := underWay.LoadOrStore(node.Name, true); is {
+				continue
+			}
 			all.Go(func() { // hello keeps what went wrong for `godwit nodes`.
+				defer underWay.Delete(node.Name)
 				logPanic(p.log, guard.Do(func() error { return p.hello(ctx, node) }))
 			})
 		}
-		all.Wait()
 		select {
 		case <-ctx.Done():
 			return
@@ -282,11 +301,11 @@ func (p *peers) run(ctx context.Context) {
 
 // hello exchanges knowledge with one node and notes how far it is.
 func (p *peers) hello(ctx context.Context, node identity.Node) error {
-	client, err := p.client(node)
+	client, heard, err := p.helloClient(node)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	ctx, cancel := patience.Limit{Still: p.timeout, Most: helloLonger * p.timeout}.For(ctx, "node "+node.Name, patience.Count(heard.Load))
 	defer cancel()
 	request, err := p.helloRequest(node.Name)
 	if err != nil {
@@ -294,6 +313,7 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 	}
 	began := time.Now()
 	reply, err := api.NewPeerClient(client).Hello(ctx, request)
+	err = patience.Explain(ctx, err)
 	p.note(node.Name, heardVersion{reply.GetVersion(), speaks(reply.GetProtocol())}, time.Since(began), err)
 	if err != nil {
 		return err
@@ -422,7 +442,7 @@ func (p *peers) note(name string, version heardVersion, rtt time.Duration, err e
 	}
 	back := err == nil && !known.reachable
 	known.note(version, rtt, err)
-	if status.Code(err) == codes.DeadlineExceeded {
+	if errors.Is(err, context.DeadlineExceeded) {
 		known.disconnect()
 	}
 	p.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ func link(t *testing.T, from, to *member) (server *answering, cut func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from.known[node.Name] = &peer{client: client, address: node.Address}
+	from.known[node.Name] = &peer{client: client, heard: &atomic.Int64{}, address: node.Address}
 	from.timeout, from.back = time.Minute, func(string) {}
 	return server, serving.Stop
 }

@@ -198,7 +198,7 @@ func (p *idlePeer) Hello(_ context.Context, request *api.HelloRequest) (*api.Hel
 
 // greet says hello to the agent, as agents do.
 func (p *idlePeer) greet(ctx context.Context, config idlePeersConfig, delay time.Duration) {
-	conn, err := wire.DialControl(p.id, config.Address, config.Server)
+	conn, err := wire.DialControl(p.id, config.Address, config.Server, nil)
 	if err != nil {
 		p.count.failed.Add(1)
 		return

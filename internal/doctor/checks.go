@@ -132,6 +132,9 @@ func program(ctx context.Context, m machine, name, variable, prefix string) find
 		return missing(err.Error())
 	}
 	output, err := m.output(ctx, path, "--version")
+	if errors.Is(err, context.DeadlineExceeded) {
+		return unknown(err) // it is there, and slow
+	}
 	if err != nil {
 		return finding{Missing, "", fmt.Sprintf("%s does not run: %v", path, err)}
 	}

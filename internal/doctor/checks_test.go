@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 const allCapabilities = 1<<41 - 1
@@ -105,6 +107,14 @@ func TestChecks(t *testing.T) {
 				m.output = func(context.Context, string, ...string) (string, error) { return "", failure }
 			},
 			Missing, "", "/opt/criu does not run: no luck",
+		},
+		{
+			"criu", func(m *machine) {
+				m.output = func(context.Context, string, ...string) (string, error) {
+					return "", &patience.LateError{Who: "/opt/criu", Waited: 10 * time.Second, Still: true}
+				}
+			},
+			Unknown, "", "/opt/criu did not answer within 10s and does nothing",
 		},
 		{
 			"runc", func(m *machine) {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // machine is what the checks ask; tests put words into its mouth.
@@ -75,11 +76,14 @@ func traceScope() string {
 	return string(scope)
 }
 
+// versionLimit is how long a program may take to tell its version.
+var versionLimit = patience.Limit{Still: 10 * time.Second, Most: 2 * time.Minute}
+
 func output(ctx context.Context, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := versionLimit.For(ctx, program, patience.Programs(filepath.Base(program)))
 	defer cancel()
 	said, err := exec.CommandContext(ctx, program, args...).Output()
-	return string(said), err
+	return string(said), patience.Explain(ctx, err)
 }
 
 func loopbackUp() (bool, error) {

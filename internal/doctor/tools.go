@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // Prefix is where "godwit setup criu" installs CRIU and runc, and prefixBin where their programs are.
@@ -100,10 +102,13 @@ func (r runtimeTool) run(ctx context.Context, args ...string) error {
 	}
 }
 
+// removeLimit is how long runc may take to remove the container.
+var removeLimit = patience.Limit{Still: 5 * time.Second, Most: time.Minute}
+
 // remove deletes the container, running or not; it is no error if there is none.
 func (r runtimeTool) remove(name string) {
 	// Not the trial's context: what is there must go, also when the time is over or the user has interrupted.
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := removeLimit.For(context.Background(), "runc", patience.Programs("runc"))
 	defer cancel()
 	if _, err := os.Stat(filepath.Join(r.directory, "runc", name)); err != nil {
 		return

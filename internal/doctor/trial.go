@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/patience"
 )
 
-// trialTimeout bounds the whole trial; it takes about half a second where all is well.
-const trialTimeout = 30 * time.Second
+// trialLimit is how long the whole trial may take; it takes about half a second where all is well.
+var trialLimit = patience.Limit{Still: 30 * time.Second, Most: 10 * time.Minute}
 
 // Trial is what came out of the real trial.
 type Trial struct {
@@ -55,7 +57,7 @@ type trial struct {
 // runTrial makes the trial with these tools; program is what to run in the container (ServeTrial is in it). All that it
 // makes is under a directory of its own in state and removed again, as is what a trial that was killed left there.
 func runTrial(ctx context.Context, tools tools, program []string, state string) (result Trial) {
-	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	ctx, cancel := trialLimit.For(ctx, "runc", patience.Programs("runc", "criu"))
 	defer cancel()
 	start := time.Now()
 	t, err := newTrial(ctx, tools, program, state)
@@ -170,13 +172,7 @@ func (t *trial) criuOptions() []string {
 
 // ask sends a line and expects the number of lines sent so far.
 func (t *trial) ask(ctx context.Context) error {
-	deadline, _ := ctx.Deadline()
-	if limit := time.Now().Add(5 * time.Second); deadline.After(limit) {
-		deadline = limit
-	}
-	if err := t.connection.SetDeadline(deadline); err != nil {
-		return err
-	}
+	defer context.AfterFunc(ctx, func() { _ = t.connection.SetDeadline(time.Now()) })()
 	t.asked++
 	if _, err := fmt.Fprintln(t.connection, "?"); err != nil {
 		return fmt.Errorf("ask the container on its connection: %w", err)

@@ -2,11 +2,14 @@ package wire
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/godwit/godwit/internal/patience"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -83,6 +86,7 @@ func (c *Conn) Close() error {
 type rawConn struct {
 	*net.TCPConn
 	reader *bufio.Reader
+	heard  *atomic.Int64 // bytes that have come
 
 	mu      sync.Mutex
 	corked  bool
@@ -91,11 +95,15 @@ type rawConn struct {
 }
 
 func newRawConn(tcp *net.TCPConn) *rawConn {
-	return &rawConn{TCPConn: tcp, reader: bufio.NewReaderSize(tcp, readBufferBytes)}
+	return &rawConn{TCPConn: tcp, reader: bufio.NewReaderSize(tcp, readBufferBytes), heard: &atomic.Int64{}}
 }
 
 // Read is called only by crypto/tls, which has one reader at a time.
-func (r *rawConn) Read(p []byte) (int, error) { return r.reader.Read(p) }
+func (r *rawConn) Read(p []byte) (int, error) {
+	n, err := r.reader.Read(p)
+	r.heard.Add(int64(n))
+	return n, err
+}
 
 func (r *rawConn) Write(p []byte) (int, error) {
 	r.mu.Lock()
@@ -135,5 +143,12 @@ func (r *rawConn) flush() error {
 	return r.failed
 }
 
-// handshakeTimeout bounds how long a peer may take to say who it is.
-const handshakeTimeout = 10 * time.Second
+// handshakeLimit is how long a peer may take to say who it is.
+var handshakeLimit = patience.Limit{Still: 10 * time.Second, Most: 40 * time.Second}
+
+// handshake does the handshake of TLS. It goes on as long as bytes come.
+func (c *Conn) handshake(ctx context.Context, limit patience.Limit) error {
+	ctx, cancel := limit.For(ctx, c.RemoteAddr().String(), patience.Count(c.raw.heard.Load))
+	defer cancel()
+	return patience.Explain(ctx, c.HandshakeContext(ctx))
+}

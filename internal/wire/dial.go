@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -23,13 +24,11 @@ func DialRenew(ctx context.Context, id *identity.Identity, address, expected str
 
 func dial(ctx context.Context, id *identity.Identity, address, expected, protocol string,
 	timeout time.Duration) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
-	defer cancel()
 	tcp, err := dialTCP(ctx, address, timeout)
 	if err != nil {
 		return nil, fmt.Errorf("connect to node %s: %w", expected, err)
 	}
-	conn, err := secure(ctx, tcp, id, expected, protocol)
+	conn, err := secure(ctx, tcp, id, expected, protocol, nil)
 	if err != nil {
 		tcp.Close()
 		return nil, fmt.Errorf("connect to node %s at %s: %w", expected, address, explain(err))
@@ -38,7 +37,7 @@ func dial(ctx context.Context, id *identity.Identity, address, expected, protoco
 }
 
 func dialTCP(ctx context.Context, address string, timeout time.Duration) (*net.TCPConn, error) {
-	dialer := net.Dialer{KeepAliveConfig: keepAlive(timeout)}
+	dialer := net.Dialer{KeepAliveConfig: keepAlive(timeout), Timeout: handshakeLimit.Still}
 	dialer.SetMultipathTCP(false)
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -52,14 +51,17 @@ func dialTCP(ctx context.Context, address string, timeout time.Duration) (*net.T
 	return tcp, nil
 }
 
-// secure identifies this end and verifies the other.
-func secure(ctx context.Context, tcp *net.TCPConn, id *identity.Identity, expected, protocol string) (*Conn, error) {
+// secure identifies this end and verifies the other. The bytes that come are added to heard, if it is not nil.
+func secure(ctx context.Context, tcp *net.TCPConn, id *identity.Identity, expected, protocol string, heard *atomic.Int64) (*Conn, error) {
 	if err := identity.CheckName(expected); err != nil {
 		return nil, err
 	}
 	raw := newRawConn(tcp)
+	if heard != nil {
+		raw.heard = heard
+	}
 	conn := &Conn{Conn: tls.Client(raw, clientConfig(id, expected, protocol)), raw: raw}
-	if err := conn.HandshakeContext(ctx); err != nil {
+	if err := conn.handshake(ctx, handshakeLimit); err != nil {
 		return nil, err
 	}
 	var err error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -52,13 +53,13 @@ func ServerOptions() []grpc.ServerOption {
 }
 
 // DialControl makes a gRPC client for a node. The client connects on first use, and again after the
-// connection was lost. Calls reach only the expected node.
-func DialControl(id *identity.Identity, address, expected string) (*grpc.ClientConn, error) {
+// connection was lost. Calls reach only the expected node. The bytes that come are added to heard, if it is not nil.
+func DialControl(id *identity.Identity, address, expected string, heard *atomic.Int64) (*grpc.ClientConn, error) {
 	if err := identity.CheckName(expected); err != nil {
 		return nil, err
 	}
 	return grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(nodeCredentials{id: id, expected: expected}),
+		grpc.WithTransportCredentials(nodeCredentials{id: id, expected: expected, heard: heard}),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return dialTCP(ctx, address, controlTimeout)
 		}),
@@ -66,7 +67,7 @@ func DialControl(id *identity.Identity, address, expected string) (*grpc.ClientC
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxConnectDelay},
-			MinConnectTimeout: handshakeTimeout,
+			MinConnectTimeout: handshakeLimit.Most,
 		}),
 	)
 }
@@ -76,6 +77,7 @@ func DialControl(id *identity.Identity, address, expected string) (*grpc.ClientC
 type nodeCredentials struct {
 	id       *identity.Identity
 	expected string
+	heard    *atomic.Int64 // nil: nobody wants to know
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -85,7 +87,7 @@ func (n nodeCredentials) ClientHandshake(ctx context.Context, _ string, raw net.
 	if !ok || n.id == nil {
 		return nil, nil, errors.New("credentials of a server used by a client")
 	}
-	conn, err := secure(ctx, tcp, n.id, n.expected, controlProtocol)
+	conn, err := secure(ctx, tcp, n.id, n.expected, controlProtocol, n.heard)
 	if err != nil {
 		return nil, nil, fmt.Errorf("node %s: %w", n.expected, explain(err))
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/patience"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -31,8 +32,8 @@ type ListenOptions struct {
 	// Known reports whether an IP address is that of a node of the cluster. Nodes have slots in addition to
 	// MaxHandshakes.
 	Known func(host string) bool
-	// HandshakeTimeout aborts longer handshakes; 0: 10 s.
-	HandshakeTimeout time.Duration
+	// Handshake aborts longer handshakes; zero: 10 s without a byte, and 40 s in all.
+	Handshake patience.Limit
 }
 
 // Listener serves all connections to a node's port.
@@ -57,8 +58,8 @@ func Listen(ctx context.Context, address string, o ListenOptions) (*Listener, er
 	if o.MaxHandshakesPerHost == 0 {
 		o.MaxHandshakesPerHost = 16
 	}
-	if o.HandshakeTimeout == 0 {
-		o.HandshakeTimeout = handshakeTimeout
+	if o.Handshake == (patience.Limit{}) {
+		o.Handshake = handshakeLimit
 	}
 	if o.Log == nil {
 		o.Log = func(error) {}
@@ -166,11 +167,9 @@ func (l *Listener) handle(tcp *net.TCPConn) {
 }
 
 func (l *Listener) handshake(tcp *net.TCPConn) (*Conn, string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), l.options.HandshakeTimeout)
-	defer cancel()
 	raw := newRawConn(tcp)
 	conn := &Conn{Conn: tls.Server(raw, l.config), raw: raw}
-	if err := conn.HandshakeContext(ctx); err != nil {
+	if err := conn.handshake(context.Background(), l.options.Handshake); err != nil {
 		return nil, "", err
 	}
 	state := conn.ConnectionState()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/godwit/godwit/internal/patience"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -259,7 +260,7 @@ func TestGarbageAndScansDoNotHarm(t *testing.T) {
 // TestSlowHandshakesKeepNobodyOut: peers that connect and say nothing are limited, logged and ended.
 func TestSlowHandshakesKeepNobodyOut(t *testing.T) {
 	a := firstNode(t, "a", func(o *ListenOptions) {
-		o.MaxHandshakes, o.MaxHandshakesPerHost, o.HandshakeTimeout = 4, 3, 10*time.Second
+		o.MaxHandshakes, o.MaxHandshakesPerHost, o.Handshake = 4, 3, patience.Limit{Still: 10 * time.Second, Most: 10 * time.Second}
 	})
 	b := a.join(t, "b")
 	eventually(t, "the join's place is free again", func() bool { return a.listener.gate.size() == 0 })
@@ -283,7 +284,7 @@ func TestSlowHandshakesKeepNobodyOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tcp.Close()
-	if _, err := secure(testContext(t), tcp.(*net.TCPConn), b.id, "a", dataProtocol); err != nil {
+	if _, err := secure(testContext(t), tcp.(*net.TCPConn), b.id, "a", dataProtocol, nil); err != nil {
 		t.Errorf("another host was kept out: %v", err)
 	}
 	for _, conn := range slow {
@@ -293,7 +294,7 @@ func TestSlowHandshakesKeepNobodyOut(t *testing.T) {
 }
 
 func TestHandshakeHasADeadline(t *testing.T) {
-	a := firstNode(t, "a", func(o *ListenOptions) { o.HandshakeTimeout = 50 * time.Millisecond })
+	a := firstNode(t, "a", func(o *ListenOptions) { o.Handshake = patience.Limit{Still: 50 * time.Millisecond, Most: time.Minute} })
 	conn, err := net.Dial("tcp", a.address())
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +326,7 @@ func TestControlConnections(t *testing.T) {
 	t.Cleanup(server.Stop)
 
 	call := func(expected string) error {
-		client, err := DialControl(b.id, a.address(), expected)
+		client, err := DialControl(b.id, a.address(), expected, nil)
 		if err != nil {
 			return err
 		}

@@ -307,7 +307,7 @@ func (a *adapter) Root(found oci.Found) (mounts.Overlay, error) {
 	if t.container.GetSnapshotter() != snapshotter {
 		return mounts.Overlay{}, fmt.Errorf("container %s: only containerd's snapshotter overlayfs is supported", nameOf(found.ID))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := asking(context.Background())
 	defer cancel()
 	target := filepath.Join(bundle(t.namespace, t.container.GetID()), "rootfs")
 	root, err := oci.SnapshotRoot(within(ctx, t.namespace), a.snapshots, t.container.GetSnapshotKey(), target)

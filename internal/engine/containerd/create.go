@@ -80,7 +80,7 @@ func (a *adapter) OwnID(d engine.Definition) (string, error) {
 
 // forget takes a container back of which containerd could not make the files: a snapshot of its key is somebody else's.
 func (a *adapter) forget(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := asking(ctx)
 	defer cancel()
 	_, err := a.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id})
 	if missing(err) {

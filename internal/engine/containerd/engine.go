@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
@@ -88,7 +87,7 @@ func (e *Engine) Images() engine.Images { return e.containerd.images }
 
 // Sweep removes what was made for moves that have not come to anything.
 func (e *Engine) Sweep() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := asking(context.Background())
 	defer cancel()
 	return errors.Join(e.Engine.Sweep(), e.containerd.images.Sweep(ctx))
 }
@@ -112,9 +111,6 @@ type adapter struct {
 	mu       sync.Mutex
 	starting map[string]bool // own ids of containers whose processes are being made
 }
-
-// patience bounds a question to containerd.
-const patience = 10 * time.Second
 
 var _ oci.Adapter = (*adapter)(nil)
 

@@ -28,6 +28,9 @@ import (
 // defaultGrace is how long a container may take to end that nobody has said more of.
 const defaultGrace = 10 * time.Second
 
+// killPatience is how long the kernel and containerd may take to end a container that is killed.
+const killPatience = time.Minute
+
 func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -47,7 +50,7 @@ func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration
 	}
 	err := a.end(ctx, found, unix.SIGTERM, grace)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = a.end(ctx, found, unix.SIGKILL, patience)
+		err = a.end(ctx, found, unix.SIGKILL, killPatience)
 	}
 	if err != nil {
 		return fmt.Errorf("stop container %s of containerd: %w", nameOf(found.ID), err)
@@ -90,7 +93,7 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	}
 	t := native(found)
 	if t.process != nil {
-		if err := a.end(ctx, found, unix.SIGKILL, patience); err != nil && found.Container.State != engine.Exited {
+		if err := a.end(ctx, found, unix.SIGKILL, killPatience); err != nil && found.Container.State != engine.Exited {
 			return err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	content "github.com/containerd/containerd/api/services/content/v1"
@@ -40,9 +39,6 @@ const (
 	maxManifests  = 64 // of an index
 	maxIndexDepth = 3
 )
-
-// patience bounds a question to containerd.
-const patience = 10 * time.Second
 
 // snapshotter is the one whose snapshots are overlays.
 const snapshotter = oci.Snapshotter
@@ -350,7 +346,7 @@ func (s *Store) keeps(diffID string) (blob, error) {
 	if imagestore.CheckDigest(diffID) != nil {
 		return blob{}, unknown
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := asking(context.Background())
 	defer cancel()
 	found, err := s.layer(ctx, diffID)
 	if err == nil && found == nil {

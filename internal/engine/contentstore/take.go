@@ -68,7 +68,7 @@ func (s *Store) take(ctx context.Context, image engine.Image, open imagestore.Op
 	}
 	err = s.takeLeased(ctx, image, lack, open)
 	if err != nil && made {
-		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		cleanup, cancel := asking(context.WithoutCancel(ctx))
 		defer cancel()
 		_, _ = s.namespaces.Delete(Within(cleanup, image.Namespace), &namespaces.DeleteNamespaceRequest{Name: image.Namespace}) // unless somebody has something there by now
 	}
@@ -282,7 +282,7 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 		return nil
 	}
 	there := status.Code(err) == codes.AlreadyExists // somebody else has unpacked it meanwhile
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), patience)
+	cleanup, cancel := asking(context.WithoutCancel(t.ctx))
 	defer cancel()
 	_, _ = t.snapshots.Remove(cleanup, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: key}) // or it goes with the lease
 	if there {

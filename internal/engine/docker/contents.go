@@ -43,7 +43,7 @@ func (s *imageStore) kept() (*containerd, error) {
 	if err := s.docker.Away(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := asking(context.Background())
 	defer cancel()
 	return s.docker.contents(ctx)
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
@@ -34,9 +33,6 @@ const (
 	DefaultSocket  = "/run/docker.sock"
 	DefaultDataDir = "/var/lib/docker"
 )
-
-// patience bounds a question to Docker that it answers at once unless it is busy with that very container.
-const patience = 10 * time.Second
 
 // Config says where the engine keeps its files and finds Docker.
 type Config struct {

@@ -224,7 +224,7 @@ func (s *imageStore) sweep() error {
 	if err != nil || c == nil {
 		return nil //nolint:nilerr // said
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := asking(context.Background())
 	defer cancel()
 	return c.images.Sweep(ctx)
 }

@@ -157,7 +157,7 @@ func (s *imageStore) directory() (string, error) {
 	if err := s.docker.Away(); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := asking(context.Background())
 	defer cancel()
 	return s.docker.directory(ctx)
 }

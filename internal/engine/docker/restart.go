@@ -44,7 +44,7 @@ func (a *adapter) Restarts(ctx context.Context, found oci.Found, told json.RawMe
 
 // wasEnded tells whether somebody has had Docker end a container since then.
 func (a *adapter) wasEnded(ctx context.Context, own string, since time.Time) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := asking(ctx)
 	defer cancel()
 	since, until := window(since, time.Now())
 	at := func(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }

@@ -28,7 +28,7 @@ func (e *Engine) Segments(ctx context.Context) ([]engine.Segment, error) {
 	if err := e.docker.Away(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := asking(ctx)
 	defer cancel()
 	listed, err := e.docker.api.NetworkList(ctx, client.NetworkListOptions{Filters: make(client.Filters).Add("label", oci.SegmentLabel)})
 	if err != nil {

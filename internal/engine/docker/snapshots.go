@@ -103,7 +103,7 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 
 // snapshotRoot is a root file system that Docker's containerd keeps: the snapshot has the container's id (moby, daemon/containerd).
 func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := asking(context.Background())
 	defer cancel()
 	of, err := a.ownContainerd(ctx)
 	if err != nil {

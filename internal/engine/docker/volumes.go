@@ -17,7 +17,7 @@ func (a *adapter) VolumePath(v engine.Volume) (string, error) {
 	if !namePattern.MatchString(v.Name) {
 		return "", fmt.Errorf("volume name %.80q is not one that Docker allows", v.Name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := asking(context.Background())
 	defer cancel()
 	root, err := a.directory(ctx)
 	if err != nil {

@@ -16,10 +16,11 @@ import (
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/patience"
 )
 
-// arrivalPatience bounds how long runc may take to come to its gate.
-const arrivalPatience = 30 * time.Second
+// arrivalLimit is how long runc may take to come to its gate.
+var arrivalLimit = patience.Limit{Still: 30 * time.Second, Most: 5 * time.Minute}
 
 // Reserve lists what stands against restoring this container here.
 func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
@@ -206,7 +207,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, arrivalPatience)
+	ctx, cancel := arrivalLimit.For(ctx, "runc", patience.Programs("runc", "criu"))
 	defer cancel()
 	a.monitor = make(chan error, 1)
 	go a.watch(cancel)

@@ -19,14 +19,16 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pager"
+	"github.com/godwit/godwit/internal/patience"
 )
 
-// arrivalPatience bounds how long LXC may take to come to its CRIU, closePatience how long it may take to end without it,
-// settlePatience how long to find out that the container runs.
+// arrivalLimit is how long LXC may take to come to its CRIU.
+var arrivalLimit = patience.Limit{Still: 30 * time.Second, Most: 5 * time.Minute}
+
+// closePatience bounds how long LXC may take to end without its CRIU, settlePatience how long to find out that the container runs.
 const (
-	arrivalPatience = 30 * time.Second
-	closePatience   = 5 * time.Second
-	settlePatience  = 30 * time.Second
+	closePatience  = 5 * time.Second
+	settlePatience = 30 * time.Second
 )
 
 // Reserve lists what stands against restoring this container here.
@@ -209,7 +211,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string
 		a.lxc = nil
 		return fmt.Errorf("start lxc-checkpoint: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, arrivalPatience)
+	ctx, cancel := arrivalLimit.For(ctx, "lxc-checkpoint", patience.Programs("lxc-", "criu"))
 	defer cancel()
 	go a.watch(cancel)
 	if err := a.coming.WaitReady(ctx); err != nil {
@@ -283,11 +285,11 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 }
 
 // end is when the container runs: LXC comes to its end, and who wants to act on the container waits for that, but not for ever.
-func (a *arrival) end(ctx context.Context, patience time.Duration, unlock func()) {
+func (a *arrival) end(ctx context.Context, atMost time.Duration, unlock func()) {
 	defer unlock()
 	select {
 	case <-a.settled:
-	case <-time.After(patience):
+	case <-time.After(atMost):
 	}
 	_ = a.engine.settle(ctx, a.place) // Arrived does it again
 }

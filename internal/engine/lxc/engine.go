@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // Name of the engine, as definitions have it.
@@ -121,19 +122,22 @@ func (e *Engine) Name() string { return Name }
 // lock keeps other changes of a container away until the returned function is called.
 func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
-// toolPatience bounds how long one of LXC's tools may take to answer.
-const toolPatience = 20 * time.Second
+// listLimit is how long all containers may take that are looked at to list them.
+var listLimit = patience.Limit{Still: 3 * time.Second, Most: 20 * time.Second}
+
+// toolLimit is how long one of LXC's tools may take to answer.
+var toolLimit = patience.Limit{Still: 20 * time.Second, Most: 4 * time.Minute}
 
 // tool runs one of LXC's tools on a container and returns what it prints. Its error has what the tool says.
 func (e *Engine) tool(ctx context.Context, name, container string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, toolPatience)
+	ctx, cancel := toolLimit.For(ctx, name, patience.Programs("lxc-"))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, append([]string{"-P", e.config.Path, "-n", container}, args...)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s of container %s: %w: %s", name, container, err, lastLine(stderr.String()))
+		return "", fmt.Errorf("%s of container %s: %w: %s", name, container, patience.Explain(ctx, err), lastLine(stderr.String()))
 	}
 	return string(out), nil
 }
@@ -163,6 +167,8 @@ func cause(log string) string {
 
 // List tells of every container, in order of name. With an error it tells of those that it knows nevertheless.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
+	ctx, cancel := listLimit.For(ctx, "LXC", patience.Programs("lxc-"))
+	defer cancel()
 	entries, err := os.ReadDir(e.config.Path)
 	if errors.Is(err, fs.ErrNotExist) { // its file system may not be mounted
 		return nil, fmt.Errorf("list LXC containers: %w: there is no %s", engine.ErrAway, e.config.Path)

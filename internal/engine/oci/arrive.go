@@ -18,10 +18,11 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pager"
+	"github.com/godwit/godwit/internal/patience"
 )
 
-// arrivalPatience bounds how long an engine and its runtime may take to come to the gate.
-const arrivalPatience = time.Minute
+// arrivalLimit is how long an engine and its runtime may take to come to the gate.
+var arrivalLimit = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
 
 // reasonPatience is how long it may take to say why it did not.
 const reasonPatience = 5 * time.Second
@@ -219,7 +220,7 @@ func (a *arrival) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, arrivalPatience)
+	ready, cancel := arrivalLimit.For(ctx, a.title, a.engine.signs())
 	defer cancel()
 	go func() {
 		defer close(started)
@@ -380,7 +381,7 @@ func (a *arrival) Close() error {
 		if started := a.begun(); started != nil {
 			select {
 			case <-started:
-			case <-time.After(patience):
+			case <-time.After(patience.Question.Still):
 				err = errors.Join(err, fmt.Errorf("end the arrival of container %s: the start by %s does not end", a.definition.Name, a.title))
 			}
 		}

@@ -13,9 +13,10 @@ import (
 // away is the adapter of an engine that is not there. To ask it anything else is a mistake.
 type away struct{ Adapter }
 
-func (away) Name() string  { return "some" }
-func (away) Title() string { return "Some" }
-func (away) Away() error   { return engine.ErrAway }
+func (away) Name() string       { return "some" }
+func (away) Title() string      { return "Some" }
+func (away) Programs() []string { return []string{"some"} }
+func (away) Away() error        { return engine.ErrAway }
 
 func awayEngine(t *testing.T) *Engine {
 	t.Helper()

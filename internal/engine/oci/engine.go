@@ -15,16 +15,15 @@ import (
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // Runtime is the name by which engines know godwit-runc.
 const Runtime = "godwit"
 
-// patience bounds a question to an engine that it answers at once unless it is busy with that very container.
-const patience = 10 * time.Second
-
-// listPatience bounds a list: who wants to know of all containers of the node must not wait for one engine.
-const listPatience = 3 * time.Second
+// listed is the limit of a list: who wants to know of all containers of the node must not wait for one engine that hangs. Only
+// the engine's daemon makes it, so the others of its programs do not count.
+var listed = patience.Limit{Still: 3 * time.Second, Most: 20 * time.Second}
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
@@ -106,15 +105,16 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	if err != nil {
 		return nil, err
 	}
-	asking, cancel := context.WithTimeout(ctx, listPatience)
+	daemon := e.adapter.Programs()[:1]
+	asking, cancel := listed.For(ctx, e.adapter.Title(), patience.Programs(daemon...))
 	defer cancel()
-	listed, err := e.adapter.List(asking, func(own string) bool { _, is := coming[own]; return is })
+	found, err := e.adapter.List(asking, func(own string) bool { _, is := coming[own]; return is })
 	if err != nil {
-		return nil, fmt.Errorf("list the containers of %s: %w", e.adapter.Title(), err)
+		return nil, fmt.Errorf("list the containers of %s: %w", e.adapter.Title(), patience.Explain(asking, err))
 	}
-	e.tidy(listed)
+	e.tidy(found)
 	var all []engine.Container
-	for _, found := range listed {
+	for _, found := range found {
 		if one, is := coming[found.ID]; is {
 			all = append(all, one)
 			continue
@@ -165,11 +165,20 @@ func (e *Engine) describeWhole(ctx context.Context, found Found) (engine.Contain
 	return one, e.adapter.Describe(ctx, found, stdio, &one.Definition)
 }
 
+// asking bounds a question to the engine that it answers at once unless it is busy with that very container.
+func (e *Engine) asking(ctx context.Context) (context.Context, context.CancelFunc) {
+	return patience.Question.For(ctx, e.adapter.Title(), e.signs())
+}
+
+// signs tells whether the engine works on something.
+func (e *Engine) signs() patience.Signs { return patience.Programs(e.adapter.Programs()...) }
+
 // ask asks the engine about a container, by its own id or a name.
 func (e *Engine) ask(ctx context.Context, ref string) (Found, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := e.asking(ctx)
 	defer cancel()
-	return e.adapter.Find(ctx, ref)
+	found, err := e.adapter.Find(ctx, ref)
+	return found, patience.Explain(ctx, err)
 }
 
 // find finds a container by the id that all nodes know it by. Errors: engine.ErrNotFound; engine.ErrAway, of which nobody may conclude

@@ -356,7 +356,7 @@ func (d *departure) Close() error {
 	err := d.Departure.Close()
 	frozen, frozenErr := d.group.ToldToFreeze()
 	if goesOn(frozen, frozenErr, d.first.Alive()) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := d.engine.asking(context.Background())
 		defer cancel()
 		err = errors.Join(err, d.engine.restartsAgain(ctx, d.id))
 	}

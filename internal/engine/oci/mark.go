@@ -36,7 +36,7 @@ func (e *Engine) MarkMoved(ctx context.Context, id string) error {
 		return nil
 	}
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := e.asking(ctx)
 		defer cancel()
 		err = marker.Mark(ctx, found, was.moved())
 	}

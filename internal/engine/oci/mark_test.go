@@ -16,7 +16,8 @@ type renaming struct {
 	names map[string]string
 }
 
-func (r *renaming) Title() string { return "Some" }
+func (r *renaming) Programs() []string { return []string{"some"} }
+func (r *renaming) Title() string      { return "Some" }
 
 func (r *renaming) found(own string) Found {
 	d := engine.Definition{ID: own, Name: r.names[own]}

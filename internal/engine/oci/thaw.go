@@ -278,7 +278,7 @@ func (e *Engine) removeGone(ctx context.Context, found Found, stay []string) err
 // awaitRemoved waits until the engine knows a container no more.
 func (e *Engine) awaitRemoved(ctx context.Context, own string) error {
 	const pause = 10 * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := e.asking(ctx)
 	defer cancel()
 	for {
 		_, err := e.ask(ctx, own)

@@ -18,8 +18,9 @@ type storing struct {
 	dir    string
 }
 
-func (s storing) Name() string  { return "some" }
-func (s storing) Title() string { return "Some" }
+func (s storing) Name() string       { return "some" }
+func (s storing) Programs() []string { return []string{"some"} }
+func (s storing) Title() string      { return "Some" }
 func (s storing) MadeFor(_ context.Context, name, label, value string) (bool, error) {
 	return s.labels[name] == label+"="+value, nil
 }

@@ -43,7 +43,7 @@ func hookDirectories(help string) ([]string, error) {
 
 // guardObstacles wants guards to be possible, and to be obeyed: without them Podman could start a second copy of a container.
 func guardObstacles(ctx context.Context, directory string) []engine.Problem {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := asking(ctx)
 	defer cancel()
 	help, err := podman(ctx, "--help")
 	var all []string

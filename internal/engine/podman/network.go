@@ -232,7 +232,7 @@ func connectedObstacles(ctx context.Context, found inspected) []engine.Problem {
 	ip, err := netip.ParseAddr(end.IPAddress)
 	p.add(err != nil || !ip.Is4(), "network "+names[0], "the container has no IPv4 address in it", "use a network with an IPv4 subnet")
 	p.add(end.GlobalIPv6 != "", "address "+end.GlobalIPv6, "IPv6 addresses are not moved", "use a network without IPv6")
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := asking(ctx)
 	defer cancel()
 	if told, err := inspectNetwork(ctx, names[0]); err == nil { // otherwise who describes the container says so
 		p = append(p, told.obstacles(names[0])...)

@@ -74,7 +74,7 @@ func secretObstacles(ctx context.Context, c ownConfig) []engine.Problem {
 	if len(c.CreateCommand) > 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := asking(ctx)
 	defer cancel()
 	secrets, err := podman(ctx, "secret", "ls", "--quiet")
 	p := problems{}

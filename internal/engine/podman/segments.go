@@ -54,7 +54,7 @@ func (s *segments) list(ctx context.Context) ([]engine.Segment, error) {
 }
 
 func askSegments(ctx context.Context) ([]engine.Segment, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := asking(ctx)
 	defer cancel()
 	data, err := podman(ctx, "network", "ls", "--filter", "label="+oci.SegmentLabel, "--format", "json")
 	var told []podmanNetwork

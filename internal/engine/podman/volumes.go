@@ -7,14 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/oci"
 )
-
-// patience bounds a question to Podman.
-const patience = 10 * time.Second
 
 // localDriver is the one whose volumes are directories of the node.
 const localDriver = "local"
@@ -36,7 +32,7 @@ func (a *adapter) VolumePath(v engine.Volume) (string, error) {
 	if !namePattern.MatchString(v.Name) {
 		return "", fmt.Errorf("volume name %.80q is not one that Podman allows", v.Name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := asking(context.Background())
 	defer cancel()
 	about, err := a.about(ctx)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // Program is nerdctl.
@@ -51,11 +51,15 @@ func Readiness(ctx context.Context) []engine.Problem {
 	if err != nil {
 		return []engine.Problem{{What: Program, Why: "it is not on this node, where it would take the container's log, and run when that ends", Remedy: "install nerdctl"}}
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := patience.Question.For(ctx, Program, patience.Programs(Program))
 	defer cancel()
 	said, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
-		return []engine.Problem{{What: path, Why: "it does not tell its version: " + err.Error(), Remedy: "install it anew"}}
+		remedy := "install it anew"
+		if err = patience.Explain(ctx, err); errors.Is(err, context.DeadlineExceeded) {
+			remedy = "try again when the node has less to do"
+		}
+		return []engine.Problem{{What: path, Why: "it does not tell its version: " + err.Error(), Remedy: remedy}}
 	}
 	var found []engine.Problem
 	if version := versionPattern.FindStringSubmatch(string(said)); version != nil { // who builds it himself may have told it none
@@ -70,9 +74,6 @@ func Readiness(ctx context.Context) []engine.Problem {
 	}
 	return found
 }
-
-// patience bounds what nerdctl is asked.
-const patience = 10 * time.Second
 
 // LogURI is how the shim is told to have nerdctl take a container's log.
 func LogURI(program string, p Place) string {

@@ -20,6 +20,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // maxFile bounds those files of nerdctl's that are read whole.
@@ -150,13 +151,13 @@ func acquire(ctx context.Context, program string, p Place, labels map[string]str
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := patience.Question.For(ctx, Program, patience.Programs(Program))
 	defer cancel()
 	hook := Hooks(program, p).CreateRuntime[0]
 	cmd := exec.CommandContext(ctx, hook.Path, hook.Args[1:]...)
 	cmd.Env, cmd.Stdin = hook.Env, bytes.NewReader(state)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("have nerdctl take name %s: %w: %s", Name(labels), err, bytes.TrimSpace(out))
+		return fmt.Errorf("have nerdctl take name %s: %w: %s", Name(labels), patience.Explain(ctx, err), bytes.TrimSpace(out))
 	}
 	if Name(labels) == "" {
 		return nil
@@ -196,6 +197,9 @@ func release(path, id string) error {
 	return os.Remove(path)
 }
 
+// lockPatience is how long a nerdctl may hold a lock. One that works holds it for the time of a few writes.
+const lockPatience = time.Minute
+
 // locked keeps nerdctl from a directory of which it locks the whole.
 func locked(directory string, do func() error) error {
 	file, err := os.Open(directory)
@@ -206,7 +210,7 @@ func locked(directory string, do func() error) error {
 		return err
 	}
 	defer file.Close()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(lockPatience); ; time.Sleep(10 * time.Millisecond) {
 		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return do()

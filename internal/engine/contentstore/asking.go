@@ -1,0 +1,12 @@
+package contentstore
+
+import (
+	"context"
+
+	"github.com/godwit/godwit/internal/patience"
+)
+
+// asking bounds a question to containerd.
+func asking(ctx context.Context) (context.Context, context.CancelFunc) {
+	return patience.Question.For(ctx, "containerd", patience.Programs("containerd"))
+}
