@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // Set is all engines of a node. The first one is the node's own: what nobody knows is looked for there.
@@ -88,6 +90,14 @@ func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, err
 	return nil, ctx.Err()
 }
 
+// Owner is the name of the engine that has last said that it has a container; empty: none.
+func (s *Set) Owner(id string) string {
+	if one := s.owner(id); one != nil {
+		return one.Name()
+	}
+	return ""
+}
+
 // LetGo has engines give up what they hold of containers that have ended.
 func (s *Set) LetGo() {
 	for _, one := range s.engines {
@@ -159,13 +169,14 @@ func ask(ctx context.Context, one Engine) ([]Container, error) { return one.List
 
 // list also tells how the node's own engine, or another one, did not answer.
 func (s *Set) list(ctx context.Context, list ListFunc) (all []Container, own, others error) {
+	answers := askAll(s.engines, func(one Engine) ([]Container, error) { return list(ctx, one) })
 	for i, one := range s.engines {
-		found, err := list(ctx, one)
+		found, err := answers[i].told, answers[i].err
 		switch {
 		case err == nil:
 			s.listed(one, found)
-		case i == 0:
-			own = err
+		case i == 0 || guard.Stack(err) != "":
+			own = errors.Join(own, err)
 		case !errors.Is(err, ErrAway):
 			others = errors.Join(others, fmt.Errorf("engine %s: %w", one.Name(), err))
 		}
@@ -173,6 +184,29 @@ func (s *Set) list(ctx context.Context, list ListFunc) (all []Container, own, ot
 	}
 	slices.SortStableFunc(all, func(a, b Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
 	return all, errors.Join(own, ctx.Err()), others
+}
+
+// answer is what an engine has told.
+type answer[T any] struct {
+	told T
+	err  error
+}
+
+// askAll asks all engines at the same time and returns their answers in the order of the engines: those that hang take as
+// long as the slowest one of them.
+func askAll[T any](engines []Engine, ask func(Engine) (T, error)) []answer[T] {
+	answers := make([]answer[T], len(engines))
+	var asked sync.WaitGroup
+	for i, one := range engines {
+		asked.Go(func() {
+			answers[i].err = guard.Do(func() (err error) {
+				answers[i].told, err = ask(one)
+				return err
+			})
+		})
+	}
+	asked.Wait()
+	return answers
 }
 
 // Inspect finds a container by name, id, or unique prefix of an id, and with the engine's name and a colon before it in that
@@ -194,12 +228,12 @@ func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 	var found []Container
 	var names []string
 	var failed error
-	for _, one := range s.engines {
-		container, err := s.inspect(ctx, one, ref)
+	for i, asked := range askAll(s.engines, func(one Engine) (Container, error) { return s.inspect(ctx, one, ref) }) {
+		container, err := asked.told, asked.err
 		switch {
 		case err == nil:
 			found = append(found, container)
-			names = append(names, one.Name()+":"+container.Definition.Name)
+			names = append(names, s.engines[i].Name()+":"+container.Definition.Name)
 		case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrAway):
 			failed = errors.Join(failed, err)
 		}
