@@ -86,7 +86,7 @@ func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (na
 		}
 		told, asked := seen[target]
 		if !asked {
-			if found, err := a.api.ImageInspect(ctx, target); err == nil { // otherwise it was removed meanwhile
+			if found, err := a.api(ctx).ImageInspect(ctx, target); err == nil { // otherwise it was removed meanwhile
 				told = found.InspectResponse
 			}
 			seen[target] = told
@@ -106,7 +106,7 @@ func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (na
 // "": there is none.
 func (a *adapter) called(ctx context.Context, layers []string, refs ...string) (string, error) {
 	for _, ref := range refs {
-		found, err := a.api.ImageInspect(ctx, ref)
+		found, err := a.api(ctx).ImageInspect(ctx, ref)
 		other := diffIDPattern.MatchString(ref) && found.ID != ref
 		if err == nil && !other && slices.Equal(found.RootFS.Layers, layers) {
 			return found.ID, nil
@@ -128,7 +128,7 @@ func (a *adapter) called(ctx context.Context, layers []string, refs ...string) (
 	if err != nil || name == "" {
 		return "", err
 	}
-	found, err := a.api.ImageInspect(ctx, name)
+	found, err := a.api(ctx).ImageInspect(ctx, name)
 	if errdefs.IsNotFound(err) || err == nil && !slices.Equal(found.RootFS.Layers, layers) { // removed meanwhile, or not whole
 		return "", nil
 	}

@@ -60,7 +60,7 @@ const createTimeout = time.Minute
 func (a *adapter) create(ctx context.Context, options client.ContainerCreateOptions) (string, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer cancel()
-	made, err := a.api.ContainerCreate(ctx, options)
+	made, err := a.api(ctx).ContainerCreate(ctx, options)
 	return made.ID, err
 }
 

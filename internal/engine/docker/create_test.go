@@ -38,7 +38,9 @@ func TestCreateIsNotGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	options := client.ContainerCreateOptions{Config: &container.Config{Image: "image"}, Name: "given-up"}
-	own, err := (&adapter{api: api}).create(ctx, options)
+	known := &connection{negotiates: api}
+	known.knows.Store(true)
+	own, err := (&adapter{connection: known}).create(ctx, options)
 	if err != nil || own != "made" {
 		t.Errorf("made %q, %v", own, err)
 	}

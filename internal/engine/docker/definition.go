@@ -68,7 +68,7 @@ func describe(found container.InspectResponse) engine.Container {
 // Describe adds what another node needs to make a container that runs.
 func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *engine.Definition) error {
 	found := native(f)
-	image, err := a.api.ImageInspect(ctx, found.Image)
+	image, err := a.api(ctx).ImageInspect(ctx, found.Image)
 	if err != nil {
 		return fmt.Errorf("ask Docker about the image of container %s: %w", nameOf(found), err)
 	}

@@ -67,7 +67,7 @@ func New(config Config) (*Engine, error) {
 // adapter asks Docker by its API.
 type adapter struct {
 	socket string
-	api    *client.Client
+	*connection
 
 	mu   sync.Mutex
 	root string // Docker's directory, once it is known
@@ -83,11 +83,11 @@ func newAdapter(socket string) (*adapter, error) {
 	if socket == "" {
 		socket = DefaultSocket
 	}
-	api, err := client.New(client.WithHost("unix://" + socket))
+	connected, err := connect(socket)
 	if err != nil {
-		return nil, fmt.Errorf("client of Docker: %w", err)
+		return nil, err
 	}
-	return &adapter{socket: socket, api: api, segments: map[string]bool{}}, nil
+	return &adapter{socket: socket, connection: connected, segments: map[string]bool{}}, nil
 }
 
 // Name of the engine.
@@ -112,7 +112,7 @@ func (a *adapter) directory(ctx context.Context) (string, error) {
 	if known != "" {
 		return known, nil
 	}
-	info, err := a.api.Info(ctx, client.InfoOptions{})
+	info, err := a.api(ctx).Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return "", fmt.Errorf("ask Docker where it keeps its files: %w", err)
 	}
@@ -124,7 +124,7 @@ func (a *adapter) directory(ctx context.Context) (string, error) {
 
 // List tells of every container.
 func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found, error) {
-	listed, err := a.api.ContainerList(ctx, client.ContainerListOptions{All: true})
+	listed, err := a.api(ctx).ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func summary(item container.Summary) oci.Found {
 
 // Find asks Docker about a container.
 func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
-	found, err := a.api.ContainerInspect(ctx, ref, client.ContainerInspectOptions{})
+	found, err := a.api(ctx).ContainerInspect(ctx, ref, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return oci.Found{}, fmt.Errorf("container %.80q of Docker: %w", ref, engine.ErrNotFound)
 	}

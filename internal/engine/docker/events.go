@@ -18,7 +18,7 @@ func (e *Engine) Watch(ctx context.Context, watching, changed func()) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	told := e.docker.api.Events(ctx, client.EventsListOptions{Filters: make(client.Filters).
+	told := e.docker.api(ctx).Events(ctx, client.EventsListOptions{Filters: make(client.Filters).
 		Add("type", string(events.ContainerEventType), string(events.NetworkEventType)).
 		Add("event", string(events.ActionStart), string(events.ActionDie), string(events.ActionCreate), string(events.ActionDestroy)),
 	})

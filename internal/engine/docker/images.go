@@ -44,7 +44,7 @@ func (s *imageStore) Image(ctx context.Context, id string) (engine.Image, error)
 		_, image, err := s.docker.imageIn(ctx, c, id)
 		return image, err
 	}
-	found, err := s.docker.api.ImageInspect(ctx, id)
+	found, err := s.docker.api(ctx).ImageInspect(ctx, id)
 	if errdefs.IsNotFound(err) {
 		return engine.Image{}, fmt.Errorf("image %.80q of Docker: %w", id, engine.ErrNoImage)
 	}
@@ -85,13 +85,13 @@ func (s *imageStore) imageConfig(ctx context.Context, id string) ([]byte, error)
 
 // AllImages tells of all images with names: what is of another version of one may be much like it.
 func (s *imageStore) AllImages(ctx context.Context) ([]engine.Image, error) {
-	listed, err := s.docker.api.ImageList(ctx, client.ImageListOptions{})
+	listed, err := s.docker.api(ctx).ImageList(ctx, client.ImageListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list the images of Docker: %w", err)
 	}
 	var all []engine.Image
 	for _, item := range listed.Items {
-		found, err := s.docker.api.ImageInspect(ctx, item.ID)
+		found, err := s.docker.api(ctx).ImageInspect(ctx, item.ID)
 		if errdefs.IsNotFound(err) { // removed meanwhile
 			continue
 		}
@@ -240,8 +240,8 @@ func (a *adapter) nameImage(ctx context.Context, d engine.Definition, id string)
 	if id == "" || isID || strings.Contains(d.Image, "@") || imagestore.CheckName(d.Image) != nil {
 		return
 	}
-	if _, err := a.api.ImageInspect(ctx, d.Image); errdefs.IsNotFound(err) {
-		_, _ = a.api.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: d.Image})
+	if _, err := a.api(ctx).ImageInspect(ctx, d.Image); errdefs.IsNotFound(err) {
+		_, _ = a.api(ctx).ImageTag(ctx, client.ImageTagOptions{Source: id, Target: d.Image})
 	}
 }
 
@@ -254,7 +254,7 @@ func (s *imageStore) load(ctx context.Context, write func(io.Writer) error) erro
 		out.CloseWithError(err)
 		wrote <- err
 	}()
-	reply, err := s.docker.api.ImageLoad(ctx, in, client.ImageLoadWithQuiet(true))
+	reply, err := s.docker.api(ctx).ImageLoad(ctx, in, client.ImageLoadWithQuiet(true))
 	if err == nil {
 		err = errors.Join(loaded(reply), reply.Close())
 	}

@@ -23,7 +23,7 @@ func (a *adapter) NetworksLate(ctx context.Context, d engine.Definition) (bool, 
 	if !d.Network.OnBridge() {
 		return false, nil
 	}
-	told, err := a.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	told, err := a.api(ctx).ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
 		return false, fmt.Errorf("ask Docker for its version: %w", err)
 	}

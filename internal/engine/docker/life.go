@@ -26,7 +26,7 @@ func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration
 		seconds := int(math.Ceil(grace.Seconds()))
 		options.Timeout = &seconds
 	}
-	if _, err := a.api.ContainerStop(ctx, found.ID, options); err != nil {
+	if _, err := a.api(ctx).ContainerStop(ctx, found.ID, options); err != nil {
 		return fmt.Errorf("stop container %s of Docker: %w", nameOf(native(found)), err)
 	}
 	return nil
@@ -34,7 +34,7 @@ func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration
 
 // Remove has Docker remove a container.
 func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOptions) error {
-	_, err := a.api.ContainerRemove(ctx, own, client.ContainerRemoveOptions{Force: options.Force, RemoveVolumes: options.Volumes})
+	_, err := a.api(ctx).ContainerRemove(ctx, own, client.ContainerRemoveOptions{Force: options.Force, RemoveVolumes: options.Volumes})
 	if err != nil && !errdefs.IsNotFound(err) && !(options.Force && errdefs.IsConflict(err)) { // with --rm Docker does so itself
 		return err
 	}
@@ -43,7 +43,7 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 
 // Start has Docker start a container.
 func (a *adapter) Start(ctx context.Context, own string) error {
-	_, err := a.api.ContainerStart(ctx, own, client.ContainerStartOptions{})
+	_, err := a.api(ctx).ContainerStart(ctx, own, client.ContainerStartOptions{})
 	return err
 }
 
@@ -58,7 +58,7 @@ func (a *adapter) Restart(ctx context.Context, found oci.Found, told json.RawMes
 	if samePolicy(native(found).HostConfig.RestartPolicy, policy) {
 		return nil
 	}
-	if _, err := a.api.ContainerUpdate(ctx, found.ID, client.ContainerUpdateOptions{RestartPolicy: &policy}); err != nil {
+	if _, err := a.api(ctx).ContainerUpdate(ctx, found.ID, client.ContainerUpdateOptions{RestartPolicy: &policy}); err != nil {
 		return fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
 	}
 	return nil
@@ -77,7 +77,7 @@ func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptio
 	if options.Tail >= 0 {
 		tail = strconv.Itoa(options.Tail)
 	}
-	logs, err := a.api.ContainerLogs(ctx, found.ID, client.ContainerLogsOptions{
+	logs, err := a.api(ctx).ContainerLogs(ctx, found.ID, client.ContainerLogsOptions{
 		ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: options.Follow, Tail: tail,
 	})
 	if err != nil {
@@ -99,14 +99,14 @@ func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptio
 // Exec runs a process in a running container.
 func (a *adapter) Exec(ctx context.Context, f oci.Found, process engine.Exec) (int, error) {
 	found := native(f)
-	made, err := a.api.ExecCreate(ctx, found.ID, client.ExecCreateOptions{
+	made, err := a.api(ctx).ExecCreate(ctx, found.ID, client.ExecCreateOptions{
 		User: process.User, Env: process.Env, WorkingDir: process.Dir, Cmd: process.Args,
 		AttachStdin: process.Stdin != nil, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("exec in container %s of Docker: %w", nameOf(found), err)
 	}
-	attached, err := a.api.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	attached, err := a.api(ctx).ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("exec in container %s of Docker: %w", nameOf(found), err)
 	}
@@ -121,7 +121,7 @@ func (a *adapter) Exec(ctx context.Context, f oci.Found, process engine.Exec) (i
 	if _, err := stdcopy.StdCopy(orDiscard(process.Stdout), orDiscard(process.Stderr), attached.Reader); err != nil {
 		return 0, errors.Join(ctx.Err(), err)
 	}
-	ended, err := a.api.ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
+	ended, err := a.api(ctx).ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("exec in container %s of Docker: %w", nameOf(found), err)
 	}

@@ -29,7 +29,7 @@ func (a *adapter) rename(ctx context.Context, found oci.Found, from, to string) 
 		return nil
 	}
 	options := client.ContainerRenameOptions{NewName: to}
-	if _, err := a.api.ContainerRename(ctx, found.ID, options); err != nil {
+	if _, err := a.api(ctx).ContainerRename(ctx, found.ID, options); err != nil {
 		return fmt.Errorf("rename container %s to %s: %w", from, to, err)
 	}
 	return nil

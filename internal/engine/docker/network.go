@@ -79,7 +79,7 @@ func (a *adapter) endpointOf(ctx context.Context, found container.InspectRespons
 			end.Aliases = append(end.Aliases, alias)
 		}
 	}
-	told, err := a.api.NetworkInspect(ctx, own.Bridge, client.NetworkInspectOptions{})
+	told, err := a.api(ctx).NetworkInspect(ctx, own.Bridge, client.NetworkInspectOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("ask Docker about network %s: %w", own.Bridge, err)
 	}
@@ -177,7 +177,7 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 		return nil, nil
 	}
 	what := "network " + own.Bridge + " of Docker"
-	told, err := a.api.NetworkInspect(ctx, own.Bridge, client.NetworkInspectOptions{})
+	told, err := a.api(ctx).NetworkInspect(ctx, own.Bridge, client.NetworkInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return []engine.Problem{{What: what, Why: "there is none of this name on this node", Remedy: makeNetwork(own, x.Endpoint, false)}}, nil
 	}
@@ -271,7 +271,7 @@ func addressTaken(own engine.Network, found network.Inspect, part network.IPAMCo
 // cannot be found out Docker says when it starts the container.
 func (a *adapter) portObstacles(ctx context.Context, ports network.PortMap) []engine.Problem {
 	var found []engine.Problem
-	all, err := a.api.ContainerList(ctx, client.ContainerListOptions{})
+	all, err := a.api(ctx).ContainerList(ctx, client.ContainerListOptions{})
 	if err != nil {
 		return nil
 	}

@@ -44,13 +44,13 @@ func Readiness(ctx context.Context) (engine.Readiness, error) {
 	if err != nil {
 		return engine.Readiness{Title: "Docker"}, err
 	}
-	defer a.api.Close()
+	defer a.close()
 	return a.readiness(ctx)
 }
 
 func (a *adapter) readiness(ctx context.Context) (engine.Readiness, error) {
 	ready := engine.Readiness{Title: a.Title()}
-	info, err := a.api.Info(ctx, client.InfoOptions{})
+	info, err := a.api(ctx).Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return ready, fmt.Errorf("ask Docker what it can do: %w", err)
 	}
@@ -71,7 +71,7 @@ func (a *adapter) readiness(ctx context.Context) (engine.Readiness, error) {
 
 // imageHere is the name of the image at which a container can be made here, which gets the container's if that is free.
 func (a *adapter) imageHere(ctx context.Context, d engine.Definition, x extra) (string, error) {
-	image, err := a.api.ImageInspect(ctx, d.Image)
+	image, err := a.api(ctx).ImageInspect(ctx, d.Image)
 	if err == nil && slices.Equal(image.RootFS.Layers, d.Layers) {
 		return d.Image, nil // as it was started
 	}
@@ -84,7 +84,7 @@ func (a *adapter) imageHere(ctx context.Context, d engine.Definition, x extra) (
 		return d.ImageID, err
 	}
 	a.nameImage(ctx, d, id)
-	image, err = a.api.ImageInspect(ctx, d.Image)
+	image, err = a.api(ctx).ImageInspect(ctx, d.Image)
 	if err == nil && image.ID == id {
 		return d.Image, nil
 	}

@@ -48,7 +48,7 @@ func (a *adapter) wasEnded(ctx context.Context, own string, since time.Time) (bo
 	defer cancel()
 	since, until := window(since, time.Now())
 	at := func(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }
-	told := a.api.Events(ctx, client.EventsListOptions{Since: at(since), Until: at(until), Filters: make(client.Filters).
+	told := a.api(ctx).Events(ctx, client.EventsListOptions{Since: at(since), Until: at(until), Filters: make(client.Filters).
 		Add("type", string(events.ContainerEventType)).Add("container", own).
 		Add("event", string(events.ActionKill), string(events.ActionStop)),
 	})

@@ -30,7 +30,7 @@ func (e *Engine) Segments(ctx context.Context) ([]engine.Segment, error) {
 	}
 	ctx, cancel := asking(ctx)
 	defer cancel()
-	listed, err := e.docker.api.NetworkList(ctx, client.NetworkListOptions{Filters: make(client.Filters).Add("label", oci.SegmentLabel)})
+	listed, err := e.docker.api(ctx).NetworkList(ctx, client.NetworkListOptions{Filters: make(client.Filters).Add("label", oci.SegmentLabel)})
 	if err != nil {
 		return nil, fmt.Errorf("list the networks of Docker: %w", err)
 	}
@@ -60,7 +60,7 @@ func (a *adapter) isSegment(ctx context.Context, end *network.EndpointSettings) 
 	if known || end.NetworkID == "" {
 		return is
 	}
-	told, err := a.api.NetworkInspect(ctx, end.NetworkID, client.NetworkInspectOptions{})
+	told, err := a.api(ctx).NetworkInspect(ctx, end.NetworkID, client.NetworkInspectOptions{})
 	if err != nil {
 		return false // who moves the container asks again
 	}
@@ -75,7 +75,7 @@ func (a *adapter) isSegment(ctx context.Context, end *network.EndpointSettings) 
 // upper half of that by itself: it would give one again whose container has left. The others are for who asks for one. A network that is
 // there as asked is left as it is, also one whose Docker gives all of them.
 func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error {
-	api := e.docker.api
+	api := e.docker.api(ctx)
 	told, err := api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	if err == nil {
 		config := told.Network.IPAM.Config
@@ -123,7 +123,7 @@ func (e *Engine) RemoveSegments(ctx context.Context) error {
 		}
 	}
 	for _, one := range all {
-		if _, err := e.docker.api.NetworkRemove(ctx, one.Name, client.NetworkRemoveOptions{}); err != nil {
+		if _, err := e.docker.api(ctx).NetworkRemove(ctx, one.Name, client.NetworkRemoveOptions{}); err != nil {
 			return fmt.Errorf("have Docker remove network %s: %w", one.Name, err)
 		}
 	}
@@ -132,7 +132,7 @@ func (e *Engine) RemoveSegments(ctx context.Context) error {
 
 // noneOn wants a network to be no container's, running or not.
 func (e *Engine) noneOn(ctx context.Context, name string) error {
-	all, err := e.docker.api.ContainerList(ctx, client.ContainerListOptions{All: true})
+	all, err := e.docker.api(ctx).ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return fmt.Errorf("ask Docker for the containers of network %s: %w", name, err)
 	}

@@ -47,7 +47,7 @@ func byContainerd(info system.Info) bool {
 
 // asksContainerd tells whether Docker has its containerd keep images now.
 func (a *adapter) asksContainerd(ctx context.Context) (bool, error) {
-	told, err := a.api.Info(ctx, client.InfoOptions{})
+	told, err := a.api(ctx).Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return false, fmt.Errorf("ask Docker who keeps its images: %w", err)
 	}
@@ -78,7 +78,7 @@ type containerd struct {
 
 // dialContainerd asks Docker for its containerd.
 func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
-	told, err := a.api.Info(ctx, client.InfoOptions{})
+	told, err := a.api(ctx).Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("ask Docker for its containerd: %w", err)
 	}

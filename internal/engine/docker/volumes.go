@@ -28,7 +28,7 @@ func (a *adapter) VolumePath(v engine.Volume) (string, error) {
 
 // RemoveVolume has Docker remove a volume. One that a container has stays.
 func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
-	_, err := a.api.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
+	_, err := a.api(ctx).VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 		return fmt.Errorf("remove volume %s of Docker: %w", name, err)
 	}
@@ -37,7 +37,7 @@ func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
 
 // MadeFor tells whether a volume has a label. Docker gives one that is there already to who would make it.
 func (a *adapter) MadeFor(ctx context.Context, name, label, value string) (bool, error) {
-	found, err := a.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+	found, err := a.api(ctx).VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return false, nil
 	}
@@ -68,7 +68,7 @@ func (a *adapter) volumeMakers(ctx context.Context, d engine.Definition) (map[st
 		if v.Sort() != engine.Named {
 			continue
 		}
-		found, err := a.api.VolumeInspect(ctx, v.Name, client.VolumeInspectOptions{})
+		found, err := a.api(ctx).VolumeInspect(ctx, v.Name, client.VolumeInspectOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("ask Docker about %s: %w", v, err)
 		}
@@ -105,7 +105,7 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 		if err != nil {
 			return nil, err
 		}
-		_, err = a.api.VolumeInspect(ctx, v.Name, client.VolumeInspectOptions{})
+		_, err = a.api(ctx).VolumeInspect(ctx, v.Name, client.VolumeInspectOptions{})
 		switch {
 		case errdefs.IsNotFound(err):
 		case err != nil:
@@ -122,7 +122,7 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 // makeVolumes makes the named volumes that come, empty.
 func (a *adapter) makeVolumes(ctx context.Context, d engine.Definition, label, value string) error {
 	for _, v := range oci.Coming(d) {
-		_, err := a.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: v.Name, Labels: map[string]string{label: value}})
+		_, err := a.api(ctx).VolumeCreate(ctx, client.VolumeCreateOptions{Name: v.Name, Labels: map[string]string{label: value}})
 		if err != nil {
 			return fmt.Errorf("make %s of Docker: %w", v, err)
 		}
